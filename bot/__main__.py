@@ -1,0 +1,129 @@
+"""The command line. Bodies import late, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="assistant",
+    help="A workspace assistant: isolated subagents, checked results.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Export = Annotated[
+    Path | None, typer.Option("--slack-export", help="A Slack export (zip) to read instead.")
+]
+AsOf = Annotated[
+    str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15. Default: now.")
+]
+Since = Annotated[str | None, typer.Option(help="Length of the window: 30d, 12h. Default: 7d.")]
+Model = Annotated[str, typer.Option(help="claude, or offline: fixed rules, no key, no cost.")]
+AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Most channels to read.")]
+
+
+@app.command()
+def demo(json: AsJson = False) -> None:
+    """Sweep the sample workspace: five markets, one report. No keys, no cost."""
+    from bot.commands import run_demo
+
+    raise typer.Exit(run_demo(json))
+
+
+@app.command()
+def ask(
+    question: str,
+    slack_export: Export = None,
+    as_of: AsOf = None,
+    since: Since = None,
+    model: Model = "claude",
+    as_user: AsUser = None,
+    json: AsJson = False,
+) -> None:
+    """Answer one request."""
+    from bot.commands import Given, run_ask
+
+    given = Given(slack_export, as_of, since, model, as_user, json)
+    raise typer.Exit(run_ask(given, question))
+
+
+@app.command()
+def sweep(
+    channels: Annotated[
+        list[str], typer.Option("--channels", help="Names or globs: 'support-*'. Repeatable.")
+    ],
+    tracker: Annotated[
+        str | None, typer.Option(help="Id of a Slack List that tracks bugs (F...).")
+    ] = None,
+    slack_export: Export = None,
+    as_of: AsOf = None,
+    since: Since = None,
+    limit: Limit = None,
+    model: Model = "claude",
+    as_user: AsUser = None,
+    json: AsJson = False,
+) -> None:
+    """Sweep channels for customer issues: one subagent each, one report."""
+    from bot.commands import Given, run_sweep
+
+    given = Given(slack_export, as_of, since, model, as_user, json)
+    raise typer.Exit(run_sweep(given, channels, tracker, limit))
+
+
+@app.command()
+def runs(
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20, json: AsJson = False
+) -> None:
+    """List the latest runs."""
+    from bot.commands import list_runs
+
+    raise typer.Exit(list_runs(limit, json))
+
+
+@app.command()
+def show(run: str, json: AsJson = False) -> None:
+    """Show one run: its subagents, how they ended, its result."""
+    from bot.commands import show_run
+
+    raise typer.Exit(show_run(run, json))
+
+
+@app.command()
+def audit(run: str, json: AsJson = False) -> None:
+    """Prove that nothing leaked between the contexts of a run."""
+    from bot.commands import audit_run
+
+    raise typer.Exit(audit_run(run, json))
+
+
+@app.command("review-briefs")
+def review_briefs(json: AsJson = False) -> None:
+    """List failed, partial and under-briefed subagents by version of their template."""
+    from bot.commands import review
+
+    raise typer.Exit(review(json))
+
+
+@app.command()
+def scopes() -> None:
+    """List the scopes and their tools."""
+    from bot.commands import list_scopes
+
+    raise typer.Exit(list_scopes())
+
+
+def main(args: list[str] | None = None) -> None:
+    """Entry point of the `assistant` command."""
+    app(args if args is not None else sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""The composition root: makes everything that a run needs, once, and closes it again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bot.errors import SetupError
+from bot.local.export import ExportError, load_export
+from bot.local.mind import answer as offline_mind
+from bot.local.model import ModelServer
+from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.workspace import Workspace
+from bot.store import Store, StoreError, StoreSink
+from config.settings import Settings
+from scopes.slack_reader import SlackReader, connect
+from scopes.tool import Window, iso
+from subagents.brief import Frozen, frozen_json
+from subagents.events import Emit, ignore
+from subagents.fanout import Keep, TaskSpawner
+from subagents.gate import Gate
+from subagents.governor import RateGovernor
+from subagents.model import ModelClient
+from subagents.purse import NANO, Caps, Purse
+from subagents.result import SubagentResult
+from subagents.run import Run, StopFlag
+
+log = logging.getLogger(__name__)
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a run is asked to do."""
+
+    text: str
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None = not said."""
+
+    model: str
+    """`offline` or `claude`."""
+    slack_export: Path | None = None
+    sample: bool = False
+    as_of: datetime | None = None
+    """The end of the window, exclusive; None = now, or the end of a given export."""
+    since: timedelta | None = None
+    as_user: str | None = None
+
+
+@dataclass
+class App:
+    """The parts that all runs of this process share."""
+
+    settings: Settings
+    options: Options
+    model: ModelClient
+    governor: RateGovernor
+    store: Store
+    reader: SlackReader
+    as_of: datetime
+    problems: tuple[str, ...]
+    """What of the sources could not be loaded, in words."""
+    emit: Emit = ignore
+    stop: StopFlag = field(default_factory=StopFlag)
+    store_fault: str = ""
+    """Why something could not be stored; the run goes on and shows what it finds."""
+    _spawners: list[TaskSpawner] = field(default_factory=list)
+
+    @property
+    def model_name(self) -> str:
+        return self.options.model
+
+    def window(self, default: timedelta) -> Window:
+        since = self.options.since or (SAMPLE_DAYS * DAY if self.options.sample else default)
+        return Window(self.as_of - since, self.as_of)
+
+    @asynccontextmanager
+    async def run(self, kind: str, question: str) -> AsyncIterator[Run]:
+        """A run that is recorded from its start; what it recorded is stored at its end."""
+        run_id = uuid.uuid4().hex[:12]
+        args = {"as_user": self.options.as_user, "as_of": iso(self.as_of)}
+        await self.store.start_run(run_id, kind, question, self.options.model, args)
+        sink = StoreSink(self.store)
+        limits = self.settings.limits
+        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        run = Run(
+            id=run_id,
+            requester=self.options.as_user,
+            model=self.model,
+            governor=self.governor,
+            purse=Purse(caps, asyncio.get_running_loop().time),
+            gate=Gate(sink.log_decision),
+            sink=sink,
+            limits=limits,
+            clients={SlackReader: self.reader},
+            emit=self.emit,
+            stop=self.stop,
+        )
+        try:
+            yield run
+        finally:
+            for spawner in self._spawners:
+                await spawner.aclose()
+            await self._stored(sink.aclose())
+
+    async def finish(self, run: Run, document: dict[str, Any]) -> None:
+        """Store how a run ended."""
+        cost, status = document["cost_usd"], document["status"]
+        await self._stored(self.store.finish_run(run.id, status, result=document, cost_usd=cost))
+
+    async def _stored(self, work: Awaitable[None]) -> None:
+        """Wait for the store; a full disk costs the record, never the result."""
+        try:
+            await work
+        except StoreError as error:
+            self.store_fault = self.store_fault or str(error)
+            log.error("%s", error)
+
+    def spawner(self, run: Run) -> TaskSpawner:
+        self._spawners.append(TaskSpawner(run))
+        return self._spawners[-1]
+
+    def keeper(self, run_id: str) -> Keep:
+        """Stores each subagent's brief and result as it ends."""
+
+        async def keep(frozen: Frozen, result: SubagentResult) -> None:
+            await self._stored(
+                self.store.save_subagent(
+                    run_id, frozen_json(frozen, datetime.now(UTC)), result.model_dump(mode="json")
+                )
+            )
+
+        return keep
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIterator[App]:
+    """Everything started; SetupError with a sentence that says what to do where it cannot be."""
+    async with AsyncExitStack() as stack:
+        store = await Store.open(settings.data_dir)
+        stack.push_async_callback(store.aclose)
+        model = _model(settings, options, stack)
+        stack.push_async_callback(model.aclose)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        workspace = await asyncio.to_thread(_workspace, options)
+        reader = _reader(settings, session, workspace, options, stack)
+        yield App(
+            settings=settings,
+            options=options,
+            model=model,
+            governor=RateGovernor(settings.limits.max_concurrency),
+            store=store,
+            reader=reader,
+            as_of=options.as_of or _end_of(workspace, options),
+            problems=workspace.problems if workspace else (),
+            emit=emit,
+        )
+
+
+def _model(settings: Settings, options: Options, stack: AsyncExitStack) -> ModelClient:
+    if options.model == "offline":
+        server = stack.enter_context(LocalServer(ModelServer(offline_mind).app, "model"))
+        return ModelClient(settings.models, "offline", server.url)
+    key, base_url = settings.secrets.anthropic_api_key, settings.endpoints.anthropic_base_url
+    if key is None and base_url is None:
+        raise SetupError(
+            "no_api_key",
+            "No API key for --model claude.",
+            "Set ANTHROPIC_API_KEY in the environment or in .env, or use --model offline.",
+        )
+    secret = key.get_secret_value() if key else "none"
+    return ModelClient(settings.models, secret, base_url)
+
+
+def _workspace(options: Options) -> Workspace | None:
+    """The workspace loaded from what was given, or None for the real one."""
+    if options.sample:
+        return load_sample()
+    if options.slack_export is None:
+        return None
+    try:
+        return load_export(options.slack_export)
+    except ExportError as error:
+        raise SetupError("bad_export", str(error), "") from error
+
+
+def _reader(
+    settings: Settings,
+    session: aiohttp.ClientSession,
+    workspace: Workspace | None,
+    options: Options,
+    stack: AsyncExitStack,
+) -> SlackReader:
+    slack, user_token = settings.slack, settings.secrets.slack_user_token
+    if workspace is not None:
+        token: str | None = f"xoxp-{options.as_user}" if options.as_user else BOT_TOKEN
+        url: str | None = (
+            stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack")).url + API_PATH
+        )
+        user_token = None
+    else:
+        secret = settings.secrets.slack_bot_token
+        token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
+    if not token:
+        raise SetupError(
+            "no_slack_token",
+            "No Slack workspace to read.",
+            "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
+        )
+    retries = slack.retry_attempts
+
+    return SlackReader(
+        connect(session, token, url, slack.timeout_s, retries),
+        timedelta(days=slack.lookback_days),
+        slack.page_size,
+        connect(session, user_token.get_secret_value(), url, slack.timeout_s, retries)
+        if user_token
+        else None,
+    )
+
+
+def _end_of(workspace: Workspace | None, options: Options) -> datetime:
+    """Now; for files, the midnight after their last message, so that old exports show something."""
+    if options.sample:
+        return SAMPLE_AS_OF
+    stamps = [m.ts for c in workspace.channels for m in c.messages] if workspace else []
+    if not stamps:
+        return datetime.now(UTC)
+    last = datetime.fromtimestamp(max(float(ts) for ts in stamps), UTC)
+    return last.replace(hour=0, minute=0, second=0, microsecond=0) + DAY

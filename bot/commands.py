@@ -1,0 +1,265 @@
+"""What each command does: settings, a run, a document, an exit code.
+
+Exit 0 = done, 1 = done but something failed or was not covered, 2 = wrong use or set-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import scopes as scope_table
+from bot.app import App, Options, Request, open_app
+from bot.errors import SetupError
+from bot.parent import Ask
+from bot.progress import showing
+from bot.report import ask_text, run_text, sweep_text
+from bot.store import Store
+from bot.sweep import Sweep, chosen
+from config.settings import Settings, SettingsError, load_settings
+from subagents.audit import audit
+
+DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
+SAMPLE_CHANNELS = "csm-*"
+SAMPLE_TRACKER = "F0BUGTRACK"
+
+Document = dict[str, Any]
+Work = Callable[[App], Awaitable[Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options that reading commands share, as they were typed."""
+
+    slack_export: Path | None
+    as_of: str | None
+    since: str | None
+    model: str
+    as_user: str | None
+    json: bool
+
+    def options(self) -> Options:
+        if self.model not in ("claude", "offline"):
+            raise SetupError(
+                "bad_model", f"No model {self.model!r}.", "Use --model claude or --model offline."
+            )
+        return Options(
+            model=self.model,
+            slack_export=self.slack_export,
+            as_of=read_date(self.as_of) if self.as_of else None,
+            since=read_length(self.since) if self.since else None,
+            as_user=self.as_user,
+        )
+
+
+def read_date(text: str) -> datetime:
+    """A day (00:00 UTC) or a time in ISO 8601. Raises SetupError."""
+    try:
+        at = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise SetupError(
+            "bad_date", f"{text!r} is not a date.", "Write it as 2025-04-15."
+        ) from None
+    return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+
+
+def read_length(text: str) -> timedelta:
+    """A length of time: `30d`, `12h`, `2w`. Raises SetupError."""
+    found = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
+    hours = {"h": 1, "d": 24, "w": 168}
+    if not found or int(found[1]) == 0:
+        raise SetupError("bad_length", f"{text!r} is not a length of time.", "Write it as 30d.")
+    return timedelta(hours=int(found[1]) * hours[found[2]])
+
+
+def run_demo(as_json: bool) -> int:
+    settings_options = Options(model="offline", sample=True)
+    return _reading(
+        lambda: settings_options,
+        lambda app: _sweep(app, [SAMPLE_CHANNELS], SAMPLE_TRACKER, None),
+        as_json,
+        sweep_text,
+    )
+
+
+def run_sweep(given: Given, channels: Sequence[str], tracker: str | None, limit: int | None) -> int:
+    return _reading(
+        given.options, lambda app: _sweep(app, channels, tracker, limit), given.json, sweep_text
+    )
+
+
+def run_ask(given: Given, question: str) -> int:
+    async def work(app: App) -> Document:
+        if not question.strip():
+            raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
+        async with app.run("ask", question) as run:
+            document = await Ask(app, run, Request(question, app.window(_week(app)))).answer()
+            await app.finish(run, document)
+            return document
+
+    return _reading(given.options, work, given.json, ask_text)
+
+
+async def _sweep(
+    app: App, patterns: Sequence[str], tracker: str | None, limit: int | None
+) -> Document:
+    channels = chosen(await app.reader.channels(), patterns)
+    left_out = channels[limit:] if limit else []
+    question = f"sweep {' '.join(patterns)}"
+    async with app.run("sweep", question) as run:
+        request = Request(question, app.window(_week(app)))
+        document = await Sweep(app, run, request, channels[:limit], tracker).report()
+        missing = [f"{c.name}: left out by --limit {limit}" for c in left_out]
+        document["coverage"]["not_covered"] += missing
+        await app.finish(run, document)
+        return document
+
+
+def _week(app: App) -> timedelta:
+    return timedelta(days=app.settings.sweep.since_days)
+
+
+def _reading(
+    options: Callable[[], Options], work: Work, as_json: bool, text: Callable[[Document], str]
+) -> int:
+    """Run one reading command from its options to its exit code."""
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+
+    async def go(settings: Settings, chosen_options: Options) -> tuple[Document, str]:
+        with showing(sys.stderr) as emit:
+            async with open_app(settings, chosen_options, emit) as app:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, app.stop.set)
+                for problem in app.problems:
+                    print(f"warning: {problem}", file=sys.stderr)
+                return await work(app), app.store_fault
+
+    def run() -> int:
+        document, fault = asyncio.run(go(load_settings(), options()))
+        _print(document, as_json, text)
+        if fault:
+            print(f"warning: the run was not stored: {fault}", file=sys.stderr)
+        whole = document["status"] == "complete" and not document["coverage"]["not_covered"]
+        return DONE if whole and not fault else INCOMPLETE
+
+    return _guarded(run, as_json)
+
+
+def list_runs(limit: int, as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        found = await store.runs(limit)
+        if as_json:
+            keys = ("id", "kind", "status", "question", "model", "started", "cost_usd")
+            _dump([{k: asdict(r)[k] for k in keys} for r in found])
+            return DONE
+        for run in found:
+            cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
+            when = f"{run.started:%Y-%m-%d %H:%M}"
+            print(f"{run.id}  {when}  {run.kind:6} {run.status:10} {cost:>9}  {run.question[:60]}")
+        if not found:
+            print("No runs yet. Try `assistant demo`.", file=sys.stderr)
+        return DONE
+
+    return _stored(work, as_json)
+
+
+def show_run(run_id: str, as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        run = await store.run(run_id)
+        subagents = [asdict(s) for s in await store.subagents(run.id)]
+        if as_json:
+            _dump({**asdict(run), "subagents": subagents})
+            return DONE
+        print(run_text(asdict(run), subagents))
+        if run.result:
+            print("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
+        return DONE
+
+    return _stored(work, as_json)
+
+
+def audit_run(run_id: str, as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        run = await store.run(run_id)
+        report = audit(await store.trajectory(run.id))
+        if as_json:
+            _dump({"run_id": run.id, **asdict(report)})
+        else:
+            for leak in report.leaks:
+                source = f" (read by {leak.source_context})" if leak.source_context else ""
+                print(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
+            print(report.line())
+        return INCOMPLETE if report.leaks or not report.contexts else DONE
+
+    return _stored(work, as_json)
+
+
+def review(as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        reviews = await store.subagents_by_template()
+        if as_json:
+            _dump([asdict(r) for r in reviews])
+            return DONE
+        for each in reviews:
+            print(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
+            for one in each.troubled:
+                reason = (one.result or {}).get("reason") or one.stopped_by
+                print(f"  {one.run} {one.id} {one.status}: {reason}"[:160])
+                print(f"    brief: {one.brief.get('task', '')}"[:160].replace("\n", " "))
+        return DONE
+
+    return _stored(work, as_json)
+
+
+def list_scopes() -> int:
+    for name in scope_table.scope_names():
+        print(f"{name}: {', '.join(t.name for t in scope_table.scope(name).tools)}")
+    return DONE
+
+
+def _stored(work: Callable[[Store], Awaitable[int]], as_json: bool) -> int:
+    """Run a command that only looks at what is stored."""
+
+    async def go(settings: Settings) -> int:
+        store = await Store.open(settings.data_dir)
+        try:
+            return await work(store)
+        finally:
+            await store.aclose()
+
+    return _guarded(lambda: asyncio.run(go(load_settings())), as_json)
+
+
+def _guarded(run: Callable[[], int], as_json: bool) -> int:
+    """Faults of use and set-up as one sentence on stderr (and a document with --json)."""
+    try:
+        return run()
+    except SetupError as error:
+        code, message, hint = error.code, error.message, error.hint
+    except SettingsError as error:
+        code, message, hint = "bad_settings", str(error), ""
+    except KeyboardInterrupt:
+        code, message, hint = "stopped", "Stopped.", ""
+    if as_json:
+        _dump({"error": {"code": code, "message": message, "hint": hint}})
+    print(f"error: {message} {hint}".strip(), file=sys.stderr)
+    return WRONG_USE
+
+
+def _print(document: Document, as_json: bool, text: Callable[[Document], str]) -> None:
+    if as_json:
+        _dump(document)
+    else:
+        print(text(document))
+
+
+def _dump(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))

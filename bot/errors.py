@@ -1,0 +1,11 @@
+"""What stops a command before or instead of a result."""
+
+from __future__ import annotations
+
+
+class SetupError(Exception):
+    """Wrong use or set-up: `message` says what is wrong, `hint` what to do. Exit code 2."""
+
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        self.code, self.message, self.hint = code, message, hint
+        super().__init__(f"{message} {hint}".strip())

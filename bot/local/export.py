@@ -1,0 +1,291 @@
+"""Read a standard Slack export (a zip of JSON files) into a workspace."""
+
+import json
+import lzma
+import re
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from bot.local.export_model import ExportChannel, ExportMessage, ExportUser
+from bot.local.timeline import Timeline
+from bot.local.workspace import Channel, Message, Team, User, Workspace, micros
+
+MAX_TOTAL_BYTES = 2 * 1024**3
+MAX_MEMBER_BYTES = 200 * 1024**2
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.json")
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+)
+"""What zipfile raises for damaged, encrypted or unknown content (tried with damaged zips)."""
+_CONVERSATIONS: tuple[tuple[str, dict[str, bool]], ...] = (
+    ("channels.json", {}),
+    ("groups.json", {"is_private": True}),
+    ("mpims.json", {"is_private": True, "is_mpim": True}),
+    ("dms.json", {"is_private": True, "is_im": True}),
+)
+
+
+class ExportError(ValueError):
+    """An export that cannot be used at all; the text says what to do."""
+
+
+class _DamagedError(ValueError):
+    """One file of the export that cannot be used; the text says why."""
+
+
+def load_export(path: Path) -> Workspace:
+    """Load a Slack export zip; what is damaged inside it is named in `Workspace.problems`.
+
+    Edits and deletions that the export lists as events are applied. Raises ExportError when the
+    file is not a Slack export or its list of channels or users cannot be read.
+    """
+    with _opened(path) as archive:
+        return _Reader(archive, _shown(path.name)).workspace()
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except FileNotFoundError:
+        raise ExportError(f"There is no file {path}. Check the path of the Slack export.") from None
+    except IsADirectoryError:
+        raise ExportError(f"{path} is a folder. Give the zip file that Slack exported.") from None
+    except OSError as error:
+        raise ExportError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except _ZIP_ERRORS:
+        raise ExportError(
+            f"{path} is not a zip file, or only part of one. Download the Slack export again."
+        ) from None
+
+
+class _Reader:
+    """One pass over an open export; collects the problems on the way."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self.archive = archive
+        self.name = name
+        self.problems: list[str] = []
+        self.profiles: dict[str, User] = {}
+        self.teams: Counter[str] = Counter()
+        self.members = {i.filename: i for i in archive.infolist() if i.filename}
+        if sum(info.file_size for info in self.members.values()) > MAX_TOTAL_BYTES:
+            raise ExportError(f"{name} unpacks to more than 2 GB. Export a shorter time range.")
+        self.root = self._root()
+        self.days = self._days()
+
+    def workspace(self) -> Workspace:
+        users = {user.id: user for user in self._users()}
+        conversations = {channel.id: (folder, channel) for folder, channel in self._conversations()}
+        if not conversations:
+            raise ExportError(
+                f"{self.name} holds no channels. Export the workspace again with its channels."
+            )
+        channels = tuple(self._channel(*found) for found in conversations.values())
+        self._report_unread({folder for folder, _ in conversations.values()})
+        team = self.teams.most_common(1)[0][0] if self.teams else Team().id
+        return Workspace(
+            team=Team(id=team),
+            users=tuple((self.profiles | users).values()),
+            channels=channels,
+            problems=tuple(self.problems),
+        )
+
+    def _root(self) -> str:
+        """The folder inside the zip that holds channels.json: none, or one at the top."""
+        folders = [
+            name.removesuffix("channels.json")
+            for name in self.members
+            if re.fullmatch(r"([^/]+/)?channels\.json", name) and not name.startswith("__MACOSX/")
+        ]
+        if not folders:
+            raise ExportError(
+                f"{self.name} has no channels.json, so it is not a Slack export. "
+                "Give the zip file that Slack made, as it is."
+            )
+        return min(folders, key=len)
+
+    def _days(self) -> dict[str, list[str]]:
+        """The names of the day files by folder, sorted."""
+        days: dict[str, list[str]] = {}
+        for name in sorted(self.members):
+            folder, _, day = name.removeprefix(self.root).rpartition("/")
+            if name.startswith(self.root) and folder and _DAY.fullmatch(day):
+                days.setdefault(folder, []).append(day)
+        return days
+
+    def _users(self) -> Iterator[User]:
+        if self.root + "users.json" not in self.members:
+            self.problems.append("users.json: not in the export; people are shown by their ids")
+            return
+        for entry in self._required("users.json"):
+            try:
+                user = ExportUser.model_validate(entry)
+            except ValidationError as error:
+                self._skip("users.json", f"one user is not usable ({_reason(error)})")
+            else:
+                self.teams[user.team_id] += bool(user.team_id)
+                yield user.value()
+
+    def _conversations(self) -> Iterator[tuple[str, Channel]]:
+        """Each conversation with the name of its folder."""
+        for file, flags in _CONVERSATIONS:
+            for entry in self._listed(file):
+                try:
+                    found = ExportChannel.model_validate(entry)
+                except ValidationError as error:
+                    self._skip(file, f"one conversation is not usable ({_reason(error)})")
+                else:
+                    yield found.name or found.id, found.value(**flags)
+
+    def _listed(self, file: str) -> list[Any]:
+        if file == "channels.json":
+            return self._required(file)
+        if self.root + file not in self.members:
+            return []
+        try:
+            return self._entries(file)
+        except _DamagedError as error:
+            self._skip(file, f"{error}; its conversations are missing")
+            return []
+
+    def _required(self, file: str) -> list[Any]:
+        try:
+            return self._entries(file)
+        except _DamagedError as error:
+            raise ExportError(
+                f"{file} in {self.name} is damaged ({error}). Download the Slack export again."
+            ) from None
+
+    def _channel(self, folder: str, channel: Channel) -> Channel:
+        found: list[ExportMessage] = []
+        for day in self.days.get(folder, []):
+            found.extend(self._day(f"{folder}/{day}"))
+        messages, deleted = _applied(found)
+        messages = _threaded(messages)
+        timeline = Timeline(messages.values())
+        lost = sum(micros(m.ts) not in messages and m.ts not in deleted for m in timeline.all())
+        if lost:
+            self._skip(
+                folder,
+                f"the first message of {lost} thread(s) is not in the export; "
+                "it is shown as deleted",
+            )
+        return replace(channel, messages=tuple(timeline.all()))
+
+    def _day(self, file: str) -> Iterator[ExportMessage]:
+        try:
+            entries = self._entries(file)
+        except _DamagedError as error:
+            self._skip(file, f"{error}; its messages are missing")
+            return
+        damaged: list[str] = []
+        for number, entry in enumerate(entries, 1):
+            try:
+                message = ExportMessage.model_validate(entry)
+            except ValidationError as error:
+                damaged.append(f"message {number}: {_reason(error)}")
+            else:
+                self._note_people(message)
+                yield message
+        if damaged:
+            self._skip(file, f"{len(damaged)} message(s) not usable and missing ({damaged[0]})")
+
+    def _note_people(self, message: ExportMessage) -> None:
+        self.teams[message.team] += bool(message.team)
+        if message.user and message.user_profile and message.user not in self.profiles:
+            self.profiles[message.user] = message.user_profile.user(message.user)
+
+    def _entries(self, file: str) -> list[Any]:
+        """The JSON list in a file of the export; _DamagedError says why there is none."""
+        info = self.members[self.root + file]
+        if info.file_size > MAX_MEMBER_BYTES:
+            raise _DamagedError("larger than 200 MB")
+        try:
+            raw = self.archive.read(info)
+        except (OSError, *_ZIP_ERRORS):
+            raise _DamagedError("its bytes in the zip are damaged or encrypted") from None
+        value = _parsed(raw)
+        if not isinstance(value, list):
+            raise _DamagedError("not a JSON list")
+        return value
+
+    def _report_unread(self, folders: set[str]) -> None:
+        for folder, days in self.days.items():
+            if folder not in folders:
+                self._skip(folder, f"belongs to no listed channel; {len(days)} day(s) are not read")
+
+    def _skip(self, place: str, why: str) -> None:
+        self.problems.append(f"{_shown(place)}: {why}")
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        value = json.loads(raw, parse_constant=_refuse)
+        if b"\\ud" in raw.lower():  # lone surrogates cannot be sent on as UTF-8
+            text = json.dumps(value, ensure_ascii=False)
+            value = json.loads(text.encode("utf-8", "replace"))
+    except json.JSONDecodeError as error:
+        raise _DamagedError(f"not valid JSON at line {error.lineno}") from None
+    except (ValueError, RecursionError):
+        raise _DamagedError("not valid JSON in UTF-8") from None
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def _applied(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
+    """Messages by time after all edits and deletions, and the timestamps that were deleted."""
+    messages: dict[int, Message] = {}
+    deleted: set[str] = set()
+    for entry in sorted(found, key=lambda entry: micros(entry.ts)):
+        if entry.subtype == "message_changed" and entry.message:
+            changed = entry.message.value()
+            messages[micros(changed.ts)] = replace(changed, edited=changed.edited or entry.ts)
+        elif entry.subtype == "message_deleted" and entry.deleted_ts:
+            messages.pop(micros(entry.deleted_ts), None)
+            deleted.add(entry.deleted_ts)
+        elif entry.subtype != "message_replied":
+            messages[micros(entry.ts)] = entry.value()
+    return messages, deleted
+
+
+def _threaded(messages: Mapping[int, Message]) -> dict[int, Message]:
+    """Messages whose thread_ts is an earlier top-level message (or one that is missing)."""
+    result: dict[int, Message] = {}
+    for at in sorted(messages):
+        message = messages[at]
+        if message.is_reply and micros(message.thread_ts) > at:
+            message = replace(message, thread_ts="")
+        root = result.get(micros(message.thread_ts)) if message.is_reply else None
+        if root and root.is_reply:
+            message = replace(message, thread_ts=root.thread_ts)
+        result[at] = message
+    return result
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
+
+
+def _shown(text: str) -> str:
+    """A name from the export without characters that could steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)

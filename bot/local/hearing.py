@@ -1,0 +1,126 @@
+"""What a request shows to the offline mind: its tools, the brief, and what its tools returned."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+_SECTIONS = (
+    "TASK", "QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW", "LANGUAGE",
+    "CONTRACT", "FENCE", "REQUEST", "NAMED SOURCES", "MATERIAL", "SECTION", "WRITE",
+)  # fmt: skip
+_HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
+_CURSOR = re.compile(r'More: call again with cursor="([^"]+)"')
+_BYTES_PER_TOKEN = 3
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A tool call of this context and what came back."""
+
+    name: str
+    input: Mapping[str, Any]
+    text: str
+    is_error: bool
+
+    @property
+    def cursor(self) -> str:
+        """The cursor of the next page; empty on the last one."""
+        found = _CURSOR.search(self.text)
+        return found[1] if found else ""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A request, taken apart."""
+
+    tools: frozenset[str]
+    opening: tuple[str, ...]
+    """Texts of the first user message."""
+    exchanges: tuple[Exchange, ...]
+    last: tuple[str, ...]
+    """Texts of the last user message; its tool results stand in `exchanges`."""
+    reminders: tuple[str, ...]
+    """All lines of all user messages that begin with `REMINDER:`."""
+    max_tokens: int
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of JSON that an answer may hold, with room to spare."""
+        halved = sum("output was cut" in line for line in self.reminders)
+        return self.max_tokens * _BYTES_PER_TOKEN * 4 // 5 >> halved
+
+    @property
+    def must_end(self) -> bool:
+        """The program asked for the end, now."""
+        return any(line.startswith("REMINDER:") and _ends(line) for line in self.last)
+
+    def section(self, name: str) -> str:
+        """The first section of that name in the opening, or an empty text."""
+        return next(
+            (body for text in self.opening for key, body in sections(text) if key == name), ""
+        )
+
+
+def _ends(line: str) -> bool:
+    return any(
+        word in line for word in ("limit reached", "end by calling", "output was cut", "write the")
+    )
+
+
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """The `NAME: body` sections of a text; a body goes on until the next name."""
+    name, body = "", ""
+    for line in text.splitlines():
+        if found := _HEADER.match(line):
+            if name:
+                yield name, body.strip()
+            name, body = found[1], found[2]
+        else:
+            body += "\n" + line
+    if name:
+        yield name, body.strip()
+
+
+def hear(request: Mapping[str, Any]) -> Heard:
+    """Take a Messages API request apart."""
+    messages: list[Json] = request["messages"]
+    calls: dict[str, Json] = {}
+    exchanges: list[Exchange] = []
+    users = [message for message in messages if message["role"] == "user"]
+    for message in messages:
+        for block in _blocks(message):
+            if block["type"] == "tool_use":
+                calls[block["id"]] = block
+            elif block["type"] == "tool_result":
+                call = calls[block["tool_use_id"]]
+                text, failed = _plain(block.get("content")), bool(block.get("is_error"))
+                exchanges.append(Exchange(call["name"], call["input"], text, failed))
+    said = [text for message in users for text in _texts(message)]
+    return Heard(
+        tools=frozenset(tool["name"] for tool in request.get("tools") or ()),
+        opening=tuple(_texts(users[0])),
+        exchanges=tuple(exchanges),
+        last=tuple(_texts(users[-1])),
+        reminders=tuple(text for text in said if text.startswith("REMINDER:")),
+        max_tokens=int(request["max_tokens"]),
+    )
+
+
+def _blocks(message: Json) -> list[Json]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def _texts(message: Json) -> list[str]:
+    return [block["text"] for block in _blocks(message) if block["type"] == "text"]
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        block.get("text", "") for block in content or () if block.get("type") == "text"
+    )

@@ -1,0 +1,211 @@
+"""The offline model stand-in's mind: reads what a request shows and answers by rules.
+
+It is not a language model and says so once in everything it writes. It knows nothing but the
+request: no files, no clock, no chance.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bot.local.cues import asked_for, fold, topics_of
+from bot.local.grouping import parse_tracker
+from bot.local.hearing import Exchange, Heard, hear
+from bot.local.issues import (
+    NEEDS_ACTION,
+    Board,
+    Finding,
+    counts,
+    quote_of,
+    read_board,
+    submission,
+)
+from bot.local.mind_parent import answer_as_parent, use
+from bot.local.model_answer import Answer
+from bot.local.phrases import OFFLINE, phrase
+from bot.local.search import best_lines, keywords
+from bot.local.threads import Thread, join
+
+_CHANNEL = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,})\b(?!/)")
+_THREAD = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,}/\d+\.\d+)")
+_LIST = re.compile(r"(?<![\w/])(F[A-Z0-9]{2,})\b(?!/)")
+_ID = re.compile(r"[CGD][A-Z0-9]{2,}/\d+\.\d+")
+_FOUND = 5
+"""Most messages that an answer by keywords quotes."""
+_READERS = ("read_channel_history", "read_thread", "search_messages")
+
+
+def answer(request: dict[str, Any]) -> Answer:
+    """What the offline mind does with one Messages API request."""
+    heard = hear(request)
+    if "submit_result" in heard.tools:
+        return _as_subagent(heard)
+    return answer_as_parent(heard)
+
+
+def _as_subagent(heard: Heard) -> Answer:
+    repair = next(
+        (e.text for e in reversed(heard.exchanges) if e.name == "submit_result" and e.is_error), ""
+    )
+    if not heard.must_end and not repair and (calls := _to_read(heard)):
+        return Answer(calls)
+    return Answer([use("submit_result", **_result(heard, repair))])
+
+
+def _to_read(heard: Heard) -> list[dict[str, Any]]:
+    """The reading that is left to do: first pages of everything, then the pages after them."""
+    sources = heard.section("MAY READ")
+    wanted: list[tuple[str, dict[str, str]]] = []
+    for channel in dict.fromkeys(_CHANNEL.findall(sources)):
+        wanted.append(("read_channel_history", {"channel": channel}))
+    for thread in dict.fromkeys(_THREAD.findall(sources)):
+        wanted.append(("read_thread", {"thread": thread}))
+    for number in dict.fromkeys(_LIST.findall(sources)):
+        wanted.append(("list_slack_list_items", {"list": number}))
+    for exchange in heard.exchanges:
+        if exchange.cursor and not exchange.is_error:
+            arguments = {k: str(v) for k, v in exchange.input.items() if k != "cursor"}
+            wanted.append((exchange.name, {**arguments, "cursor": exchange.cursor}))
+    done = [(exchange.name, dict(exchange.input)) for exchange in heard.exchanges]
+    return [
+        use(name, **arguments)
+        for name, arguments in wanted
+        if name in heard.tools and (name, arguments) not in done
+    ]
+
+
+def _result(heard: Heard, repair: str) -> dict[str, Any]:
+    threads = _threads(heard)
+    report = heard.section("LANGUAGE") or "en"
+    contract = heard.section("CONTRACT") or "answer"
+    tracker = [
+        i
+        for e in heard.exchanges
+        if e.name == "list_slack_list_items"
+        for i in parse_tracker(e.text)
+    ]
+    boards = [read_board(part, report) for part in _by_channel(threads)]
+    room = heard.max_bytes - 1000 >> (1 if repair else 0)
+    if contract == "issues":
+        findings, no_issue = submission(boards, tracker, report, room)
+        main: dict[str, Any] = {"no_issue": no_issue}
+        text = _summary(findings, len(threads), report)
+    else:
+        findings = _answers(heard, boards, report, room)
+        main = {}
+        text = _summary(findings, len(threads), report)
+    if repair:
+        findings, main = _mended(findings, main, repair)
+    left = [_failure(exchange) for exchange in heard.exchanges if _is_gap(exchange)]
+    known = bool(heard.section("MAY READ")) or bool(threads)
+    return {
+        **_prose(contract, text, findings),
+        **main,
+        "findings": findings,
+        "not_covered": left,
+        "needs": "" if known else "a channel to read",
+    }
+
+
+def _prose(contract: str, text: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    if contract == "issues":
+        return {"summary": text}
+    if contract == "table":
+        rows = [[f["claim"], f["state"], f["severity"]] for f in findings]
+        return {"columns": ["claim", "state", "severity"], "rows": rows, "text": text}
+    if contract == "triage":
+        severity = findings[0]["severity"] if findings else "low"
+        return {"category": "question", "priority": severity, "proposed_action": text}
+    return {"text": text}
+
+
+def _threads(heard: Heard) -> list[Thread]:
+    pages = [e.text for e in heard.exchanges if e.name in _READERS and not e.is_error]
+    return join([*pages, *(text for text in heard.opening if text.startswith("MATERIAL"))])
+
+
+def _by_channel(threads: Sequence[Thread]) -> list[list[Thread]]:
+    channels: dict[str, list[Thread]] = {}
+    for thread in threads:
+        channels.setdefault(thread.root.id.partition("/")[0], []).append(thread)
+    return list(channels.values())
+
+
+def _is_gap(exchange: Exchange) -> bool:
+    return exchange.is_error and exchange.name != "submit_result"
+
+
+def _failure(exchange: Exchange) -> str:
+    what = ", ".join(str(value) for value in exchange.input.values())
+    return f"{exchange.name} {what}: {exchange.text}"[:300]
+
+
+def _summary(findings: Sequence[Finding], threads: int, report: str) -> str:
+    if not findings:
+        return f"{phrase(report, 'nothing', threads)} {OFFLINE}"
+    tally = counts(findings)
+    said = phrase(report, "summary", len(findings), threads, *tally.values())
+    acts = [f for f in findings if f["state"] in NEEDS_ACTION]
+    worst = phrase(report, "worst", acts[0]["claim"]) if acts else ""
+    return " ".join(part for part in (said, worst, OFFLINE) if part)
+
+
+def _answers(heard: Heard, boards: Sequence[Board], report: str, room: int) -> list[Finding]:
+    """Findings that answer the brief's question: threads in the states asked for, or messages."""
+    question = f"{heard.section('TASK')}\n{heard.section('QUESTIONS')}"
+    states = _states(fold(question))
+    if not states:
+        return _by_keywords(question, boards)
+    findings, _ = submission(boards, [], report, room)
+    found = [finding for finding in findings if finding["state"] in states]
+    about = topics_of(fold(question))
+    told = [
+        f for f in found if about & topics_of(fold(" ".join([f["claim"], *f.get("quotes", ())])))
+    ]
+    return told or found
+
+
+def _states(question: str) -> set[str]:
+    """The thread states that a folded question asks for; none where it asks for something else."""
+    asked = asked_for(question)
+    states = set(asked & {"unanswered", "unsolved", "waiting"})
+    if "solved" in asked and "unsolved" not in asked:
+        states.add("solved")
+    if not states and "act" in asked and not keywords(question)[0]:
+        states = set(NEEDS_ACTION)
+    return states
+
+
+def _by_keywords(question: str, boards: Sequence[Board]) -> list[Finding]:
+    judged = {each.thread.root.id: each for board in boards for each in board.threads}
+    threads = [each.thread for each in judged.values()]
+    findings = []
+    for thread, line in best_lines(keywords(question), threads)[:_FOUND]:
+        each = judged[thread.root.id]
+        findings.append(
+            {
+                "claim": quote_of(line),
+                "state": each.verdict.state,
+                "severity": each.severity,
+                "evidence": [line.id],
+                "quotes": [quote_of(line)],
+            }
+        )
+    return findings
+
+
+def _mended(
+    findings: list[Finding], main: Mapping[str, Any], repair: str
+) -> tuple[list[Finding], dict[str, Any]]:
+    """The same again without what the program refused by name."""
+    named = set(_ID.findall(repair))
+    unplaced = set(_ID.findall(repair.partition("that you read")[2]))
+    replied = set(_ID.findall(repair.partition("Not unanswered")[2].partition(".  ")[0])) - unplaced
+    mended = []
+    for finding in findings:
+        hit = named & set(finding["evidence"])
+        if hit & replied and finding["state"] == "unanswered":
+            finding = {**finding, "state": "unsolved"}
+        mended.append(finding)
+    no_issue = list(dict.fromkeys([*main.get("no_issue", ()), *sorted(unplaced)]))
+    return mended, {**main, **({"no_issue": no_issue} if "no_issue" in main else {})}

@@ -1,0 +1,140 @@
+"""Serve an ASGI app on loopback from a thread of this process."""
+
+import asyncio
+import socket
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+GRACE_S = 0.5
+
+_CONNECTIONS = "local.connections"
+
+
+class LocalServer:
+    """One ASGI app on 127.0.0.1 and a free port, in a daemon thread with its own event loop.
+
+    Installs no signal handlers and no log configuration, and runs no lifespan events. Use it as a
+    context manager, or call `start` and `stop`.
+    """
+
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        """`app` is any ASGI 3 callable; `name` names the thread."""
+        self.name = name
+        self._app = app
+        # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen(1024)
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._server = _Server(
+            uvicorn.Config(
+                self._call,
+                interface="asgi3",
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=60,
+            )
+        )
+        self._thread = threading.Thread(target=self._run, name=f"local-{name}", daemon=True)
+
+    def start(self) -> str:
+        """Return the URL once the app answers there; OSError when it does not come up."""
+        self._thread.start()
+        if not self._server.ready.wait(START_TIMEOUT_S):
+            raise OSError(f"The local {self.name} server did not start on {self.url}.")
+        return self.url
+
+    def stop(self) -> None:
+        """End open requests (after half a second of grace), close the port, join the thread."""
+        if self._thread.is_alive():
+            self._server.stop()
+            self._thread.join(STOP_TIMEOUT_S)
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"] = {
+            **scope.get("extensions", {}),
+            _CONNECTIONS: self._server.connections,
+        }
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._server.should_exit:
+                raise
+
+
+async def drop_connection(scope: Scope) -> None:
+    """Reset the TCP connection of a request that a LocalServer serves, as a broken network does.
+
+    Whatever the app sends afterwards goes nowhere.
+    """
+    connections = scope["extensions"][_CONNECTIONS]()
+    await _abort([each for each in connections if each.client == scope["client"]])
+
+
+async def _abort(connections: list[Any]) -> None:
+    for connection in connections:
+        connection.transport.abort()
+    await asyncio.sleep(0)  # lets the loss be noticed
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, started and stopped by events instead of ten looks a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._stopping: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def main_loop(self) -> None:
+        assert self._stopping
+        await self._stopping.wait()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=GRACE_S)
+        if self.server_state.tasks:  # left to uvicorn they would be logged with a traceback
+            await _abort(self.connections())
+            for task in self.server_state.tasks:
+                task.cancel()
+
+    def stop(self) -> None:
+        """May be called from another thread."""
+        self.should_exit = True
+        if self._loop and self._stopping:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def connections(self) -> list[Any]:
+        """uvicorn's open connections; it has no public type for them."""
+        return list(self.server_state.connections)

@@ -1,0 +1,204 @@
+"""The state of a running local Slack, and one call to it with its arguments and rights."""
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bot.local.timeline import Timeline
+from bot.local.workspace import SLACKBOT, Channel, Message, SlackList, User, Workspace, micros
+
+APP_ID = "A0LOCAL"
+BOT_USER = "U0ASSISTANT"
+BOT_ID = "B0ASSISTANT"
+
+_SCOPE_PREFIX = {
+    "public_channel": "channels",
+    "private_channel": "groups",
+    "mpim": "mpim",
+    "im": "im",
+}
+_READ_SCOPES = frozenset(
+    f"{prefix}:{right}" for prefix in _SCOPE_PREFIX.values() for right in ("read", "history")
+) | {"lists:read", "users:read"}
+
+BOT_SCOPES = _READ_SCOPES | {"chat:write", "reactions:write"}
+USER_SCOPES = _READ_SCOPES | {"search:read"}
+
+_FALSE = ("", "0", "false", "False")
+
+Key = TypeVar("Key", int, str)
+
+
+class SlackError(Exception):
+    """A refusal: `ok` is false, `code` is Slack's error and `extra` goes beside it."""
+
+    def __init__(self, code: str, **extra: Any) -> None:
+        super().__init__(code)
+        self.code = code
+        self.extra = extra
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a token stands for."""
+
+    user: str
+    bot_id: str = ""
+    """Empty for a user token."""
+    scopes: frozenset[str] = BOT_SCOPES
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One write that the local Slack carried out."""
+
+    method: str
+    user: str
+    channel: str
+    ts: str
+    """The message written or changed."""
+    args: Mapping[str, Any]
+    """What the caller sent."""
+
+
+class SlackState:
+    """A workspace that can change: what was loaded, what was written since, and by whom."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        invite_bot: bool = True,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`invite_bot` makes the bot a member of every public channel; `now` is in seconds."""
+        self.team = workspace.team
+        self.users: dict[str, User] = {
+            SLACKBOT: User(SLACKBOT, "slackbot", "Slackbot", "Slackbot"),
+            BOT_USER: User(BOT_USER, "assistant", "Assistant", "assistant", is_bot=True),
+        }
+        self.users |= {user.id: user for user in workspace.users}
+        self.channels: dict[str, Channel] = {c.id: c for c in workspace.channels}
+        self.lists: dict[str, SlackList] = {each.id: each for each in workspace.lists}
+        self.timelines = {c.id: Timeline(c.messages) for c in workspace.channels}
+        self.members = {c.id: dict.fromkeys(c.members) for c in workspace.channels}
+        if invite_bot:
+            for channel in workspace.channels:
+                if channel.kind == "public_channel":
+                    self.members[channel.id][BOT_USER] = None
+        self.effects: list[Effect] = []
+        self._now = now
+
+    def new_ts(self, channel: str) -> int:
+        """A time in microseconds for a new message: now, but after every other in the channel."""
+        return max(int(self._now() * 1_000_000), self.timelines[channel].newest() + 1)
+
+    def may_see(self, user: str, channel: Channel) -> bool:
+        return channel.kind == "public_channel" or user in self.members[channel.id]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a Web API method."""
+
+    state: SlackState
+    identity: Identity
+    method: str
+    args: Mapping[str, Any]
+
+    def text(self, name: str) -> str:
+        """An argument as text; empty when it was not sent."""
+        value = self.args.get(name)
+        return "" if value is None else str(value)
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if not value:
+            message = f"[ERROR] missing required field: {name}"
+            raise SlackError("invalid_arguments", response_metadata={"messages": [message]})
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.text(name) not in _FALSE
+
+    def time(self, name: str, default: int) -> int:
+        """A timestamp argument in microseconds."""
+        try:
+            return micros(self.text(name)) if self.text(name) else default
+        except ValueError:
+            raise SlackError(f"invalid_ts_{name}") from None
+
+    def objects(self, name: str) -> tuple[dict[str, Any], ...]:
+        """A list of JSON objects, sent as such or as a string."""
+        value = self.args.get(name) or []
+        try:
+            value = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            raise SlackError(f"invalid_{name}_format") from None
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise SlackError(f"invalid_{name}_format")
+        return tuple(value)
+
+    def need(self, *scopes: str) -> None:
+        missing = [scope for scope in scopes if scope not in self.identity.scopes]
+        if missing:
+            provided = ",".join(sorted(self.identity.scopes))
+            raise SlackError("missing_scope", needed=",".join(missing), provided=provided)
+
+    def channel(self, right: str) -> Channel:
+        """The channel named in the call, if it may be seen; `right` is "read" or "history"."""
+        channel = self.state.channels.get(self.required("channel"))
+        if channel is None or not self.state.may_see(self.identity.user, channel):
+            raise SlackError("channel_not_found")
+        self.need(f"{_SCOPE_PREFIX[channel.kind]}:{right}")
+        return channel
+
+    def kinds(self) -> set[str]:
+        """The kinds of conversation asked for in `types`, each with the scope that it needs."""
+        kinds = set((self.text("types") or "public_channel").replace(" ", "").split(","))
+        if not kinds <= _SCOPE_PREFIX.keys():
+            raise SlackError("invalid_types")
+        self.need(*sorted(f"{_SCOPE_PREFIX[kind]}:read" for kind in kinds))
+        return kinds
+
+    def is_member(self, channel: Channel) -> bool:
+        return self.identity.user in self.state.members[channel.id]
+
+    def page(
+        self, keys: Sequence[Key], kind: str, default: int, most: int
+    ) -> tuple[Sequence[Key], str]:
+        """The keys of the page asked for, and the cursor of the next one (empty at the end)."""
+        limit = self._limit(default, most)
+        start = self._start(keys, kind) if self.text("cursor") else 0
+        end = start + limit
+        following = f"{kind}:{keys[end]}" if end < len(keys) else ""
+        return keys[start:end], base64.b64encode(following.encode()).decode()
+
+    def _limit(self, default: int, most: int) -> int:
+        try:
+            limit = int(self.text("limit") or default)
+        except ValueError:
+            raise SlackError("invalid_limit") from None
+        if not 0 <= limit <= most:
+            raise SlackError("invalid_limit")
+        return limit or default
+
+    def _start(self, keys: Sequence[Key], kind: str) -> int:
+        try:
+            cursor = base64.b64decode(self.text("cursor"), validate=True).decode()
+            found, _, key = cursor.partition(":")
+            if found != kind:
+                raise ValueError(cursor)
+            return [str(each) for each in keys].index(key)
+        except (binascii.Error, ValueError):
+            raise SlackError("invalid_cursor") from None
+
+    def did(self, channel: str, message: Message) -> None:
+        """Count a write."""
+        self.state.effects.append(
+            Effect(self.method, self.identity.user, channel, message.ts, self.args)
+        )

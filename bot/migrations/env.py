@@ -1,0 +1,14 @@
+"""Run by Alembic: it migrates over the connection and in the transaction that it is handed."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from bot.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes.get("connection"),
+    target_metadata=METADATA,
+    render_as_batch=True,  # SQLite alters a table by copying it
+)
+context.run_migrations()

@@ -1,0 +1,297 @@
+"""The store: runs, their subagents, the gate's log and the trajectories, in one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
+
+from bot import tables
+from bot.database import StoreError, connect, explaining, writing
+from bot.errors import SetupError
+from bot.tables import Review, StoredRun, StoredSubagent, rows_of, trajectory_of
+from subagents.gate import Decision
+from subagents.trajectory import Context, Origin, Recording, Trajectory
+
+__all__ = [
+    "Review",
+    "RunNotFound",
+    "Store",
+    "StoreError",
+    "StoreSink",
+    "StoredRun",
+    "StoredSubagent",
+]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+FLUSH_AT = 1_000
+"""Ledger entries after which the buffer is stored in the background: what a crash may lose."""
+
+_CHUNK = 5_000
+"""Hashes asked for in one query; SQLite takes 32,766 parameters."""
+
+
+class RunNotFound(SetupError):
+    """No single run has this id or begins with it."""
+
+    def __init__(self, id: str, nearest: Sequence[str]) -> None:
+        self.id, self.nearest = id, tuple(nearest)
+        near = f"Nearest: {', '.join(nearest)}. " if nearest else ""
+        hint = f"{near}`assistant runs` lists them."
+        super().__init__("unknown_run", f"There is no single run {id!r}.", hint)
+
+
+class Store:
+    """Reads and writes run one after another in one thread, so that the event loop never waits."""
+
+    def __init__(self, path: Path, engine: sa.Engine) -> None:
+        self.path = path
+        self._engine = engine
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+    @classmethod
+    async def open(cls, data_dir: Path) -> Store:
+        """Open `assistant.sqlite` in this directory; both are made, and migrated, where needed.
+
+        Raises StoreError for a file that is damaged, foreign, newer than this program or not
+        writable.
+        """
+        path = data_dir / "assistant.sqlite"
+        return cls(path, await asyncio.to_thread(connect, path))
+
+    async def aclose(self) -> None:
+        """Close the file when what was asked for is done."""
+        await self._do(self._engine.dispose)
+        self._worker.shutdown()
+
+    async def start_run(
+        self, id: str, kind: str, question: str, model: str, args: Mapping[str, Any]
+    ) -> None:
+        readable = question.encode("utf-8", "replace").decode()  # an argument may be no UTF-8
+        row = StoredRun(id, kind, "running", readable, model, args, datetime.now(UTC))
+        await self._write(sa.insert(tables.runs).values(**asdict(row)))
+
+    async def finish_run(
+        self,
+        id: str,
+        status: str,
+        *,
+        result: Mapping[str, Any] | None = None,
+        cost_usd: float | None = None,
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note how a run ended. Raises RunNotFound for one that was never started."""
+        end = {"status": status, "result": result, "cost_usd": cost_usd, "error": error}
+        change = sa.update(tables.runs).where(tables.runs.c.id == id)
+        if not await self._write(change.values(finished=datetime.now(UTC), **end)):
+            raise RunNotFound(id, ())
+
+    async def save_subagent(
+        self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> None:
+        """Store a frozen brief and its result, or what has become of it since.
+
+        The id of a subagent ends in its number, which is its place in call order.
+        """
+        digits = re.search(r"\d*$", result["id"])
+        row = {
+            "run": run,
+            "position": int((digits and digits[0]) or 0),
+            "brief": brief,
+            "template": brief["template"],
+            "result": result,
+            **{name: result[name] for name in ("id", "status", "stopped_by", "cost_usd")},
+        }
+        await self._write(
+            insert(tables.subagents)
+            .values(**row)
+            .on_conflict_do_update(index_elements=["run", "id"], set_=row)
+        )
+
+    async def record(self, recording: Recording, decisions: Sequence[Decision] = ()) -> None:
+        """Store a recording whole, in one transaction; what is stored already is left as it is."""
+
+        def save() -> None:
+            with writing(self._engine).begin() as connection:
+                for table, rows in rows_of(recording, decisions):
+                    if rows:
+                        connection.execute(insert(table).on_conflict_do_nothing(), rows)
+
+        await self._do(save)
+
+    async def runs(self, limit: int = 20) -> list[StoredRun]:
+        """The latest runs, newest first."""
+        newest = sa.select(tables.runs).order_by(tables.runs.c.started.desc()).limit(limit)
+        return [StoredRun(**row) for row in await self._read(newest)]
+
+    async def run(self, id: str) -> StoredRun:
+        """The run with this id, or the only one whose id begins so. Raises RunNotFound."""
+        column = tables.runs.c.id
+        begins = sa.func.substr(column, 1, len(id)) == id
+        found = await self._read(sa.select(tables.runs).where(begins).limit(20))
+        exact = [row for row in found if row["id"] == id]
+        if id and (exact or len(found) == 1):
+            return StoredRun(**(exact or found)[0])
+        known = [row["id"] for row in found] or [
+            row["id"] for row in await self._read(sa.select(column).limit(10_000))
+        ]
+        raise RunNotFound(id, difflib.get_close_matches(id, known, n=3, cutoff=0.3))
+
+    async def subagents(self, run: str) -> list[StoredSubagent]:
+        """The subagents of a run in call order."""
+        table = tables.subagents
+        query = sa.select(table).where(table.c.run == run).order_by(table.c.position)
+        return [StoredSubagent(**row) for row in await self._read(query)]
+
+    async def subagents_by_template(self) -> list[Review]:
+        """All template versions with the subagents that did not do well, most of those first."""
+        table = tables.subagents
+        rows = await self._read(
+            sa.select(table).join(tables.runs).order_by(tables.runs.c.started.desc())
+        )
+        groups: dict[str, list[StoredSubagent]] = {}
+        for row in rows:
+            groups.setdefault(row["template"], []).append(StoredSubagent(**row))
+        reviews = [
+            Review(name, len(group), tuple(filter(_troubled, group)))
+            for name, group in groups.items()
+        ]
+        return sorted(reviews, key=lambda review: -len(review.troubled))
+
+    async def decisions(self, run: str) -> list[Decision]:
+        """The gate's log of a run, oldest first."""
+        columns = [c for c in tables.decisions.c if c.name != "seq"]
+        return [Decision(**row) for row in await self._of(run, tables.decisions, columns)]
+
+    async def trajectory(self, run: str) -> Trajectory:
+        """All that was recorded of a run, in the order in which it was."""
+        contexts, ledger, requests, replies = [
+            await self._of(run, table, [c for c in table.c if not c.primary_key])
+            for table in (tables.contexts, tables.ledger, tables.requests, tables.replies)
+        ]
+        hashes = {row["hash"] for row in ledger}
+        hashes.update(digest for row in requests for _, digest in row["parts"])
+        hashes.update(digest for row in replies for digest in row["blocks"])
+        blocks = await self._blocks(sorted(hashes))
+        return trajectory_of(run, contexts, ledger, requests, replies, blocks)
+
+    async def _blocks(self, hashes: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for start in range(0, len(hashes), _CHUNK):
+            some = tables.blocks.c.hash.in_(hashes[start : start + _CHUNK])
+            for row in await self._read(sa.select(tables.blocks).where(some)):
+                found[row["hash"]] = row["body"]
+        return found
+
+    async def _of(
+        self, run: str, table: sa.Table, columns: Iterable[sa.Column[Any]]
+    ) -> list[dict[str, Any]]:
+        """A run's rows of a table in the order written."""
+        order = next(iter(table.primary_key))
+        return await self._read(sa.select(*columns).where(table.c.run == run).order_by(order))
+
+    async def _read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        def fetch() -> list[dict[str, Any]]:
+            with self._engine.connect() as connection:
+                return [dict(row) for row in connection.execute(query).mappings()]
+
+        return await self._do(fetch)
+
+    async def _write(self, statement: sa.Insert | sa.Update) -> int:
+        """Run one statement in its own transaction; returns the number of rows that it touched."""
+
+        def change() -> int:
+            with writing(self._engine).begin() as connection:
+                return connection.execute(statement).rowcount
+
+        return await self._do(change)
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        def explained() -> T:
+            with explaining(self.path):
+                return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._worker, explained)
+
+
+def _troubled(subagent: StoredSubagent) -> bool:
+    return subagent.status in ("failed", "partial") or subagent.stopped_by == "needs_context"
+
+
+class StoreSink:
+    """Buffers a run's trajectory and the gate's decisions; one of these per run, closed at its end.
+
+    The run must have been started in the store. Storing twice does no harm, so after a failure or
+    a cancellation everything stays in the buffer for the next flush.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._buffer = Recording()
+        self._decisions: list[Decision] = []
+        self._storing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def context(self, context: Context) -> None:
+        self._buffer.context(context)
+
+    def note(
+        self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
+    ) -> str:
+        return self._buffer.note(run, context, origin, block, ref)
+
+    def request(
+        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
+    ) -> None:
+        self._buffer.request(run, context, seq, attempt, body)
+
+    def reply(
+        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
+    ) -> None:
+        self._buffer.reply(run, context, seq, attempt, body)
+        if len(self._buffer.entries) >= FLUSH_AT and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._flush_aside())
+
+    def log_decision(self, decision: Decision) -> None:
+        """One line of the gate's log: pass this to the gate."""
+        self._decisions.append(decision)
+
+    async def flush(self) -> None:
+        """Return when all that was recorded so far is in the store. Raises StoreError."""
+        async with self._storing:
+            buffer, decisions = self._buffer, self._decisions
+            self._buffer = Recording(known=buffer.known, digests=buffer.digests)
+            self._decisions = []
+            try:
+                await self._store.record(buffer, decisions)
+            except BaseException:
+                self._buffer = buffer.followed_by(self._buffer)
+                self._decisions = [*decisions, *self._decisions]
+                raise
+
+    async def aclose(self) -> None:
+        """Store the rest. Raises StoreError."""
+        if self._task:
+            await self._task
+        await self.flush()
+
+    async def _flush_aside(self) -> None:
+        try:
+            await self.flush()
+        except StoreError as error:
+            log.warning("the trajectory is kept in memory for now: %s", error)
+            return  # and the task stays set: who closes the sink learns of it, nobody else tries
+        self._task = None

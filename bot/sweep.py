@@ -1,0 +1,314 @@
+"""A channel sweep: one isolated subagent a channel, one report put together by code."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from slack_sdk.errors import SlackApiError
+
+from bot.app import App, Request
+from bot.cite import Statement, statements
+from bot.errors import SetupError
+from bot.parent import STATUSES, coverage_of, total
+from config.prompt import prompt
+from scopes.label import TRUSTED
+from scopes.slack_reader import Absent, ChannelInfo, Conversation, SlackReader
+from scopes.tool import Handles, ToolContext, Window, estimate_tokens, iso
+from subagents.agent import Agent
+from subagents.brief import Brief, BriefDraft, text_block
+from subagents.contracts import NEEDS_ACTION
+from subagents.conversation import Spec
+from subagents.errors import BudgetExceeded
+from subagents.evidence import Coverage
+from subagents.fanout import Fanout
+from subagents.prices import Usage
+from subagents.result import Finding, SubagentResult, parent_view, rank
+from subagents.run import Run
+from subagents.toolbox import Toolbox
+from subagents.trajectory import Context, Origin
+
+PART_SHARE = 0.55
+"""Share of a subagent's context that a source may fill; the rest is for its prompt and result."""
+MAX_TOP_LINES = 6
+
+
+@dataclass
+class Source:
+    """A channel to sweep: what of it goes to which subagents, or why nothing does."""
+
+    channel: ChannelInfo
+    briefs: list[Brief] = field(default_factory=list)
+    results: list[SubagentResult] = field(default_factory=list)
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"#{self.channel.name}"
+
+
+def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[ChannelInfo]:
+    """The channels whose name or id matches a pattern (`support-*`, `#support-es`, `C123`).
+
+    Raises SetupError where a pattern matches nothing, naming what there is.
+    """
+    found: dict[str, ChannelInfo] = {}
+    for pattern in patterns:
+        bare = pattern.lstrip("#")
+        hits = [c for c in channels if fnmatch.fnmatchcase(c.name, bare) or c.id == bare]
+        if not hits:
+            names = ", ".join(f"#{c.name}" for c in channels[:20]) or "none at all"
+            raise SetupError(
+                "no_channels", f"No channel matches {pattern!r}.", f"Channels here: {names}."
+            )
+        found |= {c.id: c for c in hits}
+    return list(found.values())
+
+
+@dataclass
+class Sweep:
+    """One sweep at work."""
+
+    app: App
+    run: Run
+    request: Request
+    channels: Sequence[ChannelInfo]
+    tracker: str | None = None
+
+    def __post_init__(self) -> None:
+        self.fanout = Fanout(self.run, self.app.spawner(self.run), self.app.keeper(self.run.id))
+
+    async def report(self) -> dict[str, Any]:
+        """The report as the document of `sweep --json`."""
+        sources = [await self._plan(channel) for channel in self.channels]
+        self._begin()
+        await self._hold_top_lines()
+        results = await self.fanout.run_all([b for s in sources for b in s.briefs])
+        rest = iter(results)
+        for source in sources:
+            source.results = [next(rest) for _ in source.briefs]
+        top, agent = await self._top_lines(sources)
+        return self._document(sources, top, agent)
+
+    # ---- planning, without a model
+
+    async def _plan(self, channel: ChannelInfo) -> Source:
+        source, reader = Source(channel), self.run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
+        try:
+            found = await reader.conversations(channel.id, self.request.window)
+        except Absent:
+            source.fault = "the bot cannot read it; invite it to the channel"
+        except (SlackApiError, OSError, TimeoutError, BaseExceptionGroup) as error:
+            source.fault = f"Slack gave no answer ({type(error).__name__}); try again later"
+        else:
+            limits = self.run.limits
+            parts = split(
+                found,
+                self.request.window,
+                int(PART_SHARE * limits.child_context),
+                self.app.settings.sweep.threads_per_subagent,
+            )
+            source.briefs = [self._brief(source, w, k, len(parts)) for k, w in enumerate(parts, 1)]
+        return source
+
+    def _brief(self, source: Source, window: Window, part: int, parts: int) -> Brief:
+        titles = {source.channel.id: source.name}
+        task = prompt("sweep_task").replace("{name}", source.name)
+        if self.tracker:
+            titles[self.tracker] = "bug tracker"
+            task += "\n" + prompt("sweep_tracker").replace("{list}", self.tracker)
+        which = f" ({part} of {parts})" if parts > 1 else ""
+        draft = BriefDraft(
+            task=task,
+            description=f"Read {source.name}{which}"[:120],
+            scope="slack",
+            contract="issues",
+            handles=tuple(titles),
+        )
+        language = self.app.settings.report.language
+        return Brief(
+            draft, Handles(titles), window, TRUSTED, language, requester=self.run.requester
+        )
+
+    # ---- the top lines, the one thing that the parent writes
+
+    def _begin(self) -> None:
+        self.run.sink.context(
+            Context(
+                run=self.run.id,
+                id="p1",
+                parent=None,
+                kind="parent",
+                scope="sweep",
+                model=self.run.model.name("parent"),
+                template="top_lines",
+                tools=(),
+                created=datetime.now(UTC),
+            )
+        )
+
+    async def _hold_top_lines(self) -> None:
+        """Keep the parent's call affordable whatever the subagents spend."""
+        model, limits = self.run.model, self.run.limits
+        worst = model.worst("parent", limits.max_fanout_tokens, model.role("parent").max_tokens)
+        try:
+            await self.run.purse.reserve(f"{self.run.id}/p1/final", worst)
+        except BudgetExceeded:
+            return  # then the top lines are made by code
+
+    async def _top_lines(self, sources: Sequence[Source]) -> tuple[list[Statement], Agent | None]:
+        """What to do first; written by the model, each line resting on findings, else by code."""
+        findings = [f for s in sources for r in s.results for f in r.findings]
+        if not findings:
+            return [], None
+        agent = self._parent(sources)
+        ending = await agent.run()
+        known = {f.id for f in findings}
+        lines = [s for s in statements(ending.text, known) if s.findings][:MAX_TOP_LINES]
+        return lines or by_count(findings), agent
+
+    def _parent(self, sources: Sequence[Source]) -> Agent:
+        limits = self.run.limits
+        shown = [r for s in sources for r in s.results]
+        cap = min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, len(shown)))
+        language = self.app.settings.report.language
+        said = f"SWEEP of {len(sources)} channels. WINDOW: {self.request.window}"
+        opening = [(said + (f"\nLANGUAGE: {language}" if language else ""), Origin.REQUEST, "")]
+        for source in sources:
+            state = "" if source.results else f" ({source.fault or 'nothing in the window'})"
+            opening.append((f"SECTION: {source.name}{state}", Origin.REQUEST, ""))
+            opening += [(parent_view(r, cap), Origin.VIEW, r.id) for r in source.results]
+        opening.append(("WRITE: top lines", Origin.REQUEST, ""))
+        spec = Spec(
+            run=self.run.id,
+            context="p1",
+            role="parent",
+            system=[text_block(prompt("top_lines"))],
+            tools=[],
+            opening=[(origin, text_block(text), ref) for text, origin, ref in opening],
+            max_steps=3,
+            context_limit=limits.parent_context,
+            seconds=max(1.0, self.run.purse.seconds_left()),
+            contract=None,
+        )
+        ctx = ToolContext(
+            run=self.run.id,
+            requester=self.run.requester,
+            handles=Handles(),
+            label=TRUSTED,
+            window=self.request.window,
+            clients={},
+            max_output_tokens=0,
+        )
+        return Agent(self.run, spec, Toolbox({}, self.run.gate, 1.0, ""), ctx)
+
+    # ---- the document
+
+    def _document(
+        self, sources: Sequence[Source], top: Sequence[Statement], agent: Agent | None
+    ) -> dict[str, Any]:
+        results = list(self.fanout.results.values())
+        links = {f.id: f.links for r in results for f in r.findings}
+        own = (agent.usage, agent.cost_usd) if agent else (Usage(), 0.0)
+        usage, cost = total(results, *own)
+        sections = [section(s) for s in sources]
+        return {
+            "run_id": self.run.id,
+            "kind": "sweep",
+            "status": self._status(sections),
+            "model": self.app.model_name,
+            "as_of": iso(self.request.window.latest),
+            "window": {
+                "oldest": iso(self.request.window.oldest),
+                "latest": iso(self.request.window.latest),
+            },
+            "coverage": self._coverage(sections, results),
+            "top_lines": [
+                {
+                    "text": s.text,
+                    "findings": list(s.findings),
+                    "links": [links[i][0] for i in s.findings if links[i]],
+                }
+                for s in top
+            ],
+            "sections": sections,
+            "unsupported": sum(len(r.unsupported) for r in results),
+            "usage": usage.to_json(),
+            "cost_usd": cost,
+            "subagents": [r.model_dump(mode="json") for r in results],
+        }
+
+    def _status(self, sections: Sequence[dict[str, Any]]) -> str:
+        states = {s["status"] for s in sections}
+        if self.run.stop:
+            return "cancelled"
+        if states <= {"complete"}:
+            return "complete"
+        return "partial" if states & {"complete", "partial"} else "failed"
+
+    def _coverage(
+        self, sections: Sequence[dict[str, Any]], results: Sequence[SubagentResult]
+    ) -> dict[str, Any]:
+        counts = {s: sum(x["status"] == s for x in sections) for s in STATUSES}
+        missing = [f"{s['item']}: {s['summary']}" for s in sections if s["status"] == "failed"]
+        missing += [*coverage_of(results)["not_covered"], *self.app.problems]
+        return {"items": len(sections), **counts, "not_covered": missing}
+
+
+def split(
+    found: Sequence[Conversation], window: Window, max_tokens: int, max_threads: int
+) -> list[Window]:
+    """The window in as many shares, cut between threads, as subagents are needed; [] for nothing."""
+    if not found:
+        return []
+    sizes = [sum(estimate_tokens(i.line()) + 1 for i in c.items) for c in found]
+    parts = max(-(-sum(sizes) // max_tokens), -(-len(found) // max_threads))
+    share, cuts, used = sum(sizes) / parts, [0], 0
+    for k, size in enumerate(sizes):
+        full = used + size / 2 > share * len(cuts) or k - cuts[-1] >= max_threads
+        if k > cuts[-1] and full:
+            cuts.append(k)
+        used += size
+    starts = [found[k].root.at for k in cuts[1:]]
+    return [
+        Window(window.oldest, window.latest, begin, end)
+        for begin, end in zip([None, *starts], [*starts, None], strict=True)
+    ]
+
+
+def section(source: Source) -> dict[str, Any]:
+    """One channel's part of the report, from its own subagents only."""
+    results = source.results
+    findings = sorted((f for r in results for f in r.findings), key=rank)
+    states = [r.status for r in results]
+    if source.fault:
+        status, summary = "failed", source.fault
+    elif not results:
+        status, summary = "complete", "no message in the window"
+    else:
+        summary = " ".join(r.text for r in results)
+        status = states[0] if len(set(states)) == 1 else "partial"
+    return {
+        "item": source.channel.name,
+        "subagents": [r.id for r in results],
+        "status": status,
+        "summary": summary,
+        "findings": [f.model_dump(mode="json") for f in findings],
+        "coverage": {
+            **Coverage.sum([r.coverage for r in results]),
+            **({"complete": False} if source.fault else {}),
+        },
+    }
+
+
+def by_count(findings: Sequence[Finding]) -> list[Statement]:
+    """Top lines without a model: the first findings, ranked by code."""
+    first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
+    return [
+        Statement(f"{f.claim} ({f.state}, {f.people} customers, {f.messages} messages)", (f.id,))
+        for f in first
+    ]

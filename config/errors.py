@@ -1,0 +1,62 @@
+"""What is wrong with the settings, said in sentences that name the key."""
+
+import difflib
+import reprlib
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; the text tells the user what to change."""
+
+
+def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
+    """One sentence about one error of a settings file whose keys should be those of `valid`."""
+    key = key_of(error)
+    if error["type"] in ("extra_forbidden", "invalid_key"):
+        return _unknown_key(key, valid)
+    if error["type"] == "value_error":
+        return f"'{key}': {error['ctx']['error']}."
+    return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
+
+
+def expectation(error: ErrorDetails) -> str:
+    """What was expected, as the end of a sentence that begins with the key."""
+    if error["type"] == "model_type":
+        return "must be a section with keys below it"
+    if error["type"] == "string_pattern_mismatch":
+        if "http" in error["ctx"]["pattern"]:
+            return "must be an address that begins with http:// or https://"
+        return "must be a language code such as en or pt-BR"
+    return (
+        error["msg"].replace("Input should", "must", 1).replace("a valid string", "text in quotes")
+    )
+
+
+def key_of(error: ErrorDetails) -> str:
+    return ".".join(str(part) for part in error["loc"])
+
+
+def _unknown_key(key: str, valid: type[BaseModel]) -> str:
+    last = key.rsplit(".", 1)[-1].lower()
+    if key.startswith("secrets") or last.endswith(("api_key", "token", "password", "secret")):
+        return (
+            f"unknown key '{key}'. Secrets are read only from the environment or .env, "
+            "never from this file: take it out."
+        )
+    known = list(_keys(valid))
+    near = difflib.get_close_matches(key, known, n=1) or [
+        k for k in known if k.endswith(f".{last}")
+    ]
+    if near:
+        return f"unknown key '{key}'. Did you mean '{near[0]}'?"
+    return f"unknown key '{key}'. config/default.yaml lists the valid ones."
+
+
+def _keys(section: type[BaseModel], above: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        yield f"{above}{name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _keys(field.annotation, f"{above}{name}.")

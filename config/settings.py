@@ -1,0 +1,284 @@
+"""Settings: `assistant.yaml` over the packaged `default.yaml`; secrets from the environment.
+
+Every default, unit and meaning is written once, in `default.yaml`; here are the types.
+Nothing else in the product reads the environment.
+"""
+
+from collections.abc import Hashable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import platformdirs
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from config.errors import SettingsError as SettingsError
+from config.errors import expectation, explain, key_of
+
+Count = Annotated[int, Field(ge=0)]
+PositiveCount = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
+Name = Annotated[str, StringConstraints(min_length=1)]
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+
+
+class Section(BaseModel):
+    """Part of the settings: typed as YAML typed it, unknown keys refused, unchangeable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Role(Section):
+    model: Literal["main", "fast"]
+    max_tokens: PositiveCount
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None
+    thinking: Literal["adaptive", "between_tools", "disabled"] | None
+
+
+class Roles(Section):
+    parent: Role
+    subagent_main: Role
+    subagent_fast: Role
+
+
+class Models(Section):
+    main: Name
+    fast: Name
+    base_url: Url | None
+    roles: Roles
+    timeout_s: Seconds
+    max_attempts: PositiveCount
+    retry_after_cap_s: Seconds
+    cache: bool
+    prime_cache: bool
+    strict_tools: bool
+
+
+class Limits(Section):
+    subagent_steps: PositiveCount
+    files_steps: PositiveCount
+    parent_steps: PositiveCount
+    child_context: PositiveCount
+    parent_context: PositiveCount
+    cost_usd: Dollars
+    seconds: Seconds
+    tokens: Count
+    steps: Count
+    max_concurrency: PositiveCount
+    max_subagents: Count
+    max_items: PositiveCount
+    max_tool_output_tokens: PositiveCount
+    max_brief_tokens: PositiveCount
+    max_material_tokens: Count
+    max_result_tokens: PositiveCount
+    max_fanout_tokens: PositiveCount
+    tool_timeout_s: Seconds
+    remind_at: Fraction
+    handoff_at: Fraction
+
+    @model_validator(mode="after")
+    def _reminds_before_handing_over(self) -> Self:
+        if self.remind_at >= self.handoff_at:
+            raise ValueError("remind_at must be smaller than handoff_at")
+        return self
+
+
+class Slack(Section):
+    lookback_days: Count
+    page_size: Annotated[int, Field(ge=1, le=999)]
+    timeout_s: PositiveCount
+    retry_attempts: Count
+
+
+class Sweep(Section):
+    since_days: PositiveCount
+    threads_per_subagent: PositiveCount
+
+
+class Report(Section):
+    language: Language | None
+
+
+class Retention(Section):
+    trajectories_days: PositiveCount | None
+
+
+class Secrets(Section):
+    """Keys and tokens; None = not set. Their text shows in no log, repr or error."""
+
+    anthropic_api_key: SecretStr | None = None
+    slack_bot_token: SecretStr | None = None
+    slack_user_token: SecretStr | None = None
+
+
+class Endpoints(Section):
+    """Where the services are reached; None = the SDK's own address."""
+
+    anthropic_base_url: Url | None = None
+    """`ANTHROPIC_BASE_URL`, else `models.base_url`: the one to use."""
+    slack_api_url: Url | None = None
+
+
+class Tunables(Section):
+    """The keys that a YAML file may hold."""
+
+    models: Models
+    limits: Limits
+    slack: Slack
+    sweep: Sweep
+    report: Report
+    retention: Retention
+    data_dir: Annotated[Path, Field(strict=False)]
+    """Folder for the database and other state; absolute; whoever writes first creates it."""
+
+
+class Settings(Tunables):
+    """All that can be set: the tunables, and what only the environment may say."""
+
+    secrets: Secrets
+    endpoints: Endpoints
+
+
+class Environment(BaseSettings):
+    """What the environment or `.env` may say (upper case there); empty counts as not set."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    anthropic_api_key: SecretStr | None = None
+    slack_bot_token: SecretStr | None = None
+    slack_user_token: SecretStr | None = None
+    anthropic_base_url: Url | None = None
+    slack_api_url: Url | None = None
+    assistant_data_dir: Path | None = None
+    assistant_config: Path | None = None
+
+
+def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings.
+
+    `path` names the YAML file; without it `ASSISTANT_CONFIG` does, else `assistant.yaml` in the
+    working directory counts if it is there. A given `env` stands for the whole outside: neither
+    the process environment, nor `.env`, nor the working directory is looked at then.
+
+    Raises SettingsError with one line for each thing that is wrong.
+    """
+    environment = _read_environment(env)
+    chosen = path or environment.assistant_config
+    if chosen is None and env is None and Path("assistant.yaml").exists():
+        chosen = Path("assistant.yaml")
+    values = yaml.safe_load((files("config") / "default.yaml").read_text("utf-8"))
+    if chosen is not None:
+        values = _merge(values, _read_yaml(chosen))
+    if environment.assistant_data_dir or values["data_dir"] is None:
+        values["data_dir"] = environment.assistant_data_dir or _default_data_dir()
+    tunables = _check(values, str(chosen or "default.yaml"))
+    return _with_environment(tunables, environment)
+
+
+def _default_data_dir() -> Path:
+    return platformdirs.user_data_path("workspace-assistant", appauthor=False)
+
+
+def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
+    sections = dict(tunables)
+    data_dir = sections.pop("data_dir").expanduser().absolute()
+    given = dict(environment)
+    return Settings(
+        **sections,
+        data_dir=data_dir,
+        secrets=Secrets(**{name: given[name] for name in Secrets.model_fields}),
+        endpoints=Endpoints(
+            anthropic_base_url=environment.anthropic_base_url or tunables.models.base_url,
+            slack_api_url=environment.slack_api_url,
+        ),
+    )
+
+
+def _read_environment(env: Mapping[str, str] | None) -> Environment:
+    try:
+        if env is None:
+            return Environment()
+        given: dict[str, Any] = {n: env.get(n.upper()) or None for n in Environment.model_fields}
+        given["_env_file"] = None
+        return Environment(**given)
+    except ValidationError as error:
+        lines = (f"{key_of(e).upper()} {expectation(e)}." for e in error.errors())
+        raise SettingsError("\n".join(lines)) from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(f".env cannot be read: {_reason(error)}.") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text("utf-8"), _UniqueKeyLoader)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {_reason(error)}.") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        raise SettingsError(f"{place}: this is not valid YAML ({error.problem}).") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{path} is not valid YAML: {str(error).splitlines()[0]}.") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SettingsError(f"{path}: expected sections such as 'limits:' at the top level.")
+    return values
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that is written twice, of which YAML would silently drop the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                problem = f"the key {key.value!r} occurs twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, section by section; a section left empty changes nothing."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = below.get(key)
+        if not isinstance(under, dict):
+            merged[key] = value
+        elif value is not None:
+            merged[key] = _merge(under, value) if isinstance(value, dict) else value
+    return merged
+
+
+def _check(values: dict[str, Any], source: str) -> Tunables:
+    try:
+        return Tunables.model_validate(values)
+    except ValidationError as error:
+        lines = (f"{source}: {explain(e, Tunables)}" for e in error.errors())
+        raise SettingsError("\n".join(lines)) from None
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return str(getattr(error, "strerror", None) or error).lower()

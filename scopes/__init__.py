@@ -1,0 +1,52 @@
+"""The one table: scope -> tools. A scope's module is imported when the scope is first used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from scopes.tool import Access, Tool
+
+MODULES: Final = {"slack": "scopes.slack"}
+"""Scope name -> the module that holds its TOOLS."""
+
+ALL: Final = "all"
+"""Every read tool: only where the request itself needs several scopes in one head."""
+
+
+class UnknownScope(LookupError):
+    """A scope that is not in the table; `names` are those that are."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.names = scope_names()
+        super().__init__(f"No scope {name[:40]!r}. Scopes: {', '.join(self.names)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a subagent can do: its tools, and the prompt file that tells it how."""
+
+    name: str
+    tools: tuple[Tool, ...]
+    prompt: str
+    """Name of the file in config/prompts/, without `.md`."""
+
+
+def scope_names() -> list[str]:
+    return [*MODULES, ALL]
+
+
+@cache
+def scope(name: str) -> Scope:
+    """The scope of this name. Raises `UnknownScope`."""
+    if name == ALL:
+        tools = {
+            t.name: t for each in MODULES for t in scope(each).tools if t.access is Access.READ
+        }
+        return Scope(ALL, tuple(tools.values()), "scope_all")
+    if name not in MODULES:
+        raise UnknownScope(name)
+    return Scope(name, tuple(import_module(MODULES[name]).TOOLS), f"scope_{name}")

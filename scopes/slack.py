@@ -1,0 +1,251 @@
+"""The `slack` scope: read channels, threads, lists and people; posting waits for the gate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from scopes.label import Label
+from scopes.slack_reader import Absent, Conversation, SlackReader
+from scopes.tool import (
+    Access,
+    Channel,
+    Item,
+    ListId,
+    Thread,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    estimate_tokens,
+    not_found,
+    tool,
+)
+
+OPEN_CHANNELS = "slack:channels"
+"""Open handle of a context that may list every channel its requester can see."""
+
+MAX_HITS = 30
+"""Messages that one search returns."""
+
+
+@tool()
+async def list_channels(ctx: ToolContext, match: str = "") -> ToolResult:
+    """List the channels you may read. `match`: part of a name or topic."""
+    channels = await ctx.client(SlackReader).channels()
+    if OPEN_CHANNELS not in ctx.handles.titles:
+        channels = [c for c in channels if c.id in ctx.handles.titles]
+    wanted = match.lstrip("#").casefold()
+    hits = [c for c in channels if wanted in f"{c.name} {c.topic}".casefold()]
+    items = tuple(
+        Item(c.id, f"#{c.name}" + (f": {c.topic}" if c.topic else ""), None, Label(untrusted=True))
+        for c in hits
+    )
+    note = f"{len(hits)} channels." if hits else "No channel matches."
+    return ToolResult(items, handles={c.id: f"#{c.name}" for c in hits}, note=note)
+
+
+@tool()
+async def read_channel_history(ctx: ToolContext, channel: Channel, cursor: str = "") -> ToolResult:
+    """Read a channel's threads in the window, oldest first. Follow `cursor` to the end."""
+    found = await _conversations(ctx, channel)
+    return page(found, channel, cursor, ctx.max_output_tokens)
+
+
+@tool()
+async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> ToolResult:
+    """Read one whole thread by the id of any of its messages."""
+    channel, _, ts = thread.partition("/")
+    try:
+        if not re.fullmatch(r"\d+\.\d+", ts):
+            raise Absent(thread)
+        found = await ctx.client(SlackReader).thread(channel, ts, ctx.window)
+    except Absent:
+        raise ToolError(not_found("thread", thread)) from None
+    return page([found], "", cursor, ctx.max_output_tokens)
+
+
+@tool()
+async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -> ToolResult:
+    """Find messages holding all words of `query` (case ignored), in one channel or all of yours."""
+    words = re.findall(r"\w+", query.casefold())
+    if not words:
+        raise ToolError("The query holds no word. Give one or more words to look for.")
+    channels = [channel] if channel else ctx.handles.ids("C") + ctx.handles.ids("G")
+    hits: list[Item] = []
+    for each in channels:
+        for conversation in await _conversations(ctx, each):
+            hits += [i for i in conversation.items if _holds(i, words)]
+    hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
+    kept = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
+    note = f"{len(hits)} messages found in {len(channels)} channels."
+    left = (
+        f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
+    )
+    return ToolResult(tuple(kept), truncated=left, note=note)
+
+
+@tool()
+async def list_slack_list_items(ctx: ToolContext, list: ListId) -> ToolResult:
+    """Read all items of a Slack List, such as a bug tracker."""
+    try:
+        items = await ctx.client(SlackReader).list_rows(list)
+    except Absent:
+        raise ToolError(not_found("list", list)) from None
+    kept = _fit(items, ctx.max_output_tokens)
+    left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
+    return ToolResult(tuple(kept), truncated=left, note=f"{len(items)} items in the list.")
+
+
+@tool()
+async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
+    """Tell who a person is, by id or name."""
+    reader = ctx.client(SlackReader)
+    wanted = user.lstrip("@").casefold()
+    ids = [
+        k
+        for k, name in (await reader.people()).items()
+        if wanted in (k.casefold(), name.casefold())
+    ]
+    if not ids:
+        raise ToolError(not_found("person", user))
+    people = [await reader.user(i) for i in ids[:5]]
+    return ToolResult(tuple(_person(p) for p in people))
+
+
+@tool()
+async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
+    """Get the link of a message by its id."""
+    channel, _, ts = message.partition("/")
+    try:
+        body = await ctx.client(SlackReader).call(
+            "chat.getPermalink", channel=channel, message_ts=ts
+        )
+    except Absent:
+        raise ToolError(not_found("message", message)) from None
+    return ToolResult(note=str(body["permalink"]))
+
+
+@tool(Access.EGRESS)
+async def post_message(ctx: ToolContext, channel: Channel, text: str) -> ToolResult:
+    """Post a message into a channel."""
+    body = await ctx.client(SlackReader).call("chat.postMessage", channel=channel, text=text)
+    return ToolResult(note=f"posted {channel}/{body['ts']}")
+
+
+@tool(Access.EGRESS)
+async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
+    """Add an emoji reaction to a message."""
+    channel, _, ts = message.partition("/")
+    await ctx.client(SlackReader).call("reactions.add", channel=channel, timestamp=ts, name=name)
+    return ToolResult(note="added")
+
+
+TOOLS = (
+    list_channels,
+    read_channel_history,
+    read_thread,
+    search_messages,
+    list_slack_list_items,
+    lookup_user,
+    get_permalink,
+    post_message,
+    add_reaction,
+)
+
+
+async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
+    if ctx.window is None:
+        raise ToolError("This task has no time window, so it can read threads but not channels.")
+    try:
+        return await ctx.client(SlackReader).conversations(channel, ctx.window)
+    except Absent:
+        raise ToolError(not_found("channel", channel)) from None
+
+
+def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: int) -> ToolResult:
+    """One page of threads that fits `max_tokens`; a cursor names the thread and message to go on at.
+
+    A thread longer than a page goes on on the next one, its root shown again above the rest.
+    """
+    index, offset = _position(cursor, found)
+    items: list[Item] = []
+    left = max_tokens
+    while index < len(found):
+        rest = found[index].items[offset:]
+        again = found[index].items[:1] if offset else ()
+        kept = _fit([*again, *rest], left)
+        whole = len(kept) == len(again) + len(rest)
+        if not whole and (items or not kept[len(again) :]):
+            if items:
+                break
+            kept = [*again, *rest[:1]]  # one message larger than a page: cut where it is rendered
+        items += kept
+        left -= sum(estimate_tokens(i.line()) + 1 for i in kept)
+        if not whole:
+            offset += len(kept) - len(again)
+            if offset >= len(found[index].items):
+                index, offset = index + 1, 0
+            break
+        index, offset = index + 1, 0
+    more = f'More: call again with cursor="{index}.{offset}".' if index < len(found) else ""
+    total = sum(c.in_window for c in found)
+    note = f"{len(found)} threads, {total} messages in window."
+    return ToolResult(tuple(items), {source: total} if source else {}, more, note=note)
+
+
+def _position(cursor: str, found: Sequence[Conversation]) -> tuple[int, int]:
+    if not cursor:
+        return 0, 0
+    match = re.fullmatch(r"(\d+)\.(\d+)", cursor)
+    index, offset = (int(g) for g in match.groups()) if match else (-1, 0)
+    if not 0 <= index < len(found) or offset >= len(found[index].items):
+        raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
+    return index, offset
+
+
+def _fit(items: Iterable[Item], max_tokens: int) -> list[Item]:
+    kept: list[Item] = []
+    for item in items:
+        max_tokens -= estimate_tokens(item.line()) + 1
+        if max_tokens < 0:
+            break
+        kept.append(item)
+    return kept
+
+
+def _holds(item: Item, words: Sequence[str]) -> bool:
+    text = f"{item.text} {item.by or ''}".casefold()
+    return all(w in text for w in words)
+
+
+def _person(user: Any) -> Item:
+    profile = user.get("profile") or {}
+    facts = [
+        str(user.get("real_name") or profile.get("real_name") or user.get("name")),
+        str(profile.get("title") or ""),
+        str(user.get("tz") or ""),
+        "bot" if user.get("is_bot") else "",
+        "deactivated" if user.get("deleted") else "",
+    ]
+    return Item(str(user["id"]), ", ".join(f for f in facts if f), None, Label(untrusted=True))
+
+
+LINK = re.compile(r"/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
+CHANNEL = re.compile(
+    r"<#([CGD][A-Z0-9]{2,})(?:\|[^>]*)?>|(?<![\w&/])#([^\s#<>|,.;:!?()\"']+)|\b(C[A-Z0-9]{8,})\b"
+)
+
+
+def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Channels that a request names (`#name`, a mention, an id or a permalink): id -> `#name`.
+
+    `channels` are (id, name) pairs that the requester can see; anything else names nothing.
+    """
+    by_id = dict(channels)
+    by_name = {name.casefold(): key for key, name in by_id.items()}
+    named = [g[0] for g in LINK.findall(request)]
+    for mention, name, bare in CHANNEL.findall(request):
+        named.append(mention or bare or by_name.get(name.casefold(), ""))
+    return {key: f"#{by_id[key]}" for key in named if key in by_id}

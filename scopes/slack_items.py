@@ -1,0 +1,144 @@
+"""Slack's messages and list rows as items: names for ids, markup as people see it."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from scopes.label import Label
+from scopes.tool import BEFORE_WINDOW, Item, Window
+
+NOT_MESSAGES = frozenset(
+    """channel_join channel_leave channel_topic channel_purpose channel_name channel_archive
+    channel_unarchive channel_convert_to_private group_join group_leave group_topic group_purpose
+    group_name bot_add bot_remove pinned_item unpinned_item tombstone reminder_add
+    channel_canvas_updated message_changed message_deleted""".split()
+)
+"""Subtypes that people did not say: not read and not counted."""
+
+
+def at_of(ts: str) -> datetime:
+    """The UTC time of a Slack timestamp (`1740498077.000100`)."""
+    seconds, _, micros = ts.partition(".")
+    return datetime.fromtimestamp(int(seconds), UTC) + timedelta(
+        microseconds=int((micros or "0")[:6].ljust(6, "0"))
+    )
+
+
+def ts_of(at: datetime) -> str:
+    """The Slack timestamp of a time, with six decimals."""
+    whole = at.replace(microsecond=0)
+    return f"{int(whole.timestamp())}.{at.microsecond:06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes items of one channel's messages."""
+
+    channel: str
+    people: Mapping[str, str]
+    url: str
+    label: Label
+    window: Window | None
+
+    def item(self, message: Mapping[str, Any], root: str) -> Item:
+        ts = str(message["ts"])
+        at = at_of(ts)
+        notes = list(notes_of(message))
+        if self.window and not self.window.holds(at):
+            notes.append(BEFORE_WINDOW)
+        author = str(message.get("user") or message.get("bot_id") or "") or None
+        return Item(
+            id=f"{self.channel}/{ts}",
+            text=plain(str(message.get("text") or ""), self.people),
+            link=permalink(self.url, self.channel, ts, root),
+            label=self.label,
+            author=author,
+            at=at,
+            by=self.people.get(author or "") or str(message.get("username") or author or "unknown"),
+            thread=None if ts == root else f"{self.channel}/{root}",
+            notes=tuple(notes),
+        )
+
+
+def notes_of(message: Mapping[str, Any]) -> list[str]:
+    """What code can say of a message beside its text."""
+    notes = []
+    reactions = message.get("reactions") or ()
+    if reactions:
+        listed = ", ".join(f"{r.get('name')} {r.get('count', 1)}" for r in reactions)
+        notes.append(f"reactions: {listed}")
+    if message.get("edited"):
+        notes.append("edited")
+    names = [str(f.get("name") or f.get("title") or "file") for f in message.get("files") or ()]
+    if names:
+        notes.append("files: " + re.sub(r"[{};]", "_", ", ".join(names))[:200])
+    if message.get("bot_id") or message.get("subtype") == "bot_message":
+        notes.append("bot")
+    return notes
+
+
+def permalink(url: str, channel: str, ts: str, root: str) -> str | None:
+    """The link that Slack itself gives for a message; None without a workspace address."""
+    if not url:
+        return None
+    link = f"{url.rstrip('/')}/archives/{channel}/p{ts.replace('.', '')}"
+    return link if ts == root else f"{link}?thread_ts={root}&cid={channel}"
+
+
+def name_of(user: Mapping[str, Any]) -> str:
+    profile = user.get("profile") or {}
+    name = profile.get("real_name") or user.get("real_name") or profile.get("display_name")
+    return " ".join(str(name or user.get("name") or user["id"]).split())
+
+
+MARK = re.compile(r"<([@#!]?)([^<>|]+)(?:\|([^<>]*))?>")
+
+
+def plain(text: str, people: Mapping[str, str]) -> str:
+    """Slack's markup as people see it: names for ids, addresses bare, entities resolved."""
+
+    def shown(match: re.Match[str]) -> str:
+        sign, target, label = match.groups()
+        if sign == "@":
+            return "@" + people.get(target, label or target)
+        if sign == "#":
+            return "#" + (label or target)
+        if sign == "!":
+            return "@" + (label or target.split("^")[0])
+        return f"{label} ({target})" if label and label != target else target
+
+    return html.unescape(MARK.sub(shown, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a Slack List: their names, and the labels of what can be chosen."""
+
+    names: Mapping[str, str]
+    labels: Mapping[str, str]
+    """Option id -> label."""
+
+    @classmethod
+    def of(cls, schema: Sequence[Mapping[str, Any]]) -> Columns:
+        names = {str(c.get("id")): str(c.get("name") or c.get("key")) for c in schema}
+        choices = [o for c in schema for o in (c.get("options") or {}).get("choices") or ()]
+        return cls(names, {str(o["value"]): str(o.get("label") or o["value"]) for o in choices})
+
+
+def row_text(row: Mapping[str, Any], columns: Columns, people: Mapping[str, str]) -> str:
+    """A Slack List item on one line: `title: ... | status: ...`."""
+
+    def shown(value: Any) -> str:
+        values = value if isinstance(value, list) else [value]
+        return ", ".join(columns.labels.get(str(v), people.get(str(v), str(v))) for v in values)
+
+    cells = []
+    for cell in row.get("fields") or ():
+        name = columns.names.get(str(cell.get("column_id")), str(cell.get("key") or ""))
+        cells.append(f"{name}: {shown(cell.get('text') or cell.get('value') or '')}")
+    return " | ".join(cells)

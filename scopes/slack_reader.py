@@ -1,0 +1,296 @@
+"""Slack as the tools read it: paged to the end, assembled into threads, each source fetched once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.http_retry.builtin_async_handlers import (
+    AsyncConnectionErrorRetryHandler,
+    AsyncRateLimitErrorRetryHandler,
+    AsyncServerErrorRetryHandler,
+)
+from slack_sdk.web.async_client import AsyncWebClient
+
+from scopes.label import PUBLIC, Label, Readers
+from scopes.slack_items import (
+    NOT_MESSAGES,
+    Columns,
+    Maker,
+    at_of,
+    name_of,
+    row_text,
+    ts_of,
+)
+from scopes.tool import BEFORE_WINDOW, Item, Window
+
+ABSENT = frozenset(
+    {
+        "channel_not_found",
+        "not_in_channel",
+        "thread_not_found",
+        "message_not_found",
+        "user_not_found",
+        "list_not_found",
+        "file_not_found",
+        "no_permission",
+        "access_denied",
+    }
+)
+"""Errors that mean: for this caller it is not there. They are answered alike."""
+
+CONCURRENT_REPLIES = 8
+"""Threads of one channel that are fetched at once; Slack allows about 50 calls a minute (tier 3)."""
+
+
+class Absent(LookupError):
+    """Slack says that it is not there, or not for this token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInfo:
+    id: str
+    name: str
+    is_private: bool
+    is_member: bool
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A thread, or a single message: the root and its replies, oldest first."""
+
+    root: Item
+    replies: tuple[Item, ...]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return (self.root, *self.replies)
+
+    @property
+    def in_window(self) -> int:
+        return sum(BEFORE_WINDOW not in item.notes for item in self.items)
+
+
+@dataclass
+class SlackReader:
+    """Reads one workspace with one token. Open it with `connect`; safe for one event loop."""
+
+    web: AsyncWebClient
+    lookback: timedelta
+    """How far before a window the roots of still active threads are looked for; zero = no limit."""
+    page_size: int
+    user_web: AsyncWebClient | None = None
+    """The requester's own token: only with it is there a workspace search."""
+    _kept: dict[tuple[str, ...], asyncio.Future[Any]] = field(default_factory=dict)
+
+    async def _once(self, key: tuple[str, ...], fetch: Callable[[], Awaitable[Any]]) -> Any:
+        """Fetch once per run, whoever asks first; a failure is not kept."""
+        if key not in self._kept:
+            self._kept[key] = asyncio.ensure_future(fetch())
+        try:
+            return await asyncio.shield(self._kept[key])
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._kept.pop(key, None)
+            raise
+
+    async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
+        """One Web API call. Raises `Absent`, or SlackApiError for anything else it refuses."""
+        try:
+            response = await self.web.api_call(method, params=arguments)
+        except SlackApiError as error:
+            if error.response.get("error") in ABSENT:
+                raise Absent(str(error.response["error"])) from error
+            raise
+        return dict(response.data) if isinstance(response.data, dict) else {}
+
+    async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
+        """Every object of a paged method, to the end."""
+        cursor = ""
+        while True:
+            more = {"cursor": cursor} if cursor else {}
+            body = await self.call(method, limit=self.page_size, **arguments, **more)
+            for each in body.get(key) or ():
+                yield each
+            cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
+            if not cursor:
+                return
+
+    async def team_url(self) -> str:
+        async def fetch() -> str:
+            return str((await self.call("auth.test")).get("url") or "")
+
+        return str(await self._once(("team",), fetch))
+
+    async def channels(self) -> list[ChannelInfo]:
+        """Channels that the token can see and that are not archived, by name."""
+
+        async def fetch() -> list[ChannelInfo]:
+            kinds = "public_channel,private_channel"
+            found = [
+                ChannelInfo(
+                    str(c["id"]),
+                    str(c.get("name") or c["id"]),
+                    bool(c.get("is_private")),
+                    bool(c.get("is_member")),
+                    str((c.get("topic") or {}).get("value") or ""),
+                )
+                async for c in self.pages(
+                    "conversations.list", "channels", types=kinds, exclude_archived="true"
+                )
+            ]
+            return sorted(found, key=lambda c: c.name)
+
+        return list(await self._once(("channels",), fetch))
+
+    async def people(self) -> dict[str, str]:
+        """User id -> the name shown, made unique with the id where two share one."""
+
+        async def fetch() -> dict[str, str]:
+            names = {str(u["id"]): name_of(u) async for u in self.pages("users.list", "members")}
+            seen: dict[str, int] = {}
+            for name in names.values():
+                seen[name] = seen.get(name, 0) + 1
+            return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
+
+        return dict(await self._once(("people",), fetch))
+
+    async def user(self, user: str) -> Mapping[str, Any]:
+        return dict((await self.call("users.info", user=user))["user"])
+
+    async def label(self, channel: str) -> Label:
+        """Everything said in Slack is untrusted; a private channel is for its members only."""
+
+        async def fetch() -> Label:
+            info = (await self.call("conversations.info", channel=channel))["channel"]
+            readers: Readers = PUBLIC
+            if info.get("is_private") or info.get("is_im") or info.get("is_mpim"):
+                members = self.pages("conversations.members", "members", channel=channel)
+                readers = frozenset([str(m) async for m in members])
+            return Label(untrusted=True, readers=readers, sources=frozenset({channel}))
+
+        label = await self._once(("label", channel), fetch)
+        assert isinstance(label, Label)
+        return label
+
+    async def conversations(self, channel: str, window: Window) -> list[Conversation]:
+        """Every thread with a message inside the window, by time of opening.
+
+        Replies inside the window to older questions count: their earlier messages come along as
+        context. Raises `Absent` when the channel is not there for this token.
+        """
+        key = ("read", channel, str(window.oldest), str(window.latest))
+        found: list[Conversation] = await self._once(key, lambda: self._read(channel, window))
+        return [c for c in found if c.root.at and window.opens(c.root.at)]
+
+    async def _read(self, channel: str, window: Window) -> list[Conversation]:
+        bounds = {"latest": ts_of(window.latest)}
+        if self.lookback:
+            bounds["oldest"] = ts_of(window.oldest - self.lookback)
+        roots = [
+            m
+            async for m in self.pages(
+                "conversations.history", "messages", channel=channel, **bounds
+            )
+            if m.get("thread_ts") in (None, m["ts"])  # a reply also sent to the channel is a reply
+        ]
+        oldest = ts_of(window.oldest)
+        wanted = [m for m in roots if m["ts"] >= oldest or m.get("latest_reply", "0") >= oldest]
+        gate = asyncio.Semaphore(CONCURRENT_REPLIES)
+
+        async def whole(message: dict[str, Any]) -> Conversation | None:
+            async with gate:
+                return await self._conversation(channel, message, window)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(whole(m)) for m in wanted]
+        found = [c for task in tasks if (c := task.result()) and c.in_window]
+        return sorted(found, key=lambda c: c.root.id)
+
+    async def _conversation(
+        self, channel: str, message: dict[str, Any], window: Window
+    ) -> Conversation | None:
+        messages = [message]
+        if message.get("reply_count"):
+            messages = [
+                m
+                async for m in self.pages(
+                    "conversations.replies",
+                    "messages",
+                    channel=channel,
+                    ts=message["ts"],
+                    latest=ts_of(window.latest),
+                )
+            ]
+        return await self.assemble(channel, messages, window)
+
+    async def thread(self, channel: str, ts: str, window: Window | None) -> Conversation:
+        """One thread by any of its timestamps. Raises `Absent`."""
+        latest = {"latest": ts_of(window.latest)} if window else {}
+        messages = [
+            m
+            async for m in self.pages(
+                "conversations.replies", "messages", channel=channel, ts=ts, **latest
+            )
+        ]
+        root = str(messages[0].get("thread_ts") or ts) if messages else ts
+        if messages and root != messages[0]["ts"]:
+            return await self.thread(channel, root, window)
+        found = await self.assemble(channel, messages, window)
+        if found is None:
+            raise Absent("thread_not_found")
+        return found
+
+    async def assemble(
+        self, channel: str, messages: Sequence[dict[str, Any]], window: Window | None
+    ) -> Conversation | None:
+        """Messages as items; None when people said none of them before the window's end."""
+        people, url, label = await self.people(), await self.team_url(), await self.label(channel)
+        made = Maker(channel, people, url, label, window)
+        said = [
+            m
+            for m in sorted(messages, key=lambda m: str(m["ts"]))
+            if m.get("subtype") not in NOT_MESSAGES
+            and (window is None or at_of(m["ts"]) < window.latest)
+        ]
+        # Where the first message was deleted, the first that is left opens the thread.
+        items = [made.item(m, str(said[0]["ts"])) for m in said]
+        return Conversation(items[0], tuple(items[1:])) if items else None
+
+    async def list_rows(self, list_id: str) -> list[Item]:
+        """The items of a Slack List, their cells as people see them. Raises `Absent`."""
+        people = await self.people()
+        first = await self.call("slackLists.items.list", list_id=list_id, include_list="true")
+        schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()
+        columns, link = Columns.of(schema), (first.get("list") or {}).get("permalink")
+        label = Label(untrusted=True, sources=frozenset({list_id}))
+        return [
+            Item(f"{list_id}/{row['id']}", row_text(row, columns, people), link, label)
+            async for row in self.pages("slackLists.items.list", "items", list_id=list_id)
+        ]
+
+
+def connect(
+    session: aiohttp.ClientSession, token: str, base_url: str | None, timeout_s: int, retries: int
+) -> AsyncWebClient:
+    """A client that waits out 429s and repeats reads that failed; writes must not go through it."""
+    client = AsyncWebClient(
+        token=token,
+        timeout=timeout_s,
+        session=session,
+        retry_handlers=[
+            AsyncRateLimitErrorRetryHandler(max_retry_count=retries),
+            AsyncConnectionErrorRetryHandler(max_retry_count=retries),
+            AsyncServerErrorRetryHandler(max_retry_count=retries),
+        ],
+    )
+    if base_url:
+        client.base_url = base_url if base_url.endswith("/") else base_url + "/"
+    return client

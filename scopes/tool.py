@@ -1,0 +1,295 @@
+"""What a tool is: a function with a docstring, typed arguments, and items as its result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_type_hints,
+)
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from scopes.label import Label
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Access(StrEnum):
+    """What a call does to the world; the gate decides by it."""
+
+    READ = "read"
+    WRITE = "write"  # the requester's own things: a note, a draft, a label
+    EGRESS = "egress"  # leaves: post, send, fetch, push
+
+
+class ToolError(Exception):
+    """What the model can mend; its text is shown to the model and says what to do."""
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of a text before the API has counted them: ceil(UTF-8 bytes / 3), on the safe side."""
+    return -(-len(text.encode()) // 3)
+
+
+def one_line(text: str) -> str:
+    """A text on one line, so that no text can pass for a second item."""
+    return " ".join(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The unit that is read, cited and labelled."""
+
+    id: str
+    """`C123/1740498077.000100`, `<thread>/<message>`, `q1#row3`, `path:12`, a URL, `note/7`."""
+    text: str
+    link: str | None
+    label: Label
+    author: str | None = None
+    """Id of who wrote it; None where the source has none."""
+    at: datetime | None = None
+    """UTC; None where the source has none."""
+    by: str | None = None
+    """Name shown for the author, unique in its workspace."""
+    thread: str | None = None
+    """Id of the item that this one replies to; None for one that stands alone or opens a thread."""
+    notes: tuple[str, ...] = ()
+    """Facts that code adds: reactions, `edited`, `bot`, `before window`."""
+
+    def line(self) -> str:
+        when = f" {self.at:%Y-%m-%d %H:%M}" if self.at else ""
+        who = f" {self.by}:" if self.by else ":" if when else ""
+        text = one_line(self.text)
+        # A text that itself ends like notes gets empty notes behind it: the last braces are code's.
+        notes = f" {{{'; '.join(self.notes)}}}" if self.notes or text.endswith("}") else ""
+        return f"{'  ' if self.thread else ''}[{self.id}]{when}{who} {text}{notes}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "text": self.text,
+            "link": self.link,
+            "label": self.label.to_json(),
+            "author": self.author,
+            "at": iso(self.at) if self.at else None,
+            "by": self.by,
+            "thread": self.thread,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Item:
+        """The item that `to_json` gave."""
+        at = stored["at"]
+        return cls(
+            **{
+                **stored,
+                "label": Label.of(stored["label"]),
+                "at": datetime.fromisoformat(at) if at else None,
+                "notes": tuple(stored["notes"]),
+            }
+        )
+
+
+BEFORE_WINDOW = "before window"
+"""The note of an item that is shown as context and is not counted as read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """What a context's tools may touch; outside them a thing does not exist.
+
+    `titles` maps an id to the name that people use (`C123` -> `#support-es`). A typed open handle
+    (`slack:channels`, `web:search`) has no single thing behind it and maps to an empty name.
+    """
+
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+    def resolve(self, value: str) -> str | None:
+        """The id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""
+        if value in self.titles:
+            return value
+        head, slash, rest = value.partition("/")
+        if slash:
+            owner = self.resolve(head)
+            return f"{owner}/{rest}" if owner and rest else None
+        wanted = value.lstrip("#").casefold()
+        hits = [k for k, name in self.titles.items() if name.lstrip("#").casefold() == wanted]
+        return hits[0] if wanted and len(hits) == 1 else None
+
+    def ids(self, prefix: str = "") -> list[str]:
+        return [k for k in self.titles if k.startswith(prefix) and ":" not in k]
+
+    def join(self, titles: Mapping[str, str]) -> Handles:
+        return self if titles.keys() <= self.titles.keys() else Handles({**self.titles, **titles})
+
+    def __contains__(self, value: str) -> bool:
+        return self.resolve(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that a run looks at, `[oldest, latest)` in UTC, and the share of it given out."""
+
+    oldest: datetime
+    latest: datetime
+    opened_from: datetime | None = None
+    opened_before: datetime | None = None
+    """Only threads opened in `[opened_from, opened_before)`: set where code splits a source."""
+
+    def holds(self, at: datetime) -> bool:
+        return self.oldest <= at < self.latest
+
+    def opens(self, at: datetime) -> bool:
+        return (self.opened_from is None or at >= self.opened_from) and (
+            self.opened_before is None or at < self.opened_before
+        )
+
+    def __str__(self) -> str:
+        return f"{iso(self.oldest)} to {iso(self.latest)}"
+
+
+def iso(at: datetime) -> str:
+    """ISO 8601 in UTC with a `Z`, seconds unless there are fractions."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool knows of its caller. It never sees the environment or the model."""
+
+    run: str
+    requester: str | None
+    handles: Handles
+    label: Label
+    window: Window | None
+    clients: Mapping[type, object]
+    max_output_tokens: int
+
+    def client(self, kind: type[T]) -> T:
+        """The client of this kind; a KeyError means that the composition root forgot it."""
+        return cast(T, self.clients[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """Items, how much of the source they are, and what was left out."""
+
+    items: tuple[Item, ...] = ()
+    holds: Mapping[str, int] = field(default_factory=dict)
+    """Source id -> how many items of the window it holds, where the call reads a whole source."""
+    truncated: str = ""
+    """What was left out and how to get it, in one sentence; empty when nothing was."""
+    handles: Mapping[str, str] = field(default_factory=dict)
+    """Things that this call listed: a context that listed them may hand them to a subagent."""
+    note: str = ""
+    """One line made by code, shown outside the fence."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandleArgument:
+    """Marks an argument whose value names a thing that the caller must hold."""
+
+    kind: str
+
+
+Channel = Annotated[str, HandleArgument("channel")]
+Thread = Annotated[str, HandleArgument("thread")]
+ListId = Annotated[str, HandleArgument("list")]
+
+
+def not_found(kind: str, value: str) -> str:
+    """The one answer for what is absent, hidden or outside the handles: they look the same."""
+    return f"No {kind} {one_line(value)[:80]}. Use an id that you were given or that a tool listed."
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a model may call, with what the gate must know of it."""
+
+    name: str
+    description: str
+    input_model: type[BaseModel]
+    run: Callable[..., Awaitable[ToolResult]]
+    access: Access
+    needs: str | None
+    """An open handle without which the tool answers as if nothing were there; None = none."""
+    handle_arguments: Mapping[str, str]
+    """Argument name -> kind of thing, for those that must be within the caller's handles."""
+
+    def schema(self) -> dict[str, Any]:
+        return tool_schema(self.name, self.description, self.input_model)
+
+
+def tool(
+    access: Access = Access.READ, *, needs: str | None = None
+) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
+    """Make a tool of a function: its docstring is what the model reads, its signature the schema."""
+
+    def make(function: Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]) -> Tool:
+        name = function.__name__
+        hints = get_type_hints(function, include_extras=True)
+        fields: dict[str, Any] = {}
+        handles: dict[str, str] = {}
+        for parameter in list(inspect.signature(function).parameters.values())[1:]:
+            hint = hints[parameter.name]
+            required = parameter.default is inspect.Parameter.empty
+            fields[parameter.name] = (hint, ... if required else parameter.default)
+            for mark in getattr(hint, "__metadata__", ()):
+                if isinstance(mark, HandleArgument):
+                    handles[parameter.name] = mark.kind
+        model = create_model(f"{name}_input", __config__=ConfigDict(extra="forbid"), **fields)
+        text = inspect.cleandoc(function.__doc__ or "")
+        return Tool(name, text, model, function, access, needs, handles)
+
+    return make
+
+
+def tool_schema(
+    name: str, description: str, model: type[BaseModel], *, strict: bool = False
+) -> dict[str, Any]:
+    """The tool as the Messages API takes it.
+
+    Titles and defaults are left out to save tokens; `strict` makes the API hold to the schema
+    (unknown arguments of other tools are refused by the gate).
+    """
+    raw = model.model_json_schema()
+    schema = _compact(raw, raw.get("$defs", {}), strict)
+    schema.setdefault("properties", {})
+    schema.pop("description", None)
+    head = {"name": name, "description": description, "input_schema": schema}
+    return {**head, "strict": True} if strict else head
+
+
+DROPPED = frozenset(
+    {"title", "default", "$defs", "minLength", "maxLength", "maxItems", "minItems"}
+    | {"additionalProperties"}
+)
+"""Keywords that cost tokens or that strict schemas refuse; pydantic still enforces them."""
+
+
+def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
+    if isinstance(node, list):
+        return [_compact(child, defs, strict) for child in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _compact(defs[node["$ref"].rsplit("/", 1)[1]], defs, strict)
+    kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in DROPPED}
+    if "properties" in node:
+        properties = node["properties"].items()
+        kept["properties"] = {name: _compact(child, defs, strict) for name, child in properties}
+    if strict and kept.get("type") == "object":
+        kept["additionalProperties"] = False
+    return kept

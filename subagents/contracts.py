@@ -1,0 +1,101 @@
+"""What a subagent may hand back: one pydantic model a contract, and the registry of them.
+
+Their docstrings and field names are read by the model; every word costs tokens in each subagent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal["unanswered", "unsolved", "waiting", "solved", "none"]
+Severity = Literal["high", "medium", "low"]
+
+NEEDS_ACTION: Final = ("unanswered", "unsolved")
+"""States in which the ball is with the team."""
+
+Text = Annotated[str, Field(max_length=12_000)]
+Line = Annotated[str, Field(max_length=600)]
+Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
+
+
+class Contract(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class FindingDraft(Contract):
+    claim: Line
+    state: State = "none"
+    severity: Severity = "low"
+    severity_reason: Line = ""
+    owner: Line = ""
+    next_step: Line = ""
+    customers: list[Line] = Field(default_factory=list, max_length=100)
+    evidence: Ids
+    quotes: list[Line] = Field(default_factory=list, max_length=20)
+
+
+class Submission(Contract):
+    """What every contract has."""
+
+    findings: list[FindingDraft] = Field(default_factory=list, max_length=500)
+    not_covered: list[Line] = Field(default_factory=list, max_length=100)
+    needs: Line = ""
+
+
+class Issues(Submission):
+    """Every thread that was read, in one finding or in no_issue."""
+
+    summary: Text
+    no_issue: Ids = Field(default_factory=list)
+
+
+class Answer(Submission):
+    text: Text
+
+
+class Table(Submission):
+    columns: list[Line] = Field(max_length=50)
+    rows: list[list[Line]] = Field(max_length=500)
+    text: Text = ""
+
+
+class Draft(Submission):
+    text: Text
+
+
+class TriageVerdict(Submission):
+    category: Line
+    priority: Severity
+    deadline: Line = ""
+    asked_of_me: bool = False
+    key_facts: list[Line] = Field(default_factory=list, max_length=20)
+    proposed_action: Line = ""
+    draft_reply: Text = ""
+
+
+CONTRACTS: Final[dict[str, type[Submission]]] = {
+    "issues": Issues,
+    "triage": TriageVerdict,
+    "answer": Answer,
+    "table": Table,
+    "draft": Draft,
+}
+
+DEFAULT_MODEL: Final = {
+    "issues": "fast",
+    "triage": "fast",
+    "answer": "fast",
+    "table": "main",
+    "draft": "main",
+}
+"""Which model a contract gets when the brief prefers none: reading is fast, composing is main."""
+
+
+def prose(value: Submission) -> str:
+    """The running text of a submission, whatever its contract calls it."""
+    for name in ("summary", "text", "proposed_action"):
+        if text := getattr(value, name, ""):
+            return str(text)
+    return ""

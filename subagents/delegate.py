@@ -1,0 +1,162 @@
+"""The parent's tools that start subagents: `run_subagent`, and `run_subagents` for many alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import scopes
+from config.prompt import prompt
+from scopes.tool import Handles, ToolContext, not_found, tool_schema
+from subagents.agent import Outcome
+from subagents.brief import Block, Brief, BriefDraft
+from subagents.contracts import CONTRACTS
+from subagents.errors import BriefRefused
+from subagents.events import BriefWasRefused
+from subagents.fanout import Fanout
+from subagents.gate import explain
+from subagents.guard import SpawnGuard
+from subagents.result import SubagentResult, finding_line, parent_view
+from subagents.toolbox import ToolCall
+from subagents.trajectory import Origin
+
+ONE, MANY = "run_subagent", "run_subagents"
+
+
+class ManyAlike(BaseModel):
+    """The arguments of `run_subagents`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    items: tuple[str, ...] = Field(min_length=1)
+    template: BriefDraft
+
+
+def delegation_schemas(max_subagents: int) -> list[Block]:
+    """Both tools as the parent is offered them; the count that code enforces is said."""
+    one = f"{prompt(ONE)} At most {max_subagents} in one request."
+    return [tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)]
+
+
+@dataclass
+class Delegation:
+    """Runs one turn's delegating calls: admit all, run what was admitted, answer in call order."""
+
+    fanout: Fanout
+    guard: SpawnGuard
+    language: str | None = None
+    _views: dict[str, str] = field(default_factory=dict)
+    """Id of a subagent -> the view that the parent got of it."""
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        return self._views
+
+    async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
+        planned = [self._plan(call, ctx) for call in calls]
+        briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
+        ran = iter(await self.fanout.run_all(briefs))
+        results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
+        share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
+        return [self._outcome(each, share) for each in results]
+
+    def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
+        if all(r.status == "refused" for r in results):
+            text = "\n".join(f"{r.id} refused ({r.text}): {r.reason}" for r in results)
+            return Outcome(text, Origin.ERROR)
+        cap = min(self.fanout.run.limits.max_result_tokens, share)
+        for result in results:
+            self._views[result.id] = parent_view(result, cap)
+        views = [self._views[r.id] for r in results]
+        self.guard.delivered += views
+        return Outcome("\n\n".join(views), Origin.VIEW, " ".join(r.id for r in results))
+
+    def _plan(self, call: ToolCall, ctx: ToolContext) -> list[Brief | SubagentResult]:
+        try:
+            if call.name == ONE:
+                return [self._one(BriefDraft.model_validate(call.input), ctx)]
+            many = ManyAlike.model_validate(call.input)
+            drafts = [for_item(many.template, item) for item in many.items]
+            self.guard.admit_items(many.items)
+            return [self._item(draft, ctx) for draft in drafts]
+        except ValidationError as error:
+            return [self._refused(call.input, "arguments", explain(error))]
+        except BriefRefused as refusal:
+            return [self._refused(call.input, refusal.field, refusal.reason)]
+
+    def _one(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
+        brief = self._brief(draft, ctx)
+        self.guard.admit_one()
+        return brief
+
+    def _item(self, draft: BriefDraft, ctx: ToolContext) -> Brief | SubagentResult:
+        try:
+            return self._brief(draft, ctx)
+        except BriefRefused as refusal:
+            return self._refused(draft.model_dump(), refusal.field, refusal.reason)
+
+    def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
+        """The admitted brief. Raises BriefRefused."""
+        if draft.scope not in scopes.scope_names():
+            raise BriefRefused("scope", str(scopes.UnknownScope(draft.scope)))
+        if draft.contract not in CONTRACTS:
+            known = ", ".join(CONTRACTS)
+            raise BriefRefused("contract", f"no contract {draft.contract[:40]!r}; known: {known}")
+        brief = Brief(
+            draft=draft,
+            handles=self._handles(draft.handles, ctx.handles),
+            window=ctx.window,
+            label=ctx.label,
+            language=self.language,
+            findings=self._findings(draft.findings),
+            requester=ctx.requester,
+        )
+        self.guard.check(brief, ctx.label)
+        return brief
+
+    @staticmethod
+    def _handles(wanted: Sequence[str], held: Handles) -> Handles:
+        """Only what the parent's own tools listed or the request names may be handed over."""
+        titles: dict[str, str] = {}
+        for value in wanted:
+            found = held.resolve(value)
+            if found is None or ":" in found:
+                raise BriefRefused("handles", not_found("source", value))
+            titles[found] = held.titles.get(found, "")
+        return Handles(titles)
+
+    def _findings(self, ids: Sequence[str]) -> tuple[str, ...]:
+        known = {f.id: f for r in self.fanout.results.values() for f in r.findings}
+        if unknown := [i for i in ids if i.strip("[]") not in known]:
+            raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
+        return tuple(finding_line(known[i.strip("[]")]) for i in ids)
+
+    def _refused(self, given: Any, field_name: str, reason: str) -> SubagentResult:
+        data: Mapping[str, Any] = given if isinstance(given, dict) else {}
+        title = str(data.get("description") or data.get("task") or "a brief")[:120]
+        self.fanout.run.emit(BriefWasRefused(title, field_name, reason))
+        scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
+        return self.fanout.refuse(title, scope, contract, field_name, reason)
+
+
+def for_item(template: BriefDraft, item: str) -> BriefDraft:
+    """The template's brief for one item, which is also its only handle."""
+
+    def put(text: str) -> str:
+        return text.replace("{item}", item)
+
+    task = put(template.task)
+    return template.model_copy(
+        update={
+            "task": task if item in task else f"{task} ({item})",
+            "description": put(template.description)[:120],
+            "questions": tuple(map(put, template.questions)),
+            "known": put(template.known),
+            "output": put(template.output),
+            "out_of_scope": put(template.out_of_scope),
+            "handles": (item,),
+        }
+    )

@@ -1,0 +1,67 @@
+"""What happens in a run, as typed values, for whoever shows progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentQueued:
+    child: str
+    description: str
+    scope: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentStarted:
+    child: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsCalled:
+    context: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentFinished:
+    child: str
+    status: str
+    stopped_by: str
+    findings: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BriefWasRefused:
+    description: str
+    field: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParentHandedOver:
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDelta:
+    text: str
+
+
+Event = (
+    SubagentQueued
+    | SubagentStarted
+    | ToolsCalled
+    | SubagentFinished
+    | BriefWasRefused
+    | ParentHandedOver
+    | AnswerDelta
+)
+Emit = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Show nothing."""

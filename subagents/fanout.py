@@ -1,0 +1,289 @@
+"""Starting subagents and joining them: each fresh, each accounted for, none able to harm another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import scopes
+from scopes.label import TRUSTED
+from scopes.tool import ToolContext
+from subagents.agent import Agent
+from subagents.brief import Brief, Frozen, template
+from subagents.conversation import Ending, Spec
+from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
+from subagents.fence import new_fence
+from subagents.result import SubagentResult, settle
+from subagents.run import Run
+from subagents.toolbox import Toolbox, crash_text
+from subagents.trajectory import Context, Origin
+
+log = logging.getLogger(__name__)
+
+CHILD_SHARE = 0.8
+"""Share of the time left that a subagent may take: the rest is for who reads its result."""
+
+
+class Handle(Protocol):
+    """A subagent that was started."""
+
+    async def result(self) -> dict[str, Any]:
+        """Its SubagentResult as JSON; raises for nothing that the subagent did."""
+
+
+class Spawner(Protocol):
+    """Starts subagents, outside any step. A durable one starts child workflows."""
+
+    async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
+        """Start one. `ahead`: return only when the model has first replied to it."""
+
+
+Keep = Callable[[Frozen, SubagentResult], Awaitable[None]]
+"""Stores a brief with the checked result of the subagent that had it."""
+
+
+async def keep_nothing(frozen: Frozen, result: SubagentResult) -> None:
+    """Store nothing."""
+
+
+async def run_child(
+    run: Run, frozen: Frozen, on_reply: Callable[[], None] | None = None
+) -> SubagentResult:
+    """One subagent from its frozen brief to its result; nothing that it does raises.
+
+    `on_reply` is called each time the model has replied to it, and at its end.
+    """
+    run.emit(SubagentStarted(frozen.id))
+    agent = _agent(run, frozen, on_reply)
+    try:
+        ending = await agent.run()
+    except Exception as error:  # the seam: one subagent's run
+        log.exception("subagent %s of %s crashed", frozen.id, run.id)
+        ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
+    finally:
+        if on_reply:
+            on_reply()
+    brief = frozen.brief
+    result = SubagentResult(
+        id=frozen.id,
+        scope=brief.draft.scope,
+        model=frozen.model,
+        contract=brief.draft.contract,
+        usage=agent.usage.to_json(),
+        cost_usd=agent.cost_usd,
+        steps=agent.steps,
+        tool_calls=agent.tool_calls,
+        **settle(ending, number_of(frozen.id), brief.draft.contract, agent.reading),
+    )
+    run.emit(
+        SubagentFinished(
+            result.id, result.status, result.stopped_by, len(result.findings), result.cost_usd
+        )
+    )
+    return result
+
+
+def number_of(child: str) -> int:
+    return int(child.removeprefix("s"))
+
+
+def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Agent:
+    brief, limits = frozen.brief, run.limits
+    instructions, findings, material = brief.blocks(frozen.fence)
+    opening = [(Origin.BRIEF, instructions, "")]
+    opening += [(Origin.FINDINGS, findings, "")] if findings else []
+    opening += [(Origin.MATERIAL, material, "")] if material else []
+    run.sink.context(
+        Context(
+            run=run.id,
+            id=frozen.id,
+            parent=frozen.parent,
+            kind="subagent",
+            scope=brief.draft.scope,
+            model=run.model.name(f"subagent_{frozen.model}"),
+            template=frozen.template,
+            tools=tuple(t["name"] for t in frozen.tools),
+            created=datetime.now(UTC),
+        )
+    )
+    spec = Spec(
+        run=run.id,
+        context=frozen.id,
+        role=f"subagent_{frozen.model}",
+        system=frozen.system,
+        tools=frozen.tools,
+        opening=opening,
+        max_steps=limits.files_steps if brief.draft.scope == "files" else limits.subagent_steps,
+        context_limit=limits.child_context,
+        seconds=frozen.seconds,
+        contract=brief.draft.contract,
+        effort=brief.draft.effort,
+        on_reply=on_reply,
+    )
+    tools = {t.name: t for t in scopes.scope(brief.draft.scope).tools}
+    agent = Agent(
+        run,
+        spec,
+        Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.fence),
+        ToolContext(
+            run=run.id,
+            requester=run.requester,
+            handles=brief.handles,
+            label=brief.label,
+            window=brief.window,
+            clients=run.clients,
+            max_output_tokens=limits.max_tool_output_tokens,
+        ),
+    )
+    agent.reading.label = brief.label
+    agent.reading.add(brief.material, {})
+    return agent
+
+
+@dataclass
+class TaskHandle:
+    task: asyncio.Task[SubagentResult]
+
+    async def result(self) -> dict[str, Any]:
+        return (await self.task).model_dump(mode="json")
+
+
+@dataclass
+class TaskSpawner:
+    """Runs subagents as tasks of this process: at most `max_concurrency` at work, more queued."""
+
+    run: Run
+    _tasks: set[asyncio.Task[SubagentResult]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._free = asyncio.Semaphore(self.run.limits.max_concurrency)
+
+    async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
+        answered = asyncio.Event()
+        task = asyncio.create_task(self._run(frozen, answered), name=f"{self.run.id}/{child_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if ahead:
+            await answered.wait()
+        return TaskHandle(task)
+
+    async def _run(self, frozen: Frozen, answered: asyncio.Event) -> SubagentResult:
+        async with self._free:
+            return await run_child(self.run, frozen, answered.set)
+
+    async def aclose(self) -> None:
+        """Cancel what still runs, and wait until it has ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@dataclass
+class Fanout:
+    """The subagents of one run."""
+
+    run: Run
+    spawner: Spawner
+    keep: Keep = keep_nothing
+    results: dict[str, SubagentResult] = field(default_factory=dict)
+    """Every subagent so far, the refused ones too, by id."""
+    parent: str = "p1"
+    """The context that starts subagents now."""
+    _complete: dict[str, str] = field(default_factory=dict)
+    """Key of a brief -> id of the subagent that completed it."""
+
+    def next_id(self) -> str:
+        return f"s{len(self.results) + 1}"
+
+    def refuse(
+        self, description: str, scope: str, contract: str, field_name: str, reason: str
+    ) -> SubagentResult:
+        """Account for a brief that is not run."""
+        result = SubagentResult(
+            id=self.next_id(),
+            scope=scope[:40],
+            model="",
+            status="refused",
+            stopped_by="none",
+            reason=f"{field_name}: {reason}",
+            contract=contract[:40],
+            text=description,
+            label=TRUSTED.to_json(),
+        )
+        self.results[result.id] = result
+        return result
+
+    def freeze(self, brief: Brief) -> Frozen:
+        """Fix everything that the subagent will send; takes the next id."""
+        strict = self.run.model.models.strict_tools
+        system, tools, version = template(brief.draft.scope, brief.draft.contract, strict)
+        child = self.next_id()
+        frozen = Frozen(
+            id=child,
+            brief=brief,
+            fence=new_fence(),
+            model=brief.model,
+            system=tuple(system),
+            tools=tuple(tools),
+            template=version,
+            parent=self.parent,
+            seconds=max(1.0, CHILD_SHARE * self.run.purse.seconds_left()),
+        )
+        self.results[child] = _waiting(frozen)
+        self.run.emit(
+            SubagentQueued(child, brief.draft.description, brief.draft.scope, frozen.model)
+        )
+        return frozen
+
+    async def run_all(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
+        """One result a brief, in order.
+
+        A brief that was completed before is not run again; a twin in the same call runs after all
+        where the first of them did not complete.
+        """
+        keys = [brief.key() for brief in briefs]
+        found: dict[int, SubagentResult] = {}
+        for twins in (False, True):
+            chosen = [
+                i
+                for i, key in enumerate(keys)
+                if key not in self._complete and i not in found and (twins or keys.index(key) == i)
+            ]
+            ran = await self._run([briefs[i] for i in chosen])
+            found |= dict(zip(chosen, ran, strict=True))
+            self._complete |= {
+                keys[i]: found[i].id for i in chosen if found[i].status == "complete"
+            }
+        return [found.get(i) or self.results[self._complete[key]] for i, key in enumerate(keys)]
+
+    async def _run(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
+        frozen = [self.freeze(brief) for brief in briefs]
+        prime = self.run.model.models.prime_cache and len(frozen) > 1
+        handles = [
+            await self.spawner.start(one.id, one, ahead=prime and k == 0)
+            for k, one in enumerate(frozen)
+        ]
+        results = []
+        for one, handle in zip(frozen, handles, strict=True):
+            result = SubagentResult.model_validate(await handle.result())
+            self.results[one.id] = result
+            await self.keep(one, result)
+            results.append(result)
+        return results
+
+
+def _waiting(frozen: Frozen) -> SubagentResult:
+    """What stands for a subagent until it ends."""
+    return SubagentResult(
+        id=frozen.id,
+        scope=frozen.brief.draft.scope,
+        model=frozen.model,
+        status="cancelled",
+        stopped_by="user",
+        reason="it had not ended",
+        contract=frozen.brief.draft.contract,
+    )

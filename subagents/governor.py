@@ -1,0 +1,99 @@
+"""The rate governor: all model calls of the process go through it, so that siblings slow together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+PREFIX = "anthropic-ratelimit-"
+KINDS = ("requests", "input-tokens", "output-tokens", "tokens")
+LOW = 0.15
+"""Below this share of a limit the calls are spread over the time until it is refilled."""
+
+
+@dataclass
+class Lane:
+    """The pace of one model: how many calls at once, and not before when."""
+
+    width: float
+    in_flight: int = 0
+    not_before: float = 0.0
+    gap: float = 0.0
+    """Seconds between two starts; 0 while there is plenty left."""
+    next_start: float = 0.0
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+
+class RateGovernor:
+    """Admits calls: at most `max_concurrency` at once, fewer after a 429, spread when little is left.
+
+    Additive increase, multiplicative decrease: a success widens a lane by 1/width, a 429 halves it.
+    """
+
+    def __init__(self, max_concurrency: int) -> None:
+        self.max_concurrency = max_concurrency
+        self._slots = asyncio.Semaphore(max_concurrency)
+        self._lanes: dict[str, Lane] = {}
+
+    def lane(self, model: str) -> Lane:
+        return self._lanes.setdefault(model, Lane(float(self.max_concurrency)))
+
+    @asynccontextmanager
+    async def slot(self, model: str) -> AsyncIterator[None]:
+        """Hold a place while one call runs."""
+        lane = self.lane(model)
+        async with self._slots:
+            await self._turn(lane)
+            try:
+                yield
+            finally:
+                lane.in_flight -= 1
+                if lane.width < self.max_concurrency:
+                    async with lane.changed:
+                        lane.changed.notify()
+
+    async def _turn(self, lane: Lane) -> None:
+        while True:
+            if lane.in_flight >= int(lane.width):
+                async with lane.changed:
+                    await lane.changed.wait_for(lambda: lane.in_flight < max(1, int(lane.width)))
+            wait = max(lane.not_before, lane.next_start) - time.monotonic()
+            if wait <= 0:
+                break
+            await asyncio.sleep(wait)
+        lane.next_start = time.monotonic() + lane.gap
+        lane.in_flight += 1
+
+    def refused(self, model: str, retry_after: float) -> None:
+        """A 429: no sibling of this model starts before it is over, and fewer run at once."""
+        lane = self.lane(model)
+        lane.not_before = max(lane.not_before, time.monotonic() + retry_after)
+        lane.width = max(1.0, lane.width / 2)
+
+    def answered(self, model: str, headers: Mapping[str, str]) -> None:
+        """A reply: widen a little, and read what is left of the limits."""
+        lane = self.lane(model)
+        if lane.width < self.max_concurrency:
+            lane.width = min(float(self.max_concurrency), lane.width + 1 / lane.width)
+        if f"{PREFIX}requests-limit" not in headers and f"{PREFIX}tokens-limit" not in headers:
+            return
+        lane.gap = max((_gap(headers, kind, lane.in_flight) for kind in KINDS), default=0.0)
+
+
+def _gap(headers: Mapping[str, str], kind: str, in_flight: int) -> float:
+    """Seconds between starts so that what is left of one limit lasts until it is refilled."""
+    try:
+        limit = int(headers[f"{PREFIX}{kind}-limit"])
+        left = int(headers[f"{PREFIX}{kind}-remaining"])
+        reset = datetime.fromisoformat(headers[f"{PREFIX}{kind}-reset"].replace("Z", "+00:00"))
+    except (KeyError, ValueError):
+        return 0.0
+    if limit <= 0 or left / limit >= LOW:
+        return 0.0
+    seconds = max(0.0, (reset - datetime.now(UTC)).total_seconds())
+    calls = left if kind == "requests" else max(1, in_flight) * left / limit
+    return min(seconds, seconds / max(1.0, calls))

@@ -1,0 +1,277 @@
+"""The Messages API: routing, request shapes, retries by error type, recording, exact cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anthropic
+import httpx2
+from anthropic import APIConnectionError, APIStatusError, AsyncAnthropic, DefaultAioHttpClient
+
+from config.settings import Models, Role
+from subagents.errors import ModelFailed, ModelMisconfigured
+from subagents.governor import RateGovernor
+from subagents.prices import Usage, actual, cost_nanousd, worst_case
+from subagents.purse import NANO, Amount, Purse
+from subagents.trajectory import TrajectorySink
+
+Block = dict[str, Any]
+
+RETRIED = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})
+"""Error types worth another try. By type: an SSE `error` event carries status 200."""
+RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error"})
+MISCONFIGURED = frozenset({"authentication_error", "permission_error", "not_found_error"})
+UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError)
+"""Ends of a call that leave open whether it was paid for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One model call of one context."""
+
+    run: str
+    context: str
+    seq: int
+    role: str
+    """`parent`, `subagent_main` or `subagent_fast`."""
+    system: Sequence[Block]
+    tools: Sequence[Block]
+    messages: Sequence[Mapping[str, Any]]
+    prompt_tokens: int
+    """Estimate of the whole prompt, for the reservation."""
+    max_tokens: int
+    effort: str | None = None
+    """Overrides the role's effort; None = as the role says."""
+    held: str | None = None
+    """Key of a reservation made earlier, which the first attempt uses up."""
+    on_text: Callable[[str], None] | None = None
+    """Given, the call streams and hands over each piece of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A usable reply; plain JSON inside, so that a checkpoint can keep it."""
+
+    content: list[Block]
+    stop_reason: str
+    usage: Usage
+    cost_usd: float | None
+    attempts: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "content": self.content,
+            "stop_reason": self.stop_reason,
+            "usage": self.usage.to_json(),
+            "cost_usd": self.cost_usd,
+            "attempts": self.attempts,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why one attempt gave nothing, what it may have cost, and whether to try again."""
+
+    reason: str
+    kind: str
+    retry: bool
+    paid: bool
+    """It may have been paid for although nothing usable came back."""
+    retry_after: float | None = None
+
+
+class Unusable(Exception):
+    """A reply that ended in its middle."""
+
+
+class ModelClient:
+    """Calls the models of the settings. One for the whole process; `aclose` when done."""
+
+    def __init__(self, models: Models, api_key: str, base_url: str | None) -> None:
+        self.models = models
+        self._http = DefaultAioHttpClient()
+        self._client = AsyncAnthropic(
+            api_key=api_key,
+            base_url=base_url,
+            max_retries=0,
+            timeout=models.timeout_s,
+            http_client=self._http,
+        )
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+    def role(self, name: str) -> Role:
+        found = getattr(self.models.roles, name)
+        assert isinstance(found, Role)
+        return found
+
+    def name(self, role: str) -> str:
+        """The model's id for a role."""
+        return self.models.main if self.role(role).model == "main" else self.models.fast
+
+    def worst(self, role: str, prompt_tokens: int, max_tokens: int) -> Amount:
+        return worst_case(self.name(role), prompt_tokens, max_tokens)
+
+    def body(self, call: Call) -> dict[str, Any]:
+        """The request as sent. The shared prefix ends in a cache mark; the rest is marked by the API."""
+        role = self.role(call.role)
+        system = [dict(b) for b in call.system]
+        body: dict[str, Any] = {
+            "model": self.name(call.role),
+            "max_tokens": call.max_tokens,
+            "system": system,
+            "messages": list(call.messages),
+        }
+        if call.tools:
+            body["tools"] = list(call.tools)
+        if self.models.cache:
+            system[-1]["cache_control"] = {"type": "ephemeral"}
+            body["cache_control"] = {"type": "ephemeral"}
+        if effort := call.effort or role.effort:
+            body["output_config"] = {"effort": effort}
+        if role.thinking:
+            body["thinking"] = {"type": role.thinking}
+        return body
+
+    async def complete(
+        self, call: Call, *, purse: Purse, governor: RateGovernor, sink: TrajectorySink
+    ) -> Reply:
+        """One reply, after as many attempts as the settings allow.
+
+        Raises BudgetExceeded before an attempt that the purse cannot carry, ModelFailed when no
+        attempt gave a usable reply, ModelMisconfigured when none ever will.
+        """
+        body = self.body(call)
+        model = body["model"]
+        for attempt in range(1, self.models.max_attempts + 1):
+            async with governor.slot(model):
+                outcome = await self._attempt(call, body, attempt, purse, governor, sink)
+            if isinstance(outcome, Reply):
+                return replace(outcome, attempts=attempt)
+            fault = outcome
+            if fault.kind == "rate_limit":
+                governor.refused(
+                    model, min(fault.retry_after or 1.0, self.models.retry_after_cap_s)
+                )
+            if not fault.retry or attempt == self.models.max_attempts:
+                break
+            wait = self._wait(fault, attempt)
+            if wait >= purse.seconds_left():
+                break
+            await asyncio.sleep(wait)
+        if fault.kind == "misconfigured":
+            raise ModelMisconfigured(fault.reason)
+        raise ModelFailed(fault.kind, fault.reason, attempt)
+
+    def _wait(self, fault: Fault, attempt: int) -> float:
+        """Seconds before the next attempt: what the server asks, up to the cap, or backoff."""
+        if fault.retry_after is not None:
+            return min(fault.retry_after, self.models.retry_after_cap_s)
+        backoff = min(8.0, 0.5 * 2.0 ** (attempt - 1))
+        return backoff * (1 - 0.25 * random.random())
+
+    async def _attempt(
+        self,
+        call: Call,
+        body: dict[str, Any],
+        attempt: int,
+        purse: Purse,
+        governor: RateGovernor,
+        sink: TrajectorySink,
+    ) -> Reply | Fault:
+        model = body["model"]
+        key = f"{call.run}/{call.context}/{call.seq}/{attempt}"
+        if call.held and attempt == 1:
+            key = call.held
+        worst = worst_case(model, call.prompt_tokens, call.max_tokens)
+        await purse.reserve(key, worst)
+        spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
+        sink.request(call.run, call.context, call.seq, attempt, body)
+        recorded: dict[str, Any] = {"error": "cancelled"}
+        try:
+            message, headers = await self._send(body, call.on_text)
+            governor.answered(model, headers)
+            usage = Usage.of(message.get("usage") or {})
+            spent = actual(model, usage)
+            reply = Reply(
+                message["content"], _finished(message), usage, _usd(model, usage), attempt
+            )
+            recorded = reply.to_json()
+            return reply
+        except (anthropic.AnthropicError, Unusable, *UNFINISHED) as error:
+            fault = fault_of(error)
+            spent = spent if fault.paid else Amount()
+            recorded = {"error": fault.reason}
+            return fault
+        finally:
+            sink.reply(call.run, call.context, call.seq, attempt, recorded)
+            await purse.settle(key, spent)
+
+    async def _send(
+        self, body: dict[str, Any], on_text: Callable[[str], None] | None
+    ) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """The message as JSON, and the headers. Parsed here: the SDK's models double the CPU."""
+        if on_text is None:
+            raw = await self._client.messages.with_raw_response.create(**body)
+            message = json.loads(raw.http_response.content)
+            if not isinstance(message, dict) or not isinstance(message.get("content"), list):
+                raise Unusable("the reply was not a message")
+            return message, raw.headers
+        async with self._client.messages.stream(**body) as stream:
+            async for event in stream:
+                if event.type == "text":
+                    on_text(event.text)
+            final = (await stream.get_final_message()).to_dict(mode="json")
+            return dict(final), stream.response.headers
+
+
+def _finished(message: Mapping[str, Any]) -> str:
+    """Why the reply ended. A stream that was cut off parses without a stop reason."""
+    if not message.get("stop_reason"):
+        raise Unusable("the reply broke off")
+    return str(message["stop_reason"])
+
+
+def _usd(model: str, usage: Usage) -> float | None:
+    cost = cost_nanousd(model, usage)
+    return None if cost is None else cost / NANO
+
+
+def fault_of(error: Exception) -> Fault:
+    """What an exception of the SDK, or of what lies below it, means for this call."""
+    if isinstance(error, APIStatusError):
+        kind = str(error.type or "")
+        reason = f"{kind or 'error'} {error.status_code}: {_message(error)}"
+        if kind in MISCONFIGURED or error.status_code in (401, 403, 404):
+            return Fault(reason, "misconfigured", retry=False, paid=False)
+        limited = kind in RATE_LIMITED or error.status_code in (429, 529)
+        retry = limited or kind in RETRIED or error.status_code in (408, 409)
+        retry = retry or error.status_code >= 500
+        what = "rate_limit" if limited else "model_error"
+        begun = error.status_code == 200  # an error in mid-stream: what came before it is paid
+        return Fault(reason, what, retry, paid=begun, retry_after=_retry_after(error))
+    if isinstance(error, (*UNFINISHED, Unusable)):
+        name = "connection lost" if not isinstance(error, Unusable) else str(error)
+        detail = "" if isinstance(error, Unusable) else f" ({type(error).__name__})"
+        return Fault(f"{name}{detail}", "model_error", retry=True, paid=True)
+    return Fault(f"{type(error).__name__}: {error}"[:300], "model_error", retry=False, paid=False)
+
+
+def _message(error: APIStatusError) -> str:
+    body = error.body if isinstance(error.body, dict) else {}
+    inner = body.get("error")
+    text = inner.get("message") if isinstance(inner, dict) else None
+    return str(text or error.message)[:300]
+
+
+def _retry_after(error: APIStatusError) -> float | None:
+    try:
+        return max(0.0, float(error.response.headers["retry-after"]))
+    except (KeyError, ValueError):
+        return None

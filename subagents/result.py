@@ -1,0 +1,267 @@
+"""What a subagent hands back: read, checked, settled into one typed result, shown to the parent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from scopes.tool import BEFORE_WINDOW, Item, one_line
+from subagents.contracts import (
+    CONTRACTS,
+    NEEDS_ACTION,
+    FindingDraft,
+    Issues,
+    Submission,
+    prose,
+)
+from subagents.conversation import Ending
+from subagents.evidence import Reading, check
+from subagents.fence import echoes, shorten
+from subagents.gate import explain
+
+MAX_NAMED = 20
+"""Ids that one fault lists; the rest is counted."""
+
+
+class Finding(FindingDraft):
+    """A finding that was checked; the last three fields are made by code."""
+
+    id: str
+    """`F<number of the subagent>.<number>`."""
+    links: list[str] = []
+    messages: int = 0
+    """Messages read of the threads in its evidence, inside the window."""
+    people: int = 0
+    """Distinct customers that it names, or else distinct people who opened those threads."""
+
+
+class SubagentResult(BaseModel):
+    """How one subagent ended, whatever happened: stored whole, shown to the parent as a view."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    scope: str
+    model: str
+    status: str
+    """complete, partial, failed, cancelled or refused."""
+    stopped_by: str
+    """none, steps, tokens, cost, time, rate_limit, model_error, tool_error, invalid_output,
+    needs_context, injection or user."""
+    reason: str = ""
+    """Why, in words; empty when complete."""
+    contract: str
+    value: dict[str, Any] | None = None
+    """The validated contract object without its findings; null when there is none."""
+    text: str = ""
+    findings: list[Finding] = []
+    not_covered: list[str] = []
+    coverage: dict[str, Any] = {}
+    unsupported: list[str] = []
+    """What the subagent claimed and its sources do not carry; it was dropped."""
+    usage: dict[str, int] = {}
+    cost_usd: float | None = 0.0
+    steps: int = 0
+    tool_calls: list[dict[str, Any]] = []
+    label: dict[str, Any] = {}
+
+
+def read_submission(
+    contract: str, data: Any, reading: Reading
+) -> tuple[str, str, Submission | None]:
+    """A submission: (kind of fault, the fault in words or empty, the value where it is one)."""
+    if echoes(str(data)):
+        return "injection", "It holds the delimiter.", None
+    try:
+        value = CONTRACTS[contract].model_validate(data)
+    except ValidationError as error:
+        return "invalid_output", explain(error) + ".", None
+    return "invalid_output", " ".join(faults(value, reading)), value
+
+
+def faults(value: Submission, reading: Reading) -> list[str]:
+    """What code can tell to be wrong with a well-formed submission."""
+    found = []
+    threads = reading.threads()
+    states: dict[str, set[str]] = {}
+    for finding in value.findings:
+        for root in _roots(finding.evidence, reading.items):
+            states.setdefault(root, set()).add(finding.state)
+    torn = [root for root, held in states.items() if len(held) > 1]
+    if torn:
+        found.append(f"These threads are in findings of different states: {_named(torn)}.")
+    answered = [
+        root for root, held in states.items() if "unanswered" in held and _answered(threads[root])
+    ]
+    if answered:
+        found.append(f"Not unanswered, others replied: {_named(answered)}.")
+    if isinstance(value, Issues):
+        unplaced = _unplaced(value, reading)
+        if unplaced:
+            found.append(
+                f"{len(unplaced)} threads that you read are in no finding's evidence "
+                f"and not in no_issue: {_named(unplaced)}."
+            )
+    return found
+
+
+def _unplaced(value: Issues, reading: Reading) -> list[str]:
+    """Roots of threads that were read inside the window and that the submission does not place."""
+    placed = _roots([e for f in value.findings for e in f.evidence], reading.items)
+    placed |= _roots(value.no_issue, reading.items)
+    read = reading.threads()
+    return [r for r in read if r not in placed and any(_inside(i) for i in read[r])]
+
+
+def _roots(ids: Sequence[str], items: Mapping[str, Item]) -> set[str]:
+    return {items[i].thread or i for i in ids if i in items and items[i].at}
+
+
+def _inside(item: Item) -> bool:
+    return BEFORE_WINDOW not in item.notes
+
+
+def _answered(thread: Sequence[Item]) -> bool:
+    """Whether a person other than the one who opened it has replied."""
+    return any(i.author != thread[0].author and "bot" not in i.notes for i in thread[1:])
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
+    return ", ".join(ids[:MAX_NAMED]) + more
+
+
+def checked_findings(
+    number: int, value: Submission, reading: Reading
+) -> tuple[list[Finding], list[str]]:
+    """The findings that hold, with ids, links and counts made by code; and what was dropped."""
+    checked = check(value.findings, reading.items)
+    threads = reading.threads()
+    made = []
+    for k, draft in enumerate(checked.findings, 1):
+        roots = [r for r in threads if r in _roots(draft.evidence, reading.items)]
+        inside = [i for r in roots for i in threads[r] if _inside(i)]
+        openers = {threads[r][0].author for r in roots}
+        links = [reading.items[e].link for e in draft.evidence]
+        made.append(
+            Finding(
+                **draft.model_dump(),
+                id=f"F{number}.{k}",
+                links=[link for link in links if link],
+                messages=len(inside),
+                people=len({c.casefold() for c in draft.customers}) or len(openers),
+            )
+        )
+    return made, list(checked.unsupported)
+
+
+ENDED = {"invalid_output": "partial", "injection": "failed", "user": "cancelled"}
+"""Ends whose status does not depend on what was read before."""
+
+
+def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict[str, Any]:
+    """Every way that a subagent can end, as the fields of its result that follow from it."""
+    value = ending.value
+    coverage = reading.coverage()
+    findings, unsupported = checked_findings(number, value, reading) if value else ([], [])
+    not_covered = list(value.not_covered) if value else []
+    stopped_by, reason = ending.stopped_by, ending.reason
+    if stopped_by == "none" and value and value.needs:
+        stopped_by, reason = "needs_context", value.needs
+    if not coverage.complete:
+        not_covered.append(
+            f"read {coverage.messages_read} of {sum(reading.holds.values())} messages"
+        )
+    if isinstance(value, Issues) and (unplaced := _unplaced(value, reading)):
+        not_covered.append(f"{len(unplaced)} threads were read and not judged: {_named(unplaced)}")
+    whole = stopped_by == "none" and (coverage.complete or contract != "issues")
+    text = prose(value) if value else salvage(ending, reading)
+    status = "complete" if whole else ENDED.get(stopped_by, "partial")
+    if status == "partial" and not (value or reading.items or ending.text):
+        status = "failed"
+    if stopped_by == "injection":
+        text = "This source could not be read: what came back held the delimiter."
+    return {
+        "status": status,
+        "stopped_by": stopped_by,
+        "reason": one_line(reason)[:500],
+        "value": _kept(value),
+        "text": text,
+        "findings": findings,
+        "not_covered": not_covered,
+        "unsupported": unsupported,
+        "coverage": coverage.to_json(),
+        "label": reading.label.to_json(),
+    }
+
+
+def _kept(value: Submission | None) -> dict[str, Any] | None:
+    return value.model_dump(mode="json", exclude={"findings"}) if value else None
+
+
+def salvage(ending: Ending, reading: Reading) -> str:
+    """What can be said without a result: what was read, and the last words, never nothing."""
+    coverage = reading.coverage()
+    read = f"Read {coverage.messages_read} messages in {coverage.threads_read} threads"
+    why = f"then stopped ({one_line(ending.reason or ending.stopped_by)[:200]})"
+    said = "" if echoes(ending.text) else shorten(ending.text, 1000)
+    return f"{read}, {why}." + (f" Its last words: {said}" if said else "")
+
+
+def parent_view(result: SubagentResult, max_tokens: int) -> str:
+    """What the parent sees of a result, at most `max_tokens`, cut with a word on what is left out."""
+    ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
+    why = f" ({result.reason})" if result.reason else ""
+    head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model})"
+    head += f": {one_line(result.text)}"
+    foot = _foot(result)
+    lines = [finding_line(f) for f in sorted(result.findings, key=rank)]
+    room = max_tokens - _size(foot) - 30
+    shown = [shorten(head, max(40, room // 2))]
+    room -= _size(shown[0])
+    for line in lines:
+        room -= _size(line)
+        if room < 0:
+            break
+        shown.append(line)
+    if left := len(lines) - len(shown) + 1:
+        shown.append(f"(cut: {left} more findings of {result.id} are stored and in the report)")
+    return "\n".join([*shown, foot])
+
+
+SEVERITIES = ("high", "medium", "low")
+
+
+def rank(finding: Finding) -> tuple[bool, int, int, int]:
+    """Sorts findings by what to do first: open, severe, many customers, many messages."""
+    severity = SEVERITIES.index(finding.severity)
+    return (finding.state not in NEEDS_ACTION, severity, -finding.people, -finding.messages)
+
+
+def _size(line: str) -> int:
+    return -(-len(line.encode()) // 3) + 1
+
+
+def _foot(result: SubagentResult) -> str:
+    cover = result.coverage
+    read = (
+        f"read: {cover.get('messages_read', 0)} messages, {cover.get('threads_read', 0)} threads, "
+        f"{'complete' if cover.get('complete', True) else 'not complete'}"
+    )
+    missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
+    return f"{read} | not covered: {missing} | unsupported: {len(result.unsupported)}"
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding on one line, as a parent or a brief shows it."""
+    who = f" ({', '.join(finding.customers[:5])})" if finding.customers else ""
+    parts = [
+        f"[{finding.id}] {one_line(finding.claim)}",
+        f"{finding.state}, {finding.severity}",
+        f"{finding.messages} messages, {finding.people} customers{who}",
+        f"owner: {one_line(finding.owner) or '-'}",
+        f"next: {one_line(finding.next_step) or '-'}",
+    ]
+    return " | ".join(parts)

@@ -1,0 +1,118 @@
+"""What one context does inside a step: a model call or a batch of tools, within what is left.
+
+Here, and nowhere else in a loop, the clock, the purse and the stop flag are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scopes.tool import ToolContext
+from subagents.conversation import Conversation
+from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
+from subagents.model import Call
+from subagents.purse import Amount
+from subagents.run import Run
+from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, failed
+
+FINAL_SHARE, FINAL_SECONDS = 0.15, 30.0
+"""Time kept back for the final call: this share of the whole, at most so many seconds."""
+REMINDER_TOKENS = 200
+LIMIT_OF = {"nanousd": "cost", "tokens": "tokens", "steps": "steps"}
+DELEGATE = "Your context is filling up: delegate this with run_subagent."
+
+
+@dataclass
+class Steps:
+    """The steps of one context. Each returns plain JSON; a limit comes back as `{limit}`."""
+
+    run: Run
+    talk: Conversation
+    toolbox: Toolbox
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.run.model.role(self.talk.spec.role).max_tokens
+
+    def seconds_left(self) -> float:
+        own = self.talk.spec.seconds - (time.monotonic() - self.began)
+        return min(own, self.run.purse.seconds_left())
+
+    async def model(self, seq: int, final: bool) -> dict[str, Any]:
+        """One model call: a reply, `{limit}` where the final call is all that is left, or `{error}`."""
+        run, spec, left = self.run, self.talk.spec, self.seconds_left()
+        keep = 0.0 if final else min(FINAL_SHARE * spec.seconds, FINAL_SECONDS)
+        if left <= keep:
+            return {"limit": "time"}
+        try:
+            if not final:
+                await self._hold_final(self.max_tokens)
+            async with asyncio.timeout(left - keep) as scope:
+                with run.stop.watching(scope):
+                    reply = await run.model.complete(
+                        self._call(seq, final),
+                        purse=run.purse,
+                        governor=run.governor,
+                        sink=run.sink,
+                    )
+        except TimeoutError:
+            return {"limit": "user" if run.stop else "time"}
+        except BudgetExceeded as error:
+            return {"limit": LIMIT_OF[error.what]}
+        except ModelMisconfigured as error:
+            return {"error": "model_error", "reason": str(error)}
+        except ModelFailed as error:
+            return {"error": error.kind, "reason": str(error)}
+        return reply.to_json()
+
+    def _call(self, seq: int, final: bool) -> Call:
+        spec = self.talk.spec
+        return Call(
+            run=spec.run,
+            context=spec.context,
+            seq=seq,
+            role=spec.role,
+            system=spec.system,
+            tools=spec.tools,
+            messages=self.talk.messages,
+            prompt_tokens=self.talk.prompt_tokens,
+            max_tokens=self.max_tokens,
+            effort=spec.effort,
+            held=spec.final_key if final else None,
+            on_text=spec.on_text,
+        )
+
+    async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> dict[str, Any]:
+        """One batch of ordinary tools, sized so that the final call stays possible."""
+        spec, prompt = self.talk.spec, self.talk.prompt_tokens
+        free = spec.context_limit - prompt - self.max_tokens - REMINDER_TOKENS
+        each = min(self.run.limits.max_tool_output_tokens, free // len(calls))
+        if each < MIN_OUTPUT_TOKENS:
+            return {"limit": "tokens"}
+        if spec.remind_at and prompt > spec.remind_at:
+            return {"results": [failed(DELEGATE) for _ in calls]}
+        try:
+            await self._hold_final(each * len(calls))
+            async with asyncio.timeout(max(0.1, self.seconds_left())) as scope:
+                with self.run.stop.watching(scope):
+                    found = await self.toolbox.batch(spec.context, ctx, calls, each)
+        except BudgetExceeded as error:
+            return {"limit": LIMIT_OF[error.what]}
+        except TimeoutError:
+            return {"limit": "user" if self.run.stop else "time"}
+        return {"results": found}
+
+    async def _hold_final(self, more: int) -> None:
+        """Keep one more call affordable, its prompt longer by `more` tokens than it is now."""
+        prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
+        worst = self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
+        await self.run.purse.reserve(self.talk.spec.final_key, worst)
+
+    async def release(self) -> None:
+        """Give back what was held for a final call that was not needed."""
+        await self.run.purse.settle(self.talk.spec.final_key, Amount())

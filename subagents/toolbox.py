@@ -1,0 +1,89 @@
+"""One batch of ordinary tool calls: through the gate, side by side, rendered behind the fence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult
+from subagents.fence import render
+from subagents.gate import Gate
+
+log = logging.getLogger(__name__)
+
+MIN_OUTPUT_TOKENS = 300
+"""Below this a tool result tells nothing; the context counts as full."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A `tool_use` block."""
+
+    id: str
+    name: str
+    input: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The ordinary tools that one context is offered."""
+
+    tools: Mapping[str, Tool]
+    gate: Gate
+    timeout_s: float
+    fence: str
+
+    async def batch(
+        self, context: str, ctx: ToolContext, calls: Sequence[ToolCall], max_tokens: int
+    ) -> list[dict[str, Any]]:
+        """One outcome a call, in call order: `{text, error, crash, items, holds, handles}`.
+
+        Each is cut at `max_tokens`.
+        """
+        ctx = replace(ctx, max_output_tokens=max_tokens)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._one(context, ctx, call)) for call in calls]
+        return [task.result() for task in tasks]
+
+    async def _one(self, context: str, ctx: ToolContext, call: ToolCall) -> dict[str, Any]:
+        tool = self.tools.get(call.name)
+        if tool is None:
+            offered = ", ".join(sorted(self.tools))
+            return failed(f"No tool {call.name[:60]!r} is offered here. Tools: {offered}.")
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                found = await self.gate.call(context, ctx, tool, call.input)
+        except ToolError as error:
+            return failed(str(error))
+        except TimeoutError:
+            return failed(f"{call.name} gave no answer within {self.timeout_s:g} s.")
+        except Exception as error:  # the seam: a tool that crashes fails its subagent only
+            log.exception("tool %s of %s crashed", call.name, context)
+            return {**failed(crash_text(call.name, error)), "crash": True}
+        if not isinstance(found, ToolResult):
+            return failed(getattr(found, "reason", "This call needs a person's approval."))
+        return self._shown(found, ctx.max_output_tokens)
+
+    def _shown(self, result: ToolResult, max_tokens: int) -> dict[str, Any]:
+        text, shown = render(result, self.fence, max_tokens)
+        return {
+            "text": text,
+            "error": False,
+            "crash": False,
+            "items": [item.to_json() for item in result.items[:shown]],
+            "holds": dict(result.holds),
+            "handles": dict(result.handles),
+        }
+
+
+def failed(text: str) -> dict[str, Any]:
+    return {"text": text, "error": True, "crash": False, "items": [], "holds": {}, "handles": {}}
+
+
+def crash_text(tool: str, error: Exception) -> str:
+    """What went wrong, in one line without the traceback (that is in the log)."""
+    said = " ".join(str(error).split())[:200]
+    return f"{tool} failed: {type(error).__name__}" + (f": {said}" if said else "")

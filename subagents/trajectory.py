@@ -1,0 +1,287 @@
+"""The trajectory: what every context was sent and what it answered, as content-addressed blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import marshal
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol, cast
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+_encode_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+class Origin(StrEnum):
+    """Why a context holds a block."""
+
+    PROMPT = "prompt"
+    SCHEMA = "schema"
+    REQUEST = "request"
+    BRIEF = "brief"
+    FINDINGS = "findings"
+    MATERIAL = "material"
+    REMINDER = "reminder"
+    REPAIR = "repair"
+    OUTPUT = "output"
+    TOOL_RESULT = "tool_result"
+    """Result of an ordinary tool: the context's own source text."""
+    ERROR = "error"
+    """An error result made by code."""
+    VIEW = "view"
+    """What a parent sees of its own child."""
+    HANDOFF = "handoff"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One conversation with a model."""
+
+    run: str
+    id: str
+    parent: str | None
+    """Id of the context that spawned it; None for a parent agent."""
+    kind: str
+    """`parent` or `subagent`."""
+    scope: str
+    model: str
+    template: str
+    """Version of its prompt and schemas; siblings of one template share both, byte by byte."""
+    tools: tuple[str, ...]
+    """Names of the tools that it is offered."""
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the ledger: this context may hold this block, for this reason."""
+
+    run: str
+    context: str
+    origin: Origin
+    hash: str
+    ref: str = ""
+    """Child id for a VIEW, continued context for a HANDOFF, tool name for SCHEMA, TOOL_RESULT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as it was sent."""
+
+    run: str
+    context: str
+    seq: int
+    """Number of the model call in its context."""
+    attempt: int
+    """Number of the try of this call, from 1."""
+    parts: tuple[tuple[str, str], ...]
+    """(place, block hash) in the order sent; place is `system`, `tool`, `user` or `assistant`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of a model, or how the attempt failed."""
+
+    run: str
+    context: str
+    seq: int
+    attempt: int
+    blocks: tuple[str, ...]
+    """Hashes of its content blocks; empty when the attempt failed."""
+    outcome: Mapping[str, Any]
+    """All but the content: stop_reason, usage, cost_usd, error."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """All that was recorded of one run, each part in the order in which it was recorded."""
+
+    run: str
+    contexts: tuple[Context, ...]
+    entries: tuple[Entry, ...]
+    requests: tuple[Request, ...]
+    replies: tuple[Reply, ...]
+    blocks: Mapping[str, str]
+    """Block hash -> canonical JSON of the block."""
+
+
+class TrajectorySink(Protocol):
+    """Where the engine records; the calls but `flush` do no I/O."""
+
+    def context(self, context: Context) -> None: ...
+
+    def note(
+        self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
+    ) -> str:
+        """Enter a block into the context's ledger; returns its hash."""
+
+    def request(
+        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
+    ) -> None:
+        """Record a request body as it is sent: each of its blocks is hashed anew."""
+
+    def reply(
+        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
+    ) -> None:
+        """Record `{content, stop_reason, usage, cost_usd, error}`; the content becomes OUTPUT."""
+
+    async def flush(self) -> None:
+        """Return when all that was recorded so far is kept."""
+
+
+@dataclass
+class Recording:
+    """Records in memory. `blocks` holds only what this recording was the first to see of a run."""
+
+    contexts: list[Context] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    blocks: dict[str, str] = field(default_factory=dict)
+    known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Run -> hashes of the blocks that were kept for it, here or in a recording before."""
+    digests: dict[bytes, str] = field(default_factory=dict)
+    """Digest of a block's fast, uncanonical bytes -> its hash; saves most of the JSON."""
+
+    def context(self, context: Context) -> None:
+        self.contexts.append(context)
+
+    def note(
+        self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
+    ) -> str:
+        digest = self._keep(run, block)
+        self.entries.append(Entry(run, context, origin, digest, ref))
+        return digest
+
+    def request(
+        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
+    ) -> None:
+        parts = tuple((place, self._keep(run, block)) for place, block in placed_blocks(body))
+        self.requests.append(Request(run, context, seq, attempt, parts))
+
+    def reply(
+        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
+    ) -> None:
+        content = body.get("content") or ()
+        blocks = tuple(self.note(run, context, Origin.OUTPUT, block) for block in _blocks(content))
+        outcome = {key: value for key, value in body.items() if key != "content"}
+        self.replies.append(Reply(run, context, seq, attempt, blocks, outcome))
+
+    def followed_by(self, later: Recording) -> Recording:
+        """Both as one, in this order."""
+        return Recording(
+            [*self.contexts, *later.contexts],
+            [*self.entries, *later.entries],
+            [*self.requests, *later.requests],
+            [*self.replies, *later.replies],
+            self.blocks | later.blocks,
+            later.known,
+            later.digests,
+        )
+
+    def _keep(self, run: str, block: Mapping[str, Any]) -> str:
+        raw = _quick_digest(block)
+        digest = self.digests.get(raw)
+        known = self.known[run]
+        if digest is None or digest not in known:
+            text = canonical(block)
+            digest = self.digests[raw] = digest_of(text)
+            if digest not in known:
+                known.add(digest)
+                self.blocks[digest] = text
+        return digest
+
+
+class MemorySink(Recording):
+    """A sink that keeps everything in memory."""
+
+    async def flush(self) -> None:
+        """Nothing to do: what is recorded is already where it stays."""
+
+    def trajectory(self, run: str) -> Trajectory:
+        return Trajectory(
+            run,
+            tuple(c for c in self.contexts if c.run == run),
+            tuple(e for e in self.entries if e.run == run),
+            tuple(r for r in self.requests if r.run == run),
+            tuple(r for r in self.replies if r.run == run),
+            {digest: self.blocks[digest] for digest in self.known[run]},
+        )
+
+
+def block_hash(block: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of a block's canonical JSON; `cache_control` does not change it."""
+    return digest_of(canonical(block))
+
+
+def _quick_digest(block: Mapping[str, Any]) -> bytes:
+    """A digest that differs whenever a block does, though not the same for all of its spellings."""
+    try:
+        raw = marshal.dumps(cast(dict[str, Any], block), 2)
+    except ValueError:  # a subclass of str or dict, which only JSON takes
+        raw = canonical(block).encode()
+    return hashlib.sha256(raw).digest()
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 (hex) of a block's canonical JSON."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def canonical(block: Mapping[str, Any]) -> str:
+    """A block as JSON with sorted keys, without `cache_control`, always encodable as UTF-8."""
+    if "cache_control" in block:
+        block = {key: value for key, value in block.items() if key != "cache_control"}
+    content = block.get("content")
+    if isinstance(content, list) and any("cache_control" in each for each in content):
+        block = {**block, "content": [json.loads(canonical(each)) for each in content]}
+    text = _encode(block)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: JSON can spell it, UTF-8 cannot
+        return _encode_ascii(block)
+    return text
+
+
+def placed_blocks(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The blocks of a request body with their place, in order; plain strings count as one block."""
+    for block in _blocks(body.get("system") or ()):
+        yield "system", block
+    for tool in body.get("tools") or ():
+        yield "tool", tool
+    for message in body.get("messages") or ():
+        place = message["role"]
+        for block in _blocks(message["content"]):
+            yield place, block
+
+
+def rebuild(trajectory: Trajectory, context: str, seq: int, attempt: int = 1) -> dict[str, Any]:
+    """The blocks of a recorded request, as `{system, tools, messages}`.
+
+    Neighbouring messages of one role come back as one message, which the API does with them too;
+    cache marks are not recorded. Raises KeyError when there is no such request.
+    """
+    for request in trajectory.requests:
+        if (request.context, request.seq, request.attempt) == (context, seq, attempt):
+            break
+    else:
+        raise KeyError(f"no request {seq}.{attempt} of {context}")
+    body: dict[str, Any] = {"system": [], "tools": [], "messages": []}
+    messages = body["messages"]
+    for place, digest in request.parts:
+        block = json.loads(trajectory.blocks[digest])
+        if place in ("system", "tool"):
+            body["system" if place == "system" else "tools"].append(block)
+            continue
+        if not messages or messages[-1]["role"] != place:
+            messages.append({"role": place, "content": []})
+        messages[-1]["content"].append(block)
+    return body
+
+
+def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -1,0 +1,84 @@
+"""What every test stands on: no network but loopback, nothing of the host's settings, own state."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_")
+
+
+class NetworkBlocked(RuntimeError):
+    """A test reached for an address beyond this machine."""
+
+
+def _refuse_unless_loopback(host: Any) -> None:
+    if isinstance(host, bytes):
+        host = host.decode()
+    if not isinstance(host, str) or host in ("", "localhost"):
+        return
+    try:
+        if ipaddress.ip_address(host.split("%")[0]).is_loopback:
+            return
+    except ValueError:
+        pass
+    raise NetworkBlocked(f"A test tried to reach {host!r}; tests may use loopback only.")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sealed() -> Iterator[None]:
+    """Blocks look-ups and connections beyond loopback, and hides the host's keys and endpoints."""
+    look_up, connect, connect_ex = (
+        socket.getaddrinfo,
+        socket.socket.connect,
+        socket.socket.connect_ex,
+    )
+
+    def guarded_look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_unless_loopback(host)
+        return look_up(host, *args, **kwargs)
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        if isinstance(address, tuple):
+            _refuse_unless_loopback(address[0])
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        if isinstance(address, tuple):
+            _refuse_unless_loopback(address[0])
+        return connect_ex(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", guarded_look_up)
+        patch.setattr(socket.socket, "connect", guarded_connect)
+        patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+        for name in [name for name in os.environ if name.startswith(OUTSIDE)]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder of this test alone, not yet created; also that of processes it starts.
+
+    The test runs in `tmp_path`, so that an `assistant.yaml` or `.env` of the checkout is not met.
+    """
+    folder = tmp_path / "data"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASSISTANT_DATA_DIR", str(folder))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dev_data() -> Path:
+    """The development data beside the checkout: a Slack export, its labels, mail, a database."""
+    folder = ROOT.parent / "shared" / "data" / "dev"
+    if not folder.is_dir():
+        pytest.skip("the development data (../shared/data/dev) is not on this machine")
+    return folder

@@ -1,0 +1,128 @@
+"""The rules of the house that no linter checks."""
+
+import ast
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import config.settings
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("bot", "scopes", "subagents", "config")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+LONG_FUNCTION = 50
+LONG_MODULE = 300
+LONG_MODULES_ALLOWED: dict[str, str] = {}  # path -> reason
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_config_is_ours_and_not_the_package_of_that_name() -> None:
+    assert Path(config.settings.__file__).is_relative_to(ROOT)
+    assert (ROOT / "config" / "__init__.py").read_bytes() == b""
+
+
+def test_only_config_reads_the_environment() -> None:
+    readers = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if not path.is_relative_to(ROOT / "config")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
+        or (isinstance(node, ast.alias) and node.name in ("environ", "environb", "getenv"))
+    ]
+    assert readers == []
+
+
+def test_every_module_can_be_read_in_one_sitting() -> None:
+    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    long = {name: length for name, length in lengths.items() if length >= LONG_MODULE}
+    assert {name: length for name, length in long.items() if name not in LONG_MODULES_ALLOWED} == {}
+    assert LONG_MODULES_ALLOWED.keys() <= long.keys(), "an allowance that is no longer needed"
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    long = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= LONG_FUNCTION
+    ]
+    assert long == []
+
+
+async def test_no_test_reaches_beyond_this_machine() -> None:
+    with pytest.raises(RuntimeError, match="tests may use loopback only"):
+        await asyncio.open_connection("example.com", 443)
+    with pytest.raises(RuntimeError, match="tests may use loopback only"):
+        await asyncio.open_connection("192.0.2.1", 443)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        _, writer = await asyncio.open_connection("localhost", server.getsockname()[1])
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_tests_are_flat_so_that_no_folder_hides_a_package() -> None:
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_the_lock_pins_by_hash_and_names_no_place(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    assert not re.search(r"://|^\s*-(?!-hash=sha256:)|(?:^|[\s=])[/~]", text, re.MULTILINE)
+    entries = re.split(r"\n(?=[a-z0-9])", text)[1:]
+    assert entries
+    assert all(re.match(r"[a-z0-9-]+==\S", entry) for entry in entries)
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_the_lock_holds_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    for name, wanted in (
+        ("requirements.txt", project["project"]["dependencies"]),
+        (
+            "requirements-dev.txt",
+            project["project"]["dependencies"] + project["dependency-groups"]["dev"],
+        ),
+    ):
+        locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / name).read_text("utf-8"), re.MULTILINE))
+        assert {re.split(r"[\[<>=]", line)[0] for line in wanted} <= locked
+
+
+def test_every_setting_is_explained() -> None:
+    """Each key has a comment behind it, or in the block of lines that it stands in."""
+    unexplained, commented = [], False
+    for line in (ROOT / "config" / "default.yaml").read_text("utf-8").splitlines():
+        text = line.strip()
+        if not text:
+            commented = False
+        commented = commented or text.startswith("#")
+        is_section = text.endswith(":")
+        if text and not commented and not is_section and "  # " not in line:
+            unexplained.append(text)
+    assert unexplained == []
+
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        held = {name for name in packed.namelist() if ".dist-info/" not in name}
+    files = {
+        name_of(path)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert held == files

@@ -1,0 +1,748 @@
+"""The offline model's protocol, judged by the real SDK and by the SDK's own types."""
+
+import asyncio
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from anthropic.types import Message, RawMessageStreamEvent
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from bot.local.model import Answer, Faults, Mind, ModelServer, RateLimits
+from bot.local.model_checks import check_message_request, effort_of
+from bot.local.model_errors import Json, Refused
+from bot.local.model_faults import KINDS, WIRE_KINDS, Fault
+from bot.local.model_prompt import read_prompt
+from bot.local.server import LocalServer
+
+MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
+EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
+SONNET, HAIKU, OPUS = "claude-sonnet-5-5", "claude-haiku-5-5", "claude-opus-5-5"
+HEADERS = {"authorization": "Bearer k", "anthropic-version": "2026-10-21"}
+LONG = "A fact that everyone should know about the product. " * 60
+TOOL = {
+    "name": "look",
+    "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}},
+}
+RICH = Answer(
+    [
+        {"type": "thinking", "thinking": "Let me see what there is."},
+        {"type": "text", "text": "I look at both. " * 10},
+        {"type": "tool_use", "name": "look", "input": {"q": "señal", "n": 1}},
+        {"type": "tool_use", "name": "look", "input": {}},
+    ]
+)
+
+
+class Clock:
+    """Seconds since 1970 that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def say(text: str) -> Mind:
+    return lambda request: Answer([{"type": "text", "text": text}])
+
+
+def ask(question: str = "Hello", /, **fields: Any) -> Json:
+    messages = [{"role": "user", "content": question}]
+    return {"model": SONNET, "max_tokens": 1000, "messages": messages, **fields}
+
+
+def user(*blocks: Json) -> Json:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Json) -> Json:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def text(value: str, **fields: Any) -> Json:
+    return {"type": "text", "text": value, **fields}
+
+
+def call(name: str = "t1", **fields: Any) -> Json:
+    return {"type": "tool_use", "id": name, "name": "look", "input": {}, **fields}
+
+
+def result(name: str = "t1", **fields: Any) -> Json:
+    return {"type": "tool_result", "tool_use_id": name, "content": "seen", **fields}
+
+
+def tool(**fields: Any) -> Json:
+    return {**TOOL, **fields}
+
+
+def strict(schema: Json) -> Json:
+    return ask(tools=[tool(strict=True, input_schema={"type": "object", **schema})])
+
+
+def talk(*messages: Json, **fields: Any) -> Json:
+    opening = {"role": "user", "content": "Hello"}
+    return ask(**{"tools": [TOOL], **fields}) | {"messages": [opening, *messages]}
+
+
+@contextmanager
+def serving(server: ModelServer) -> Iterator[str]:
+    with LocalServer(server.app, "model") as local:
+        yield local.url
+
+
+@asynccontextmanager
+async def sdk(server: ModelServer) -> AsyncIterator[anthropic.AsyncAnthropic]:
+    with serving(server) as url:
+        async with anthropic.AsyncAnthropic(
+            api_key="k",
+            base_url=url,
+            max_retries=0,
+            http_client=anthropic.DefaultAioHttpClient(),
+        ) as client:
+            yield client
+
+
+@asynccontextmanager
+async def raw(server: ModelServer) -> AsyncIterator[Callable[..., Any]]:
+    """Posts a body to /v1/messages as it is."""
+    with serving(server) as url:
+        async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=10) as client:
+
+            async def post(body: Json, path: str = "/v1/messages") -> httpx2.Response:
+                return await client.post(path, json=body)
+
+            yield post
+
+
+def events_of(response: httpx2.Response) -> list[Json]:
+    lines = response.text.split("\n")
+    data = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    assert [line[7:] for line in lines if line.startswith("event: ")] == [d["type"] for d in data]
+    return data
+
+
+async def test_a_plain_answer_is_what_the_sdk_types_say() -> None:
+    async with raw(ModelServer(lambda request: RICH)) as post:
+        response = await post(ask(tools=[TOOL]))
+    body = response.json()
+    message = MESSAGE.validate_python(body, strict=True)
+    assert response.headers["request-id"].startswith("req_")
+    assert message.stop_reason == "tool_use"
+    assert [b.type for b in message.content] == ["thinking", "text", "tool_use", "tool_use"]
+    assert body["content"][0]["thinking"] == ""  # omitted unless asked for
+    assert len({b["id"] for b in body["content"] if "id" in b}) == 2
+    assert (
+        body["usage"]["output_tokens"] > body["usage"]["output_tokens_details"]["thinking_tokens"]
+    )
+
+
+async def test_a_stream_is_in_order_and_says_the_same_as_the_plain_answer() -> None:
+    server = ModelServer(lambda request: RICH)
+    shown: Json = {"thinking": {"type": "adaptive", "display": "summarized"}, "tools": [TOOL]}
+    async with raw(server) as post:
+        events = events_of(await post(ask(stream=True, **shown)))
+        plain = (await post(ask(**shown))).json()
+    for event in events:
+        if event["type"] != "ping":
+            EVENT.validate_python(event, strict=True)
+    kinds = [event["type"] for event in events]
+    assert kinds[:3] == ["message_start", "content_block_start", "ping"]
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    opened = [e["index"] for e in events if e["type"] == "content_block_start"]
+    closed = [e["index"] for e in events if e["type"] == "content_block_stop"]
+    assert opened == closed == [0, 1, 2, 3]
+    async with sdk(server) as client, client.messages.stream(**ask(**shown)) as stream:
+        message: Json = (await stream.get_final_message()).to_dict(mode="json")
+    for block in [*message["content"], *plain["content"]]:
+        block.pop("id", None)
+    assert message["content"] == plain["content"]
+    assert message["usage"] == plain["usage"]
+    assert message["stop_reason"] == "tool_use"
+
+
+async def test_the_real_sdk_creates_streams_and_counts() -> None:
+    server = ModelServer(say("Good morning."), record=True)
+    async with sdk(server) as client:
+        message = await client.messages.create(**ask("Hi"))
+        async with client.messages.stream(**ask("Hi")) as stream:
+            pieces = [piece async for piece in stream.text_stream]
+        counted = await client.messages.count_tokens(
+            model=SONNET, messages=[{"role": "user", "content": "Hi"}]
+        )
+    assert "".join(pieces) == message.content[0].text == "Good morning."  # type: ignore[union-attr]
+    assert (
+        counted.input_tokens == message.usage.input_tokens == 9
+    )  # 26 bytes: {"text":"Hi","type":"text"}
+    assert server.requests == 2
+    assert [body["messages"][0]["content"] for body in server.recorded] == ["Hi", "Hi"]
+
+
+async def test_an_answer_ends_at_max_tokens_and_at_a_stop_sequence() -> None:
+    long = say("one two three " * 500)
+    async with raw(ModelServer(long)) as post:
+        cut = (await post(ask(max_tokens=50))).json()
+        stopped = (await post(ask(stop_sequences=["three"]))).json()
+        warmed = (await post(ask(max_tokens=0))).json()
+    assert (cut["stop_reason"], cut["usage"]["output_tokens"]) == ("max_tokens", 50)
+    assert len(cut["content"][0]["text"]) <= 150
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "three")
+    assert stopped["content"][0]["text"] == "one two "
+    assert (warmed["content"], warmed["usage"]["output_tokens"]) == ([], 0)
+
+
+def spent(message: Json) -> tuple[int, int, int]:
+    usage = message["usage"]
+    return (
+        usage["input_tokens"],
+        usage["cache_creation_input_tokens"],
+        usage["cache_read_input_tokens"],
+    )
+
+
+async def test_a_cached_prefix_is_written_once_and_read_for_five_minutes() -> None:
+    clock = Clock()
+    marked = [text(LONG, cache_control={"type": "ephemeral"})]
+    async with raw(ModelServer(say("ok"), clock=clock)) as post:
+
+        async def once(question: str, model: str = SONNET) -> tuple[int, int, int]:
+            return spent((await post(ask(question, system=marked, model=model))).json())
+
+        first = await once("a")
+        again = await once("bb")
+        other = await once("a", HAIKU)
+        clock.now += 299
+        renewed = await once("a")
+        clock.now += 299
+        still = await once("a")
+        clock.now += 301
+        over = await once("a")
+        body = ask("a", system=marked)
+        counted = (await post({**body, "max_tokens": 1})).json()
+        count = {key: body[key] for key in ("model", "messages", "system")}
+        total = (await post(count, "/v1/messages/count_tokens")).json()["input_tokens"]
+    assert first == other == over
+    fresh, written, read = first
+    assert (read, written > 512, fresh < 20) == (0, True, True)
+    assert again[1:] == renewed[1:] == still[1:] == (0, written)
+    assert sum(spent(counted)) == sum(first) == total
+
+
+async def test_automatic_caching_follows_a_growing_conversation() -> None:
+    async with raw(ModelServer(say("ok"))) as post:
+        body = ask(LONG, cache_control={"type": "ephemeral"})
+        first = (await post(body)).json()
+        body["messages"] += [assistant(*first["content"]), user(text("And then?"))]
+        second = spent((await post(body)).json())
+        body["messages"] += [assistant(text("ok")), *[user(text(f"{n}")) for n in range(30)]]
+        third = spent((await post(body)).json())
+    assert second[2] == spent(first)[1]  # what was written is read
+    assert 0 < second[1] < 50  # the new turns are written
+    assert third[2] == 0  # the last entry is more than 20 blocks back
+
+
+async def test_short_prefixes_and_changed_tools_are_not_cached() -> None:
+    async with raw(ModelServer(say("ok"))) as post:
+        short = ask("Hi", cache_control={"type": "ephemeral"})
+        assert spent((await post(short)).json())[1:] == (0, 0)
+        body = ask("Hi", system=[text(LONG, cache_control={"type": "ephemeral"})], tools=[TOOL])
+        await post(body)
+        changed = spent((await post({**body, "tools": [tool(description="new")]})).json())
+        chosen = spent((await post({**body, "tool_choice": {"type": "none"}})).json())
+    assert changed[2] == 0
+    assert chosen[2] > 0  # tool_choice invalidates the messages, not tools and system
+
+
+async def test_siblings_that_start_together_cannot_read_each_others_cache() -> None:
+    server = ModelServer(say("ok"), latency_s=0.1)
+    body = ask("Hi", system=[text(LONG, cache_control={"type": "ephemeral"})])
+    async with raw(server) as post:
+        both = [spent(r.json()) for r in await asyncio.gather(post(body), post(body))]
+        later = spent((await post(body)).json())
+    assert both[0] == both[1] == (later[0], later[2], 0)
+    assert server.in_flight_max == 2
+
+
+async def test_rate_limit_headers_move_and_a_passed_limit_is_a_429() -> None:
+    clock = Clock()
+    limits = RateLimits(requests=2, input_tokens=10_000, output_tokens=5_000)
+    server = ModelServer(say("ok"), limits=limits, clock=clock)
+    async with sdk(server) as client:
+        seen = (await client.messages.with_raw_response.create(**ask())).headers
+        assert seen["anthropic-ratelimit-requests-remaining"] == "1"
+        assert 0 < int(seen["anthropic-ratelimit-input-tokens-remaining"]) < 10_000
+        assert 4_980 < int(seen["anthropic-ratelimit-output-tokens-remaining"]) < 5_000
+        assert seen["anthropic-ratelimit-tokens-limit"] == "15000"
+        assert seen["anthropic-ratelimit-requests-reset"] == "2027-01-15T08:00:30Z"
+        await client.messages.create(**ask())
+        with pytest.raises(anthropic.RateLimitError) as refused:
+            await client.messages.create(**ask())
+        assert refused.value.response.headers["retry-after"] == "30"
+        assert refused.value.type == "rate_limit_error"
+        await client.messages.create(**ask(model=HAIKU))  # each model has its own
+        clock.now += 30
+        await client.messages.create(**ask())
+
+
+BETWEEN = {"type": "between_tools"}
+FORMAT = {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}}
+MARK = {"type": "ephemeral"}
+OPEN = {"properties": {}, "additionalProperties": False}
+REFUSED: list[tuple[Json, str]] = [
+    (ask(tools=[TOOL], tool_choice={"type": "any"}), 'type "tool" and "any" are not supported'),
+    (
+        ask(model=OPUS, tools=[TOOL], tool_choice={"type": "tool", "name": "look"}),
+        'type "tool" and "any" are not supported',
+    ),
+    (ask(thinking={"type": "disabled"}), '{"type": "between_tools"}'),
+    (ask(model=OPUS, thinking={"type": "disabled"}), "thinking.type.adaptive"),
+    (ask(model=OPUS, thinking=BETWEEN), "thinking.type.adaptive"),
+    *[
+        (ask(model=m, thinking={"type": "enabled", "budget_tokens": 2000}), "thinking.type.enabled")
+        for m in (SONNET, OPUS, HAIKU)
+    ],
+    (ask(thinking=BETWEEN, output_config={"effort": "max"}), "'max' is not supported"),
+    (
+        ask(model=HAIKU, thinking={"type": "disabled"}, output_config={"effort": "xhigh"}),
+        "'xhigh' is not supported when thinking is disabled",
+    ),
+    (talk(assistant(text("Sure"))), "does not support assistant message prefill"),
+    *[(ask(**{name: 1}), f"{name}: Extra inputs") for name in ("temperature", "top_p", "top_k")],
+    ({"model": SONNET, "messages": [user(text("a"))]}, "max_tokens: Field required"),
+    (ask(max_tokens="9"), "max_tokens: Input should be a valid integer"),
+    (ask(max_tokens=-1), "max_tokens: Input should be greater"),
+    (ask(max_tokens=200_000), "200000 > 128000"),
+    (ask(messages=[]), "at least one message is required"),
+    (ask(messages=[assistant(text("a")), user(text("b"))]), "first message must use"),
+    (ask(""), "non-empty content"),
+    (ask(messages=[user()]), "non-empty content"),
+    (ask(messages=[user(text(""))]), "text content blocks must be non-empty"),
+    (ask(messages=[user(text(" \n"))]), "must contain non-whitespace text"),
+    (ask(messages=[user(text("", cache_control=MARK))]), "cannot be set for empty text blocks"),
+    (ask(messages=[{"role": "user", "content": "a", "name": "x"}]), "name: Extra inputs"),
+    (ask(messages=[user({"type": "video"})]), "Input tag 'video'"),
+    (ask(messages=[user(text("a", citations=[{"type": "char_location"}]))]), "citations"),
+    (ask(messages=[user(call())]), "`tool_use` blocks are not allowed in user messages"),
+    (ask(messages=[{"role": "system", "content": "Be kind."}]), "top-level 'system' parameter"),
+    (talk(assistant(text("a")), {"role": "system", "content": "b"}), "must follow a user message"),
+    (ask(system=[text("")]), "system: text content blocks must be non-empty"),
+    (
+        talk(assistant({"type": "document", "source": {"type": "text", "data": "x"}})),
+        "`document` blocks are not allowed in assistant messages",
+    ),
+    (talk(assistant(call())), "without `tool_result` blocks immediately after: t1"),
+    (talk(assistant(call()), user(text("a"))), "messages.1: `tool_use` ids were found without"),
+    (talk(assistant(call()), user(text("a"), result())), "without `tool_result` blocks"),
+    (talk(assistant(call(), call("t2")), user(result("t2"))), "immediately after: t1"),
+    (talk(assistant(text("a")), user(result())), "messages.2.content.0: unexpected `tool_use_id`"),
+    (talk(assistant(call()), user(result(), result())), "must have a single result"),
+    (
+        talk(assistant(call()), user(result()), assistant(text("a")), user(result())),
+        "single result",
+    ),
+    (talk(assistant(call(), call()), user(result())), "`tool_use` ids must be unique"),
+    (talk(assistant(call("a b")), user(result("a b"))), "tool_use.id: String should match pattern"),
+    (talk(assistant(call(input="x")), user(result())), "input: Input should be a valid dictionary"),
+    (ask(tools=[TOOL, TOOL]), "Tool names must be unique"),
+    (ask(tools=[tool(name="a.b")]), "tools.0.custom.name: String should match pattern"),
+    (ask(tools=[tool(colour="red")]), "tools.0.custom.colour: Extra inputs"),
+    (ask(tools=[{"name": "look"}]), "input_schema: Field required"),
+    (ask(tools=[tool(input_schema={})]), "input_schema.type: Field required"),
+    (ask(tools=[tool(input_schema={"type": "string"})]), "Input should be 'object'"),
+    (ask(tools=[tool(input_schema={"type": "object", "anyOf": []})]), "at the top level"),
+    (
+        ask(tools=[tool(input_schema={"type": "object", "properties": {"a": {"type": "str"}}})]),
+        "JSON schema is invalid",
+    ),
+    (ask(tool_choice={"type": "auto"}), "only be specified while providing tools"),
+    (ask(model=HAIKU, tools=[TOOL], tool_choice={"type": "tool", "name": "x"}), "'x' not found"),
+    (strict({}), "'additionalProperties' must be explicitly set to false"),
+    (strict({"additionalProperties": True}), "'additionalProperties: True' is not supported"),
+    (
+        strict({**OPEN, "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 2}}}),
+        "For 'integer' type, properties maximum, minimum are not supported",
+    ),
+    (strict({**OPEN, "properties": {"a": {"type": "object"}}}), "explicitly set to false"),
+    (
+        strict({**OPEN, "properties": {"a": {"type": "array", "minItems": 2}}}),
+        "property minItems is not supported",
+    ),
+    (strict({**OPEN, "properties": {f"p{n}": {} for n in range(25)}}), "(limit: 24)"),
+    (
+        strict(
+            {**OPEN, "$defs": {"n": {"items": {"$ref": "#/$defs/n"}}}}
+            | {"properties": {"a": {"$ref": "#/$defs/n"}}}
+        ),
+        "Circular reference",
+    ),
+    (ask(output_config={"effort": "huge"}), "output_config.effort: Input should be"),
+    (
+        ask(output_config={"format": {**FORMAT, "schema": {"type": "object"}}}),
+        "output_config.format",
+    ),
+    (ask(system=[text(str(n), cache_control=MARK) for n in range(5)]), "A maximum of 4 blocks"),
+    (
+        ask(system=[text(str(n), cache_control=MARK) for n in range(4)], cache_control=MARK),
+        "Found 5",
+    ),
+    (
+        ask(system=[text("a", cache_control=MARK)], cache_control={**MARK, "ttl": "1h"}),
+        "must not come after",
+    ),
+    (ask(system=[text("a", cache_control={"type": "forever"})]), "Input should be 'ephemeral'"),
+    (ask(stop_sequences=[" "]), "non-whitespace"),
+    (ask("word " * 700_000), "prompt is too long"),
+]
+
+
+async def test_what_the_api_refuses_is_refused_with_its_status_and_type() -> None:
+    server = ModelServer(say("ok"))
+    async with raw(server) as post:
+        for body, fragment in REFUSED:
+            response = await post(body)
+            error = response.json()
+            assert response.status_code == 400, (fragment, error)
+            assert error["type"] == "error"
+            assert error["error"]["type"] == "invalid_request_error"
+            assert fragment in error["error"]["message"]
+            assert error["request_id"] == response.headers["request-id"]
+
+
+ACCEPTED = [
+    ask(messages=[user(text("a")), user(text("b"))]),
+    talk(assistant(text("a")), assistant(call()), user(result()), user(text("next"))),
+    talk(assistant(call(), call("t2")), user(result("t2")), user(result(content=[text("a")]))),
+    talk(assistant(call()), user(result(content="")), {"role": "system", "content": "Hurry."}),
+    talk(assistant(text("a"), {**call("s1"), "type": "server_tool_use", "name": "web_search"})),
+    ask(model=HAIKU, thinking={"type": "disabled"}, tools=[TOOL], tool_choice={"type": "any"}),
+    ask(thinking=BETWEEN, output_config={"effort": "high", "format": FORMAT}),
+    ask(model="claude-haiku-4-5", messages=[user(text("a")), assistant(text("Sure:"))]),
+    strict(
+        {**OPEN, "$defs": {"n": {"enum": [1, None]}}, "required": ["a"]}
+        | {"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"anyOf": [{"type": "null"}]}}}
+    ),
+    ask(system="", metadata={"user_id": "u"}, service_tier="auto", stop_sequences=["END"]),
+    ask(tools=[{"type": "web_search_20260318", "name": "web_search"}]),
+]
+
+
+async def test_what_the_api_takes_is_taken() -> None:
+    async with raw(ModelServer(say("ok"))) as post:
+        for body in ACCEPTED:
+            response = await post(body)
+            assert response.status_code == 200, response.text
+
+
+async def test_wrong_key_version_model_path_size_and_json_have_their_own_errors() -> None:
+    with serving(ModelServer(say("ok"), api_key="k")) as url:
+        async with httpx2.AsyncClient(base_url=url) as client:
+
+            async def post(content: bytes, path: str = "/v1/messages", **headers: str) -> Any:
+                given = {**HEADERS, **{k.replace("_", "-"): v for k, v in headers.items()}}
+                response = await client.post(
+                    path, content=content, headers={k: v for k, v in given.items() if v}
+                )
+                return response.status_code, response.json().get("error", {}).get("type")
+
+            good = json.dumps(ask()).encode()
+            unknown = json.dumps(ask(model="claude-unknown")).encode()
+            assert await post(good, authorization="") == (401, "authentication_error")
+            assert await post(good, authorization="Bearer x") == (401, "authentication_error")
+            assert await post(good, anthropic_version="") == (400, "invalid_request_error")
+            assert await post(good, anthropic_version="2020") == (400, "invalid_request_error")
+            assert await post(unknown) == (404, "not_found_error")
+            assert await post(good, "/v1/complete") == (404, "not_found_error")
+            assert await post(b"{") == (400, "invalid_request_error")
+            assert await post(b'{"a": NaN}') == (400, "invalid_request_error")
+            assert await post(b"[" * 100_000) == (400, "invalid_request_error")
+            deep = json.dumps(ask(tools=[tool(input_examples=["DEEP"])])).encode()
+            for depth in (300, 900, 970, 990):
+                nested = deep.replace(b'"DEEP"', b"[" * depth + b"]" * depth)
+                assert (await post(nested))[1] in ("invalid_request_error", None)
+            lone = good.replace(b"Hello", b"\\ud83d")
+            assert await post(lone) == (400, "invalid_request_error")
+            assert await post(b" " * (32 * 1024 * 1024 + 1)) == (413, "request_too_large")
+            accepted = await client.post(
+                "/v1/messages",
+                content=good,
+                headers={"x-api-key": "k", "anthropic-version": "2023-06-01"},
+            )
+            assert accepted.status_code == 200
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in items:
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from _places(inner)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(ACCEPTED), st.integers(0, 200), JSON)
+def test_a_field_of_any_shape_is_taken_or_refused_but_never_an_error(
+    body: Json, place: int, value: Any
+) -> None:
+    body = copy.deepcopy(body)
+    places = list(_places(body))
+    holder, key = places[place % len(places)]
+    holder[key] = value
+    with suppress(Refused):
+        rules = check_message_request(body)
+        read_prompt(body, effort_of(body, rules), rules.binds_thinking)
+
+
+THOUGHT = Answer(
+    [
+        {"type": "thinking", "thinking": "Which tool?"},
+        {"type": "tool_use", "name": "look", "input": {"q": "a"}},
+    ]
+)
+
+
+async def _two_turns(post: Callable[..., Any], **fields: Any) -> Json:
+    """A conversation whose two replies begin with thinking blocks."""
+    body = talk(**{"system": "Be brief.", **fields})
+    for _ in range(2):
+        reply = (await post(body)).json()["content"]
+        results = [result(b["id"]) for b in reply if b["type"] == "tool_use"]
+        body["messages"] += [assistant(*reply), user(*results)]
+    return body
+
+
+Change = Callable[[Json], object]
+
+
+def _first_thought(body: Json) -> Json:
+    block: Json = body["messages"][1]["content"][0]
+    return block
+
+
+CHANGES: list[tuple[str, Change, str]] = [
+    (
+        "edited",
+        lambda b: b["messages"][1]["content"][0].update(thinking="x"),
+        "Invalid `signature`",
+    ),
+    (
+        "forged",
+        lambda b: b["messages"][1]["content"][0].update(signature="x"),
+        "Invalid `signature`",
+    ),
+    ("system", lambda b: b.update(system="Be long."), "The `system` prompt differs"),
+    ("tools", lambda b: b.update(tools=[tool(description="new")]), "The `tools` differ"),
+    ("question", lambda b: b["messages"][0].update(content="Bye"), "`messages` before this block"),
+    (
+        "result",
+        lambda b: b["messages"][2]["content"][0].update(content="x"),
+        "different conversation",
+    ),
+    ("middle", lambda b: b["messages"].insert(3, user(text("x"))), "different conversation"),
+]
+
+
+@pytest.mark.parametrize(("what", "change", "fragment"), CHANGES, ids=[c[0] for c in CHANGES])
+async def test_history_under_thinking_blocks_is_append_only(
+    what: str, change: Change, fragment: str
+) -> None:
+    async with raw(ModelServer(lambda request: THOUGHT)) as post:
+        body = await _two_turns(post)
+        change(body)
+        response = await post(body)
+    assert response.status_code == 400
+    assert fragment in response.json()["error"]["message"]
+
+
+async def test_what_does_not_change_history_is_taken_under_thinking_blocks() -> None:
+    async with raw(ModelServer(lambda request: THOUGHT)) as post:
+        body = await _two_turns(post)
+        marked = copy.deepcopy(body)
+        marked["messages"][0]["content"] = [text("Hello", cache_control=MARK)]
+        first_left_out = copy.deepcopy(body)
+        del first_left_out["messages"][1]["content"][0]
+        for changed in (
+            body,
+            marked,
+            first_left_out,
+            {**body, "model": OPUS, "system": "x"},  # blocks of another model are dropped
+            {**body, "max_tokens": 5, "output_config": {"effort": "low"}},
+        ):
+            response = await post(changed)
+            assert response.status_code == 200, response.text
+
+
+async def test_effort_may_not_change_under_between_tools() -> None:
+    async with raw(ModelServer(lambda request: THOUGHT)) as post:
+        body = await _two_turns(post, thinking=BETWEEN, output_config={"effort": "low"})
+        assert body["messages"][1]["content"][0]["thinking"] == "Which tool?"
+        response = await post({**body, "output_config": {"effort": "high"}})
+    assert "cannot change mid-conversation" in response.json()["error"]["message"]
+
+
+RAISES: dict[str, type[Exception]] = {
+    "http_429": anthropic.RateLimitError,
+    "http_529": anthropic.APIStatusError,
+    "http_500": anthropic.InternalServerError,
+    "http_503": anthropic.InternalServerError,
+    "drop": anthropic.APIConnectionError,
+    "slow": anthropic.APIConnectionError,
+    "sse_error": anthropic.APIStatusError,
+    "drop_stream": httpx2.ReadError,
+    "malformed": json.JSONDecodeError,
+}
+STOPS = {
+    "truncated_stream": None,
+    "empty": "end_turn",
+    "max_tokens": "max_tokens",
+    "refusal": "refusal",
+    "pause_turn": "pause_turn",
+    "context_window": "model_context_window_exceeded",
+    "unknown_stop": "brand_new_reason",
+}
+
+
+def _failing(kind: str) -> ModelServer:
+    return ModelServer(lambda request: RICH, faults=Faults([None, Fault(kind, seconds=0.2), None]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_fault_looks_to_the_streaming_sdk_as_in_life(kind: str) -> None:
+    server = _failing(kind)
+    async with sdk(server) as client:
+
+        async def once() -> Message:
+            async with client.messages.stream(**ask(tools=[TOOL])) as stream:
+                return await stream.get_final_message()
+
+        await once()
+        if kind in RAISES:
+            with pytest.raises(RAISES[kind]) as failed:
+                await once()
+            if kind == "sse_error":
+                assert isinstance(failed.value, anthropic.APIStatusError)
+                assert (failed.value.status_code, failed.value.type) == (200, "overloaded_error")
+        else:
+            assert (await once()).stop_reason == STOPS[kind]
+        assert (await once()).stop_reason == "tool_use"
+    assert [(record.index, record.kind) for record in server.fault_log] == [(1, kind)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_fault_has_a_counterpart_without_streaming(kind: str) -> None:
+    server = _failing(kind)
+    async with sdk(server) as client:
+
+        async def once() -> Message:
+            return await client.messages.create(**ask(tools=[TOOL]))
+
+        await once()
+        if kind in RAISES or kind in WIRE_KINDS:
+            with pytest.raises((anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError)):
+                await once()
+        else:
+            message = await once()
+            assert message.stop_reason == STOPS[kind]
+            assert (message.content == []) == (kind in ("empty", "refusal"))
+        assert (await once()).stop_reason == "tool_use"
+
+
+async def test_a_truncated_call_has_only_its_first_arguments_either_way() -> None:
+    faults = Faults(["max_tokens", "max_tokens"])
+    server = ModelServer(lambda request: RICH, faults=faults)
+    async with sdk(server) as client:
+        plain = await client.messages.create(**ask(tools=[TOOL]))
+        async with client.messages.stream(**ask(tools=[TOOL])) as stream:
+            streamed = await stream.get_final_message()
+    for message in (plain, streamed):
+        last = message.content[-1]
+        assert last.type == "tool_use"
+        assert last.input == {"q": "señal"}
+        assert message.usage.output_tokens == 1000
+
+
+async def test_a_paused_turn_is_taken_back_as_it_came() -> None:
+    server = ModelServer(say("Found it."), faults=Faults(["pause_turn"]))
+    async with sdk(server) as client:
+        paused = await client.messages.create(**ask())
+        body = ask()
+        body["messages"].append(assistant(*[b.to_dict(mode="json") for b in paused.content]))
+        assert (await client.messages.create(**body)).stop_reason == "end_turn"
+
+
+async def test_retry_after_is_sent_only_when_the_fault_says_so() -> None:
+    faults = Faults([Fault("http_429", retry_after=1.5), "http_429"])
+    async with raw(ModelServer(say("ok"), faults=faults)) as post:
+        told, silent = await post(ask()), await post(ask())
+    assert told.headers["retry-after"] == "1.5"
+    assert "retry-after" not in silent.headers
+
+
+def test_random_faults_repeat_for_a_seed_and_keep_their_rate() -> None:
+    def drawn(seed: int) -> list[Fault | None]:
+        faults = Faults.random(seed, 0.1, KINDS)
+        return [faults.next(n, {}) for n in range(2000)]
+
+    assert drawn(7) == drawn(7) != drawn(8)
+    failed = [fault for fault in drawn(7) if fault]
+    assert 150 < len(failed) < 250
+    assert {fault.kind for fault in failed} == set(KINDS)
+    with pytest.raises(ValueError, match="unknown fault 'typo'"):
+        Fault("typo")
+
+
+async def test_a_fault_can_be_chosen_by_what_the_request_says() -> None:
+    faults = Faults(lambda index, body: "http_500" if "boom" in str(body["messages"]) else None)
+    async with raw(ModelServer(say("ok"), faults=faults)) as post:
+        assert (await post(ask("fine"))).status_code == 200
+        assert (await post(ask("boom"))).status_code == 500
+
+
+async def test_a_mind_that_crashes_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(request: Json) -> Answer:
+        raise KeyError("no such thought")
+
+    async with raw(ModelServer(broken)) as post:
+        response = await post(ask())
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "api_error")
+    assert "no such thought" in caplog.text
+
+
+def test_the_bench_mind_plays_its_script_from_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "bot.local.model", "--latency", "0.01"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            url = process.stdout.readline().strip()
+            brief = 'x\nBENCH-ROUNDS: 2\nBENCH-ARGS: {"q": "a"}\nBENCH-SUBMIT: {"summary": "s"}'
+            body = ask(brief, tools=[TOOL, tool(name="submit_result")])
+            called = []
+            with httpx2.Client(base_url=url, headers=HEADERS) as client:
+                for _ in range(3):
+                    reply = client.post("/v1/messages", json=body).json()["content"]
+                    called.append((reply[0]["name"], reply[0]["input"]))
+                    body["messages"] += [assistant(*reply), user(result(reply[0]["id"]))]
+                plain = client.post("/v1/messages", json=ask(brief)).json()
+        finally:
+            process.terminate()
+    look = ("look", {"q": "a"})
+    assert called == [look, look, ("submit_result", {"summary": "s"})]
+    assert plain["content"] == [{"type": "text", "text": "done"}]

@@ -1,0 +1,259 @@
+"""Settings: what is read from where, and what is said when it is wrong."""
+
+from pathlib import Path
+
+import platformdirs
+import pytest
+from pydantic import ValidationError
+
+from config.settings import Settings, SettingsError, load_settings
+
+SECRET = "xoxb-do-not-show-me"
+
+
+@pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("ASSISTANT_DATA_DIR")
+    return tmp_path
+
+
+def load(tmp_path: Path, text: str) -> Settings:
+    path = tmp_path / "assistant.yaml"
+    path.write_text(text, "utf-8")
+    return load_settings(path, env={})
+
+
+def complaint(tmp_path: Path, text: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, text)
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    settings = load_settings(env={})
+    assert (settings.models.main, settings.models.fast) == ("claude-sonnet-5-5", "claude-haiku-5-5")
+    assert settings.models.roles.subagent_fast.model == "fast"
+    assert settings.limits.subagent_steps == 50
+    assert settings.limits.cost_usd == 1.0
+    assert settings.limits.max_subagents == 24
+    assert settings.retention.trajectories_days == 30
+    assert settings.data_dir == platformdirs.user_data_path("workspace-assistant", appauthor=False)
+    assert settings.secrets.anthropic_api_key is None
+    assert settings.endpoints.slack_api_url is None
+
+
+def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
+    settings = load(tmp_path, "models:\n  roles:\n    parent: {effort: high}\nlimits: {seconds: 9}")
+    assert settings.models.roles.parent.effort == "high"
+    assert settings.models.roles.parent.max_tokens == 8000
+    assert settings.limits.seconds == 9
+    assert settings.limits.tokens == 5_000_000
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "limits:\n", "{}"])
+def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
+    assert load(tmp_path, text) == load_settings(env={})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "limits: {cost_us: 2}",
+            "assistant.yaml: unknown key 'limits.cost_us'. Did you mean 'limits.cost_usd'?",
+        ),
+        ("limit: {}", "assistant.yaml: unknown key 'limit'. Did you mean 'limits'?"),
+        ("seconds: 3", "assistant.yaml: unknown key 'seconds'. Did you mean 'limits.seconds'?"),
+        (
+            "models: {roles: {parent: {thinkin: adaptive}}}",
+            "assistant.yaml: unknown key 'models.roles.parent.thinkin'. "
+            "Did you mean 'models.roles.parent.thinking'?",
+        ),
+        (
+            "qwertz: 1",
+            "assistant.yaml: unknown key 'qwertz'. config/default.yaml lists the valid ones.",
+        ),
+        ("7: 1", "assistant.yaml: unknown key '7'. config/default.yaml lists the valid ones."),
+        (
+            "limits: {cost_usd: cheap}",
+            "assistant.yaml: 'limits.cost_usd' is 'cheap', but it must be a valid number.",
+        ),
+        (
+            "limits: {tokens: true}",
+            "assistant.yaml: 'limits.tokens' is True, but it must be a valid integer.",
+        ),
+        (
+            "limits: {cost_usd: -1}",
+            "assistant.yaml: 'limits.cost_usd' is -1, but it must be greater than or equal to 0.",
+        ),
+        (
+            "limits: [1]",
+            "assistant.yaml: 'limits' is [1], but it must be a section with keys below it.",
+        ),
+        (
+            "models: {roles: {parent: {effort: huge}}}",
+            "assistant.yaml: 'models.roles.parent.effort' is 'huge', but it must be "
+            "'low', 'medium', 'high', 'xhigh' or 'max'.",
+        ),
+        (
+            "models: {base_url: localhost}",
+            "assistant.yaml: 'models.base_url' is 'localhost', but it must be an address that "
+            "begins with http:// or https://.",
+        ),
+        (
+            "report: {language: no}",
+            "assistant.yaml: 'report.language' is False, but it must be text in quotes.",
+        ),
+        (
+            "report: {language: German please}",
+            "assistant.yaml: 'report.language' is 'German please', but it must be a language code "
+            "such as en or pt-BR.",
+        ),
+        (
+            "limits: {remind_at: 0.9}",
+            "assistant.yaml: 'limits': remind_at must be smaller than handoff_at.",
+        ),
+        ("- 1", "assistant.yaml: expected sections such as 'limits:' at the top level."),
+        (
+            "limits: {seconds: 1}\nslack: {}\nlimits: {tokens: 1}",
+            "assistant.yaml, line 3, column 1: this is not valid YAML "
+            "(the key 'limits' occurs twice).",
+        ),
+        (
+            "limits:\n  seconds: [1",
+            "assistant.yaml, line 2, column 14: this is not valid YAML "
+            "(expected ',' or ']', but got '<stream end>').",
+        ),
+        (
+            "? [a, b]\n: 1",
+            "assistant.yaml, line 1, column 3: this is not valid YAML (found unhashable key).",
+        ),
+        ("a: 2025-13-45", "assistant.yaml cannot be read: month must be in 1..12."),
+        (
+            "a: \0",
+            "assistant.yaml is not valid YAML: unacceptable character #x0000: "
+            "special characters are not allowed.",
+        ),
+    ],
+)
+def test_a_wrong_file_is_explained_in_one_sentence(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert complaint(tmp_path, text) == sentence
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    lines = complaint(tmp_path, "limits: {cost_us: 1, seconds: soon}\nslack: {pages: 1}").split(
+        "\n"
+    )
+    assert [line.split("'")[1] for line in lines] == [
+        "limits.seconds",
+        "limits.cost_us",
+        "slack.pages",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"secrets: {{slack_bot_token: {SECRET}}}",
+        f"slack: {{bot_token: {SECRET}}}",
+        f"ANTHROPIC_API_KEY: {SECRET}",
+        f"models: {{api_key: {SECRET}}}",
+    ],
+)
+def test_a_secret_in_a_file_is_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
+    sentence = complaint(tmp_path, text)
+    assert "Secrets are read only from the environment or .env" in sentence
+    assert SECRET not in sentence
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"gone\.yaml cannot be read: no such file"):
+        load_settings(tmp_path / "gone.yaml", env={})
+    with pytest.raises(SettingsError, match="cannot be read: is a directory"):
+        load_settings(tmp_path, env={})
+    (tmp_path / "latin.yaml").write_bytes(b"report: {language: \xe9}")
+    with pytest.raises(SettingsError, match="it is not UTF-8 text"):
+        load_settings(tmp_path / "latin.yaml", env={})
+
+
+def test_an_error_carries_no_chain_of_library_errors(tmp_path: Path) -> None:
+    for text in ("limits: {cost_us: 1}", "a: [", "a: \0"):
+        with pytest.raises(SettingsError) as caught:
+            load(tmp_path, text)
+        assert caught.value.__suppress_context__
+
+
+def test_secrets_come_from_the_environment_and_do_not_show() -> None:
+    settings = load_settings(env={"SLACK_BOT_TOKEN": SECRET, "ANTHROPIC_API_KEY": ""})
+    assert settings.secrets.slack_bot_token is not None
+    assert settings.secrets.slack_bot_token.get_secret_value() == SECRET
+    assert settings.secrets.anthropic_api_key is None
+    assert SECRET not in repr(settings)
+    assert SECRET not in settings.model_dump_json()
+
+
+def test_the_environment_wins_over_dotenv(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cwd / ".env").write_text(
+        "ANTHROPIC_API_KEY=from-file\nSLACK_BOT_TOKEN=from-file\nOTHER=1\n", "utf-8"
+    )
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "from-environment")
+    secrets = load_settings().secrets
+    assert secrets.anthropic_api_key is not None
+    assert secrets.anthropic_api_key.get_secret_value() == "from-file"
+    assert secrets.slack_bot_token is not None
+    assert secrets.slack_bot_token.get_secret_value() == "from-environment"
+
+
+def test_a_given_environment_is_all_that_counts(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cwd / ".env").write_text("ANTHROPIC_API_KEY=from-file\n", "utf-8")
+    (cwd / "assistant.yaml").write_text("limits: {seconds: 1}", "utf-8")
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "from-environment")
+    settings = load_settings(env={})
+    assert settings.secrets.anthropic_api_key is None
+    assert settings.secrets.slack_bot_token is None
+    assert settings.limits.seconds == 300
+
+
+def test_the_settings_file_is_found_in_order(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("assistant.yaml", 1), ("named.yaml", 2), ("given.yaml", 3)):
+        (cwd / name).write_text(f"limits: {{seconds: {seconds}}}", "utf-8")
+    assert load_settings().limits.seconds == 1
+    monkeypatch.setenv("ASSISTANT_CONFIG", "named.yaml")
+    assert load_settings().limits.seconds == 2
+    assert load_settings(Path("given.yaml")).limits.seconds == 3
+
+
+def test_an_address_from_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "assistant.yaml"
+    path.write_text("models: {base_url: 'http://localhost:11434'}", "utf-8")
+    from_file = load_settings(path, env={})
+    from_environment = load_settings(path, env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
+    assert from_file.endpoints.anthropic_base_url == "http://localhost:11434"
+    assert from_environment.endpoints.anthropic_base_url == "http://127.0.0.1:9"
+
+
+def test_a_wrong_address_in_the_environment_is_named() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(env={"SLACK_API_URL": "slack.local"})
+    assert str(caught.value) == (
+        "SLACK_API_URL must be an address that begins with http:// or https://."
+    )
+
+
+def test_data_dir_is_absolute_and_the_environment_wins(cwd: Path) -> None:
+    path = cwd / "assistant.yaml"
+    path.write_text("data_dir: state", "utf-8")
+    assert load_settings().data_dir == cwd / "state"
+    path.write_text("data_dir: ~/state", "utf-8")
+    assert load_settings().data_dir == Path.home() / "state"
+    given = load_settings(path, env={"ASSISTANT_DATA_DIR": str(cwd / "elsewhere")})
+    assert given.data_dir == cwd / "elsewhere"
+    assert not given.data_dir.exists()
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load_settings(env={})
+    with pytest.raises(ValidationError):
+        settings.limits.cost_usd = 100.0
