@@ -20,6 +20,7 @@ app = typer.Typer(
 Export = Annotated[
     Path | None, typer.Option("--slack-export", help="A Slack export (zip) to read instead.")
 ]
+Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
 AsOf = Annotated[
     str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15. Default: now.")
 ]
@@ -42,6 +43,7 @@ def demo(json: AsJson = False) -> None:
 def ask(
     question: str,
     slack_export: Export = None,
+    sample: Sample = False,
     as_of: AsOf = None,
     since: Since = None,
     model: Model = "claude",
@@ -51,7 +53,7 @@ def ask(
     """Answer one request."""
     from bot.commands import Given, run_ask
 
-    given = Given(slack_export, as_of, since, model, as_user, json)
+    given = Given(slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_ask(given, question))
 
 
@@ -64,6 +66,7 @@ def sweep(
         str | None, typer.Option(help="Id of a Slack List that tracks bugs (F...).")
     ] = None,
     slack_export: Export = None,
+    sample: Sample = False,
     as_of: AsOf = None,
     since: Since = None,
     limit: Limit = None,
@@ -74,7 +77,7 @@ def sweep(
     """Sweep channels for customer issues: one subagent each, one report."""
     from bot.commands import Given, run_sweep
 
-    given = Given(slack_export, as_of, since, model, as_user, json)
+    given = Given(slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_sweep(given, channels, tracker, limit))
 
 

@@ -24,7 +24,8 @@ from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Workspace
 from bot.store import Store, StoreError, StoreSink
 from config.settings import Settings
-from scopes.slack_reader import SlackReader, connect
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Frozen, frozen_json
 from subagents.events import Emit, ignore
@@ -207,13 +208,13 @@ def _reader(
     options: Options,
     stack: AsyncExitStack,
 ) -> SlackReader:
-    slack, user_token = settings.slack, settings.secrets.slack_user_token
+    slack, user = settings.slack, settings.secrets.slack_user_token
+    user_token = user.get_secret_value() if user else None
     if workspace is not None:
-        token: str | None = f"xoxp-{options.as_user}" if options.as_user else BOT_TOKEN
-        url: str | None = (
-            stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack")).url + API_PATH
-        )
-        user_token = None
+        server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
+        url: str | None = server.url + API_PATH
+        user_token = f"xoxp-{options.as_user}" if options.as_user else None
+        token: str | None = user_token or BOT_TOKEN
     else:
         secret = settings.secrets.slack_bot_token
         token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
@@ -223,15 +224,10 @@ def _reader(
             "No Slack workspace to read.",
             "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
         )
-    retries = slack.retry_attempts
-
     return SlackReader(
-        connect(session, token, url, slack.timeout_s, retries),
+        connect(session, token, url, slack),
         timedelta(days=slack.lookback_days),
-        slack.page_size,
-        connect(session, user_token.get_secret_value(), url, slack.timeout_s, retries)
-        if user_token
-        else None,
+        connect(session, user_token, url, slack) if user_token else None,
     )
 
 

@@ -23,8 +23,9 @@ from bot.errors import SetupError
 from bot.parent import Ask
 from bot.progress import showing
 from bot.report import ask_text, run_text, sweep_text
+from bot.sources import chosen
 from bot.store import Store
-from bot.sweep import Sweep, chosen
+from bot.sweep import Sweep
 from config.settings import Settings, SettingsError, load_settings
 from subagents.audit import audit
 
@@ -41,6 +42,7 @@ class Given:
     """The options that reading commands share, as they were typed."""
 
     slack_export: Path | None
+    sample: bool
     as_of: str | None
     since: str | None
     model: str
@@ -52,9 +54,12 @@ class Given:
             raise SetupError(
                 "bad_model", f"No model {self.model!r}.", "Use --model claude or --model offline."
             )
+        if self.sample and self.slack_export:
+            raise SetupError("two_sources", "Two workspaces.", "Give --sample or --slack-export.")
         return Options(
             model=self.model,
             slack_export=self.slack_export,
+            sample=self.sample,
             as_of=read_date(self.as_of) if self.as_of else None,
             since=read_length(self.since) if self.since else None,
             as_user=self.as_user,

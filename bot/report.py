@@ -60,9 +60,9 @@ def _section(section: Json) -> Iterator[str]:
         yield from _finding(finding)
     for finding in rest[:WAITING_SHOWN]:
         yield from _wrapped(f"  · {finding['state']}: {finding['claim']} [{finding['id']}]", "    ")
-    if left := len(rest) - WAITING_SHOWN:
-        if left > 0:
-            yield f"  · and {left} more that wait for the customer or are solved"
+    if len(rest) > WAITING_SHOWN:
+        left = len(rest) - WAITING_SHOWN
+        yield f"  · and {left} more that wait for the customer or are solved"
 
 
 def _finding(finding: Json) -> Iterator[str]:

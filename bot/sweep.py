@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from slack_sdk.errors import SlackApiError
+import aiohttp
 
 from bot.app import App, Request
 from bot.cite import Statement, statements
-from bot.errors import SetupError
 from bot.parent import STATUSES, coverage_of, total
+from bot.sources import PART_SHARE, Source, split
 from config.prompt import prompt
 from scopes.label import TRUSTED
-from scopes.slack_reader import Absent, ChannelInfo, Conversation, SlackReader
-from scopes.tool import Handles, ToolContext, Window, estimate_tokens, iso
+from scopes.slack_client import Absent, SlackRefused
+from scopes.slack_reader import ChannelInfo, SlackReader
+from scopes.tool import Handles, ToolContext, Window, iso
 from subagents.agent import Agent
 from subagents.brief import Brief, BriefDraft, text_block
 from subagents.contracts import NEEDS_ACTION
@@ -31,41 +31,7 @@ from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Context, Origin
 
-PART_SHARE = 0.55
-"""Share of a subagent's context that a source may fill; the rest is for its prompt and result."""
 MAX_TOP_LINES = 6
-
-
-@dataclass
-class Source:
-    """A channel to sweep: what of it goes to which subagents, or why nothing does."""
-
-    channel: ChannelInfo
-    briefs: list[Brief] = field(default_factory=list)
-    results: list[SubagentResult] = field(default_factory=list)
-    fault: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"#{self.channel.name}"
-
-
-def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[ChannelInfo]:
-    """The channels whose name or id matches a pattern (`support-*`, `#support-es`, `C123`).
-
-    Raises SetupError where a pattern matches nothing, naming what there is.
-    """
-    found: dict[str, ChannelInfo] = {}
-    for pattern in patterns:
-        bare = pattern.lstrip("#")
-        hits = [c for c in channels if fnmatch.fnmatchcase(c.name, bare) or c.id == bare]
-        if not hits:
-            names = ", ".join(f"#{c.name}" for c in channels[:20]) or "none at all"
-            raise SetupError(
-                "no_channels", f"No channel matches {pattern!r}.", f"Channels here: {names}."
-            )
-        found |= {c.id: c for c in hits}
-    return list(found.values())
 
 
 @dataclass
@@ -102,8 +68,8 @@ class Sweep:
             found = await reader.conversations(channel.id, self.request.window)
         except Absent:
             source.fault = "the bot cannot read it; invite it to the channel"
-        except (SlackApiError, OSError, TimeoutError, BaseExceptionGroup) as error:
-            source.fault = f"Slack gave no answer ({type(error).__name__}); try again later"
+        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+            source.fault = str(error) or "Slack gave no answer in time; try again later"
         else:
             limits = self.run.limits
             parts = split(
@@ -257,27 +223,6 @@ class Sweep:
         missing = [f"{s['item']}: {s['summary']}" for s in sections if s["status"] == "failed"]
         missing += [*coverage_of(results)["not_covered"], *self.app.problems]
         return {"items": len(sections), **counts, "not_covered": missing}
-
-
-def split(
-    found: Sequence[Conversation], window: Window, max_tokens: int, max_threads: int
-) -> list[Window]:
-    """The window in as many shares, cut between threads, as subagents are needed; [] for nothing."""
-    if not found:
-        return []
-    sizes = [sum(estimate_tokens(i.line()) + 1 for i in c.items) for c in found]
-    parts = max(-(-sum(sizes) // max_tokens), -(-len(found) // max_threads))
-    share, cuts, used = sum(sizes) / parts, [0], 0
-    for k, size in enumerate(sizes):
-        full = used + size / 2 > share * len(cuts) or k - cuts[-1] >= max_threads
-        if k > cuts[-1] and full:
-            cuts.append(k)
-        used += size
-    starts = [found[k].root.at for k in cuts[1:]]
-    return [
-        Window(window.oldest, window.latest, begin, end)
-        for begin, end in zip([None, *starts], [*starts, None], strict=True)
-    ]
 
 
 def section(source: Source) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scopes.label import Label
-from scopes.slack_reader import Absent, Conversation, SlackReader
+from scopes.slack_client import Absent
+from scopes.slack_reader import Conversation, SlackReader
 from scopes.tool import (
     Access,
     Channel,
@@ -25,6 +26,9 @@ from scopes.tool import (
 
 OPEN_CHANNELS = "slack:channels"
 """Open handle of a context that may list every channel its requester can see."""
+
+OPEN_SEARCH = "slack:search"
+"""Open handle of a context that may search all that its requester can see."""
 
 MAX_HITS = 30
 """Messages that one search returns."""
@@ -68,15 +72,18 @@ async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> Too
 
 @tool()
 async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -> ToolResult:
-    """Find messages holding all words of `query` (case ignored), in one channel or all of yours."""
+    """Find messages holding all words of `query`, in one channel or all of yours."""
     words = re.findall(r"\w+", query.casefold())
     if not words:
         raise ToolError("The query holds no word. Give one or more words to look for.")
     channels = [channel] if channel else ctx.handles.ids("C") + ctx.handles.ids("G")
     hits: list[Item] = []
+    if OPEN_SEARCH in ctx.handles.titles and not channel:
+        hits = await ctx.client(SlackReader).search(query)
     for each in channels:
         for conversation in await _conversations(ctx, each):
             hits += [i for i in conversation.items if _holds(i, words)]
+    hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
     kept = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
     note = f"{len(hits)} messages found in {len(channels)} channels."
@@ -88,7 +95,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
 
 @tool()
 async def list_slack_list_items(ctx: ToolContext, list: ListId) -> ToolResult:
-    """Read all items of a Slack List, such as a bug tracker."""
+    """Read a Slack List, such as a bug tracker."""
     try:
         items = await ctx.client(SlackReader).list_rows(list)
     except Absent:
@@ -116,10 +123,10 @@ async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
 
 @tool()
 async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
-    """Get the link of a message by its id."""
+    """Get a message's link."""
     channel, _, ts = message.partition("/")
     try:
-        body = await ctx.client(SlackReader).call(
+        body = await ctx.client(SlackReader).web.call(
             "chat.getPermalink", channel=channel, message_ts=ts
         )
     except Absent:
@@ -130,7 +137,7 @@ async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
 @tool(Access.EGRESS)
 async def post_message(ctx: ToolContext, channel: Channel, text: str) -> ToolResult:
     """Post a message into a channel."""
-    body = await ctx.client(SlackReader).call("chat.postMessage", channel=channel, text=text)
+    body = await ctx.client(SlackReader).web.call("chat.postMessage", channel=channel, text=text)
     return ToolResult(note=f"posted {channel}/{body['ts']}")
 
 
@@ -138,7 +145,9 @@ async def post_message(ctx: ToolContext, channel: Channel, text: str) -> ToolRes
 async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
     """Add an emoji reaction to a message."""
     channel, _, ts = message.partition("/")
-    await ctx.client(SlackReader).call("reactions.add", channel=channel, timestamp=ts, name=name)
+    await ctx.client(SlackReader).web.call(
+        "reactions.add", channel=channel, timestamp=ts, name=name
+    )
     return ToolResult(note="added")
 
 
@@ -165,7 +174,7 @@ async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
 
 
 def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: int) -> ToolResult:
-    """One page of threads that fits `max_tokens`; a cursor names the thread and message to go on at.
+    """One page of threads that fits `max_tokens`; a cursor says where the next one begins.
 
     A thread longer than a page goes on on the next one, its root shown again above the rest.
     """
@@ -191,7 +200,8 @@ def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: in
         index, offset = index + 1, 0
     more = f'More: call again with cursor="{index}.{offset}".' if index < len(found) else ""
     total = sum(c.in_window for c in found)
-    note = f"{len(found)} threads, {total} messages in window."
+    last = "" if more else " Last page."
+    note = f"{len(found)} threads, {total} messages in window.{last}"
     return ToolResult(tuple(items), {source: total} if source else {}, more, note=note)
 
 

@@ -1,23 +1,15 @@
-"""Slack as the tools read it: paged to the end, assembled into threads, each source fetched once."""
+"""Slack as the tools read it: paged to the end, put into threads, each source fetched once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-import aiohttp
-from slack_sdk.errors import SlackApiError
-from slack_sdk.http_retry.builtin_async_handlers import (
-    AsyncConnectionErrorRetryHandler,
-    AsyncRateLimitErrorRetryHandler,
-    AsyncServerErrorRetryHandler,
-)
-from slack_sdk.web.async_client import AsyncWebClient
-
 from scopes.label import PUBLIC, Label, Readers
+from scopes.slack_client import Absent, SlackClient
 from scopes.slack_items import (
     NOT_MESSAGES,
     Columns,
@@ -29,27 +21,8 @@ from scopes.slack_items import (
 )
 from scopes.tool import BEFORE_WINDOW, Item, Window
 
-ABSENT = frozenset(
-    {
-        "channel_not_found",
-        "not_in_channel",
-        "thread_not_found",
-        "message_not_found",
-        "user_not_found",
-        "list_not_found",
-        "file_not_found",
-        "no_permission",
-        "access_denied",
-    }
-)
-"""Errors that mean: for this caller it is not there. They are answered alike."""
-
 CONCURRENT_REPLIES = 8
-"""Threads of one channel that are fetched at once; Slack allows about 50 calls a minute (tier 3)."""
-
-
-class Absent(LookupError):
-    """Slack says that it is not there, or not for this token."""
+"""Threads of one channel fetched at once; Slack allows about 50 calls a minute (tier 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +54,10 @@ class Conversation:
 class SlackReader:
     """Reads one workspace with one token. Open it with `connect`; safe for one event loop."""
 
-    web: AsyncWebClient
+    web: SlackClient
     lookback: timedelta
     """How far before a window the roots of still active threads are looked for; zero = no limit."""
-    page_size: int
-    user_web: AsyncWebClient | None = None
+    user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
     _kept: dict[tuple[str, ...], asyncio.Future[Any]] = field(default_factory=dict)
 
@@ -101,31 +73,9 @@ class SlackReader:
             self._kept.pop(key, None)
             raise
 
-    async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
-        """One Web API call. Raises `Absent`, or SlackApiError for anything else it refuses."""
-        try:
-            response = await self.web.api_call(method, params=arguments)
-        except SlackApiError as error:
-            if error.response.get("error") in ABSENT:
-                raise Absent(str(error.response["error"])) from error
-            raise
-        return dict(response.data) if isinstance(response.data, dict) else {}
-
-    async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
-        """Every object of a paged method, to the end."""
-        cursor = ""
-        while True:
-            more = {"cursor": cursor} if cursor else {}
-            body = await self.call(method, limit=self.page_size, **arguments, **more)
-            for each in body.get(key) or ():
-                yield each
-            cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor:
-                return
-
     async def team_url(self) -> str:
         async def fetch() -> str:
-            return str((await self.call("auth.test")).get("url") or "")
+            return str((await self.web.call("auth.test")).get("url") or "")
 
         return str(await self._once(("team",), fetch))
 
@@ -142,7 +92,7 @@ class SlackReader:
                     bool(c.get("is_member")),
                     str((c.get("topic") or {}).get("value") or ""),
                 )
-                async for c in self.pages(
+                async for c in self.web.pages(
                     "conversations.list", "channels", types=kinds, exclude_archived="true"
                 )
             ]
@@ -154,7 +104,9 @@ class SlackReader:
         """User id -> the name shown, made unique with the id where two share one."""
 
         async def fetch() -> dict[str, str]:
-            names = {str(u["id"]): name_of(u) async for u in self.pages("users.list", "members")}
+            names = {
+                str(u["id"]): name_of(u) async for u in self.web.pages("users.list", "members")
+            }
             seen: dict[str, int] = {}
             for name in names.values():
                 seen[name] = seen.get(name, 0) + 1
@@ -163,16 +115,16 @@ class SlackReader:
         return dict(await self._once(("people",), fetch))
 
     async def user(self, user: str) -> Mapping[str, Any]:
-        return dict((await self.call("users.info", user=user))["user"])
+        return dict((await self.web.call("users.info", user=user))["user"])
 
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""
 
         async def fetch() -> Label:
-            info = (await self.call("conversations.info", channel=channel))["channel"]
+            info = (await self.web.call("conversations.info", channel=channel))["channel"]
             readers: Readers = PUBLIC
             if info.get("is_private") or info.get("is_im") or info.get("is_mpim"):
-                members = self.pages("conversations.members", "members", channel=channel)
+                members = self.web.pages("conversations.members", "members", channel=channel)
                 readers = frozenset([str(m) async for m in members])
             return Label(untrusted=True, readers=readers, sources=frozenset({channel}))
 
@@ -196,7 +148,7 @@ class SlackReader:
             bounds["oldest"] = ts_of(window.oldest - self.lookback)
         roots = [
             m
-            async for m in self.pages(
+            async for m in self.web.pages(
                 "conversations.history", "messages", channel=channel, **bounds
             )
             if m.get("thread_ts") in (None, m["ts"])  # a reply also sent to the channel is a reply
@@ -221,7 +173,7 @@ class SlackReader:
         if message.get("reply_count"):
             messages = [
                 m
-                async for m in self.pages(
+                async for m in self.web.pages(
                     "conversations.replies",
                     "messages",
                     channel=channel,
@@ -236,7 +188,7 @@ class SlackReader:
         latest = {"latest": ts_of(window.latest)} if window else {}
         messages = [
             m
-            async for m in self.pages(
+            async for m in self.web.pages(
                 "conversations.replies", "messages", channel=channel, ts=ts, **latest
             )
         ]
@@ -267,30 +219,26 @@ class SlackReader:
     async def list_rows(self, list_id: str) -> list[Item]:
         """The items of a Slack List, their cells as people see them. Raises `Absent`."""
         people = await self.people()
-        first = await self.call("slackLists.items.list", list_id=list_id, include_list="true")
+        first = await self.web.call("slackLists.items.list", list_id=list_id, include_list="true")
         schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()
         columns, link = Columns.of(schema), (first.get("list") or {}).get("permalink")
         label = Label(untrusted=True, sources=frozenset({list_id}))
         return [
             Item(f"{list_id}/{row['id']}", row_text(row, columns, people), link, label)
-            async for row in self.pages("slackLists.items.list", "items", list_id=list_id)
+            async for row in self.web.pages("slackLists.items.list", "items", list_id=list_id)
         ]
 
-
-def connect(
-    session: aiohttp.ClientSession, token: str, base_url: str | None, timeout_s: int, retries: int
-) -> AsyncWebClient:
-    """A client that waits out 429s and repeats reads that failed; writes must not go through it."""
-    client = AsyncWebClient(
-        token=token,
-        timeout=timeout_s,
-        session=session,
-        retry_handlers=[
-            AsyncRateLimitErrorRetryHandler(max_retry_count=retries),
-            AsyncConnectionErrorRetryHandler(max_retry_count=retries),
-            AsyncServerErrorRetryHandler(max_retry_count=retries),
-        ],
-    )
-    if base_url:
-        client.base_url = base_url if base_url.endswith("/") else base_url + "/"
-    return client
+    async def search(self, query: str) -> list[Item]:
+        """Newest matches in all that the requester can see, by the requester's own token."""
+        if self.user_web is None:
+            return []
+        body = await self.user_web.call(
+            "search.messages", query=query, count=50, sort="timestamp", sort_dir="desc"
+        )
+        people = await self.people()
+        items = []
+        for match in (body.get("messages") or {}).get("matches") or ():
+            channel = str((match.get("channel") or {}).get("id"))
+            made = Maker(channel, people, "", await self.label(channel), None)
+            items.append(replace(made.item(match, match["ts"]), link=match.get("permalink")))
+        return items

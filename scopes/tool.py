@@ -176,6 +176,7 @@ class ToolContext:
     window: Window | None
     clients: Mapping[type, object]
     max_output_tokens: int
+    """What the lines of the items may take together; what does not fit is cut."""
 
     def client(self, kind: type[T]) -> T:
         """The client of this kind; a KeyError means that the composition root forgot it."""
@@ -235,7 +236,7 @@ class Tool:
 def tool(
     access: Access = Access.READ, *, needs: str | None = None
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
-    """Make a tool of a function: its docstring is what the model reads, its signature the schema."""
+    """Make a tool of a function: the model reads its docstring, the signature is its schema."""
 
     def make(function: Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]) -> Tool:
         name = function.__name__

@@ -201,7 +201,8 @@ class Agent:
         crash = ""
         for call, found in zip(calls, out["results"], strict=True):
             self.reading.add([Item.of(i) for i in found["items"]], found["holds"])
-            self.ctx = replace(self.ctx, handles=self.ctx.handles.join(found["handles"]))
+            if self.spec.contract is None:  # a subagent's handles were fixed when it was spawned
+                self.ctx = replace(self.ctx, handles=self.ctx.handles.join(found["handles"]))
             origin = Origin.ERROR if found["error"] else Origin.TOOL_RESULT
             answers[call.id] = Outcome(found["text"], origin, call.name)
             crash = crash or (found["text"] if found["crash"] else "")

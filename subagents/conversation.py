@@ -23,7 +23,7 @@ class Spec:
     system: Sequence[Block]
     tools: Sequence[Block]
     opening: Sequence[tuple[Origin, Block, str]]
-    """The first user message, block by block: where each comes from, the block, the ids it is of."""
+    """The first user message: where each block comes from, the block, the ids that it is of."""
     max_steps: int
     """Model calls at the most; the last one is the final call."""
     context_limit: int
@@ -76,7 +76,7 @@ class Conversation:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the next prompt: the last reported usage plus an estimate of what came after."""
+        """Tokens of the next prompt: the last reported usage and an estimate of what came since."""
         return self._known_tokens + sum(_tokens(b) for b in self.pending)
 
     @property

@@ -123,7 +123,7 @@ class Delegation:
         titles: dict[str, str] = {}
         for value in wanted:
             found = held.resolve(value)
-            if found is None or ":" in found:
+            if found is None:
                 raise BriefRefused("handles", not_found("source", value))
             titles[found] = held.titles.get(found, "")
         return Handles(titles)

@@ -144,6 +144,6 @@ QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"'
 
 
 def normal(text: str) -> str:
-    """A text up to what a faithful copy may change: case, spacing, quotation marks, forms of letters."""
+    """A text up to what a faithful copy may change: case, spacing, quotation marks, forms."""
     folded = unicodedata.normalize("NFKC", text).translate(QUOTES).casefold()
     return re.sub(r"\s+", " ", folded).strip()

@@ -1,4 +1,4 @@
-"""Starting subagents and joining them: each fresh, each accounted for, none able to harm another."""
+"""Starts subagents and joins them: each fresh, each accounted for, none able to harm another."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from scopes.tool import ToolResult, estimate_tokens
 
 PATTERN = re.compile(r"items-[0-9a-f]{32}")
-RESERVE = 60
-"""Tokens kept back for the fence itself and for the line that says what was left out."""
+RESERVE = 120
+"""Tokens of a result kept back for the fence itself and for the lines that code adds."""
 
 
 def new_fence() -> str:

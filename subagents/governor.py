@@ -1,4 +1,4 @@
-"""The rate governor: all model calls of the process go through it, so that siblings slow together."""
+"""The rate governor: every model call goes through it, so that siblings slow down together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lane:
 
 
 class RateGovernor:
-    """Admits calls: at most `max_concurrency` at once, fewer after a 429, spread when little is left.
+    """Admits calls: at most `max_concurrency`, fewer after a 429, spread out when little is left.
 
     Additive increase, multiplicative decrease: a success widens a lane by 1/width, a 429 halves it.
     """

@@ -43,7 +43,7 @@ class ParentRun:
 def package(
     request: str, ending: Ending, views: Mapping[str, str], label: Label, max_tokens: int
 ) -> Block:
-    """What the next session must know: goal, state, the views so far with their ids, and the label."""
+    """What the next session must know: goal, state, the views so far with their ids, the label."""
     state = shorten(ending.text, 300) or "nothing was written yet"
     head = [
         prompt("handoff"),

@@ -119,7 +119,7 @@ class ModelClient:
         return worst_case(self.name(role), prompt_tokens, max_tokens)
 
     def body(self, call: Call) -> dict[str, Any]:
-        """The request as sent. The shared prefix ends in a cache mark; the rest is marked by the API."""
+        """The request as sent; a cache mark ends the shared prefix, the API marks the rest."""
         role = self.role(call.role)
         system = [dict(b) for b in call.system]
         body: dict[str, Any] = {

@@ -101,7 +101,7 @@ def _rate(value: Any, above: int) -> float:
 
 
 def cost_nanousd(model: str, usage: Usage) -> int | None:
-    """What one call cost; None for a model without a known price. Prices have tiers: never sum first."""
+    """What one call cost; None without a known price. Prices have tiers: never sum usage first."""
     for each in rates(model):
         if usage.prompt > each.above:
             return round(
@@ -114,7 +114,7 @@ def cost_nanousd(model: str, usage: Usage) -> int | None:
 
 
 def worst_case(model: str, prompt_tokens: int, max_tokens: int) -> Amount:
-    """The most that one call can cost: nothing cached, all of it written to the cache, full output."""
+    """The most that one call can cost: the whole prompt written to the cache, full output."""
     usage = Usage(cache_write=prompt_tokens, output=max_tokens)
     return Amount(cost_nanousd(model, usage) or 0, usage.total, 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scopes.tool import BEFORE_WINDOW, Item, one_line
 from subagents.contracts import (
@@ -30,7 +30,7 @@ class Finding(FindingDraft):
 
     id: str
     """`F<number of the subagent>.<number>`."""
-    links: list[str] = []
+    links: list[str] = Field(default_factory=list)
     messages: int = 0
     """Messages read of the threads in its evidence, inside the window."""
     people: int = 0
@@ -211,7 +211,7 @@ def salvage(ending: Ending, reading: Reading) -> str:
 
 
 def parent_view(result: SubagentResult, max_tokens: int) -> str:
-    """What the parent sees of a result, at most `max_tokens`, cut with a word on what is left out."""
+    """What the parent sees of a result within `max_tokens`, with a word on what was left out."""
     ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
     why = f" ({result.reason})" if result.reason else ""
     head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model})"

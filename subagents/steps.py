@@ -44,7 +44,7 @@ class Steps:
         return min(own, self.run.purse.seconds_left())
 
     async def model(self, seq: int, final: bool) -> dict[str, Any]:
-        """One model call: a reply, `{limit}` where the final call is all that is left, or `{error}`."""
+        """One model call: a reply, `{limit}` where only the final call is left, or `{error}`."""
         run, spec, left = self.run, self.talk.spec, self.seconds_left()
         keep = 0.0 if final else min(FINAL_SHARE * spec.seconds, FINAL_SECONDS)
         if left <= keep:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scopes.tool import Tool, ToolContext, ToolError, ToolResult
-from subagents.fence import render
+from subagents.fence import RESERVE, render
 from subagents.gate import Gate
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Toolbox:
 
         Each is cut at `max_tokens`.
         """
-        ctx = replace(ctx, max_output_tokens=max_tokens)
+        ctx = replace(ctx, max_output_tokens=max_tokens - RESERVE)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._one(context, ctx, call)) for call in calls]
         return [task.result() for task in tasks]
@@ -65,7 +65,7 @@ class Toolbox:
             return {**failed(crash_text(call.name, error)), "crash": True}
         if not isinstance(found, ToolResult):
             return failed(getattr(found, "reason", "This call needs a person's approval."))
-        return self._shown(found, ctx.max_output_tokens)
+        return self._shown(found, ctx.max_output_tokens + RESERVE)
 
     def _shown(self, result: ToolResult, max_tokens: int) -> dict[str, Any]:
         text, shown = render(result, self.fence, max_tokens)

@@ -24,6 +24,8 @@ _HEAD = 5
 """Words at the start of a sentence that are read as its heading."""
 _MARGIN = 2
 """Function words by which a text must differ from the language expected of it."""
+_FEW = 12
+"""Words up to which a text may lack the function words of its language."""
 _GLOB = re.compile(r"(?<!\\)([a-z])\*")
 _NOISE = re.compile(r"```.*?```|`[^`]*`|<[^>]*>|https?://\S+|\S+@\S+|:[a-z_]+:")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|\s[-•–—]\s|\s*[;•]\s*")
@@ -96,12 +98,27 @@ def _clause() -> re.Pattern[str]:
 
 
 def language_of(text: str, default: str = "en") -> str:
-    """The language of folded text by its function words; the default unless clearly another."""
+    """The language of folded text by its function words; the default unless clearly another.
+
+    A few words may hold no function word: then all words that are known of a language count.
+    """
+    counts = {name: len(_patterns(name)["stop"].findall(text)) for name in _languages()}
+    best = max(counts, key=lambda name: counts[name])
+    if counts[best] >= counts[default] + _MARGIN:
+        return best
+    if len(text.split()) > _FEW:
+        return default
     counts = {
-        name: len(_patterns(name)["stop"].findall(text)) for name in _words() if name not in _SHARED
+        name: sum(len(pattern.findall(text)) for pattern in _patterns(name).values())
+        for name in _languages()
     }
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] >= counts[default] + _MARGIN else default
+
+
+@cache
+def _languages() -> tuple[str, ...]:
+    return tuple(name for name in _words() if name not in _SHARED)
 
 
 def topics_of(text: str) -> frozenset[str]:
@@ -119,10 +136,7 @@ def is_common(word: str) -> bool:
     """Whether a folded word belongs to the vocabulary of asking, failing and thanking."""
     asking = [*_patterns("asked").values(), _patterns("any")["generic"]]
     return any(pattern.fullmatch(word) for pattern in asking) or any(
-        pattern.fullmatch(word)
-        for name in _words()
-        if name not in _SHARED
-        for pattern in _patterns(name).values()
+        pattern.fullmatch(word) for name in _languages() for pattern in _patterns(name).values()
     )
 
 

@@ -71,10 +71,16 @@ def signs_of(thread: Thread) -> frozenset[Sign]:
     """What a thread is about: keys from anywhere in it, the rest from its first message."""
     head = _TAG.sub(" ", thread.root.text)[:_HEAD]
     whole = " ".join(line.text for line in thread.lines)
-    return frozenset({("key", key.lower()) for key in _KEY.findall(whole)}) | text_signs(head)
+    return keys_in(whole) | text_signs(head)
+
+
+def keys_in(text: str) -> frozenset[Sign]:
+    """The tracker keys that a text names, like `BUG-12`."""
+    return frozenset(("key", key.lower()) for key in _KEY.findall(text))
 
 
 def text_signs(text: str) -> frozenset[Sign]:
+    """Acronyms, topics and rare words of a text."""
     folded = fold(text)
     shouted = sum(c.isupper() for c in text) * 3 > sum(c.isalpha() for c in text)
     acronyms = () if shouted else _ACRONYM.findall(_KEY.sub(" ", text))
@@ -118,6 +124,7 @@ def group(threads: Sequence[Thread], states: Mapping[str, str], tagged: bool) ->
 
 
 def alike(one: frozenset[Sign], two: frozenset[Sign], tagged: bool) -> bool:
+    """Whether signs of two texts are of one issue; `tagged` as `names_customers` tells it."""
     shared = one & two
     if any(kind == "key" for kind, _ in shared):
         return True

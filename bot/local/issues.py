@@ -79,8 +79,8 @@ def _is_chat(threads: Sequence[Thread]) -> bool:
     """Whether people answer in the channel instead of in threads, as in a chat room."""
     alone = [thread for thread in threads if len(thread.lines) == 1]
     short = [thread for thread in alone if len(thread.root.text) < CHAT_CHARS]
-    titled = any(_TITLE.match(thread.root.text) for thread in threads)
-    return len(threads) >= 20 and len(short) * 2 > len(threads) and not titled
+    titled = sum(bool(_TITLE.match(thread.root.text)) for thread in threads)
+    return len(threads) >= 20 and len(short) * 2 > len(threads) > titled * 4
 
 
 def _judged(thread: Thread, language: str, report: str, chat: bool) -> Judged:
@@ -202,11 +202,11 @@ def submission(
         findings = [_brief(finding, shortened) for finding in full]
         if size_of(findings) <= room:
             return findings, no_issue
-    findings = _together(full, report)
+    findings = _together(full, ("waiting", "solved"), report)
     for kept in (_FACTS, _CORE):
         if size_of(findings) > room:
             findings = [_brief(finding, acts, kept) for finding in findings]
-    return findings, no_issue
+    return findings if size_of(findings) <= room else _together(full, _STATES, report), no_issue
 
 
 def _brief(finding: Finding, states: Set[str], kept: Sequence[str] = _CORE) -> Finding:
@@ -216,10 +216,10 @@ def _brief(finding: Finding, states: Set[str], kept: Sequence[str] = _CORE) -> F
     return {key: finding[key] for key in kept if finding.get(key)}
 
 
-def _together(findings: Sequence[Finding], report: str) -> list[Finding]:
-    """What needs no action as one finding a state; what does keeps its own."""
-    kept = [finding for finding in findings if finding["state"] in NEEDS_ACTION]
-    for state in ("waiting", "solved"):
+def _together(findings: Sequence[Finding], states: Sequence[str], report: str) -> list[Finding]:
+    """One finding for each of these states; the others keep their own."""
+    kept = [finding for finding in findings if finding["state"] not in states]
+    for state in states:
         rest = [finding for finding in findings if finding["state"] == state]
         if rest:
             evidence = list(dict.fromkeys(i for finding in rest for i in finding["evidence"]))

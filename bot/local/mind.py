@@ -6,6 +6,7 @@ request: no files, no clock, no chance.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bot.local.cues import asked_for, fold, topics_of
@@ -156,8 +157,11 @@ def _answers(heard: Heard, boards: Sequence[Board], report: str, room: int) -> l
     states = _states(fold(question))
     if not states:
         return _by_keywords(question, boards)
-    findings, _ = submission(boards, [], report, room)
-    found = [finding for finding in findings if finding["state"] in states]
+    asked = [
+        replace(board, groups=tuple(g for g in board.groups if g[0].verdict.state in states))
+        for board in boards
+    ]
+    found, _ = submission(asked, [], report, room)
     about = topics_of(fold(question))
     told = [
         f for f in found if about & topics_of(fold(" ".join([f["claim"], *f.get("quotes", ())])))
@@ -184,7 +188,7 @@ def _by_keywords(question: str, boards: Sequence[Board]) -> list[Finding]:
         each = judged[thread.root.id]
         findings.append(
             {
-                "claim": quote_of(line),
+                "claim": quote_of(line).rstrip("."),
                 "state": each.verdict.state,
                 "severity": each.severity,
                 "evidence": [line.id],

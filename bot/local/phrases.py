@@ -16,6 +16,8 @@ _PHRASES: dict[str, dict[str, str]] = {
         "tracked": "Tracked: {}.",
         "tracked_closed": "{} is closed in the tracker but still reported.",
         "untracked": "Not in the tracker.",
+        "rest_unanswered": "{} issues that nobody has answered",
+        "rest_unsolved": "{} issues that are still open",
         "rest_waiting": "{} issues wait for whoever asked",
         "rest_solved": "{} issues are solved",
         "summary": "{} issues in {} threads: {} unanswered, {} unsolved, {} waiting, {} solved.",
@@ -42,6 +44,8 @@ _PHRASES: dict[str, dict[str, str]] = {
         "tracked": "En el tracker: {}.",
         "tracked_closed": "{} está cerrado en el tracker pero se sigue reportando.",
         "untracked": "No está en el tracker.",
+        "rest_unanswered": "{} asuntos sin respuesta",
+        "rest_unsolved": "{} asuntos sin resolver",
         "rest_waiting": "{} asuntos esperan a quien preguntó",
         "rest_solved": "{} asuntos resueltos",
         "summary": "{} asuntos en {} hilos: {} sin respuesta, {} sin resolver, {} en espera, "
@@ -69,6 +73,8 @@ _PHRASES: dict[str, dict[str, str]] = {
         "tracked": "Suivi : {}.",
         "tracked_closed": "{} est clos dans le suivi mais encore signalé.",
         "untracked": "Absent du suivi.",
+        "rest_unanswered": "{} sujets sans réponse",
+        "rest_unsolved": "{} sujets non résolus",
         "rest_waiting": "{} sujets attendent le demandeur",
         "rest_solved": "{} sujets résolus",
         "summary": "{} sujets dans {} fils : {} sans réponse, {} non résolus, {} en attente, "
@@ -96,6 +102,8 @@ _PHRASES: dict[str, dict[str, str]] = {
         "tracked": "Nel tracker: {}.",
         "tracked_closed": "{} è chiuso nel tracker ma ancora segnalato.",
         "untracked": "Non è nel tracker.",
+        "rest_unanswered": "{} problemi senza risposta",
+        "rest_unsolved": "{} problemi non risolti",
         "rest_waiting": "{} problemi in attesa di chi ha chiesto",
         "rest_solved": "{} problemi risolti",
         "summary": "{} problemi in {} discussioni: {} senza risposta, {} non risolti, "
@@ -123,6 +131,8 @@ _PHRASES: dict[str, dict[str, str]] = {
         "tracked": "Im Tracker: {}.",
         "tracked_closed": "{} ist im Tracker geschlossen, wird aber weiter gemeldet.",
         "untracked": "Nicht im Tracker.",
+        "rest_unanswered": "{} unbeantwortete Anliegen",
+        "rest_unsolved": "{} ungelöste Anliegen",
         "rest_waiting": "{} Anliegen warten auf die Fragenden",
         "rest_solved": "{} Anliegen sind gelöst",
         "summary": "{} Anliegen in {} Threads: {} unbeantwortet, {} ungelöst, {} wartend, "

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from bot.local.grouping import alike, text_signs
+from bot.local.grouping import alike, keys_in, text_signs
 from bot.local.phrases import OFFLINE, phrase
 
 NEEDS_ACTION = ("unanswered", "unsolved")
@@ -33,6 +33,8 @@ class ViewFinding:
     messages: int
     people: int
     next_step: str
+    names: bool
+    """It names customers: a report about the product, not a question of one person."""
     section: str = ""
 
 
@@ -78,6 +80,7 @@ def _finding(found: re.Match[str]) -> ViewFinding:
         int(found["messages"]),
         int(found["people"]),
         found["next"],
+        bool(found["names"]),
     )
 
 
@@ -105,14 +108,17 @@ def _join(findings: Sequence[ViewFinding]) -> list[list[ViewFinding]]:
     """Findings of one issue together, whichever section they stand in."""
     issues: list[list[ViewFinding]] = []
     for finding in findings:
-        signs = text_signs(f"{finding.claim} {finding.next_step}")
-        for issue in issues:
-            if any(alike(signs, text_signs(f"{o.claim} {o.next_step}"), True) for o in issue):
-                issue.append(finding)
-                break
-        else:
+        home = next((issue for issue in issues if any(_same(finding, o) for o in issue)), None)
+        if home is None:
             issues.append([finding])
+        else:
+            home.append(finding)
     return issues
+
+
+def _same(one: ViewFinding, two: ViewFinding) -> bool:
+    signs = [text_signs(f.claim) | keys_in(f"{f.claim} {f.next_step}") for f in (one, two)]
+    return alike(*signs, one.names and two.names)
 
 
 def _rank(issue: Sequence[ViewFinding]) -> tuple[int, int, int, str]:

@@ -1,0 +1,69 @@
+"""What a sweep reads: channels chosen by name, and large ones split between subagents."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bot.errors import SetupError
+from scopes.slack_reader import ChannelInfo, Conversation
+from scopes.tool import Window, estimate_tokens
+from subagents.brief import Brief
+from subagents.result import SubagentResult
+
+PART_SHARE = 0.55
+"""Share of a subagent's context that a source may fill; the rest is for its prompt and result."""
+
+
+@dataclass
+class Source:
+    """A channel to sweep: what of it goes to which subagents, or why nothing does."""
+
+    channel: ChannelInfo
+    briefs: list[Brief] = field(default_factory=list)
+    results: list[SubagentResult] = field(default_factory=list)
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"#{self.channel.name}"
+
+
+def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[ChannelInfo]:
+    """The channels whose name or id matches a pattern (`support-*`, `#support-es`, `C123`).
+
+    Raises SetupError where a pattern matches nothing, naming what there is.
+    """
+    found: dict[str, ChannelInfo] = {}
+    for pattern in patterns:
+        bare = pattern.lstrip("#")
+        hits = [c for c in channels if fnmatch.fnmatchcase(c.name, bare) or c.id == bare]
+        if not hits:
+            names = ", ".join(f"#{c.name}" for c in channels[:20]) or "none at all"
+            raise SetupError(
+                "no_channels", f"No channel matches {pattern!r}.", f"Channels here: {names}."
+            )
+        found |= {c.id: c for c in hits}
+    return list(found.values())
+
+
+def split(
+    found: Sequence[Conversation], window: Window, max_tokens: int, max_threads: int
+) -> list[Window]:
+    """The window in a share a subagent, cut between threads; [] where there is nothing to read."""
+    if not found:
+        return []
+    sizes = [sum(estimate_tokens(i.line()) + 1 for i in c.items) for c in found]
+    parts = max(-(-sum(sizes) // max_tokens), -(-len(found) // max_threads))
+    share, cuts, used = sum(sizes) / parts, [0], 0
+    for k, size in enumerate(sizes):
+        full = used + size / 2 > share * len(cuts) or k - cuts[-1] >= max_threads
+        if k > cuts[-1] and full:
+            cuts.append(k)
+        used += size
+    starts = [found[k].root.at for k in cuts[1:]]
+    return [
+        Window(window.oldest, window.latest, begin, end)
+        for begin, end in zip([None, *starts], [*starts, None], strict=True)
+    ]
