@@ -156,6 +156,8 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
     async with AsyncExitStack() as stack:
         store = await Store.open(settings.data_dir)
         stack.push_async_callback(store.aclose)
+        if days := settings.retention.trajectories_days:
+            await store.purge(datetime.now(UTC) - days * DAY)
         model = _model(settings, options, stack)
         stack.push_async_callback(model.aclose)
         session = await stack.enter_async_context(aiohttp.ClientSession())

@@ -30,7 +30,8 @@ def sweep_text(doc: Json) -> str:
     lines += ["DO FIRST"] if doc["top_lines"] else []
     for number, line in enumerate(doc["top_lines"], 1):
         cited = " ".join(f"[{i}]" for i in line["findings"])
-        lines += _wrapped(f"{number}. {line['text']} {cited}", "   ")
+        counts = f"{_count(line['customers'], 'customer')}, {_count(line['messages'], 'message')}"
+        lines += _wrapped(f"{number}. {line['text']} ({counts}) {cited}", "   ")
         lines += [f"   {link}" for link in line["links"][:2]]
     for each in doc["sections"]:
         lines += ["", *_section(each)]
@@ -47,7 +48,8 @@ def _section(section: Json) -> Iterator[str]:
     cover, findings = section["coverage"], section["findings"]
     open_ones = [f for f in findings if f["state"] in NEEDS_ACTION]
     rest = [f for f in findings if f["state"] in ("waiting", "solved")]
-    people = sum(f["people"] for f in open_ones)
+    named = {name.casefold() for f in open_ones for name in f["customers"]}
+    people = len(named) + sum(f["people"] for f in open_ones if not f["customers"])
     yield f"#{section['item']}  " + "─" * max(4, WIDTH - len(section["item"]) - 3)
     whole = "" if section["status"] == "complete" else f"  ({section['status'].upper()})"
     yield (
@@ -66,15 +68,17 @@ def _section(section: Json) -> Iterator[str]:
 
 
 def _finding(finding: Json) -> Iterator[str]:
+    since = f", since {_day(finding['since'])}" if finding.get("since") else ""
     who = f" ({', '.join(finding['customers'][:4])}{'…' if finding['customers'][4:] else ''})"
     yield from _wrapped(
         f"{DOTS[finding['severity']]} {finding['state'].upper()} {finding['claim']} — "
         f"{_count(finding['people'], 'customer')}{who if finding['customers'] else ''}, "
-        f"{_count(finding['messages'], 'message')} [{finding['id']}]",
+        f"{_count(finding['messages'], 'message')}{since} [{finding['id']}]",
         "  ",
     )
     if finding["next_step"]:
-        owner = f"{finding['owner']}: " if finding["owner"] else ""
+        said = finding["next_step"].startswith(finding["owner"])
+        owner = "" if said else f"{finding['owner']}: "
         yield from _wrapped(f"  → {owner}{finding['next_step']}", "    ")
     if finding["links"]:
         more = f" (+{len(finding['links']) - 1})" if finding["links"][1:] else ""

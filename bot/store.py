@@ -19,6 +19,7 @@ from sqlalchemy.dialects.sqlite import insert
 from bot import tables
 from bot.database import StoreError, connect, explaining, writing
 from bot.errors import SetupError
+from bot.retention import purge
 from bot.tables import Review, StoredRun, StoredSubagent, rows_of, trajectory_of
 from subagents.gate import Decision
 from subagents.trajectory import Context, Origin, Recording, Trajectory
@@ -124,13 +125,16 @@ class Store:
     async def record(self, recording: Recording, decisions: Sequence[Decision] = ()) -> None:
         """Store a recording whole, in one transaction; what is stored already is left as it is."""
 
-        def save() -> None:
-            with writing(self._engine).begin() as connection:
-                for table, rows in rows_of(recording, decisions):
-                    if rows:
-                        connection.execute(insert(table).on_conflict_do_nothing(), rows)
+        def save(connection: sa.Connection) -> None:
+            for table, rows in rows_of(recording, decisions):
+                if rows:
+                    connection.execute(insert(table).on_conflict_do_nothing(), rows)
 
-        await self._do(save)
+        await self._change(save)
+
+    async def purge(self, before: datetime) -> int:
+        """Delete the trajectories of older runs; returns of how many. Their results stay."""
+        return await self._change(lambda connection: purge(connection, before))
 
     async def runs(self, limit: int = 20) -> list[StoredRun]:
         """The latest runs, newest first."""
@@ -166,7 +170,7 @@ class Store:
         for row in rows:
             groups.setdefault(row["template"], []).append(StoredSubagent(**row))
         reviews = [
-            Review(name, len(group), tuple(filter(_troubled, group)))
+            Review(name, len(group), tuple(s for s in group if s.troubled))
             for name, group in groups.items()
         ]
         return sorted(reviews, key=lambda review: -len(review.troubled))
@@ -212,10 +216,12 @@ class Store:
 
     async def _write(self, statement: sa.Insert | sa.Update) -> int:
         """Run one statement in its own transaction; returns the number of rows that it touched."""
+        return await self._change(lambda connection: connection.execute(statement).rowcount)
 
-        def change() -> int:
+    async def _change(self, work: Callable[[sa.Connection], T]) -> T:
+        def change() -> T:
             with writing(self._engine).begin() as connection:
-                return connection.execute(statement).rowcount
+                return work(connection)
 
         return await self._do(change)
 
@@ -225,10 +231,6 @@ class Store:
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(self._worker, explained)
-
-
-def _troubled(subagent: StoredSubagent) -> bool:
-    return subagent.status in ("failed", "partial") or subagent.stopped_by == "needs_context"
 
 
 class StoreSink:

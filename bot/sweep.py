@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -141,9 +141,9 @@ class Sweep:
         limits = self.run.limits
         shown = [r for s in sources for r in s.results]
         cap = min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, len(shown)))
-        language = self.app.settings.report.language
+        language = self.app.settings.report.language or "en"
         said = f"SWEEP of {len(sources)} channels. WINDOW: {self.request.window}"
-        opening = [(said + (f"\nLANGUAGE: {language}" if language else ""), Origin.REQUEST, "")]
+        opening = [(f"{said}\nLANGUAGE: {language}", Origin.REQUEST, "")]
         for source in sources:
             state = "" if source.results else f" ({source.fault or 'nothing in the window'})"
             opening.append((f"SECTION: {source.name}{state}", Origin.REQUEST, ""))
@@ -178,7 +178,7 @@ class Sweep:
         self, sources: Sequence[Source], top: Sequence[Statement], agent: Agent | None
     ) -> dict[str, Any]:
         results = list(self.fanout.results.values())
-        links = {f.id: f.links for r in results for f in r.findings}
+        findings = {f.id: f for r in results for f in r.findings}
         own = (agent.usage, agent.cost_usd) if agent else (Usage(), 0.0)
         usage, cost = total(results, *own)
         sections = [section(s) for s in sources]
@@ -193,14 +193,7 @@ class Sweep:
                 "latest": iso(self.request.window.latest),
             },
             "coverage": self._coverage(sections, results),
-            "top_lines": [
-                {
-                    "text": s.text,
-                    "findings": list(s.findings),
-                    "links": [links[i][0] for i in s.findings if links[i]],
-                }
-                for s in top
-            ],
+            "top_lines": [top_line(s, findings) for s in top],
             "sections": sections,
             "unsupported": sum(len(r.unsupported) for r in results),
             "usage": usage.to_json(),
@@ -250,10 +243,25 @@ def section(source: Source) -> dict[str, Any]:
     }
 
 
+def top_line(said: Statement, findings: Mapping[str, Finding]) -> dict[str, Any]:
+    """A top line with what code counts over the findings that it cites."""
+    cited = [findings[i] for i in said.findings]
+    return {
+        "text": said.text,
+        "findings": list(said.findings),
+        "customers": distinct_people(cited),
+        "messages": sum(f.messages for f in cited),
+        "links": [f.links[0] for f in cited if f.links],
+    }
+
+
+def distinct_people(findings: Sequence[Finding]) -> int:
+    """Customers of several findings, each named one once; unnamed ones are added up."""
+    named = {name.casefold() for f in findings for name in f.customers}
+    return len(named) + sum(f.people for f in findings if not f.customers)
+
+
 def by_count(findings: Sequence[Finding]) -> list[Statement]:
     """Top lines without a model: the first findings, ranked by code."""
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [
-        Statement(f"{f.claim} ({f.state}, {f.people} customers, {f.messages} messages)", (f.id,))
-        for f in first
-    ]
+    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]

@@ -184,6 +184,10 @@ class StoredSubagent:
     stopped_by: str
     cost_usd: float | None
 
+    @property
+    def troubled(self) -> bool:
+        return self.status in ("failed", "partial") or self.stopped_by == "needs_context"
+
 
 @dataclass(frozen=True, slots=True)
 class Review:

@@ -72,7 +72,7 @@ class Overlap:
         fixed = self._union(d for c in self._ledger.contexts for d in self._ledger.held(c, *_FIXED))
         for author in briefs:
             said = (self._union(self._ledger.outputs(author)) & asked) - fixed
-            said -= self._union(briefs[author])
+            said -= self._union(briefs[author])  # most often all of it: the rest costs more
             if said := said - self._sent(author, said):
                 begun = min(self._orders(author, Origin.OUTPUT), default=0)
                 for reader in briefs.keys() - {author}:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scopes.tool import BEFORE_WINDOW, Item, one_line
+from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.contracts import (
     CONTRACTS,
     NEEDS_ACTION,
@@ -35,6 +35,8 @@ class Finding(FindingDraft):
     """Messages read of the threads in its evidence, inside the window."""
     people: int = 0
     """Distinct customers that it names, or else distinct people who opened those threads."""
+    since: str | None = None
+    """When the first of those threads was opened (ISO 8601, UTC); null without a time."""
 
 
 class SubagentResult(BaseModel):
@@ -144,6 +146,7 @@ def checked_findings(
         roots = [r for r in threads if r in _roots(draft.evidence, reading.items)]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
+        opened = [at for r in roots if (at := threads[r][0].at)]
         links = [reading.items[e].link for e in draft.evidence]
         made.append(
             Finding(
@@ -152,6 +155,7 @@ def checked_findings(
                 links=[link for link in links if link],
                 messages=len(inside),
                 people=len({c.casefold() for c in draft.customers}) or len(openers),
+                since=iso(min(opened)) if opened else None,
             )
         )
     return made, list(checked.unsupported)
@@ -217,7 +221,8 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model})"
     head += f": {one_line(result.text)}"
     foot = _foot(result)
-    lines = [finding_line(f) for f in sorted(result.findings, key=rank)]
+    ranked = sorted(result.findings, key=rank)
+    lines = [finding_line(f) for f in ranked]
     room = max_tokens - _size(foot) - 30
     shown = [shorten(head, max(40, room // 2))]
     room -= _size(shown[0])
@@ -226,18 +231,25 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
         if room < 0:
             break
         shown.append(line)
-    if left := len(lines) - len(shown) + 1:
-        shown.append(f"(cut: {left} more findings of {result.id} are stored and in the report)")
+    if left := ranked[len(shown) - 1 :]:
+        still = sum(f.state in NEEDS_ACTION for f in left)
+        shown.append(
+            f"(cut: {len(left)} more findings of {result.id}, {still} of them open, "
+            "are stored and in the report)"
+        )
     return "\n".join([*shown, foot])
 
 
 SEVERITIES = ("high", "medium", "low")
+LATER = ("waiting", "solved", "none")
+"""States that need no action of the team now, by how soon they may."""
 
 
-def rank(finding: Finding) -> tuple[bool, int, int, int]:
+def rank(finding: Finding) -> tuple[int, int, int, int]:
     """Sorts findings by what to do first: open, severe, many customers, many messages."""
+    state = 0 if finding.state in NEEDS_ACTION else 1 + LATER.index(finding.state)
     severity = SEVERITIES.index(finding.severity)
-    return (finding.state not in NEEDS_ACTION, severity, -finding.people, -finding.messages)
+    return (state, severity, -finding.people, -finding.messages)
 
 
 def _size(line: str) -> int:
@@ -259,7 +271,8 @@ def finding_line(finding: Finding) -> str:
     who = f" ({', '.join(finding.customers[:5])})" if finding.customers else ""
     parts = [
         f"[{finding.id}] {one_line(finding.claim)}",
-        f"{finding.state}, {finding.severity}",
+        f"{finding.state}, {finding.severity}"
+        + (f", since {finding.since[:10]}" if finding.since else ""),
         f"{finding.messages} messages, {finding.people} customers{who}",
         f"owner: {one_line(finding.owner) or '-'}",
         f"next: {one_line(finding.next_step) or '-'}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sqlite3
@@ -467,4 +468,24 @@ async def test_a_question_that_is_no_valid_unicode_is_kept_readably(tmp_path: Pa
 
     assert kept.question == "caf??"
     assert kept.args == {"text": "\ud83d"}
+    await store.aclose()
+
+
+async def test_old_trajectories_go_and_their_results_stay(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path)
+    for run in ("old", "new"):
+        await store.start_run(run, "ask", "?", "offline", {})
+        sink = StoreSink(store)
+        sink.context(Context(run, "p1", None, "parent", "parent", "m", "t", (), datetime.now(UTC)))
+        for text in ("shared", run):
+            sink.note(run, "p1", Origin.REQUEST, {"type": "text", "text": text})
+        await sink.aclose()
+        await store.finish_run(run, "complete", result={"answer": run})
+    started = {r.id: r.started for r in await store.runs()}
+    assert await store.purge(started["new"]) == 1
+    assert await store.purge(started["new"]) == 0
+    assert not (await store.trajectory("old")).entries
+    kept = await store.trajectory("new")
+    assert sorted(json.loads(b)["text"] for b in kept.blocks.values()) == ["new", "shared"]
+    assert (await store.run("old")).result == {"answer": "old"}
     await store.aclose()

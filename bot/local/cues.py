@@ -195,7 +195,9 @@ def _passes(cues: Mapping[str, re.Pattern[str]], sentences: Sequence[str]) -> bo
 def _is_notice(text: str) -> bool:
     head = text.lstrip(" *_!¡-•")
     found = _patterns("any")["notice"].match(head)
-    return bool(found) and "?" not in text and head[found.end() :].lstrip(" *_")[:1] in (":", "!")
+    if found is None or "?" in text:
+        return False
+    return head[found.end() :].lstrip(" *_")[:1] in (":", "!")
 
 
 def read_turn(text: str, default: str = "en") -> Turn:

@@ -15,6 +15,10 @@ from bot.local.threads import Line, Thread
 
 _KEY = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
 _ACRONYM = re.compile(r"\b(?:[A-Z]{3,6}\b|[A-Z]{2}(?=-[^\W\d_]))")
+_FORMATS = frozenset(
+    "CSV DOC DOCX FAQ GIF HTML JPEG JPG JSON PDF PNG TXT URL USB XLS XLSX XML ZIP".split()
+)
+"""Acronyms that tell nothing of what is wrong."""
 _TAG = re.compile(r"\[([^\W\d_][^\[\]|]{1,60})\]")
 _LABELLED = re.compile(
     r"\b(?:[Cc]ustomer|[Cc]lient[ei]?|[Kk]unde|[Kk]lant|[Kk]lient|[Zz]ákazník|[Kk]und)(?:: | )"
@@ -86,7 +90,7 @@ def text_signs(text: str) -> frozenset[Sign]:
     acronyms = () if shouted else _ACRONYM.findall(_KEY.sub(" ", text))
     words = (word for word in _WORD.findall(folded) if not is_common(word))
     return frozenset(
-        [("acronym", word.lower()) for word in acronyms]
+        [("acronym", word.lower()) for word in acronyms if word not in _FORMATS]
         + [("topic", name) for name in topics_of(folded)]
         + [("stem", word[:_STEM]) for word in words]
     )
@@ -141,9 +145,8 @@ def match_tracker(threads: Sequence[Thread], items: Sequence[TrackerItem]) -> Tr
     named = [item for item in items if item.key and ("key", item.key.lower()) in signs]
     if named:
         return next((item for item in named if not item.closed), named[0])
-    scored = [
-        (sum(_WEIGHTS[kind] for kind, _ in signs & text_signs(item.text)), item) for item in items
-    ]
+    shared = [(signs & text_signs(item.text), item) for item in items]
+    scored = [(sum(_WEIGHTS[kind] for kind, _ in s), item) for s, item in shared if len(s) > 1]
     best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
     return best[1] if best[0] >= 2 else None
 

@@ -29,7 +29,7 @@ def best_lines(
     scored: list[tuple[float, Thread, Line]] = []
     for thread in threads:
         best = max(((_score(line, words, topics), line) for line in thread.lines), key=_first)
-        if best[0] >= min(2.0, len(words) + _TOPIC * len(topics)) and best[0] > 0:
+        if best[0] >= max(1.0, (len(words) + len(topics)) / 2):
             scored.append((best[0], thread, best[1]))
     scored.sort(key=lambda found: -found[0])
     return [(thread, line) for _, thread, line in scored]

@@ -15,7 +15,7 @@ _HEAD = re.compile(
     r"[^:]*: ?(?P<text>.*)$"
 )
 _FINDING = re.compile(
-    r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*) \| (?P<state>\w+), (?P<severity>\w+)"
+    r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*) \| (?P<state>\w+), (?P<severity>\w+)(?:, since \S+)?"
     r" \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?P<names> \(.*\))?"
     r" \| owner: (?P<owner>.*?) \| next: (?P<next>.*)$"
 )
@@ -100,8 +100,9 @@ def top_lines(sections: Iterable[tuple[str, str]], language: str) -> str:
     for name in dict.fromkeys(finding.section for finding in open_ones):
         if len(first) < MAX_LINES and all(name != f.section for issue in first for f in issue):
             first.append(next(i for i in issues if any(f.section == name for f in i)))
-    lines = [_line(issue, language) for issue in sorted(first, key=_rank)]
-    return "\n".join(lines) + f" {OFFLINE}"
+    *lines, last = (_line(issue, language) for issue in sorted(first, key=_rank))
+    told = [f"- {line} {cited}" for line, cited in lines]
+    return "\n".join([*told, f"- {last[0]} {OFFLINE} {last[1]}"])
 
 
 def _join(findings: Sequence[ViewFinding]) -> list[list[ViewFinding]]:
@@ -117,8 +118,10 @@ def _join(findings: Sequence[ViewFinding]) -> list[list[ViewFinding]]:
 
 
 def _same(one: ViewFinding, two: ViewFinding) -> bool:
-    signs = [text_signs(f.claim) | keys_in(f"{f.claim} {f.next_step}") for f in (one, two)]
-    return alike(*signs, one.names and two.names)
+    first, second = (
+        text_signs(f.claim) | keys_in(f"{f.claim} {f.next_step}") for f in (one, two)
+    )
+    return alike(first, second, one.names and two.names)
 
 
 def _rank(issue: Sequence[ViewFinding]) -> tuple[int, int, int, str]:
@@ -131,15 +134,14 @@ def _severity(finding: ViewFinding) -> int:
     return _SEVERITIES.index(finding.severity) if finding.severity in _SEVERITIES else 3
 
 
-def _line(issue: Sequence[ViewFinding], language: str) -> str:
+def _line(issue: Sequence[ViewFinding], language: str) -> tuple[str, str]:
+    """What is to be done about an issue, and its citations."""
     lead = max(issue, key=lambda finding: (finding.people, finding.messages))
     where = ", ".join(dict.fromkeys(finding.section for finding in issue))
     act = phrase(language, "act", lead.claim.rstrip(" ."))
     place = f" {phrase(language, 'in', where)}" if where else ""
-    people, messages = (sum(f.people for f in issue), sum(f.messages for f in issue))
-    tally = phrase(language, "tally", people, messages, len(issue))
     cited = "".join(f"[{finding.id}]" for finding in issue)
-    return f"- {act}{place} ({lead.severity}; {tally}) {cited}"
+    return f"{act}{place}", cited
 
 
 def section_lines(view: View, language: str, most: int) -> list[str]:

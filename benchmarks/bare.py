@@ -1,0 +1,94 @@
+"""The yardstick: the least code over the same SDK and transport that makes the same calls.
+
+No limits, no record, no gate, no checks, no retries: a loop that sends, runs the tool, sends again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from anthropic import AsyncAnthropic, DefaultAioHttpClient
+
+from benchmarks.ours import Sample
+from benchmarks.workload import CHANNELS, briefs, settings_for
+from subagents.brief import SUBMIT, template
+from subagents.fence import new_fence, wrap
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Bare:
+    """A client and what never changes between calls."""
+
+    client: Any
+    """AsyncAnthropic; untyped, since the bodies are plain JSON."""
+    fixed: Mapping[str, Any]
+    """The part of a request body that all calls share."""
+
+    async def sample(self, number: int, plain: bool = False) -> Sample:
+        """`plain`: the task and the items alone, without what the engine writes round them."""
+        openings = []
+        for brief in briefs(number):
+            fence = new_fence()
+            lines = [f"[{c.id}] #{c.name}: {c.topic}" for c in CHANNELS]
+            text = brief.draft.task if plain else brief.text(fence)
+            found = f"{wrap(fence, lines)}\n{len(lines)} channels."
+            openings.append((text, "\n".join(lines) if plain else found))
+        wall, cpu = time.perf_counter(), time.process_time()
+        tokens = await asyncio.gather(*(self._loop(text, found) for text, found in openings))
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return Sample(wall, cpu, sum(tokens))
+
+    async def _loop(self, text: str, found: str) -> int:
+        """One subagent; returns the input tokens that it used."""
+        messages: list[Json] = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        tokens = 0
+        while True:
+            reply = await self.client.messages.create(**self.fixed, messages=messages)
+            used = reply.usage
+            tokens += used.input_tokens + (used.cache_read_input_tokens or 0)
+            tokens += used.cache_creation_input_tokens or 0
+            calls = [block for block in reply.content if block.type == "tool_use"]
+            if not calls or any(call.name == SUBMIT for call in calls):
+                return tokens
+            content = [block.to_dict(mode="json") for block in reply.content]
+            messages.append({"role": "assistant", "content": content})
+            messages.append({"role": "user", "content": await self._answer(calls, found)})
+
+    @staticmethod
+    async def _answer(calls: Sequence[Any], found: str) -> list[Json]:
+        async def one(call: Any) -> Json:
+            return {"type": "tool_result", "tool_use_id": call.id, "content": found}
+
+        return list(await asyncio.gather(*map(one, calls)))
+
+
+@asynccontextmanager
+async def open_bare(url: str) -> AsyncIterator[Bare]:
+    models = settings_for(1).models
+    role = models.roles.subagent_fast
+    system, tools, _ = template("slack", "answer", models.strict_tools)
+    mark = {"type": "ephemeral"}
+    fixed = {
+        "model": models.fast,
+        "max_tokens": role.max_tokens,
+        "system": [{**system[0], "cache_control": mark}],
+        "tools": tools,
+        "cache_control": mark,
+        "output_config": {"effort": role.effort},
+        "thinking": {"type": role.thinking},
+    }
+    http = DefaultAioHttpClient()
+    client = AsyncAnthropic(
+        api_key="bench", base_url=url, max_retries=0, timeout=models.timeout_s, http_client=http
+    )
+    try:
+        yield Bare(client, fixed)
+    finally:
+        await client.close()

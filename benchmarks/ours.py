@@ -1,0 +1,90 @@
+"""N subagents through the product's own parts: Fanout, TaskSpawner, ModelClient, Gate, StoreSink."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.workload import FixedChannels, briefs, settings_for
+from bot.store import Store, StoreSink
+from scopes.slack_reader import SlackReader
+from subagents.brief import Frozen, frozen_json
+from subagents.fanout import Fanout, TaskSpawner
+from subagents.gate import Gate
+from subagents.governor import RateGovernor
+from subagents.model import ModelClient
+from subagents.purse import NANO, Caps, Purse
+from subagents.result import SubagentResult
+from subagents.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured fan-out of N subagents."""
+
+    wall_s: float
+    cpu_s: float
+    """Of all threads of this process."""
+    input_tokens: int
+    """As the server counted them, cached or not."""
+
+
+@dataclass
+class Ours:
+    """The engine with its client and its store open; each `sample` is a run of its own."""
+
+    model: ModelClient
+    store: Store
+
+    async def sample(self, number: int) -> Sample:
+        run_id = uuid.uuid4().hex[:12]
+        await self.store.start_run(run_id, "sweep", "bench", "claude", {})
+        run = self._run(run_id, number)
+
+        async def keep(frozen: Frozen, result: SubagentResult) -> None:
+            brief = frozen_json(frozen, datetime.now(UTC))
+            await self.store.save_subagent(run_id, brief, result.model_dump(mode="json"))
+
+        fanout = Fanout(run, TaskSpawner(run), keep)
+        wanted = briefs(number)
+        wall, cpu = time.perf_counter(), time.process_time()
+        results = await fanout.run_all(wanted)
+        await run.sink.flush()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        assert all(r.status == "complete" and len(r.findings) == 1 for r in results), results[0]
+        return Sample(wall, cpu, sum(r.usage["total"] - r.usage["output"] for r in results))
+
+    def _run(self, run_id: str, number: int) -> Run:
+        sink = StoreSink(self.store)
+        limits = settings_for(number).limits
+        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        return Run(
+            id=run_id,
+            requester=None,
+            model=self.model,
+            governor=RateGovernor(limits.max_concurrency),
+            purse=Purse(caps, asyncio.get_running_loop().time),
+            gate=Gate(sink.log_decision),
+            sink=sink,
+            limits=limits,
+            clients={SlackReader: FixedChannels()},
+        )
+
+
+@asynccontextmanager
+async def open_ours(url: str) -> AsyncIterator[Ours]:
+    with TemporaryDirectory() as folder:
+        store = await Store.open(Path(folder))
+        model = ModelClient(settings_for(1).models, "bench", url)
+        try:
+            yield Ours(model, store)
+        finally:
+            await model.aclose()
+            await store.aclose()

@@ -1,0 +1,71 @@
+"""The work that both sides of a measurement do: briefs, a tool without network, wide limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from config.settings import Settings, load_settings
+from scopes.label import TRUSTED
+from scopes.slack_reader import ChannelInfo
+from scopes.tool import Handles
+from subagents.brief import Brief, BriefDraft
+
+LATENCY_S = 0.2
+ROUNDS = 2
+"""Tool rounds of a subagent; `submit_result` follows."""
+CALLS = ROUNDS + 1
+IDEAL_S = CALLS * LATENCY_S
+"""The critical path: the calls of one subagent, one after another, at any number of siblings."""
+
+CHANNELS = [
+    ChannelInfo(f"C0BENCH{k}", f"support-{market}", False, True, f"Customer questions, {market}")
+    for k, market in enumerate(("spain", "france", "italy", "germany", "switzerland"))
+]
+
+
+class FixedChannels:
+    """Stands where the Slack reader stands, for the one tool that is called: `list_channels`."""
+
+    async def channels(self) -> Sequence[ChannelInfo]:
+        return CHANNELS
+
+
+def settings_for(concurrency: int) -> Settings:
+    """The defaults, with no limit in the way of `concurrency` subagents at once."""
+    settings = load_settings(env={"ASSISTANT_DATA_DIR": "unused"})
+    wide = {"max_concurrency": concurrency, "cost_usd": 1e6, "tokens": 10**12, "steps": 10**6}
+    limits = settings.limits.model_copy(update=wide)
+    return settings.model_copy(update={"limits": limits})
+
+
+def briefs(number: int) -> list[Brief]:
+    """So many briefs, no two alike; each tells the bench mind what to do."""
+    handles = Handles({c.id: f"#{c.name}" for c in CHANNELS})
+    return [
+        Brief(
+            BriefDraft(
+                task=task(k),
+                description=f"Bench {k}",
+                scope="slack",
+                contract="answer",
+                handles=tuple(handles.titles),
+            ),
+            handles,
+            None,
+            TRUSTED,
+        )
+        for k in range(1, number + 1)
+    ]
+
+
+def task(number: int) -> str:
+    claim = {"claim": "There is a channel for Spain.", "evidence": [CHANNELS[0].id]}
+    submission = {"text": f"Answer {number}.", "findings": [claim]}
+    lines = [
+        f"Say which markets have a support channel (question {number}).",
+        f"BENCH-ROUNDS: {ROUNDS}",
+        'BENCH-ARGS: {"match": "support"}',
+        f"BENCH-SUBMIT: {json.dumps(submission)}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,557 @@
+"""What the engine's tests stand on: the real SDKs over loopback, scripted minds, a small workspace.
+
+A mind is a function from a request to an answer; these helpers say what it was shown and make what
+it says. Nothing of ours is replaced: a test changes settings, minds, faults and data only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from genai_prices import Usage as ListedUsage
+from genai_prices import calc_price
+from starlette.types import Message as Sent
+from starlette.types import Receive, Scope, Send
+
+from bot.app import App, Options, Request
+from bot.local.model import Answer, Faults, Mind, ModelServer, RateLimits
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.workspace import Channel, Message, Team, User, Workspace
+from bot.parent import Ask
+from bot.store import Store
+from config.settings import Settings, load_settings
+from scopes.label import TRUSTED, Label
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
+from scopes.tool import Handles, Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
+from scopes.tool import tool_schema as schema_of
+from subagents.agent import Agent
+from subagents.brief import SUBMIT, Brief, BriefDraft, text_block
+from subagents.contracts import CONTRACTS
+from subagents.conversation import Ending, Spec
+from subagents.events import Event
+from subagents.fanout import Fanout, TaskSpawner
+from subagents.fence import new_fence
+from subagents.gate import Decision, Gate
+from subagents.governor import RateGovernor
+from subagents.model import ModelClient
+from subagents.purse import NANO, Caps, Purse
+from subagents.run import Run
+from subagents.toolbox import Toolbox
+from subagents.trajectory import Context, MemorySink, Origin
+
+Json = dict[str, Any]
+
+START = 1_740_000_000
+WINDOW = Window(
+    datetime.fromtimestamp(START, UTC), datetime.fromtimestamp(START, UTC) + timedelta(days=7)
+)
+
+# ---- what a mind says
+
+
+def use(name: str, **arguments: Any) -> Json:
+    return {"type": "tool_use", "name": name, "input": arguments}
+
+
+def words(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def say(text: str) -> Answer:
+    return Answer([words(text)])
+
+
+def call(name: str, **arguments: Any) -> Answer:
+    return Answer([use(name, **arguments)])
+
+
+def submit(text: str = "done", **fields: Any) -> Json:
+    return use(SUBMIT, text=text, **fields)
+
+
+def submitted(text: str = "done", **fields: Any) -> Answer:
+    return Answer([submit(text, **fields)])
+
+
+def finding(claim: str, *evidence: str, **fields: Any) -> Json:
+    return {"claim": claim, "evidence": list(evidence), **fields}
+
+
+# ---- what a mind was shown
+
+
+def turn(body: Json) -> int:
+    """How many times this conversation holds an answer of the model."""
+    return sum(m["role"] == "assistant" for m in body["messages"])
+
+
+def texts(message: Json) -> list[str]:
+    content = message["content"]
+    if isinstance(content, str):
+        return [content]
+    return [str(b.get("text") or b.get("content") or "") for b in content]
+
+
+def opening(body: Json) -> str:
+    return "\n".join(texts(body["messages"][0]))
+
+
+def since(body: Json) -> str:
+    """All that was said to the model since its last answer."""
+    said: list[str] = []
+    for message in reversed(body["messages"]):
+        if message["role"] == "assistant":
+            break
+        said = texts(message) + said
+    return "\n".join(said)
+
+
+def line(body: Json, name: str) -> str:
+    """The line `NAME: ...` of the first message; empty when there is none."""
+    head = f"{name}: "
+    lines = opening(body).splitlines()
+    return next((each.removeprefix(head) for each in lines if each.startswith(head)), "")
+
+
+def results(body: Json) -> list[Json]:
+    """All tool results in the conversation, in order."""
+    return [
+        block
+        for message in body["messages"]
+        if message["role"] == "user" and not isinstance(message["content"], str)
+        for block in message["content"]
+        if block["type"] == "tool_result"
+    ]
+
+
+def is_child(body: Json) -> bool:
+    return any(t["name"] == SUBMIT for t in body.get("tools", ()))
+
+
+def turns(*answers: Answer | Callable[[Json], Answer]) -> Mind:
+    """One answer after another; the last one again and again."""
+
+    def mind(body: Json) -> Answer:
+        chosen = answers[min(turn(body), len(answers) - 1)]
+        return chosen(body) if callable(chosen) else chosen
+
+    return mind
+
+
+# ---- tools of the tests' own
+
+
+@tool()
+async def look(ctx: ToolContext, word: str) -> ToolResult:
+    """Look a word up."""
+    item = Item(f"x/{word}", f"what is known of {word}", None, Label(untrusted=True))
+    return ToolResult((item,))
+
+
+@tool()
+async def boom(ctx: ToolContext) -> ToolResult:
+    """Crash."""
+    raise RuntimeError("kaput")
+
+
+@tool()
+async def mend(ctx: ToolContext) -> ToolResult:
+    """Refuse with an advice."""
+    raise ToolError("Not like this. Try look.")
+
+
+@tool()
+async def rest(ctx: ToolContext, seconds: float) -> ToolResult:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return ToolResult(note=f"rested {seconds:g} s")
+
+
+@tool()
+async def flood(ctx: ToolContext, items: int, name: str = "f") -> ToolResult:
+    """Return much."""
+    many = [
+        Item(f"{name}/{n}", sentence(f"{name}{n}", 30), None, Label(untrusted=True))
+        for n in range(items)
+    ]
+    return ToolResult(tuple(many))
+
+
+OWN_TOOLS = (look, boom, mend, rest, flood)
+
+# ---- a small workspace
+
+
+def sentence(seed: str, length: int = 14) -> str:
+    """Made-up words, the same for one seed and unlike those of any other."""
+    raw = hashlib.shake_256(seed.encode()).hexdigest(4 * length)
+    return " ".join(raw[n : n + 8].translate(LETTERS) for n in range(0, len(raw), 8))
+
+
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
+
+
+def channel_id(number: int) -> str:
+    return f"C{number:08d}"
+
+
+def thread_id(channel: int, thread: int, reply: int = 0) -> str:
+    return f"{channel_id(channel)}/{START + 3600 * thread + 60 * reply}.000100"
+
+
+def channel_of(number: int, threads: int, prefix: str = "") -> Channel:
+    """Threads of a question and an answer, in words of their own."""
+    messages = []
+    for n in range(threads):
+        root = thread_id(number, n).partition("/")[2]
+        reply = thread_id(number, n, 1).partition("/")[2]
+        said, answered = f"{prefix}q{number}.{n}", f"{prefix}a{number}.{n}"
+        messages.append(Message(root, sentence(said), "U0ANA", thread_ts=root))
+        messages.append(Message(reply, sentence(answered), "U0LUIS", thread_ts=root))
+    return Channel(channel_id(number), f"support-{number}", tuple(messages), ("U0ANA", "U0LUIS"))
+
+
+def workspace(channels: int = 4, threads: int = 2) -> Workspace:
+    people = (
+        User("U0ANA", "ana", "Ana Ruiz"),
+        User("U0LUIS", "luis", "Luis Gil"),
+        User("U0EVA", "eva", "Eva Roth"),
+    )
+    made = tuple(channel_of(n, threads) for n in range(1, channels + 1))
+    return Workspace(Team("T0ACME", "Acme", "acme"), people, made)
+
+
+# ---- settings
+
+
+def settings_for(
+    limits: Mapping[str, Any] | None = None,
+    models: Mapping[str, Any] | None = None,
+    roles: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Settings:
+    """The defaults, with short waits, and what is given."""
+    base = load_settings(env={})
+    quick = {"timeout_s": 10.0, "max_attempts": 2, "retry_after_cap_s": 0.05}
+    changed = {
+        name: base.models.roles.model_dump()[name] | each for name, each in (roles or {}).items()
+    }
+    made = base.models.roles.model_copy(
+        update={n: type(base.models.roles.parent)(**each) for n, each in changed.items()}
+    )
+    return base.model_copy(
+        update={
+            "models": base.models.model_copy(update={**quick, **(models or {}), "roles": made}),
+            "limits": base.limits.model_copy(update={"seconds": 30.0, **(limits or {})}),
+            "slack": base.slack.model_copy(update={"retry_attempts": 0, "timeout_s": 5}),
+        }
+    )
+
+
+# ---- the server's own account of what it answered
+
+
+@dataclass
+class Reply:
+    """An answer as it left the server."""
+
+    model: str
+    usage: Json
+    sound: bool
+    """Whole, parseable, and with a stop reason."""
+    stop_reason: str = ""
+
+
+@dataclass
+class Served:
+    """Notes what an app sends; only what went out whole is priced."""
+
+    app: Any
+    replies: list[Reply] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts: list[bytes] = []
+        status = 0
+
+        async def noted(message: Sent) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "http.response.body":
+                parts.append(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            if status == 200 and scope["path"] == "/v1/messages":
+                self.replies.append(_read_reply(b"".join(parts).decode()))
+
+    def cost_nanousd(self) -> int:
+        """What the list price of all sound answers is, each priced alone."""
+        return sum(listed_nanousd(r.model, r.usage) for r in self.replies if r.sound)
+
+
+def _read_reply(text: str) -> Reply:
+    try:
+        if not text.startswith("event:"):
+            body = json.loads(text)
+            return Reply(
+                body["model"], body["usage"], bool(body["stop_reason"]), body["stop_reason"]
+            )
+        events = [json.loads(e.split("data: ", 1)[1]) for e in text.strip().split("\n\n")]
+        started = events[0]["message"]
+        last: Json = next((e for e in events if e["type"] == "message_delta"), {"usage": {}, "delta": {}})
+        sound = events[-1]["type"] == "message_stop"
+        usage = {**started["usage"], **last["usage"]}
+        return Reply(started["model"], usage, sound, last["delta"].get("stop_reason") or "")
+    except (ValueError, KeyError, IndexError):
+        return Reply("", {}, False)
+
+
+def listed_nanousd(model: str, usage: Mapping[str, Any]) -> int:
+    """The price of one call by genai-prices itself."""
+    counts = ListedUsage(
+        input_tokens=usage["input_tokens"]
+        + usage["cache_read_input_tokens"]
+        + usage["cache_creation_input_tokens"],
+        output_tokens=usage["output_tokens"],
+        cache_read_tokens=usage["cache_read_input_tokens"],
+        cache_write_tokens=usage["cache_creation_input_tokens"],
+    )
+    price = calc_price(counts, model, provider_id="anthropic").total_price
+    return int((price * NANO).to_integral_value())
+
+
+# ---- the engine
+
+
+@dataclass
+class Engine:
+    """One run against a scripted model, and what was seen of it."""
+
+    run: Run
+    settings: Settings
+    server: ModelServer
+    served: Served
+    slack: LocalSlack
+    sink: MemorySink
+    decisions: list[Decision]
+    events: list[Event]
+    reader: SlackReader
+    spawner: TaskSpawner
+
+    @property
+    def requests(self) -> list[Json]:
+        """The bodies that reached the server, in order of arrival."""
+        return self.server.recorded
+
+    def context(
+        self, titles: Mapping[str, str] | None = None, window: Window | None = WINDOW
+    ) -> ToolContext:
+        return ToolContext(
+            run=self.run.id,
+            requester=self.run.requester,
+            handles=Handles(titles or {}),
+            label=TRUSTED,
+            window=window,
+            clients=self.run.clients,
+            max_output_tokens=self.run.limits.max_tool_output_tokens,
+        )
+
+    def agent(
+        self,
+        told: str = "TASK: try",
+        tools: Iterable[Tool] = OWN_TOOLS,
+        *,
+        contract: str | None = "answer",
+        name: str = "s1",
+        handles: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Agent:
+        """A context with tools of the test's own; `fields` go into its Spec."""
+        offered = {t.name: t for t in tools}
+        schemas = [t.schema() for t in offered.values()]
+        if contract:
+            schemas.append(schema_of(SUBMIT, "End.", CONTRACTS[contract], strict=True))
+        role = "subagent_fast" if contract else "parent"
+        self.sink.context(
+            Context(
+                run=self.run.id,
+                id=name,
+                parent="p1" if contract else None,
+                kind="subagent" if contract else "parent",
+                scope="test",
+                model=self.run.model.name(role),
+                template="",
+                tools=tuple(t["name"] for t in schemas),
+                created=datetime.now(UTC),
+            )
+        )
+        origin = Origin.BRIEF if contract else Origin.REQUEST
+        given: Json = {
+            "run": self.run.id,
+            "context": name,
+            "role": role,
+            "system": [text_block("You are tried out.")],
+            "tools": schemas,
+            "opening": [(origin, text_block(told), "")],
+            "max_steps": self.run.limits.subagent_steps,
+            "context_limit": self.run.limits.child_context,
+            "seconds": self.run.purse.seconds_left(),
+            "contract": contract,
+        }
+        toolbox = Toolbox(offered, self.run.gate, self.run.limits.tool_timeout_s, new_fence())
+        return Agent(self.run, Spec(**{**given, **fields}), toolbox, self.context(handles))
+
+    def fanout(self) -> Fanout:
+        return Fanout(self.run, self.spawner)
+
+    def brief(self, task: str, *channels: int, **fields: Any) -> Brief:
+        """A brief over channels of the workspace."""
+        titles = {channel_id(n): f"#support-{n}" for n in channels}
+        draft = BriefDraft(
+            **{
+                "task": task,
+                "description": task[:100],
+                "scope": "slack",
+                "handles": tuple(titles),
+                **fields,
+            }
+        )
+        return Brief(draft, Handles(titles), WINDOW, TRUSTED)
+
+    def ask(self, question: str, store: Store) -> Ask:
+        """A parent at work on a question, wired as the product wires it."""
+        app = App(
+            settings=self.settings,
+            options=Options(model="claude"),
+            model=self.run.model,
+            governor=self.run.governor,
+            store=store,
+            reader=self.reader,
+            as_of=WINDOW.latest,
+            problems=(),
+            emit=self.run.emit,
+        )
+        return Ask(app, self.run, Request(question, WINDOW))
+
+
+@dataclass
+class Mux:
+    """Many apps behind one server, each below a path of its own: starting servers takes time."""
+
+    apps: dict[str, Any] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        _, number, rest = scope["path"].split("/", 2)
+        inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}
+        await self.apps[number](inner, receive, send)
+
+    @contextmanager
+    def serving(self, app: Any) -> Iterator[str]:
+        number = str(next(self.numbers))
+        self.apps[number] = app
+        try:
+            yield f"{servers().url}/{number}"
+        finally:
+            del self.apps[number]
+
+
+MUX = Mux()
+
+
+@cache
+def servers() -> LocalServer:
+    """The one server of this process."""
+    server = LocalServer(MUX, "tests")
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
+@asynccontextmanager
+async def engine(
+    mind: Mind,
+    settings: Settings | None = None,
+    *,
+    slack: LocalSlack | None = None,
+    faults: Faults | None = None,
+    limits: RateLimits | None = None,
+    latency_s: float = 0.0,
+    run_id: str = "r1",
+) -> AsyncIterator[Engine]:
+    """A run whose model is `mind` and whose Slack is a small workspace."""
+    settings = settings or settings_for()
+    slack = slack or LocalSlack(workspace())
+    server = ModelServer(mind, faults=faults, limits=limits, latency_s=latency_s, record=True)
+    served = Served(server.app)
+    async with AsyncExitStack() as stack:
+        model_url = stack.enter_context(MUX.serving(served))
+        slack_url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
+        model = ModelClient(settings.models, "k", model_url)
+        stack.push_async_callback(model.aclose)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        web = connect(session, BOT_TOKEN, slack_url, settings.slack)
+        reader = SlackReader(web, timedelta(days=settings.slack.lookback_days))
+        caps = settings.limits
+        sink, decisions, events = MemorySink(), list[Decision](), list[Event]()
+        run = Run(
+            id=run_id,
+            requester=None,
+            model=model,
+            governor=RateGovernor(caps.max_concurrency),
+            purse=Purse(
+                Caps(round(caps.cost_usd * NANO), caps.tokens, caps.steps, caps.seconds),
+                asyncio.get_running_loop().time,
+            ),
+            gate=Gate(decisions.append),
+            sink=sink,
+            limits=caps,
+            clients={SlackReader: reader},
+            emit=events.append,
+        )
+        spawner = TaskSpawner(run)
+        stack.push_async_callback(spawner.aclose)
+        yield Engine(run, settings, server, served, slack, sink, decisions, events, reader, spawner)
+
+
+async def run_agent(agent: Agent) -> Ending:
+    """An agent's ending, with the reservations that it left behind checked."""
+    ending = await agent.run()
+    assert agent.run_.purse.reserved.nanousd == 0
+    assert agent.run_.purse.reserved.tokens == 0
+    return ending
+
+
+@asynccontextmanager
+async def store_at(path: Path) -> AsyncIterator[Store]:
+    store = await Store.open(path)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def usd(nano: int) -> float:
+    return float(Decimal(nano) / NANO)
+
+
+def prefixes(bodies: Sequence[Json]) -> set[str]:
+    """The distinct beginnings (tools and system) of these requests, to the byte."""
+    return {json.dumps([b.get("tools"), b["system"]]) for b in bodies}
