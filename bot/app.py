@@ -40,6 +40,7 @@ from subagents.run import Run, StopFlag
 log = logging.getLogger(__name__)
 
 DAY = timedelta(days=1)
+SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,11 @@ class App:
     @property
     def model_name(self) -> str:
         return self.options.model
+
+    @property
+    def lists(self) -> dict[str, str]:
+        """Slack Lists that may be read: id -> title."""
+        return dict(SAMPLE_LISTS if self.options.sample else self.settings.slack.lists)
 
     def window(self, default: timedelta) -> Window:
         since = self.options.since or (SAMPLE_DAYS * DAY if self.options.sample else default)

@@ -7,8 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
-HELD_BACK = 80
-"""Characters after a `[` that may still become a citation."""
+SPACED = re.compile(rf"[ \t]*{CITED.pattern}")
+OPEN = re.compile(r"[ \t]*(?:\[[F\d.,;\s]*)?\Z")
+"""The end of a text that may still become a citation; the space before one goes with it."""
+MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?!\*)|\d{1,2}[.)](?=\s))\s*)*")
+"""What begins a line of a list, a quote or a heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +32,24 @@ def drop_unknown(text: str, known: Collection[str]) -> str:
 
     def put(match: re.Match[str]) -> str:
         found = [i for i in ids_in(match.group()) if i in known]
-        return "".join(f"[{i}]" for i in found)
+        space = match.group().partition("[")[0]
+        return space + "".join(f"[{i}]" for i in found) if found else ""
 
-    return re.sub(r"[ \t]+([.,;:!?])", r"\1", CITED.sub(put, text))
+    return SPACED.sub(put, text)
 
 
 def statements(text: str, known: Collection[str]) -> list[Statement]:
     """The statements of an answer. Headings, and lines that only lead to a list, are none."""
     found = []
     for line in text.splitlines():
-        bare = re.sub(r"^[\s>*•\-–#\d.)]+", "", line).strip()
+        bare = MARKERS.sub("", line, count=1).strip()
         if not bare or line.lstrip().startswith("#") or bare.rstrip("*_ ").endswith(":"):
             continue
         for sentence in _sentences(bare):
             cited = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
-            said = CITED.sub("", sentence).strip(" .")
+            said = SPACED.sub("", sentence).strip(" .")
             if said:
-                found.append(Statement(re.sub(r"\s+([.,;:!?])", r"\1", said), cited))
+                found.append(Statement(said, cited))
             elif cited and found:  # a citation that stands after the full stop
                 last = found.pop()
                 found.append(Statement(last.text, (*last.findings, *cited)))
@@ -53,7 +57,7 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
 
 
 def _sentences(line: str) -> list[str]:
-    return [s for s in re.split(r"(?<=[.!?])\s+(?=[^a-z\[])|(?<=\])\s*(?=[A-ZÀ-Þ*])", line) if s]
+    return [s for s in re.split(r"(?<=[.!?])\s+(?=[^a-z\[])|(?<=\d\])\s*(?=[A-ZÀ-Þ*])", line) if s]
 
 
 @dataclass
@@ -66,12 +70,9 @@ class CitationFilter:
 
     def __call__(self, text: str) -> None:
         self._held += text
-        start = self._held.rfind("[")
-        open_bracket = start >= 0 and "]" not in self._held[start:]
-        if open_bracket and len(self._held) - start <= HELD_BACK:
-            ready, self._held = self._held[:start], self._held[start:]
-        else:
-            ready, self._held = self._held, ""
+        end = OPEN.search(self._held)
+        start = end.start() if end else len(self._held)
+        ready, self._held = self._held[:start], self._held[start:]
         if ready:
             self.on_text(drop_unknown(ready, self.known()))
 

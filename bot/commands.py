@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import scopes as scope_table
-from bot.app import App, Options, Request, open_app
+from bot.app import SAMPLE_LISTS, App, Options, Request, open_app
 from bot.errors import SetupError
 from bot.parent import Ask
 from bot.progress import showing
@@ -31,7 +31,6 @@ from subagents.audit import audit
 
 DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
 SAMPLE_CHANNELS = "csm-*"
-SAMPLE_TRACKER = "F0BUGTRACK"
 
 Document = dict[str, Any]
 Work = Callable[[App], Awaitable[Document]]
@@ -90,7 +89,7 @@ def run_demo(as_json: bool) -> int:
     settings_options = Options(model="offline", sample=True)
     return _reading(
         lambda: settings_options,
-        lambda app: _sweep(app, [SAMPLE_CHANNELS], SAMPLE_TRACKER, None),
+        lambda app: _sweep(app, [SAMPLE_CHANNELS], next(iter(SAMPLE_LISTS)), None),
         as_json,
         sweep_text,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import scopes
 from bot.app import App, Request
 from bot.cite import CitationFilter, drop_unknown, statements
+from bot.tally import coverage_of, total
 from config.prompt import prompt
 from scopes.label import TRUSTED
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, named_in
@@ -19,12 +20,10 @@ from subagents.brief import Block, text_block
 from subagents.conversation import Spec
 from subagents.delegate import Delegation, delegation_schemas
 from subagents.events import AnswerDelta
-from subagents.evidence import Coverage
 from subagents.fanout import Fanout
 from subagents.fence import new_fence
 from subagents.guard import SpawnGuard
 from subagents.handoff import ParentRun, run_parent
-from subagents.prices import Usage
 from subagents.result import SubagentResult
 from subagents.run import Run
 from subagents.toolbox import Toolbox
@@ -54,7 +53,8 @@ class Ask:
         assert isinstance(reader, SlackReader)
         opened = {OPEN_CHANNELS: "", **({OPEN_SEARCH: ""} if reader.user_web else {})}
         channels = [(c.id, c.name) for c in await reader.channels()]
-        handles = Handles({**opened, **named_in(self.request.text, channels)})
+        named = named_in(self.request.text, channels)
+        handles = Handles({**opened, **self.app.lists, **named})
         done = await run_parent(
             self.run,
             self._spec(handles),
@@ -180,28 +180,3 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
         return "partial" if any(r.findings for r in results) else "failed"
     whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
     return "complete" if whole else "partial"
-
-
-STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
-
-
-def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
-    """How many subagents ended how, what they read together, and what they did not cover."""
-    missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
-    missing += [f"{r.id}: {r.status}, {r.reason or r.stopped_by}" for r in results
-                if r.status in ("failed", "cancelled", "refused")]  # fmt: skip
-    counts = {s: sum(r.status == s for r in results) for s in STATUSES}
-    read = Coverage.sum([r.coverage for r in results if r.coverage])
-    return {"items": len(results), **counts, "not_covered": missing, "read": read}
-
-
-def total(
-    results: Sequence[SubagentResult], usage: Usage, cost: float | None
-) -> tuple[Usage, float | None]:
-    """Tokens and dollars of the parent and all its subagents; None where one price is unknown."""
-    for result in results:
-        parts = {k: v for k, v in result.usage.items() if k != "total"}
-        usage += Usage(**parts)
-        known = cost is not None and result.cost_usd is not None
-        cost = (cost or 0.0) + (result.cost_usd or 0.0) if known else None
-    return usage, cost

@@ -38,7 +38,10 @@ def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[Cha
     found: dict[str, ChannelInfo] = {}
     for pattern in patterns:
         bare = pattern.lstrip("#")
-        hits = [c for c in channels if fnmatch.fnmatchcase(c.name, bare) or c.id == bare]
+        wanted = bare.casefold()
+        hits = [
+            c for c in channels if fnmatch.fnmatchcase(c.name.casefold(), wanted) or c.id == bare
+        ]
         if not hits:
             names = ", ".join(f"#{c.name}" for c in channels[:20]) or "none at all"
             raise SetupError(
@@ -56,12 +59,13 @@ def split(
         return []
     sizes = [sum(estimate_tokens(i.line()) + 1 for i in c.items) for c in found]
     parts = max(-(-sum(sizes) // max_tokens), -(-len(found) // max_threads))
-    share, cuts, used = sum(sizes) / parts, [0], 0
+    share, cuts, used, here = sum(sizes) / parts, [0], 0, 0
     for k, size in enumerate(sizes):
-        full = used + size / 2 > share * len(cuts) or k - cuts[-1] >= max_threads
-        if k > cuts[-1] and full:
+        over = here + size > max_tokens or k - cuts[-1] >= max_threads
+        if k > cuts[-1] and (over or used + size / 2 > share * len(cuts)):
             cuts.append(k)
-        used += size
+            here = 0
+        used, here = used + size, here + size
     starts = [found[k].root.at for k in cuts[1:]]
     return [
         Window(window.oldest, window.latest, begin, end)

@@ -11,8 +11,8 @@ import aiohttp
 
 from bot.app import App, Request
 from bot.cite import Statement, statements
-from bot.parent import STATUSES, coverage_of, total
 from bot.sources import PART_SHARE, Source, split
+from bot.tally import STATUSES, coverage_of, total
 from config.prompt import prompt
 from scopes.label import TRUSTED
 from scopes.slack_client import Absent, SlackRefused

@@ -101,6 +101,7 @@ class Slack(Section):
     page_size: Annotated[int, Field(ge=1, le=999)]
     timeout_s: PositiveCount
     retry_attempts: Count
+    lists: dict[Name, Name]
 
 
 class Sweep(Section):

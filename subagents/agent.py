@@ -92,6 +92,8 @@ class Agent:
             self._close("steps")
         elif self.talk.prompt_tokens + self._steps.max_tokens > self.spec.context_limit:
             self._close("tokens")
+        if self.talk.sent and self.talk.prompt_tokens > self.spec.context_limit:
+            return self._end("tokens", "its own output filled its context")
         self._final = bool(self._limit)
         if self._final and self.talk.sent:
             how = f"Call {SUBMIT} now with what you have" if self.spec.contract else "Answer now"
@@ -126,8 +128,8 @@ class Agent:
         calls = [
             ToolCall(b["id"], b["name"], b["input"]) for b in content if b["type"] == "tool_use"
         ]
-        said = "".join(b["text"] for b in content if b["type"] == "text").strip()
-        self.text = said or self.text
+        said = "".join(b["text"] for b in content if b["type"] == "text")
+        self.text = said.strip() or self.text
         if stop == "tool_use" and calls:
             self.talk.append(content)
             return await self._answer(calls)
@@ -144,13 +146,13 @@ class Agent:
         return self._again(what, "model_error", f"the reply ended by {stop[:40]!r}")
 
     def _ended(self, said: str) -> Ending | None:
-        if self.spec.contract is None and (said or self._parts):
-            return Ending(self._limit or "none", text="".join([*self._parts, said]))
+        if self.spec.contract is None and (said.strip() or self._parts):
+            return Ending(self._limit or "none", text="".join([*self._parts, said]).strip())
         what = f"end by calling {SUBMIT}" if self.spec.contract else "write the answer as text"
         return self._again(what, "invalid_output", "it ended without a result")
 
     def _cut_off(self, said: str) -> Ending | None:
-        if self.spec.contract is None and said:
+        if self.spec.contract is None and said.strip():
             self._parts.append(said)
             what = "your answer was cut off; go on exactly where it stopped"
         else:
@@ -243,7 +245,7 @@ class Agent:
         self._limit = self._limit or limit
 
     def _record(self, given: Sequence[tuple[ToolCall, Outcome]]) -> None:
-        self.tool_calls += [{"name": c.name, "is_error": o.is_error} for c, o in given]
+        self.tool_calls += [{"name": c.name[:60], "is_error": o.is_error} for c, o in given]
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         return Ending(stopped_by, text="".join(self._parts) or self.text, reason=reason)

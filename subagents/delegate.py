@@ -79,7 +79,7 @@ class Delegation:
             if call.name == ONE:
                 return [self._one(BriefDraft.model_validate(call.input), ctx)]
             many = ManyAlike.model_validate(call.input)
-            drafts = [for_item(many.template, item) for item in many.items]
+            drafts = [for_item(many.template, item, ctx.handles) for item in many.items]
             self.guard.admit_items(many.items)
             return [self._item(draft, ctx) for draft in drafts]
         except ValidationError as error:
@@ -142,11 +142,13 @@ class Delegation:
         return self.fanout.refuse(title, scope, contract, field_name, reason)
 
 
-def for_item(template: BriefDraft, item: str) -> BriefDraft:
-    """The template's brief for one item, which is also its only handle."""
+def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
+    """The template's brief for one item, which joins its handles."""
+    title = held.titles.get(held.resolve(item) or "", "")
+    named = f"{title} ({item})" if title and title != item else item
 
     def put(text: str) -> str:
-        return text.replace("{item}", item)
+        return text.replace("{item}", named)
 
     task = put(template.task)
     return template.model_copy(
@@ -157,6 +159,8 @@ def for_item(template: BriefDraft, item: str) -> BriefDraft:
             "known": put(template.known),
             "output": put(template.output),
             "out_of_scope": put(template.out_of_scope),
-            "handles": (item,),
+            "handles": tuple(
+                dict.fromkeys((*(h for h in template.handles if h != "{item}"), item))
+            ),
         }
     )

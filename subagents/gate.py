@@ -105,7 +105,7 @@ def explain(error: ValidationError) -> str:
     """A validation error as one line that names each argument and what is wrong with it."""
     faults = []
     for each in error.errors()[:8]:
-        place = ".".join(str(p) for p in each["loc"]) or "input"
-        message = "is not an argument" if each["type"] == "extra_forbidden" else each["msg"]
+        place = ".".join(str(p)[:60] for p in each["loc"]) or "input"
+        message = "is not an argument" if each["type"] == "extra_forbidden" else each["msg"][:200]
         faults.append(f"{place}: {message}")
     return "; ".join(faults)

@@ -224,16 +224,31 @@ class ModelClient:
         if on_text is None:
             sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             raw = await self._client.post("/v1/messages", content=sent, cast_to=httpx2.Response)
-            message = json.loads(raw.content)
-            if not isinstance(message, dict) or not isinstance(message.get("content"), list):
-                raise Unusable("the reply was not a message")
-            return message, raw.headers
+            return _message_of(json.loads(raw.content)), raw.headers
         async with self._client.messages.stream(**body) as stream:
             async for event in stream:
                 if event.type == "text":
                     on_text(event.text)
             final = (await stream.get_final_message()).to_dict(mode="json")
             return dict(final), stream.response.headers
+
+
+def _message_of(sent: Any) -> dict[str, Any]:
+    """What was sent, if it has the shape of a message; a compatible server may send anything."""
+    try:
+        sound = isinstance(sent["usage"] or {}, dict) and all(map(_is_block, sent["content"]))
+    except (KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise Unusable("the reply was not a message")
+    return dict(sent)
+
+
+def _is_block(block: Mapping[str, Any]) -> bool:
+    if block["type"] == "tool_use":
+        named = isinstance(block["id"], str) and isinstance(block["name"], str)
+        return named and isinstance(block["input"], dict)
+    return isinstance(block["text"], str) if block["type"] == "text" else True
 
 
 def _finished(message: Mapping[str, Any]) -> str:

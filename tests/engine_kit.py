@@ -64,7 +64,7 @@ WINDOW = Window(
 # ---- what a mind says
 
 
-def use(name: str, **arguments: Any) -> Json:
+def use(name: str, /, **arguments: Any) -> Json:
     return {"type": "tool_use", "name": name, "input": arguments}
 
 
@@ -76,7 +76,7 @@ def say(text: str) -> Answer:
     return Answer([words(text)])
 
 
-def call(name: str, **arguments: Any) -> Answer:
+def call(name: str, /, **arguments: Any) -> Answer:
     return Answer([use(name, **arguments)])
 
 
@@ -315,7 +315,8 @@ def _read_reply(text: str) -> Reply:
             )
         events = [json.loads(e.split("data: ", 1)[1]) for e in text.strip().split("\n\n")]
         started = events[0]["message"]
-        last: Json = next((e for e in events if e["type"] == "message_delta"), {"usage": {}, "delta": {}})
+        ends = [e for e in events if e["type"] == "message_delta"]
+        last: Json = ends[0] if ends else {"usage": {}, "delta": {}}
         sound = events[-1]["type"] == "message_stop"
         usage = {**started["usage"], **last["usage"]}
         return Reply(started["model"], usage, sound, last["delta"].get("stop_reason") or "")
@@ -452,6 +453,41 @@ class Engine:
 
 
 @dataclass
+class Lax:
+    """A compatible server that holds to nothing: no limits, no checks, no streams."""
+
+    content: Callable[[Json], Any]
+    """Request body -> the content of the answer."""
+    fields: Json = field(default_factory=dict)
+    """What else of the message is to be different; None leaves a field out."""
+    recorded: list[Json] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw, more = b"", True
+        while more:
+            part = await receive()
+            raw, more = raw + part.get("body", b""), part.get("more_body", False)
+        body = json.loads(raw)
+        self.recorded.append(body)
+        content = self.content(body)
+        called = isinstance(content, list) and any(b.get("type") == "tool_use" for b in content)
+        message: Json = {
+            "id": f"msg_{len(self.recorded)}",
+            "type": "message",
+            "role": "assistant",
+            "model": body["model"],
+            "content": content,
+            "stop_reason": "tool_use" if called else "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": -(-len(raw) // 3), "output_tokens": 10},
+        }
+        message = {k: v for k, v in {**message, **self.fields}.items() if v is not None}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(message).encode()})
+
+
+@dataclass
 class Mux:
     """Many apps behind one server, each below a path of its own: starting servers takes time."""
 
@@ -494,15 +530,16 @@ async def engine(
     faults: Faults | None = None,
     limits: RateLimits | None = None,
     latency_s: float = 0.0,
+    lax: Lax | None = None,
     run_id: str = "r1",
 ) -> AsyncIterator[Engine]:
-    """A run whose model is `mind` and whose Slack is a small workspace."""
+    """A run whose model is `mind` (or a `lax` server) and whose Slack is a small workspace."""
     settings = settings or settings_for()
     slack = slack or LocalSlack(workspace())
     server = ModelServer(mind, faults=faults, limits=limits, latency_s=latency_s, record=True)
     served = Served(server.app)
     async with AsyncExitStack() as stack:
-        model_url = stack.enter_context(MUX.serving(served))
+        model_url = stack.enter_context(MUX.serving(lax or served))
         slack_url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
         model = ModelClient(settings.models, "k", model_url)
         stack.push_async_callback(model.aclose)

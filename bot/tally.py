@@ -1,0 +1,41 @@
+"""Adds up what the subagents of a run did: how they ended, what they read, what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from subagents.evidence import Coverage
+from subagents.prices import Usage
+from subagents.result import SubagentResult
+
+STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
+
+
+def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
+    """How many subagents ended how, what they read together, and what they did not cover."""
+    missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
+    missing += [f"{r.id}: {r.status}, {r.reason or r.stopped_by}" for r in results if lost(r)]
+    counts = {s: sum(r.status == s for r in results) for s in STATUSES}
+    read = Coverage.sum([r.coverage for r in results if r.coverage])
+    return {"items": len(results), **counts, "not_covered": missing, "read": read}
+
+
+def lost(result: SubagentResult) -> bool:
+    """Whether something stays undone; a brief refused for its form can be mended and sent again."""
+    refused_for_good = result.reason.partition(":")[0] in ("max_subagents", "items")
+    return result.status in ("failed", "cancelled") or (
+        result.status == "refused" and refused_for_good
+    )
+
+
+def total(
+    results: Sequence[SubagentResult], usage: Usage, cost: float | None
+) -> tuple[Usage, float | None]:
+    """Tokens and dollars of the parent and all its subagents; None where one price is unknown."""
+    for result in results:
+        parts = {k: v for k, v in result.usage.items() if k != "total"}
+        usage += Usage(**parts)
+        known = cost is not None and result.cost_usd is not None
+        cost = (cost or 0.0) + (result.cost_usd or 0.0) if known else None
+    return usage, cost

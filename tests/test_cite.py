@@ -1,0 +1,99 @@
+"""Citations: known ones stay, unknown ones go, also where a text comes in pieces."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.cite import CitationFilter, Statement, drop_unknown, ids_in, statements
+
+KNOWN = {"F1.1", "F1.2", "F12.30"}
+PIECES = st.lists(
+    st.sampled_from(
+        ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", " ", "  "]
+        + [", ", ".", "!", "\n", "\t", "word", "[Café Sol]", "[F", "1", "[1]", "é", "(x)", "[[F1.1]"]
+    ),
+    max_size=25,
+).map("".join)
+
+
+def streamed(chunks: list[str]) -> str:
+    out: list[str] = []
+    citations = CitationFilter(lambda: KNOWN, out.append)
+    for chunk in chunks:
+        citations(chunk)
+    citations.close()
+    return "".join(out)
+
+
+@given(PIECES, st.lists(st.integers(1, 6), min_size=1, max_size=9))
+def test_a_stream_gives_the_same_text_however_it_is_cut(text: str, lengths: list[int]) -> None:
+    chunks, rest, cut = [], text, cycle(lengths)
+    while rest:
+        length = next(cut)
+        chunks.append(rest[:length])
+        rest = rest[length:]
+    assert streamed(chunks) == drop_unknown(text, KNOWN)
+
+
+@given(PIECES)
+def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
+    kept = drop_unknown(text, KNOWN)
+    assert set(ids_in(kept)) <= KNOWN
+    assert ids_in(kept) == [i for i in ids_in(text) if i in KNOWN]
+
+
+def test_a_long_list_of_citations_is_held_back_to_its_end() -> None:
+    many = "[" + ", ".join(["F1.1"] + ["F9.9"] * 40) + "]"
+    assert streamed([f"Open: {many[:120]}", f"{many[120:]}."]) == "Open: [F1.1]."
+
+
+def test_what_cites_nothing_is_passed_on_at_once() -> None:
+    out: list[str] = []
+    citations = CitationFilter(lambda: KNOWN, out.append)
+    citations("See [the ")
+    assert "".join(out) == "See [the"
+    citations("manual]")
+    assert "".join(out) == "See [the manual]"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Two are open [F1.1], one waits [F9.9].", "Two are open [F1.1], one waits."),
+        ("Open [F1.1; F9.9, F1.2].", "Open [F1.1][F1.2]."),
+        ("Rien [F9.9] ne marche [F1.1] !", "Rien ne marche [F1.1] !"),
+        ("Que faire ? Ouvert : oui", "Que faire ? Ouvert : oui"),
+        ("- a [F9.9]\n- b [F1.1] [F9.9]\n", "- a\n- b [F1.1]\n"),
+        ("[Café Sol] is open [F1.1]", "[Café Sol] is open [F1.1]"),
+    ],
+)
+def test_only_unknown_citations_are_taken_out(text: str, kept: str) -> None:
+    assert drop_unknown(text, KNOWN) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Cards fail [F1.1]. Invoices too [F1.2].", [("Cards fail", "F1.1"), ("Invoices too", "F1.2")]),
+        ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
+        ("27 customers are hit [F1.1]", [("27 customers are hit", "F1.1")]),
+        ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),
+        ("1. Cards fail [F1.1]\n2) Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
+        ("- Cards fail [F1.1]\n* Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
+        ("# Heading\nOpen in Spain:\n- Cards [F1.1]", [("Cards", "F1.1")]),
+        ("[Café Sol] Cards fail [F1.1]", [("[Café Sol] Cards fail", "F1.1")]),
+        ("Cards fail [F1.1] Bills too [F1.2]", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
+        ("Que faire ? [F1.1]", [("Que faire ?", "F1.1")]),
+        ("Cards fail [F9.9].", [("Cards fail", "")]),
+        ("Cards [F1.1] and bills [F1.1] fail", [("Cards and bills fail", "F1.1")]),
+    ],
+)
+def test_statements_are_the_sentences_with_what_they_rest_on(
+    text: str, found: list[tuple[str, str]]
+) -> None:
+    expected = [Statement(said, (cited,) if cited else ()) for said, cited in found]
+    assert statements(text, KNOWN) == expected

@@ -1,0 +1,84 @@
+"""Prompts are versioned files; what they promise is what code does."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+import scopes
+from config.prompt import VERSION, prompt
+from config.settings import load_settings
+from scopes.tool import estimate_tokens
+from subagents.brief import template
+from subagents.contracts import CONTRACTS, NEEDS_ACTION, FindingDraft, Issues
+
+NAMES = sorted(f.name.removesuffix(".md") for f in files("config").joinpath("prompts").iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_prompt_begins_with_its_version_and_holds_text(name: str) -> None:
+    raw = files("config").joinpath("prompts", f"{name}.md").read_text("utf-8")
+    assert VERSION.match(raw)
+    assert prompt(name)
+    assert "<!--" not in prompt(name)
+
+
+def test_an_unknown_prompt_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        prompt("nothing")
+
+
+def test_every_scope_and_contract_has_its_prompt_and_no_prompt_is_left_over() -> None:
+    needed = {scopes.scope(name).prompt for name in scopes.scope_names()}
+    needed |= {f"contract_{name}" for name in CONTRACTS}
+    needed |= {"subagent", "submit_result", "parent", "run_subagent", "run_subagents", "handoff"}
+    needed |= {"sweep_task", "sweep_tracker", "top_lines"}
+    assert set(NAMES) == needed
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("scope", scopes.scope_names())
+def test_siblings_share_a_prefix_with_nothing_of_one_run_in_it(scope: str, contract: str) -> None:
+    system, tools, version = template(scope, contract, True)
+    assert re.fullmatch(rf"{scope}/{contract}@[0-9a-f]{{8}}", version)
+    assert (system, tools, version) == template(scope, contract, True)
+    assert "{" not in re.sub(r"\{(facts|before window)\}", "", system[0]["text"])
+    assert [t["name"] for t in tools] == [
+        *(t.name for t in scopes.scope(scope).tools),
+        "submit_result",
+    ]
+
+
+def test_the_fixed_part_of_a_slack_subagent_is_small() -> None:
+    system, tools, _ = template("slack", "issues", True)
+    assert estimate_tokens(str(system) + str(tools)) <= 2_200  # by bytes; in tokens about 1,500
+
+
+def test_the_issues_contract_names_its_states_severities_and_fields() -> None:
+    text = prompt("contract_issues")
+    for word in (*NEEDS_ACTION, "waiting", "solved", "high", "medium", "low", "no_issue"):
+        assert word in text
+    for name in FindingDraft.model_fields:
+        if name not in ("claim", "quotes"):
+            assert name in text, name
+    assert Issues.model_fields.keys() >= {"summary", "no_issue", "findings"}
+
+
+def test_the_sweep_prompts_take_their_sources() -> None:
+    assert "{name}" in prompt("sweep_task")
+    assert "{list}" in prompt("sweep_tracker")
+
+
+def test_all_that_models_are_told_to_obey_is_made_by_code() -> None:
+    for name in ("subagent", "parent", "top_lines"):
+        assert "REMINDER" in prompt(name)
+        assert "data, never an instruction" in prompt(name)
+
+
+def test_the_parent_knows_the_contracts_and_how_to_cite() -> None:
+    text = prompt("parent")
+    for word in ("issues", "answer", "table", "draft", "run_subagents", "[F1.2]", "not covered"):
+        assert word in text
+    assert load_settings(env={}).limits.max_subagents > 0

@@ -1,0 +1,176 @@
+"""Spend never passes a cap, whatever the order in which reservations are made and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from dataclasses import fields
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from subagents.errors import BudgetExceeded
+from subagents.purse import Amount, Caps, Purse
+
+FIELDS = [f.name for f in fields(Amount)]
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def purse(nanousd: int = 100, tokens: int = 100, steps: int = 100) -> Purse:
+    return Purse(Caps(nanousd, tokens, steps, 60.0), Clock())
+
+
+def assert_within(p: Purse) -> None:
+    for name in FIELDS:
+        held, limit = getattr(p.spent + p.reserved, name), getattr(p.caps, name)
+        assert type(held) is int
+        assert 0 <= getattr(p.reserved, name)
+        assert held <= limit
+
+
+async def worker(p: Purse, name: str, seed: int, refused: list[str], settled: dict[str, Amount]) -> None:
+    """One context: holds a final call, pays for calls, changes what it holds, gives back the rest."""
+    dice = random.Random(seed)
+
+    async def breathe() -> None:
+        for _ in range(dice.randrange(3)):
+            await asyncio.sleep(0)
+        assert_within(p)
+
+    def some(most: int) -> Amount:
+        return Amount(dice.randint(0, most), dice.randint(0, most), dice.randint(0, 3))
+
+    final = f"{name}/final"
+    for step in range(dice.randint(1, 6)):
+        key, worst = f"{name}/{step}/1", some(40)
+        try:
+            await p.reserve(final, some(25))
+            await breathe()
+            await p.reserve(key, worst)
+        except BudgetExceeded as error:
+            refused.append(error.what)
+            break
+        await breathe()
+        actual = Amount(*(dice.randint(0, getattr(worst, n)) for n in FIELDS))
+        if dice.random() < 0.1:
+            continue  # nobody settles it: it counts as spent
+        await p.settle(key, actual)
+        settled[key] = actual
+        for again in range(dice.randrange(3)):  # a replay pays nothing twice
+            await (p.settle(key, worst) if again else p.reserve(key, worst))
+            assert_within(p)
+        await breathe()
+    await p.settle(final, Amount())
+
+
+@settings(
+    max_examples=1_000,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    seed=st.integers(0, 2**32),
+    workers=st.integers(1, 12),
+    caps=st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 30)),
+)
+def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
+    seed: int, workers: int, caps: tuple[int, int, int]
+) -> None:
+    p = Purse(Caps(*caps, 60.0), Clock())
+    refused: list[str] = []
+    settled: dict[str, Amount] = {}
+
+    async def all_at_once() -> None:
+        async with asyncio.TaskGroup() as group:
+            for n in range(workers):
+                group.create_task(worker(p, f"s{n}", seed + n, refused, settled))
+
+    asyncio.run(all_at_once())
+
+    assert_within(p)
+    assert p.spent == sum(settled.values(), Amount())
+    orphans = p._held  # what nobody settled, and nothing else, is still held
+    assert p.reserved == sum(orphans.values(), Amount())
+    assert not any(key.endswith("/final") or key in settled for key in orphans)
+    assert set(refused) <= set(FIELDS)
+
+
+@pytest.mark.parametrize("what", FIELDS)
+async def test_a_reservation_that_would_pass_a_cap_changes_nothing(what: str) -> None:
+    p = purse()
+    await p.reserve("a", Amount(**{what: 60}))
+    with pytest.raises(BudgetExceeded) as error:
+        await p.reserve("b", Amount(**{what: 41}))
+
+    assert (error.value.what, error.value.wanted, error.value.limit) == (what, 41, 100)
+    assert error.value.spent == 60
+    assert p.reserved == Amount(**{what: 60})
+    await p.reserve("b", Amount(**{what: 40}))
+    assert p.reserved == Amount(**{what: 100})
+
+
+async def test_the_same_key_again_changes_what_it_holds() -> None:
+    p = purse()
+    for size in (80, 30, 100, 100, 10):
+        await p.reserve("final", Amount(nanousd=size))
+        assert p.reserved.nanousd == size
+    with pytest.raises(BudgetExceeded):
+        await p.reserve("final", Amount(nanousd=101))
+    assert p.reserved.nanousd == 10
+
+
+async def test_a_key_is_paid_for_once() -> None:
+    p = purse()
+    await p.reserve("r/s1/0/1", Amount(50, 50, 1))
+    await p.settle("r/s1/0/1", Amount(20, 30, 1))
+    await p.settle("r/s1/0/1", Amount(20, 30, 1))
+    await p.reserve("r/s1/0/1", Amount(50, 50, 1))
+
+    assert (p.spent, p.reserved) == (Amount(20, 30, 1), Amount())
+
+
+async def test_what_nobody_settles_counts_as_spent() -> None:
+    p = purse()
+    await p.reserve("lost", Amount(nanousd=70))
+    with pytest.raises(BudgetExceeded):
+        await p.reserve("next", Amount(nanousd=31))
+
+
+async def test_holding_less_is_never_refused() -> None:
+    """Where an actual cost was above its worst case, a held final call may still shrink."""
+    p = purse()
+    await p.reserve("final", Amount(nanousd=50))
+    await p.reserve("call", Amount(nanousd=50))
+    await p.settle("call", Amount(nanousd=90))  # a server that reports more than was possible
+    await p.reserve("final", Amount(nanousd=20))
+    assert p.reserved.nanousd == 20
+
+
+async def test_sums_are_exact_for_any_number_of_calls() -> None:
+    p = Purse(Caps(10**12, 10**12, 10**6, 1.0), Clock())
+    for n in itertools.islice(itertools.count(), 10_000):
+        await p.reserve(f"{n}", Amount(333_333_333, 3, 1))
+        await p.settle(f"{n}", Amount(33_333_333, 3, 1))
+    assert p.spent == Amount(333_333_330_000, 30_000, 10_000)
+    assert p.spent.usd == pytest.approx(333.33333)
+
+
+async def test_time_runs_from_the_beginning_of_the_run() -> None:
+    clock = Clock()
+    p = Purse(Caps(1, 1, 1, 60.0), clock)
+    clock.now += 45
+    assert p.seconds_left() == 15
+    clock.now += 45
+    assert p.seconds_left() == -30
