@@ -56,7 +56,7 @@ class Bare:
             tokens += used.cache_creation_input_tokens or 0
             calls = [block for block in reply.content if block.type == "tool_use"]
             if not calls or any(call.name == SUBMIT for call in calls):
-                return tokens
+                return int(tokens)
             content = [block.to_dict(mode="json") for block in reply.content]
             messages.append({"role": "assistant", "content": content})
             messages.append({"role": "user", "content": await self._answer(calls, found)})

@@ -1,4 +1,4 @@
-"""N subagents through the product's own parts: Fanout, TaskSpawner, ModelClient, Gate, StoreSink."""
+"""N subagents through the parts of the product: Fanout, ModelClient, Gate, StoreSink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchmarks.workload import FixedChannels, briefs, settings_for
 from bot.store import Store, StoreSink
@@ -79,12 +78,12 @@ class Ours:
 
 
 @asynccontextmanager
-async def open_ours(url: str) -> AsyncIterator[Ours]:
-    with TemporaryDirectory() as folder:
-        store = await Store.open(Path(folder))
-        model = ModelClient(settings_for(1).models, "bench", url)
-        try:
-            yield Ours(model, store)
-        finally:
-            await model.aclose()
-            await store.aclose()
+async def open_ours(url: str, folder: Path) -> AsyncIterator[Ours]:
+    """`folder` is where the store is, or will be made."""
+    store = await Store.open(folder)
+    model = ModelClient(settings_for(1).models, "bench", url)
+    try:
+        yield Ours(model, store)
+    finally:
+        await model.aclose()
+        await store.aclose()

@@ -24,7 +24,7 @@ from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Workspace
 from bot.store import Store, StoreError, StoreSink
 from config.settings import Settings
-from scopes.slack_client import connect
+from scopes.slack_client import connect, open_session
 from scopes.slack_reader import SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Frozen, frozen_json
@@ -166,7 +166,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             await store.purge(datetime.now(UTC) - days * DAY)
         model = _model(settings, options, stack)
         stack.push_async_callback(model.aclose)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(open_session(settings.slack))
         workspace = await asyncio.to_thread(_workspace, options)
         reader = _reader(settings, session, workspace, options, stack)
         yield App(

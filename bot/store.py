@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from bot import tables
 from bot.database import StoreError, connect, explaining, writing
 from bot.errors import SetupError
 from bot.retention import purge
+from bot.saves import Saves, row_of
 from bot.tables import Review, StoredRun, StoredSubagent, rows_of, trajectory_of
 from subagents.gate import Decision
 from subagents.trajectory import Context, Origin, Recording, Trajectory
@@ -62,6 +62,7 @@ class Store:
         self.path = path
         self._engine = engine
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._saves = Saves(self._change)
 
     @classmethod
     async def open(cls, data_dir: Path) -> Store:
@@ -103,24 +104,8 @@ class Store:
     async def save_subagent(
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
-        """Store a frozen brief and its result, or what has become of it since.
-
-        The id of a subagent ends in its number, which is its place in call order.
-        """
-        digits = re.search(r"\d*$", result["id"])
-        row = {
-            "run": run,
-            "position": int((digits and digits[0]) or 0),
-            "brief": brief,
-            "template": brief["template"],
-            "result": result,
-            **{name: result[name] for name in ("id", "status", "stopped_by", "cost_usd")},
-        }
-        await self._write(
-            insert(tables.subagents)
-            .values(**row)
-            .on_conflict_do_update(index_elements=["run", "id"], set_=row)
-        )
+        """Store a frozen brief and its result, or what has become of it since."""
+        await self._saves.add(row_of(run, brief, result))
 
     async def record(self, recording: Recording, decisions: Sequence[Decision] = ()) -> None:
         """Store a recording whole, in one transaction; what is stored already is left as it is."""

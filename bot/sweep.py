@@ -26,10 +26,11 @@ from subagents.errors import BudgetExceeded
 from subagents.evidence import Coverage
 from subagents.fanout import Fanout
 from subagents.prices import Usage
-from subagents.result import Finding, SubagentResult, parent_view, rank
+from subagents.result import Finding, SubagentResult
 from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Context, Origin
+from subagents.view import parent_view, rank
 
 MAX_TOP_LINES = 6
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from scopes.label import Label
-from scopes.slack_client import Absent
+from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import Conversation, SlackReader
 from scopes.tool import (
     Access,
@@ -21,6 +22,7 @@ from scopes.tool import (
     ToolResult,
     estimate_tokens,
     not_found,
+    one_line,
     tool,
 )
 
@@ -32,6 +34,8 @@ OPEN_SEARCH = "slack:search"
 
 MAX_HITS = 30
 """Messages that one search returns."""
+
+CUT = " [cut]"
 
 
 @tool()
@@ -79,14 +83,14 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     channels = [channel] if channel else ctx.handles.ids("C") + ctx.handles.ids("G")
     hits: list[Item] = []
     if OPEN_SEARCH in ctx.handles.titles and not channel:
-        hits = await ctx.client(SlackReader).search(query)
+        hits = await ctx.client(SlackReader).search(query, ctx.window)
     for each in channels:
         for conversation in await _conversations(ctx, each):
             hits += [i for i in conversation.items if _holds(i, words)]
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
     kept = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
-    note = f"{len(hits)} messages found in {len(channels)} channels."
+    note = f"{len(hits)} messages found ({len(channels)} channels searched)."
     left = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
@@ -94,15 +98,18 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
 
 
 @tool()
-async def list_slack_list_items(ctx: ToolContext, list: ListId) -> ToolResult:
-    """Read a Slack List, such as a bug tracker."""
+async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "") -> ToolResult:
+    """Read a Slack List, e.g. a bug tracker. `match`: text in a row."""
     try:
-        items = await ctx.client(SlackReader).list_rows(list)
+        rows = await ctx.client(SlackReader).list_rows(list)
     except Absent:
         raise ToolError(not_found("list", list)) from None
+    except SlackRefused as refused:  # the rest of a task can be done without a list
+        raise ToolError(f"{refused}. Go on without it and name it in not_covered.") from refused
+    items = [row for row in rows if match.casefold() in row.text.casefold()]
     kept = _fit(items, ctx.max_output_tokens)
     left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
-    return ToolResult(tuple(kept), truncated=left, note=f"{len(items)} items in the list.")
+    return ToolResult(tuple(kept), truncated=left, note=f"{len(items)} of {len(rows)} list items.")
 
 
 @tool()
@@ -113,7 +120,7 @@ async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
     ids = [
         k
         for k, name in (await reader.people()).items()
-        if wanted in (k.casefold(), name.casefold())
+        if wanted in (k.casefold(), name.casefold(), name.removesuffix(f" ({k})").casefold())
     ]
     if not ids:
         raise ToolError(not_found("person", user))
@@ -136,14 +143,14 @@ async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
 
 @tool(Access.EGRESS)
 async def post_message(ctx: ToolContext, channel: Channel, text: str) -> ToolResult:
-    """Post a message into a channel."""
+    """Post a message."""
     body = await ctx.client(SlackReader).web.call("chat.postMessage", channel=channel, text=text)
     return ToolResult(note=f"posted {channel}/{body['ts']}")
 
 
 @tool(Access.EGRESS)
 async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
-    """Add an emoji reaction to a message."""
+    """Add a reaction."""
     channel, _, ts = message.partition("/")
     await ctx.client(SlackReader).web.call(
         "reactions.add", channel=channel, timestamp=ts, name=name
@@ -176,26 +183,24 @@ async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
 def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: int) -> ToolResult:
     """One page of threads that fits `max_tokens`; a cursor says where the next one begins.
 
-    A thread longer than a page goes on on the next one, its root shown again above the rest.
+    A thread longer than a page goes on on the next one, its root shown again above the rest. A
+    message longer than a page is cut.
     """
     index, offset = _position(cursor, found)
     items: list[Item] = []
     left = max_tokens
     while index < len(found):
         rest = found[index].items[offset:]
-        again = found[index].items[:1] if offset else ()
+        again = [_cut(found[index].root, max_tokens // 3)] if offset else []
         kept = _fit([*again, *rest], left)
-        whole = len(kept) == len(again) + len(rest)
-        if not whole and (items or not kept[len(again) :]):
-            if items:
-                break
-            kept = [*again, *rest[:1]]  # one message larger than a page: cut where it is rendered
+        if items and len(kept) < len(again) + len(rest):
+            break  # a thread is begun on a page of its own rather than torn
+        if len(kept) <= len(again):
+            kept = [*again, _cut(rest[0], left - sum(map(_size, again)))]
         items += kept
-        left -= sum(estimate_tokens(i.line()) + 1 for i in kept)
-        if not whole:
-            offset += len(kept) - len(again)
-            if offset >= len(found[index].items):
-                index, offset = index + 1, 0
+        left -= sum(map(_size, kept))
+        offset += len(kept) - len(again)
+        if offset < len(found[index].items):
             break
         index, offset = index + 1, 0
     more = f'More: call again with cursor="{index}.{offset}".' if index < len(found) else ""
@@ -218,11 +223,25 @@ def _position(cursor: str, found: Sequence[Conversation]) -> tuple[int, int]:
 def _fit(items: Iterable[Item], max_tokens: int) -> list[Item]:
     kept: list[Item] = []
     for item in items:
-        max_tokens -= estimate_tokens(item.line()) + 1
+        max_tokens -= _size(item)
         if max_tokens < 0:
             break
         kept.append(item)
     return kept
+
+
+def _size(item: Item) -> int:
+    return estimate_tokens(item.line()) + 1
+
+
+def _cut(item: Item, max_tokens: int) -> Item:
+    """The item with no more of its text than fits."""
+    over = 3 * (_size(item) - max_tokens)
+    if over <= 0:
+        return item
+    text = one_line(item.text).encode()
+    kept = text[: max(0, len(text) - over - len(CUT.encode()))].decode(errors="ignore")
+    return replace(item, text=kept + CUT)
 
 
 def _holds(item: Item, words: Sequence[str]) -> bool:

@@ -79,6 +79,11 @@ class SlackClient:
                 return
 
 
+def open_session(limits: Slack) -> aiohttp.ClientSession:
+    """A session whose calls are given up in time: the SDK sets no limit to those of a given one."""
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=limits.timeout_s))
+
+
 def connect(
     session: aiohttp.ClientSession, token: str, base_url: str | None, limits: Slack
 ) -> SlackClient:
@@ -89,7 +94,10 @@ def connect(
         session=session,
         retry_handlers=[
             AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts),
-            AsyncConnectionErrorRetryHandler(max_retry_count=limits.retry_attempts),
+            AsyncConnectionErrorRetryHandler(
+                max_retry_count=limits.retry_attempts,
+                error_types=[aiohttp.ServerConnectionError, aiohttp.ClientOSError, TimeoutError],
+            ),
             AsyncServerErrorRetryHandler(max_retry_count=limits.retry_attempts),
         ],
     )

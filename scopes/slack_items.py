@@ -59,7 +59,8 @@ class Maker:
             label=self.label,
             author=author,
             at=at,
-            by=self.people.get(author or "") or str(message.get("username") or author or "unknown"),
+            by=self.people.get(author or "")
+            or shown(message.get("username") or author or "unknown"),
             thread=None if ts == root else f"{self.channel}/{root}",
             notes=tuple(notes),
         )
@@ -71,7 +72,7 @@ def notes_of(message: Mapping[str, Any]) -> list[str]:
     reactions = message.get("reactions") or ()
     if reactions:
         listed = ", ".join(f"{r.get('name')} {r.get('count', 1)}" for r in reactions)
-        notes.append(f"reactions: {listed}")
+        notes.append(f"reactions: {listed[:200]}")
     if message.get("edited"):
         notes.append("edited")
     names = [str(f.get("name") or f.get("title") or "file") for f in message.get("files") or ()]
@@ -93,7 +94,12 @@ def permalink(url: str, channel: str, ts: str, root: str) -> str | None:
 def name_of(user: Mapping[str, Any]) -> str:
     profile = user.get("profile") or {}
     name = profile.get("real_name") or user.get("real_name") or profile.get("display_name")
-    return " ".join(str(name or user.get("name") or user["id"]).split())
+    return shown(name or user.get("name") or user["id"])
+
+
+def shown(name: object) -> str:
+    """A name that cannot pass for the end of a line's head: `name: text`."""
+    return re.sub(r"[\s:]+", " ", str(name)).strip() or "unknown"
 
 
 MARK = re.compile(r"<([@#!]?)([^<>|]+)(?:\|([^<>]*))?>")
@@ -102,7 +108,7 @@ MARK = re.compile(r"<([@#!]?)([^<>|]+)(?:\|([^<>]*))?>")
 def plain(text: str, people: Mapping[str, str]) -> str:
     """Slack's markup as people see it: names for ids, addresses bare, entities resolved."""
 
-    def shown(match: re.Match[str]) -> str:
+    def put(match: re.Match[str]) -> str:
         sign, target, label = match.groups()
         if sign == "@":
             return "@" + people.get(target, label or target)
@@ -112,7 +118,7 @@ def plain(text: str, people: Mapping[str, str]) -> str:
             return "@" + (label or target.split("^")[0])
         return f"{label} ({target})" if label and label != target else target
 
-    return html.unescape(MARK.sub(shown, text))
+    return html.unescape(MARK.sub(put, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +139,12 @@ class Columns:
 def row_text(row: Mapping[str, Any], columns: Columns, people: Mapping[str, str]) -> str:
     """A Slack List item on one line: `title: ... | status: ...`."""
 
-    def shown(value: Any) -> str:
+    def text_of(value: Any) -> str:
         values = value if isinstance(value, list) else [value]
         return ", ".join(columns.labels.get(str(v), people.get(str(v), str(v))) for v in values)
 
     cells = []
     for cell in row.get("fields") or ():
         name = columns.names.get(str(cell.get("column_id")), str(cell.get("key") or ""))
-        cells.append(f"{name}: {shown(cell.get('text') or cell.get('value') or '')}")
+        cells.append(f"{name}: {text_of(cell.get('text') or cell.get('value') or '')}")
     return " | ".join(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scopes.label import PUBLIC, Label, Readers
@@ -23,6 +23,8 @@ from scopes.tool import BEFORE_WINDOW, Item, Window
 
 CONCURRENT_REPLIES = 8
 """Threads of one channel fetched at once; Slack allows about 50 calls a minute (tier 3)."""
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +122,23 @@ class SlackReader:
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""
 
-        async def fetch() -> Label:
-            info = (await self.web.call("conversations.info", channel=channel))["channel"]
+        async def fetch(web: SlackClient) -> Label:
+            info = (await web.call("conversations.info", channel=channel))["channel"]
             readers: Readers = PUBLIC
             if info.get("is_private") or info.get("is_im") or info.get("is_mpim"):
-                members = self.web.pages("conversations.members", "members", channel=channel)
+                members = web.pages("conversations.members", "members", channel=channel)
                 readers = frozenset([str(m) async for m in members])
             return Label(untrusted=True, readers=readers, sources=frozenset({channel}))
 
-        label = await self._once(("label", channel), fetch)
+        async def by_either() -> Label:
+            try:
+                return await fetch(self.web)
+            except Absent:  # found by the requester's own token, in a channel without the bot
+                if self.user_web is None:
+                    raise
+                return await fetch(self.user_web)
+
+        label = await self._once(("label", channel), by_either)
         assert isinstance(label, Label)
         return label
 
@@ -144,7 +154,7 @@ class SlackReader:
 
     async def _read(self, channel: str, window: Window) -> list[Conversation]:
         bounds = {"latest": ts_of(window.latest)}
-        if self.lookback:
+        if self.lookback and window.oldest - EPOCH > self.lookback:
             bounds["oldest"] = ts_of(window.oldest - self.lookback)
         roots = [
             m
@@ -153,16 +163,18 @@ class SlackReader:
             )
             if m.get("thread_ts") in (None, m["ts"])  # a reply also sent to the channel is a reply
         ]
-        oldest = ts_of(window.oldest)
-        wanted = [m for m in roots if m["ts"] >= oldest or m.get("latest_reply", "0") >= oldest]
+        wanted = [m for m in roots if at_of(m.get("latest_reply") or m["ts"]) >= window.oldest]
         gate = asyncio.Semaphore(CONCURRENT_REPLIES)
 
         async def whole(message: dict[str, Any]) -> Conversation | None:
             async with gate:
                 return await self._conversation(channel, message, window)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(whole(m)) for m in wanted]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(whole(m)) for m in wanted]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # what the caller knows by its type
         found = [c for task in tasks if (c := task.result()) and c.in_window]
         return sorted(found, key=lambda c: c.root.id)
 
@@ -228,8 +240,11 @@ class SlackReader:
             async for row in self.web.pages("slackLists.items.list", "items", list_id=list_id)
         ]
 
-    async def search(self, query: str) -> list[Item]:
-        """Newest matches in all that the requester can see, by the requester's own token."""
+    async def search(self, query: str, window: Window | None) -> list[Item]:
+        """Newest matches in all that the requester can see, by the requester's own token.
+
+        What was written after the window is left out, what was before it is marked.
+        """
         if self.user_web is None:
             return []
         body = await self.user_web.call(
@@ -238,7 +253,9 @@ class SlackReader:
         people = await self.people()
         items = []
         for match in (body.get("messages") or {}).get("matches") or ():
+            if window and at_of(match["ts"]) >= window.latest:
+                continue
             channel = str((match.get("channel") or {}).get("id"))
-            made = Maker(channel, people, "", await self.label(channel), None)
+            made = Maker(channel, people, "", await self.label(channel), window)
             items.append(replace(made.item(match, match["ts"]), link=match.get("permalink")))
         return items

@@ -69,10 +69,12 @@ class Item:
 
     def line(self) -> str:
         when = f" {self.at:%Y-%m-%d %H:%M}" if self.at else ""
-        who = f" {self.by}:" if self.by else ":" if when else ""
+        by = one_line(self.by or "")
+        who = f" {by}:" if by else ":" if when else ""
         text = one_line(self.text)
         # A text that itself ends like notes gets empty notes behind it: the last braces are code's.
-        notes = f" {{{'; '.join(self.notes)}}}" if self.notes or text.endswith("}") else ""
+        facts = one_line("; ".join(self.notes))
+        notes = f" {{{facts}}}" if self.notes or text.endswith("}") else ""
         return f"{'  ' if self.thread else ''}[{self.id}]{when}{who} {text}{notes}"
 
     def to_json(self) -> dict[str, Any]:

@@ -142,6 +142,8 @@ class Frozen:
     """Id of the context that started it."""
     seconds: float
     """How long it may take from its start."""
+    spare: float
+    """Seconds of the run that it must leave, however late it starts, to who reads its result."""
 
 
 @lru_cache(maxsize=64)

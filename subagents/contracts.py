@@ -5,9 +5,9 @@ Their docstrings and field names are read by the model; every word costs tokens 
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 State = Literal["unanswered", "unsolved", "waiting", "solved", "none"]
 Severity = Literal["high", "medium", "low"]
@@ -16,7 +16,17 @@ NEEDS_ACTION: Final = ("unanswered", "unsolved")
 """States in which the ball is with the team."""
 
 Text = Annotated[str, Field(max_length=12_000)]
-Line = Annotated[str, Field(max_length=600)]
+LINE = 600
+"""Characters of a short text; up to five times as many are cut, since asking again costs more."""
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and LINE < len(value) <= 5 * LINE:
+        return value[: LINE - 1] + "…"
+    return value
+
+
+Line = Annotated[str, BeforeValidator(_cut), Field(max_length=LINE)]
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 

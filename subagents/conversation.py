@@ -31,6 +31,8 @@ class Spec:
     seconds: float
     contract: str | None
     """A subagent's contract: it must end by `submit_result`. None: it ends by text."""
+    spare: float = 0.0
+    """Seconds of the run that are not for this context."""
     effort: str | None = None
     remind_at: int | None = None
     """Prompt tokens above which a parent is told to delegate; None = never."""
@@ -109,4 +111,4 @@ class Conversation:
 
 def _tokens(block: Mapping[str, Any]) -> int:
     text = block.get("text") or block.get("content") or block.get("input") or ""
-    return estimate_tokens(text if isinstance(text, str) else str(text))
+    return estimate_tokens(f"{block.get('name', '')}{text}")

@@ -19,9 +19,10 @@ from subagents.events import BriefWasRefused
 from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.guard import SpawnGuard
-from subagents.result import SubagentResult, finding_line, parent_view
+from subagents.result import SubagentResult
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
+from subagents.view import finding_line, parent_view
 
 ONE, MANY = "run_subagent", "run_subagents"
 

@@ -26,9 +26,12 @@ class Coverage:
     latest: datetime | None = None
     complete: bool = True
     """Every item of the window that the sources hold was read."""
+    items_read: int = 0
+    """Items of every kind: messages, their earlier context, list rows."""
 
     def to_json(self) -> dict[str, object]:
         return {
+            "items_read": self.items_read,
             "messages_read": self.messages_read,
             "threads_read": self.threads_read,
             "pages": self.pages,
@@ -88,6 +91,7 @@ class Reading:
             oldest=min(times, default=None),
             latest=max(times, default=None),
             complete=all(read.get(source, 0) >= n for source, n in self.holds.items()),
+            items_read=len(self.items),
         )
 
     def threads(self) -> dict[str, list[Item]]:

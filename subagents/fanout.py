@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -42,7 +42,7 @@ class Spawner(Protocol):
         """Start one. `ahead`: return only when the model has first replied to it."""
 
 
-Keep = Callable[[Frozen, SubagentResult], Awaitable[None]]
+Keep = Callable[[Frozen, SubagentResult], Coroutine[Any, Any, None]]
 """Stores a brief with the checked result of the subagent that had it."""
 
 
@@ -120,6 +120,7 @@ def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Age
         max_steps=limits.files_steps if brief.draft.scope == "files" else limits.subagent_steps,
         context_limit=limits.child_context,
         seconds=frozen.seconds,
+        spare=frozen.spare,
         contract=brief.draft.contract,
         effort=brief.draft.effort,
         on_reply=on_reply,
@@ -221,7 +222,7 @@ class Fanout:
         """Fix everything that the subagent will send; takes the next id."""
         strict = self.run.model.models.strict_tools
         system, tools, version = template(brief.draft.scope, brief.draft.contract, strict)
-        child = self.next_id()
+        child, left = self.next_id(), max(0.0, self.run.purse.seconds_left())
         frozen = Frozen(
             id=child,
             brief=brief,
@@ -231,7 +232,8 @@ class Fanout:
             tools=tuple(tools),
             template=version,
             parent=self.parent,
-            seconds=max(1.0, CHILD_SHARE * self.run.purse.seconds_left()),
+            seconds=max(1.0, CHILD_SHARE * left),
+            spare=(1 - CHILD_SHARE) * left,
         )
         self.results[child] = _waiting(frozen)
         self.run.emit(
@@ -268,11 +270,12 @@ class Fanout:
             for k, one in enumerate(frozen)
         ]
         results = []
-        for one, handle in zip(frozen, handles, strict=True):
-            result = SubagentResult.model_validate(await handle.result())
-            self.results[one.id] = result
-            await self.keep(one, result)
-            results.append(result)
+        async with asyncio.TaskGroup() as keeping:
+            for one, handle in zip(frozen, handles, strict=True):
+                result = SubagentResult.model_validate(await handle.result())
+                self.results[one.id] = result
+                keeping.create_task(self.keep(one, result))
+                results.append(result)
         return results
 
 

@@ -9,10 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from subagents.prices import Usage
+
 PREFIX = "anthropic-ratelimit-"
 KINDS = ("requests", "input-tokens", "output-tokens", "tokens")
 LOW = 0.15
 """Below this share of a limit the calls are spread over the time until it is refilled."""
+
+MAX_GAP = 60.0
+"""Most seconds between two starts: every limit is one of a minute."""
 
 
 @dataclass
@@ -25,7 +30,8 @@ class Lane:
     gap: float = 0.0
     """Seconds between two starts; 0 while there is plenty left."""
     next_start: float = 0.0
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Pulsed when a call has ended; never left set."""
 
 
 class RateGovernor:
@@ -52,15 +58,14 @@ class RateGovernor:
                 yield
             finally:
                 lane.in_flight -= 1
-                if lane.width < self.max_concurrency:
-                    async with lane.changed:
-                        lane.changed.notify()
+                lane.changed.set()
+                lane.changed.clear()
 
     async def _turn(self, lane: Lane) -> None:
         while True:
             if lane.in_flight >= int(lane.width):
-                async with lane.changed:
-                    await lane.changed.wait_for(lambda: lane.in_flight < max(1, int(lane.width)))
+                await lane.changed.wait()
+                continue
             wait = max(lane.not_before, lane.next_start) - time.monotonic()
             if wait <= 0:
                 break
@@ -74,26 +79,31 @@ class RateGovernor:
         lane.not_before = max(lane.not_before, time.monotonic() + retry_after)
         lane.width = max(1.0, lane.width / 2)
 
-    def answered(self, model: str, headers: Mapping[str, str]) -> None:
+    def answered(self, model: str, headers: Mapping[str, str], usage: Usage) -> None:
         """A reply: widen a little, and read what is left of the limits."""
         lane = self.lane(model)
         if lane.width < self.max_concurrency:
             lane.width = min(float(self.max_concurrency), lane.width + 1 / lane.width)
         if f"{PREFIX}requests-limit" not in headers and f"{PREFIX}tokens-limit" not in headers:
             return
-        lane.gap = max((_gap(headers, kind, lane.in_flight) for kind in KINDS), default=0.0)
+        fresh = usage.input + usage.cache_write  # what is read from the cache does not count
+        used = (1, fresh, usage.output, fresh + usage.output)
+        lane.gap = max(_gap(headers, kind, n) for kind, n in zip(KINDS, used, strict=True))
 
 
-def _gap(headers: Mapping[str, str], kind: str, in_flight: int) -> float:
-    """Seconds between starts so that what is left of one limit lasts until it is refilled."""
+def _gap(headers: Mapping[str, str], kind: str, used: int) -> float:
+    """Seconds between starts at which a limit refills as fast as calls like the last one use it up.
+
+    The buckets refill all the time; `reset` is when one is full again (platform.claude.com, Rate
+    limits).
+    """
     try:
         limit = int(headers[f"{PREFIX}{kind}-limit"])
         left = int(headers[f"{PREFIX}{kind}-remaining"])
         reset = datetime.fromisoformat(headers[f"{PREFIX}{kind}-reset"].replace("Z", "+00:00"))
-    except (KeyError, ValueError):
+        seconds = (reset - datetime.now(UTC)).total_seconds()
+    except (KeyError, TypeError, ValueError):  # missing, without a time zone, or nonsense
         return 0.0
-    if limit <= 0 or left / limit >= LOW:
+    if limit <= 0 or seconds <= 0 or left / limit >= LOW:
         return 0.0
-    seconds = max(0.0, (reset - datetime.now(UTC)).total_seconds())
-    calls = left if kind == "requests" else max(1, in_flight) * left / limit
-    return min(seconds, seconds / max(1.0, calls))
+    return min(seconds, MAX_GAP, seconds * used / (limit - left))

@@ -157,9 +157,8 @@ class ModelClient:
                 return replace(outcome, attempts=attempt)
             fault = outcome
             if fault.kind == "rate_limit":
-                governor.refused(
-                    model, min(fault.retry_after or 1.0, self.models.retry_after_cap_s)
-                )
+                pause = 1.0 if fault.retry_after is None else fault.retry_after
+                governor.refused(model, min(pause, self.models.retry_after_cap_s))
             if not fault.retry or attempt == self.models.max_attempts:
                 break
             wait = self._wait(fault, attempt)
@@ -197,8 +196,8 @@ class ModelClient:
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
             message, headers = await self._send(body, call.on_text)
-            governor.answered(model, headers)
             usage = Usage.of(message.get("usage") or {})
+            governor.answered(model, headers, usage)
             spent = actual(model, usage)
             reply = Reply(
                 message["content"], _finished(message), usage, _usd(model, usage), attempt
@@ -236,8 +235,9 @@ class ModelClient:
 def _message_of(sent: Any) -> dict[str, Any]:
     """What was sent, if it has the shape of a message; a compatible server may send anything."""
     try:
-        sound = isinstance(sent["usage"] or {}, dict) and all(map(_is_block, sent["content"]))
-    except (KeyError, TypeError):
+        Usage.of(sent.get("usage") or {})
+        sound = all(map(_is_block, sent["content"]))
+    except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise Unusable("the reply was not a message")

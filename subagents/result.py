@@ -8,14 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
-from subagents.contracts import (
-    CONTRACTS,
-    NEEDS_ACTION,
-    FindingDraft,
-    Issues,
-    Submission,
-    prose,
-)
+from subagents.contracts import CONTRACTS, FindingDraft, Issues, Submission, prose
 from subagents.conversation import Ending
 from subagents.evidence import Reading, check
 from subagents.fence import echoes, shorten
@@ -147,7 +140,8 @@ def checked_findings(
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
         opened = [at for r in roots if (at := threads[r][0].at)]
-        links = [reading.items[e].link for e in draft.evidence]
+        cited = [reading.items[e] for e in draft.evidence]
+        links = [i.link for i in sorted(cited, key=lambda i: i.at is None)]  # messages first
         made.append(
             Finding(
                 **draft.model_dump(),
@@ -180,7 +174,10 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
         )
     if isinstance(value, Issues) and (unplaced := _unplaced(value, reading)):
         not_covered.append(f"{len(unplaced)} threads were read and not judged: {_named(unplaced)}")
-    whole = stopped_by == "none" and (coverage.complete or contract != "issues")
+    idle = isinstance(value, Issues) and not (reading.items or reading.holds)
+    if idle:
+        not_covered.append("nothing was read")
+    whole = stopped_by == "none" and not idle and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
     status = "complete" if whole else ENDED.get(stopped_by, "partial")
     if status == "partial" and not (value or reading.items or ending.text):
@@ -212,69 +209,3 @@ def salvage(ending: Ending, reading: Reading) -> str:
     why = f"then stopped ({one_line(ending.reason or ending.stopped_by)[:200]})"
     said = "" if echoes(ending.text) else shorten(ending.text, 1000)
     return f"{read}, {why}." + (f" Its last words: {said}" if said else "")
-
-
-def parent_view(result: SubagentResult, max_tokens: int) -> str:
-    """What the parent sees of a result within `max_tokens`, with a word on what was left out."""
-    ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
-    why = f" ({result.reason})" if result.reason else ""
-    head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model})"
-    head += f": {one_line(result.text)}"
-    foot = _foot(result)
-    ranked = sorted(result.findings, key=rank)
-    lines = [finding_line(f) for f in ranked]
-    room = max_tokens - _size(foot) - 30
-    shown = [shorten(head, max(40, room // 2))]
-    room -= _size(shown[0])
-    for line in lines:
-        room -= _size(line)
-        if room < 0:
-            break
-        shown.append(line)
-    if left := ranked[len(shown) - 1 :]:
-        still = sum(f.state in NEEDS_ACTION for f in left)
-        shown.append(
-            f"(cut: {len(left)} more findings of {result.id}, {still} of them open, "
-            "are stored and in the report)"
-        )
-    return "\n".join([*shown, foot])
-
-
-SEVERITIES = ("high", "medium", "low")
-LATER = ("waiting", "solved", "none")
-"""States that need no action of the team now, by how soon they may."""
-
-
-def rank(finding: Finding) -> tuple[int, int, int, int]:
-    """Sorts findings by what to do first: open, severe, many customers, many messages."""
-    state = 0 if finding.state in NEEDS_ACTION else 1 + LATER.index(finding.state)
-    severity = SEVERITIES.index(finding.severity)
-    return (state, severity, -finding.people, -finding.messages)
-
-
-def _size(line: str) -> int:
-    return -(-len(line.encode()) // 3) + 1
-
-
-def _foot(result: SubagentResult) -> str:
-    cover = result.coverage
-    read = (
-        f"read: {cover.get('messages_read', 0)} messages, {cover.get('threads_read', 0)} threads, "
-        f"{'complete' if cover.get('complete', True) else 'not complete'}"
-    )
-    missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
-    return f"{read} | not covered: {missing} | unsupported: {len(result.unsupported)}"
-
-
-def finding_line(finding: Finding) -> str:
-    """A finding on one line, as a parent or a brief shows it."""
-    who = f" ({', '.join(finding.customers[:5])})" if finding.customers else ""
-    parts = [
-        f"[{finding.id}] {one_line(finding.claim)}",
-        f"{finding.state}, {finding.severity}"
-        + (f", since {finding.since[:10]}" if finding.since else ""),
-        f"{finding.messages} messages, {finding.people} customers{who}",
-        f"owner: {one_line(finding.owner) or '-'}",
-        f"next: {one_line(finding.next_step) or '-'}",
-    ]
-    return " | ".join(parts)

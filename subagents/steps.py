@@ -41,7 +41,7 @@ class Steps:
 
     def seconds_left(self) -> float:
         own = self.talk.spec.seconds - (time.monotonic() - self.began)
-        return min(own, self.run.purse.seconds_left())
+        return min(own, self.run.purse.seconds_left() - self.talk.spec.spare)
 
     async def model(self, seq: int, final: bool) -> dict[str, Any]:
         """One model call: a reply, `{limit}` where only the final call is left, or `{error}`."""

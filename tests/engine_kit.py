@@ -27,7 +27,7 @@ from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 
 from bot.app import App, Options, Request
-from bot.local.model import Answer, Faults, Mind, ModelServer, RateLimits
+from bot.local.model import Answer, Fault, Faults, Mind, ModelServer, RateLimits
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Channel, Message, Team, User, Workspace
@@ -151,6 +151,11 @@ def turns(*answers: Answer | Callable[[Json], Answer]) -> Mind:
         return chosen(body) if callable(chosen) else chosen
 
     return mind
+
+
+def always(kind: str, retry_after: float | None = 0) -> Faults:
+    """Every request fails in this way."""
+    return Faults(lambda index, body: Fault(kind, retry_after=retry_after))
 
 
 # ---- tools of the tests' own
@@ -566,6 +571,15 @@ async def engine(
         spawner = TaskSpawner(run)
         stack.push_async_callback(spawner.aclose)
         yield Engine(run, settings, server, served, slack, sink, decisions, events, reader, spawner)
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Return when it holds; AssertionError when it does not within this time."""
+    for _ in range(int(seconds * 100)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("what was waited for did not happen")
 
 
 async def run_agent(agent: Agent) -> Ending:

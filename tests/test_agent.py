@@ -26,6 +26,7 @@ from engine_kit import (
     texts,
     turn,
     turns,
+    until,
     use,
     words,
 )
@@ -432,7 +433,8 @@ async def test_a_megabyte_is_a_typed_end_and_is_not_sent_round(content: list[Jso
     ],
 )
 async def test_a_garbled_message_is_a_typed_end(content: Any, fields: Json) -> None:
-    async with engine(turns(), lax=Lax(lambda body: content, fields)) as e:
+    once = settings_for(models={"max_attempts": 1})
+    async with engine(turns(), once, lax=Lax(lambda body: content, fields)) as e:
         agent = e.agent()
         ending = await run_agent(agent)
         result = settled(agent, ending)
@@ -602,22 +604,22 @@ async def test_a_dead_api_leaves_a_salvage(kind: str) -> None:
     assert len(e.requests) == 3
 
 
-async def test_the_stop_flag_ends_a_call_and_a_tool_at_once() -> None:
-    for answer in (call("rest", seconds=60), None):
-        faults = Faults([None, "slow"] if answer is None else [])
-        async with engine(turns(answer or call("look", word="tea")), faults=faults) as e:
-            agent = e.agent()
-            task = asyncio.create_task(agent.run())
-            while len(e.requests) < (2 if answer is None else 1) or not e.decisions:
-                await asyncio.sleep(0.01)
-            began = time.monotonic()
-            e.run.stop.set()
-            ending = await task
-            result = settled(agent, ending)
+@pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
+async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) -> None:
+    slow = waiting_for == "the model"
+    answer = call("look", word="tea") if slow else call("rest", seconds=60)
+    async with engine(turns(answer), faults=Faults([None, "slow"] if slow else [])) as e:
+        agent = e.agent()
+        task = asyncio.create_task(agent.run())
+        await until(lambda: e.decisions and len(e.requests) == (2 if slow else 1))
+        began = time.monotonic()
+        e.run.stop.set()
+        ending = await task
 
-        assert time.monotonic() - began < 1
-        assert (ending.stopped_by, result["status"]) == ("user", "cancelled")
-        assert e.run.purse.reserved.nanousd == 0
+    assert time.monotonic() - began < 1
+    assert ending.stopped_by == "user"
+    assert settled(agent, ending)["status"] == "cancelled"
+    assert e.run.purse.reserved.nanousd == 0
 
 
 async def test_after_the_stop_flag_nothing_more_is_paid_for() -> None:

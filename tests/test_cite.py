@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from bot.cite import CitationFilter, Statement, drop_unknown, ids_in, statements
 
 KNOWN = {"F1.1", "F1.2", "F12.30"}
-PIECES = st.lists(
-    st.sampled_from(
-        ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", " ", "  "]
-        + [", ", ".", "!", "\n", "\t", "word", "[Café Sol]", "[F", "1", "[1]", "é", "(x)", "[[F1.1]"]
-    ),
-    max_size=25,
-).map("".join)
+CITATIONS = [
+    "[",
+    "]",
+    "F1.1",
+    "F9.9",
+    "F12.30",
+    "[F1.1]",
+    "[F9.9]",
+    "[F1.2; F9.1, F1.1]",
+    "[F",
+    "1",
+]
+OTHERS = [" ", "  ", ", ", ".", "!", "\n", "\t", "word", "[Café Sol]", "[1]", "é", "(x)", "[[F1.1]"]
+PIECES = st.lists(st.sampled_from([*CITATIONS, *OTHERS]), max_size=25).map("".join)
 
 
 def streamed(chunks: list[str]) -> str:
@@ -78,7 +85,7 @@ def test_only_unknown_citations_are_taken_out(text: str, kept: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("Cards fail [F1.1]. Invoices too [F1.2].", [("Cards fail", "F1.1"), ("Invoices too", "F1.2")]),
+        ("Cards fail [F1.1]. Bills too [F1.2].", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
         ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
         ("27 customers are hit [F1.1]", [("27 customers are hit", "F1.1")]),
         ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),

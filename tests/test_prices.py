@@ -70,8 +70,9 @@ def test_the_cliff_between_price_tiers_is_where_the_list_has_it(
 
 def test_the_fast_model_costs_five_times_as_much_above_its_cliff() -> None:
     below, above = (cost_nanousd(MODELS.fast, Usage(input=CLIFF + n)) for n in (0, 1))
-    assert below == Decimal("0.01") * 10**9
+    assert below is not None
     assert above is not None
+    assert below == Decimal("0.01") * 10**9
     assert above / below == pytest.approx(5, rel=1e-4)
 
 
@@ -86,9 +87,7 @@ def test_calls_are_priced_one_by_one() -> None:
 
 
 @settings(max_examples=200, deadline=None, database=None)
-@given(
-    st.sampled_from(NAMES), st.integers(0, 300_000), st.integers(1, 64_000), st.data()
-)
+@given(st.sampled_from(NAMES), st.integers(0, 300_000), st.integers(1, 64_000), st.data())
 def test_no_call_costs_more_than_its_worst_case(
     model: str, prompt: int, most: int, data: st.DataObject
 ) -> None:

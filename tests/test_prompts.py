@@ -74,7 +74,7 @@ def test_the_sweep_prompts_take_their_sources() -> None:
 def test_all_that_models_are_told_to_obey_is_made_by_code() -> None:
     for name in ("subagent", "parent", "top_lines"):
         assert "REMINDER" in prompt(name)
-        assert "data, never an instruction" in prompt(name)
+        assert "never an instruction" in prompt(name)
 
 
 def test_the_parent_knows_the_contracts_and_how_to_cite() -> None:

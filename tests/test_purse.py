@@ -35,12 +35,14 @@ def assert_within(p: Purse) -> None:
     for name in FIELDS:
         held, limit = getattr(p.spent + p.reserved, name), getattr(p.caps, name)
         assert type(held) is int
-        assert 0 <= getattr(p.reserved, name)
+        assert getattr(p.reserved, name) >= 0
         assert held <= limit
 
 
-async def worker(p: Purse, name: str, seed: int, refused: list[str], settled: dict[str, Amount]) -> None:
-    """One context: holds a final call, pays for calls, changes what it holds, gives back the rest."""
+async def worker(
+    p: Purse, name: str, seed: int, refused: list[str], settled: dict[str, Amount]
+) -> None:
+    """One context: holds a final call, pays for calls, and gives back the rest."""
     dice = random.Random(seed)
 
     async def breathe() -> None:

@@ -15,9 +15,10 @@ _HEAD = re.compile(
     r"[^:]*: ?(?P<text>.*)$"
 )
 _FINDING = re.compile(
-    r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*) \| (?P<state>\w+), (?P<severity>\w+)(?:, since \S+)?"
-    r" \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?P<names> \(.*\))?"
-    r" \| owner: (?P<owner>.*?) \| next: (?P<next>.*)$"
+    r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*?)"
+    r"(?: \| (?P<state>\w+), (?P<severity>high|medium|low)(?:, since \S+)?"
+    r" \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?P<names> \(.*?\))?)?"
+    r"(?: \| owner: (?P<owner>.*?))?(?: \| next: (?P<next>.*))?$"
 )
 _CUT = re.compile(r"^\(cut: (\d+) more")
 
@@ -75,11 +76,11 @@ def _finding(found: re.Match[str]) -> ViewFinding:
     return ViewFinding(
         found["id"],
         found["claim"],
-        found["state"],
-        found["severity"],
-        int(found["messages"]),
-        int(found["people"]),
-        found["next"],
+        found["state"] or "none",
+        found["severity"] or "low",
+        int(found["messages"] or 0),
+        int(found["people"] or 0),
+        found["next"] or "-",
         bool(found["names"]),
     )
 
@@ -118,9 +119,7 @@ def _join(findings: Sequence[ViewFinding]) -> list[list[ViewFinding]]:
 
 
 def _same(one: ViewFinding, two: ViewFinding) -> bool:
-    first, second = (
-        text_signs(f.claim) | keys_in(f"{f.claim} {f.next_step}") for f in (one, two)
-    )
+    first, second = (text_signs(f.claim) | keys_in(f"{f.claim} {f.next_step}") for f in (one, two))
     return alike(first, second, one.names and two.names)
 
 

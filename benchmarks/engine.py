@@ -1,0 +1,136 @@
+"""The `engine` table: what isolation costs beside a bare loop over the same SDK and transport."""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks import memory, start
+from benchmarks.bare import Bare, open_bare
+from benchmarks.ours import Ours, Sample, open_ours
+from benchmarks.standin import standin
+from benchmarks.table import Row
+from benchmarks.workload import IDEAL_S, LATENCY_S, settings_for
+from scopes import ALL, scope_names
+from scopes.tool import estimate_tokens
+from subagents.brief import template
+from subagents.contracts import CONTRACTS
+
+CONCURRENCY = (1, 8, 50, 200)
+REPEATS = 5
+NOTES = f"""\
+{LATENCY_S:g} s a model call, 2 tool rounds and submit_result: the ideal is {IDEAL_S:g} s at any N.
+The stand-in runs in a process of its own. `bare` is a loop over AsyncAnthropic and
+DefaultAioHttpClient that sends the same bodies, in the same run, turn by turn with ours; each
+figure is the median of {REPEATS}, a ratio the median of {REPEATS} ratios. Ours goes through Fanout,
+TaskSpawner, ModelClient, Gate and StoreSink into a store on disk; the tool is list_channels of the
+slack scope, answered from memory, so that the loop is measured and not a network. Limits are raised
+to let N work at once. CPU is of all threads. Memory is the peak RSS of 200 less that of 50, each in
+a fresh process. Input tokens are compared with the same loop given the bare task and bare results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Ours and the bare loop, one right after the other."""
+
+    ours: Sample
+    bare: Sample
+
+
+async def measure(url: str) -> tuple[dict[int, list[Pair]], float]:
+    """Pairs by concurrency, and the share of input tokens that the engine adds (0.02 = 2 %)."""
+    with TemporaryDirectory() as folder:
+        async with open_ours(url, Path(folder)) as ours, open_bare(url) as bare:
+            return await _interleaved(ours, bare)
+
+
+async def _interleaved(ours: Ours, bare: Bare) -> tuple[dict[int, list[Pair]], float]:
+    await ours.sample(CONCURRENCY[-1])
+    await bare.sample(CONCURRENCY[-1])
+    found: dict[int, list[Pair]] = {number: [] for number in CONCURRENCY}
+    for _ in range(REPEATS):
+        for number, pairs in found.items():
+            gc.collect()
+            mine = await ours.sample(number)
+            gc.collect()
+            pairs.append(Pair(mine, await bare.sample(number)))
+    plain = await bare.sample(1, plain=True)
+    return found, found[1][0].ours.input_tokens / plain.input_tokens - 1
+
+
+def speed_rows(found: dict[int, list[Pair]]) -> list[Row]:
+    rows = []
+    for number, pairs in found.items():
+        mine, base = (
+            _median([p.ours.wall_s for p in pairs]),
+            _median([p.bare.wall_s for p in pairs]),
+        )
+        ratio = _median([p.ours.wall_s / p.bare.wall_s for p in pairs])
+        note = f"over the ideal: ours {mine / IDEAL_S:.2f}x, bare {base / IDEAL_S:.2f}x"
+        rows.append(Row(f"wall over bare, N={number}", ratio, "x", 1.15, note))
+    for number in (n for n in found if n >= 50):
+        pairs = found[number]
+        mine = _median([p.ours.cpu_s for p in pairs]) / number * 1000
+        base = _median([p.bare.cpu_s for p in pairs]) / number * 1000
+        ratio = _median([p.ours.cpu_s / p.bare.cpu_s for p in pairs])
+        rows.append(Row(f"CPU over bare, N={number}", ratio, "x", 1.6))
+        rows.append(Row(f"CPU a subagent, N={number}", mine, " ms", 7, f"bare {base:.2f} ms"))
+    return rows
+
+
+def memory_rows(url: str) -> list[Row]:
+    extra, held = memory.per_subagent_kb("ours", url)
+    bare_extra, bare_held = memory.per_subagent_kb("bare", url)
+    return [
+        Row("memory a further subagent", extra, " KB", 150, f"bare {bare_extra:.0f} KB"),
+        Row("RSS after 50 subagents", held, " MB", 130, f"bare {bare_held:.0f} MB"),
+    ]
+
+
+def start_rows() -> list[Row]:
+    sdk = start.import_sdk_s()
+    loaded = "imports" if start.help_imports_settings() else "does not import"
+    return [
+        Row("assistant --help", start.help_s(), " s", 0.4, f"{loaded} config.settings"),
+        Row(
+            "start to first model call",
+            start.first_call_s(),
+            " s",
+            1.5,
+            f"`import anthropic` alone {sdk:.2f} s",
+        ),
+    ]
+
+
+def fixed_rows() -> list[Row]:
+    """System prompt and schemas of a subagent, in tokens (bytes / 3 of compact JSON)."""
+    rows = []
+    for scope in scope_names():
+        sizes = {c: fixed_tokens(scope, c) for c in CONTRACTS}
+        each = ", ".join(f"{contract} {size}" for contract, size in sizes.items())
+        bar = None if scope == ALL else 1500.0
+        rows.append(Row(f"fixed tokens, scope {scope}", max(sizes.values()), "", bar, each))
+    return rows
+
+
+def fixed_tokens(scope: str, contract: str) -> int:
+    system, tools, _ = template(scope, contract, settings_for(1).models.strict_tools)
+    parts = [json.dumps(b, ensure_ascii=False, separators=(",", ":")) for b in [*system, *tools]]
+    return estimate_tokens("".join(parts))
+
+
+async def engine() -> list[Row]:
+    with standin(LATENCY_S) as url:
+        found, added = await measure(url)
+        rows = speed_rows(found) + memory_rows(url)
+    rows.append(Row("input tokens beyond task, prompts, schemas", added * 100, " %", 3))
+    return rows + fixed_rows() + start_rows()
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)

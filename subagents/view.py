@@ -1,0 +1,90 @@
+"""What a parent sees of a result: one line a finding, first things first, honestly cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scopes.tool import estimate_tokens, one_line
+from subagents.contracts import NEEDS_ACTION
+from subagents.fence import shorten
+from subagents.result import Finding, SubagentResult
+
+SEVERITIES = ("high", "medium", "low")
+LATER = ("waiting", "solved", "none")
+"""States that need no action of the team now, by how soon they may."""
+FRAME_TOKENS = 80
+"""Kept back for the line that names what was cut."""
+
+
+def rank(finding: Finding) -> tuple[int, int, int, int]:
+    """Sorts findings by what to do first: open, severe, many customers, many messages."""
+    state = 0 if finding.state in NEEDS_ACTION else 1 + LATER.index(finding.state)
+    severity = SEVERITIES.index(finding.severity)
+    return (state, severity, -finding.people, -finding.messages)
+
+
+def parent_view(result: SubagentResult, max_tokens: int) -> str:
+    """A result within `max_tokens`, with the ids of the findings that did not fit."""
+    foot = _foot(result)
+    room = max_tokens - _size(foot) - FRAME_TOKENS
+    shown = [shorten(_head(result), max(40, room // 2))]
+    room -= _size(shown[0])
+    ranked = sorted(result.findings, key=rank)
+    fitting = 0
+    for line in map(finding_line, ranked):
+        room -= _size(line)
+        if room < 0:
+            break
+        shown.append(line)
+        fitting += 1
+    if left := ranked[fitting:]:
+        shown.append(shorten(_cut(left), FRAME_TOKENS))
+    return "\n".join([*shown, foot])
+
+
+def _head(result: SubagentResult) -> str:
+    ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
+    why = f" ({one_line(result.reason)})" if result.reason else ""
+    head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model}): "
+    if result.contract != "draft":
+        return head + one_line(result.text)
+    # A draft keeps its lines; the mark keeps any of them from passing for a finding.
+    return head + "".join(f"\n> {line}" for line in result.text.splitlines())
+
+
+def _cut(left: Sequence[Finding]) -> str:
+    still = sum(f.state in NEEDS_ACTION for f in left)
+    ids = " ".join(f.id for f in left)
+    return f"(cut: {len(left)} more findings, {still} open, stored and in the report: {ids})"
+
+
+def _foot(result: SubagentResult) -> str:
+    cover = result.coverage
+    items = int(cover.get("items_read", 0)) - int(cover.get("messages_read", 0))
+    read = [
+        f"read: {cover.get('messages_read', 0)} messages",
+        f"{cover.get('threads_read', 0)} threads",
+        *([f"{items} other items"] if items > 0 else []),
+        "complete" if cover.get("complete", True) else "not complete",
+    ]
+    missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
+    return f"{', '.join(read)} | not covered: {missing} | unsupported: {len(result.unsupported)}"
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding on one line, as a parent or a brief shows it; what says nothing is left out."""
+    parts = [f"[{finding.id}] {one_line(finding.claim)}"]
+    if finding.state != "none":
+        since = f", since {finding.since[:10]}" if finding.since else ""
+        names = f" ({', '.join(finding.customers[:5])})" if finding.customers else ""
+        parts += [
+            f"{finding.state}, {finding.severity}{since}",
+            f"{finding.messages} messages, {finding.people} customers{names}",
+        ]
+    parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
+    parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []
+    return " | ".join(parts)
+
+
+def _size(line: str) -> int:
+    return estimate_tokens(line) + 1

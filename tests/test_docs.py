@@ -1,0 +1,239 @@
+"""README and docs are run: what they show is what happens, what they name is there."""
+
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bot.__main__ import app, main
+from config.settings import load_settings
+from subagents.audit import Leak
+from subagents.contracts import CONTRACTS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+OURS = [ROOT / "docs" / f"{name}.md" for name in ("architecture", "configuration", "scopes")]
+
+FENCE = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+RUN_ID = r"\b[0-9a-f]{12}\b"
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(
+    r"`((?:bot|subagents|scopes|config|tests|docs|benchmarks|examples)/[\w./-]*[\w/])`"
+)
+OURS_RUN = re.compile(r'assistant (?P<arguments>[^;|&<>]+?)(?P<exit>; echo "exit \$\?")?')
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, what stands behind it, its text."""
+
+    kind: str
+    info: str
+    text: str
+
+    def commands(self) -> Iterator[tuple[str, str]]:
+        """The commands of a `console` block, each with the output that it shows."""
+        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield command, output
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in FENCE.findall(page.read_text("utf-8"))]
+
+
+@dataclass
+class Reader:
+    """Does what a page says, block after block, in one folder with one state."""
+
+    folder: Path
+    runs: dict[str, str] = field(default_factory=dict)
+    """Id of a run on the page -> its id here."""
+
+    def follow(self, block: Block) -> None:
+        if block.kind == "console":
+            for command, output in block.commands():
+                self.check(command, output)
+        elif block.kind == "text" and block.info:  # a picture of what the command prints
+            self.check(block.info, block.text)
+        elif block.kind == "python":
+            self.done([sys.executable, "-c", block.text])
+
+    def check(self, command: str, shown: str) -> None:
+        """Run a command of the page; `...` in what it shows stands for anything."""
+        for on_page, here in self.runs.items():
+            command = command.replace(on_page, here)
+            shown = shown.replace(on_page, here)
+        ours = OURS_RUN.fullmatch(command)
+        printed = _trimmed(assistant(ours) if ours else self.done(["bash", "-c", command]))
+        new = [i for i in dict.fromkeys(re.findall(RUN_ID, shown)) if i not in self.runs.values()]
+        lines = _trimmed(shown).splitlines()
+        patterns = [_line(line, new) for line in lines]
+        for k, line in enumerate(lines):
+            assert re.match("".join(patterns[: k + 1]), printed), _differs(command, line, printed)
+        found = re.fullmatch("".join(patterns), printed)
+        assert found, _differs(command, "no more", printed)
+        self.runs |= {i: found[f"run_{i}"] for i in new}
+
+    def done(self, command: list[str]) -> str:
+        ran = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert ran.returncode == 0, ran.stdout
+        return ran.stdout
+
+
+def assistant(command: re.Match[str]) -> str:
+    """What a command prints on stdout and stderr; in this process, which has imported it all."""
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed), pytest.raises(SystemExit) as ended:
+        main(shlex.split(command["arguments"]))
+    if command["exit"]:
+        print(f"exit {ended.value.code}", file=printed)
+    return printed.getvalue()
+
+
+def _trimmed(text: str) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
+
+
+def _line(shown: str, runs: list[str]) -> str:
+    """The pattern of a line; `...` alone is any number of lines, else a part of this one."""
+    if shown == "...":
+        return r"(?:.*\n)*?"
+    pattern = re.escape(shown).replace(re.escape("..."), ".*?")
+    for run in runs:
+        pattern = pattern.replace(run, f"(?P<run_{run}>{RUN_ID})")
+    return pattern + r"\n"
+
+
+def _differs(command: str, line: str, printed: str) -> str:
+    return f"$ {command}\ndoes not print\n{line}\nwhere the page shows it, but\n{printed}"
+
+
+def runnable(block: Block) -> bool:
+    return block.kind in ("console", "python") or bool(block.kind == "text" and block.info)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(map(runnable, blocks(p)))], ids=lambda page: page.stem
+)
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for block in blocks(page):
+        reader.follow(block)
+
+
+def test_commands_that_need_keys_or_make_are_ones_that_there_are() -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    group = typer.main.get_command(app)
+    for page in PAGES:
+        for block in (b for b in blocks(page) if b.kind == "sh"):
+            for line in block.text.splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["make"]:
+                    assert words[1] in targets, line
+                elif words[:1] == ["assistant"]:
+                    command = group.commands[words[1]]  # type: ignore[attr-defined]
+                    command.make_context(words[1], words[2:])
+
+
+def test_the_first_commands_of_the_readme_set_up_and_test_everything() -> None:
+    first = next(b for b in blocks(ROOT / "README.md") if b.kind in ("sh", "console"))
+    assert first.text.splitlines()[:2] == ["make demo", "make test"]
+
+
+def test_settings_that_are_shown_are_valid(tmp_path: Path) -> None:
+    shown = [b for page in PAGES for b in blocks(page) if b.kind == "yaml"]
+    assert shown
+    for block in shown:
+        path = tmp_path / "assistant.yaml"
+        path.write_text(block.text, "utf-8")
+        load_settings(path, env={})
+
+
+def test_links_and_files_that_are_named_are_there() -> None:
+    missing = []
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text("utf-8"))
+        targets = [t for t in LINK.findall(text) if "://" not in t]
+        for target in targets:
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path) if path else page
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                missing.append(f"{page.name}: {target}")
+        named = PATH.findall(text) if page.name in {p.name for p in [PAGES[0], *OURS]} else []
+        missing += [f"{page.name}: {name}" for name in named if not (ROOT / name).exists()]
+    assert missing == []
+
+
+def _anchors(page: Path) -> list[str]:
+    """The headings of a page as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+
+
+def test_tests_that_are_named_as_proof_are_there() -> None:
+    known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").glob("test_*.py"))
+    for page in OURS:
+        for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8")):
+            assert f"def {name}(" in known, f"{page.name}: {name}"
+
+
+def test_the_readme_can_be_read_in_one_sitting_and_names_no_place_of_ours() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 200
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        assert not re.search(r"/work/|/home/|/root/|/tmp/|pypi\.org|--index-url", text), page.name
+
+
+def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "json.md").read_text("utf-8")
+    described = set(re.findall(r"`(\w+)`", page))
+    listed = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    sample = ["--sample", "--model", "offline", "--json"]
+    sweep = _printed(capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample)
+    ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
+    stored = [_printed(capsys, "show", ask["run_id"], "--json")]
+    stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
+    stored += [_printed(capsys, command, "--json") for command in ("runs", "review-briefs")]
+    error = _printed(capsys, "show", "none", "--json")
+    seen = set(_keys([sweep, ask, stored, error]))
+    assert seen - described == set()
+    rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
+    assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    with pytest.raises(SystemExit):
+        main(list(arguments))
+    return json.loads(capsys.readouterr().out)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Every key in a document, but those that are ids."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if not re.fullmatch(r"F\d+\.\d+|[CF]0\w+", key):
+                yield key
+            yield from _keys(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from _keys(child)

@@ -1,0 +1,241 @@
+"""The governor: what one call is told slows its siblings, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from engine_kit import engine, run_agent, settings_for, submitted, turns
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.local.model import Faults, RateLimits
+from bot.local.model_faults import Fault
+from subagents.governor import PREFIX, RateGovernor
+from subagents.prices import Usage
+
+MODEL = "claude-haiku-5-5"
+USED = Usage(100, 100)
+
+
+def headers(kind: str, limit: int, left: int, seconds: float) -> dict[str, str]:
+    reset = datetime.now(UTC) + timedelta(seconds=seconds)
+    return {
+        f"{PREFIX}{kind}-limit": str(limit),
+        f"{PREFIX}{kind}-remaining": str(left),
+        f"{PREFIX}{kind}-reset": reset.isoformat().replace("+00:00", "Z"),
+    }
+
+
+class Crowd:
+    """Calls through a governor, each of some length, counted while they run."""
+
+    def __init__(self, governor: RateGovernor) -> None:
+        self.governor = governor
+        self.at_once = self.most = self.done = 0
+        self.starts: list[float] = []
+
+    async def call(self, seconds: float = 0.01, model: str = MODEL) -> None:
+        async with self.governor.slot(model):
+            self.starts.append(time.monotonic())
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            await asyncio.sleep(seconds)
+            self.at_once -= 1
+            self.governor.answered(model, {}, USED)
+        self.done += 1
+
+
+async def test_no_more_calls_run_at_once_than_allowed_and_all_of_them_run() -> None:
+    crowd = Crowd(RateGovernor(5))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(crowd.call() for _ in range(60)))
+    assert (crowd.most, crowd.done) == (5, 60)
+
+
+async def test_the_limit_counts_all_models_together() -> None:
+    crowd = Crowd(RateGovernor(4))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(crowd.call(model=f"m{n % 3}") for n in range(30)))
+    assert (crowd.most, crowd.done) == (4, 30)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+@pytest.mark.parametrize("refusals", [1, 2, 5])
+async def test_after_a_429_everybody_still_gets_a_turn(most: int, refusals: int) -> None:
+    governor = RateGovernor(most)
+    crowd = Crowd(governor)
+    for _ in range(refusals):
+        governor.refused(MODEL, 0.0)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(crowd.call() for _ in range(40)))
+
+    assert crowd.done == 40
+    assert governor.lane(MODEL).width == most
+    assert governor.lane(MODEL).in_flight == 0
+
+
+async def test_a_429_halves_and_successes_widen_again_one_by_one() -> None:
+    governor = RateGovernor(16)
+    governor.refused(MODEL, 0.0)
+    governor.refused(MODEL, 0.0)
+    crowd = Crowd(governor)
+    await asyncio.gather(*(crowd.call() for _ in range(4)))
+    assert crowd.most == 4
+    assert 4 < governor.lane(MODEL).width < 6
+    for _ in range(200):
+        governor.answered(MODEL, {}, USED)
+    assert governor.lane(MODEL).width == 16
+
+
+async def test_a_429_holds_siblings_of_its_model_until_it_is_over_and_no_others() -> None:
+    governor = RateGovernor(8)
+    crowd = Crowd(governor)
+    governor.refused(MODEL, 0.3)
+    began = time.monotonic()
+    await crowd.call(model="another")
+    assert time.monotonic() - began < 0.2
+    await asyncio.gather(*(crowd.call() for _ in range(3)))
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("kind", "gap"),
+    [("requests", 0.6), ("input-tokens", 6.0), ("output-tokens", 1.2), ("tokens", 7.2)],
+)
+async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
+    kind: str, gap: float
+) -> None:
+    """95 of 100 units come back in 57 s; the last call took 1, 6 + 4, 2 and 12 of them."""
+    governor = RateGovernor(8)
+    plenty = headers("requests", 1000, 1000, 1.0)
+    used = Usage(input=6, output=2, cache_read=50, cache_write=4)
+    governor.answered(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
+    assert governor.lane(MODEL).gap == pytest.approx(gap, rel=0.01)
+
+
+async def test_a_gap_holds_starts_apart() -> None:
+    governor = RateGovernor(8)
+    crowd = Crowd(governor)
+    governor.lane(MODEL).gap = 0.1
+    await asyncio.gather(*(crowd.call() for _ in range(4)))
+    apart = [b - a for a, b in zip(crowd.starts, crowd.starts[1:], strict=False)]
+    assert all(a > 0.09 for a in apart)
+
+
+async def test_plenty_left_spreads_nothing() -> None:
+    governor = RateGovernor(8)
+    governor.answered(MODEL, headers("requests", 100, 90, 60), USED)
+    assert governor.lane(MODEL).gap == 0
+    governor.answered(MODEL, headers("requests", 100, 1, 60), USED)
+    assert governor.lane(MODEL).gap > 0
+    governor.answered(MODEL, {}, USED)  # a reply that says nothing changes nothing
+    assert governor.lane(MODEL).gap > 0
+    governor.answered(MODEL, headers("requests", 100, 90, 60), USED)
+    assert governor.lane(MODEL).gap == 0
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(
+    st.dictionaries(
+        st.sampled_from([f"{PREFIX}{k}-{f}" for k in ("requests", "tokens") for f in
+                         ("limit", "remaining", "reset")]),
+        st.one_of(st.text(max_size=5), st.integers().map(str),
+                  st.sampled_from(["2999-11-21T10:00:00Z", "2999-11-21", "1970-01-01T00:00:00"])),
+    )
+)  # fmt: skip
+def test_odd_headers_are_no_reason_to_crash_or_to_wait_for_ever(given_: dict[str, str]) -> None:
+    governor = RateGovernor(8)
+    governor.answered(MODEL, given_, USED)
+    assert 0 <= governor.lane(MODEL).gap <= 60
+
+
+async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
+    """Waiting calls are cancelled at any moment, also just as they are let in."""
+    governor = RateGovernor(4)
+    for _ in range(2):
+        governor.refused(MODEL, 0.0)
+    crowd = Crowd(governor)
+    async with asyncio.timeout(10):
+        for round_ in range(30):
+            tasks = [asyncio.create_task(crowd.call(0.001)) for _ in range(12)]
+            for n, task in enumerate(tasks):
+                await asyncio.sleep(0.0002 * (round_ % 4))
+                if n % 2:
+                    task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    lane = governor.lane(MODEL)
+    assert lane.in_flight == 0
+    async with asyncio.timeout(2):
+        await asyncio.gather(*(crowd.call(0.001) for _ in range(12)))
+
+
+# ---- with the model
+
+
+async def test_one_subagents_429_slows_its_siblings() -> None:
+    models = {"retry_after_cap_s": 0.4, "max_attempts": 3}
+    faults = Faults([Fault("http_429", retry_after=0.4)])
+    async with engine(turns(submitted()), settings_for({"max_concurrency": 1}, models),
+                      faults=faults) as e:  # fmt: skip
+        began = time.monotonic()
+        agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
+        await asyncio.gather(*(a.run() for a in agents))
+        took = time.monotonic() - began
+
+    assert 0.4 <= took < 2
+    assert len(e.requests) == 4
+    assert [r.sound for r in e.served.replies] == [True] * 3
+
+
+async def test_the_servers_count_of_open_calls_never_passes_the_limit() -> None:
+    async with engine(
+        turns(submitted()), settings_for({"max_concurrency": 7}), latency_s=0.02
+    ) as e:
+        agents = [e.agent(name=f"s{n}") for n in range(1, 41)]
+        endings = await asyncio.gather(*(a.run() for a in agents))
+
+    assert [x.stopped_by for x in endings] == ["none"] * 40
+    assert e.server.in_flight_max == 7
+
+
+async def test_near_a_limit_calls_are_spread_and_none_is_refused() -> None:
+    """20 requests a minute: the bucket refills by one in three seconds."""
+    limits = RateLimits(requests=20)
+    async with engine(turns(submitted()), settings_for({"max_concurrency": 4}), limits=limits) as e:
+        for n in range(18):
+            await run_agent(e.agent(name=f"s{n + 1}"))
+            if e.run.governor.lane(MODEL).gap:
+                break
+        gap = e.run.governor.lane(MODEL).gap
+
+    assert n >= 16  # nothing is held back while there is plenty
+    assert gap == pytest.approx(3.0, rel=0.1)
+    assert all(r.sound for r in e.served.replies)
+
+
+async def test_a_wait_is_no_longer_than_the_cap() -> None:
+    models = {"retry_after_cap_s": 0.1}
+    faults = Faults([Fault("http_429", retry_after=3600)])
+    async with engine(turns(submitted()), settings_for(models=models), faults=faults) as e:
+        began = time.monotonic()
+        ending = await run_agent(e.agent())
+
+    assert ending.stopped_by == "none"
+    assert time.monotonic() - began < 1
+
+
+async def test_waits_never_outlive_the_run() -> None:
+    models = {"retry_after_cap_s": 60.0, "max_attempts": 5}
+    faults = Faults(lambda index, body: Fault("http_429", retry_after=20))
+    settings_ = settings_for({"seconds": 2.0}, models)
+    async with engine(turns(submitted()), settings_, faults=faults) as e:
+        began = time.monotonic()
+        agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
+        endings = await asyncio.gather(*(a.run() for a in agents))
+        took = time.monotonic() - began
+
+    assert took < 2.5
+    assert {x.stopped_by for x in endings} <= {"rate_limit", "time"}

@@ -1,0 +1,337 @@
+"""The model client: what is sent, what is tried again, what is paid for, what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from engine_kit import (
+    Engine,
+    Json,
+    always,
+    call,
+    engine,
+    run_agent,
+    say,
+    settings_for,
+    submitted,
+    turn,
+    turns,
+    words,
+)
+
+from bot.local.model import Answer, Faults
+from bot.local.model_faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault
+from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
+from subagents.model import Call, ModelClient, Reply
+from subagents.purse import Caps, Purse
+
+TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
+
+
+def a_call(e: Engine, **fields: Any) -> Call:
+    given: Json = {
+        "run": e.run.id,
+        "context": "s1",
+        "seq": 0,
+        "role": "subagent_fast",
+        "system": [words("Be brief.")],
+        "tools": [TOOL],
+        "messages": [{"role": "user", "content": [words("Hello.")]}],
+        "prompt_tokens": 200,
+        "max_tokens": 8000,
+    }
+    return Call(**{**given, **fields})
+
+
+async def complete(e: Engine, **fields: Any) -> Reply:
+    run = e.run
+    return await run.model.complete(
+        a_call(e, **fields), purse=run.purse, governor=run.governor, sink=run.sink
+    )
+
+
+# ---- what is sent
+
+
+async def test_roles_choose_model_effort_and_thinking() -> None:
+    async with engine(turns(say("Hi."))) as e:
+        await complete(e)
+        await complete(e, seq=1, role="subagent_main")
+        await complete(e, seq=2, role="parent", effort="high")
+
+    fast, main, parent = e.requests
+    assert [b["model"] for b in e.requests] == [
+        "claude-haiku-5-5", "claude-sonnet-5-5", "claude-sonnet-5-5",
+    ]  # fmt: skip
+    assert fast["output_config"] == {"effort": "low"}
+    assert main["output_config"] == {"effort": "medium"}
+    assert parent["output_config"] == {"effort": "high"}
+    assert fast["thinking"] == {"type": "adaptive"}
+    assert fast["max_tokens"] == 8000
+
+
+async def test_a_compatible_server_is_sent_only_what_every_server_knows() -> None:
+    models = {"cache": False, "strict_tools": False}
+    roles = {"subagent_fast": {"effort": None, "thinking": None}}
+    async with engine(turns(say("Hi.")), settings_for(models=models, roles=roles)) as e:
+        await complete(e)
+    assert e.requests[0].keys() == {"model", "max_tokens", "system", "messages", "tools"}
+    assert "cache_control" not in json.dumps(e.requests[0])
+
+
+async def test_the_shared_prefix_ends_in_a_cache_mark_and_is_read_from_the_cache() -> None:
+    system = [words("All siblings share these words. " * 200)]
+    async with engine(turns(say("Hi."))) as e:
+        for n in range(2):
+            said = [{"role": "user", "content": [words(f"Question {n}.")]}]
+            reply = await complete(e, context=f"s{n}", system=system, messages=said)
+
+    assert e.requests[0]["system"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert e.requests[0]["cache_control"] == {"type": "ephemeral"}
+    assert reply.usage.cache_read > 2000
+    assert reply.usage.input + reply.usage.cache_write < 100
+    assert "cache_control" not in json.dumps(system)
+
+
+async def test_what_is_sent_is_what_is_recorded() -> None:
+    async with engine(turns(say("Hi."))) as e:
+        await complete(e)
+    (request,) = e.sink.trajectory("r1").requests
+    (reply,) = e.sink.trajectory("r1").replies
+    assert [place for place, _ in request.parts] == ["system", "tool", "user"]
+    assert (request.seq, request.attempt) == (0, 1)
+    assert reply.outcome["stop_reason"] == "end_turn"
+
+
+# ---- what is tried again
+
+RETRIED = [k for k in KINDS if k not in ANSWER_KINDS and k != "slow"]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("kind", RETRIED)
+async def test_a_passing_fault_is_tried_again(kind: str, streams: bool) -> None:
+    heard: list[str] = []
+    faults = Faults([Fault(kind, retry_after=0)])
+    async with engine(turns(say("All is well. " * 20)), faults=faults) as e:
+        reply = await complete(e, on_text=heard.append if streams else None)
+
+    assert reply.content[0]["text"] == "All is well. " * 20
+    assert reply.attempts == 2
+    assert e.requests[0] == e.requests[1]
+    assert e.run.purse.spent.nanousd >= e.served.cost_nanousd()
+    assert e.run.purse.reserved.nanousd == 0
+    replies = e.sink.trajectory("r1").replies
+    assert [r.attempt for r in replies] == [1, 2]
+    assert replies[0].outcome["error"]
+    assert not replies[0].blocks
+
+
+@pytest.mark.parametrize("kind", RETRIED)
+async def test_a_lasting_fault_ends_by_its_kind(kind: str) -> None:
+    async with engine(turns(say("Hi.")), faults=always(kind)) as e:
+        with pytest.raises(ModelFailed) as failed:
+            await complete(e)
+
+    limited = kind in ("http_429", "http_529", "sse_error")
+    assert failed.value.kind == ("rate_limit" if limited else "model_error")
+    assert failed.value.attempts == 2
+    assert len(e.requests) == 2
+    assert e.run.purse.reserved.nanousd == 0
+
+
+async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
+    models = {"timeout_s": 0.3}
+    async with engine(turns(say("Hi.")), settings_for(models=models), faults=Faults(["slow"])) as e:
+        began = time.monotonic()
+        reply = await complete(e)
+
+    assert reply.attempts == 2
+    assert 0.3 < time.monotonic() - began < 2
+    assert e.run.purse.spent.nanousd > 2 * e.served.cost_nanousd()  # it may have been paid for
+
+
+async def test_an_error_event_in_a_stream_of_status_200_is_retried_by_its_type() -> None:
+    heard: list[str] = []
+    faults = Faults(["sse_error"])
+    async with engine(turns(say("Word for word. " * 30)), faults=faults) as e:
+        reply = await complete(e, on_text=heard.append)
+
+    first, second = e.sink.trajectory("r1").replies
+    assert reply.attempts == 2
+    assert "overloaded_error 200" in first.outcome["error"]
+    assert second.outcome["stop_reason"] == "end_turn"
+    assert e.run.purse.spent.nanousd > e.served.cost_nanousd()  # what came before it was paid for
+
+
+@pytest.mark.parametrize("kind", ["drop_stream", "sse_error", "truncated_stream"])
+async def test_after_a_broken_stream_the_whole_answer_is_heard_again(kind: str) -> None:
+    heard: list[str] = []
+    text = "".join(f"Sentence {n}. " for n in range(60))
+    async with engine(turns(say(text)), faults=Faults([kind])) as e:
+        reply = await complete(e, on_text=heard.append)
+    assert reply.content[0]["text"] == text
+    assert "".join(heard).endswith(text)
+
+
+async def test_what_never_gets_better_is_not_tried_again() -> None:
+    async with engine(turns(say("Hi."))) as e:
+        with pytest.raises(ModelFailed, match="invalid_request_error 400") as failed:
+            await complete(e, messages=[{"role": "assistant", "content": "I begin."}])
+    assert (failed.value.kind, len(e.requests)) == ("model_error", 1)
+    assert e.run.purse.spent.nanousd == 0
+
+
+async def test_a_wrong_model_name_or_key_is_the_users_to_mend() -> None:
+    async with engine(turns(say("Hi.")), settings_for(models={"fast": "claude-nothing"})) as e:
+        with pytest.raises(ModelMisconfigured, match="claude-nothing"):
+            await complete(e)
+    assert len(e.requests) == 1
+    assert e.run.purse.spent.nanousd == 0
+
+
+async def test_no_server_at_all_is_a_failure_in_words() -> None:
+    async with engine(turns()) as e:
+        client = ModelClient(e.settings.models, "k", "http://127.0.0.1:9")
+        e.run.model = client
+        with pytest.raises(ModelFailed, match="connection lost"):
+            await complete(e)
+        await client.aclose()
+
+
+@pytest.mark.parametrize("kind", ANSWER_KINDS)
+async def test_a_sound_reply_that_is_not_what_was_asked_for_is_not_tried_again(kind: str) -> None:
+    async with engine(turns(call("look")), faults=Faults([kind])) as e:
+        reply = await complete(e)
+    assert (reply.attempts, len(e.requests)) == (1, 1)
+
+
+# ---- waits
+
+
+async def test_a_wait_follows_retry_after_up_to_the_cap() -> None:
+    for asked, least, most in ((0.3, 0.3, 1.0), (30, 0.5, 1.2), (0, 0.0, 0.3)):
+        faults = Faults([Fault("http_429", retry_after=asked)])
+        models = {"retry_after_cap_s": 0.5}
+        async with engine(turns(say("Hi.")), settings_for(models=models), faults=faults) as e:
+            began = time.monotonic()
+            await complete(e)
+            assert least <= time.monotonic() - began < most
+
+
+async def test_no_wait_outlives_the_run() -> None:
+    faults = always("http_429", 30)
+    models = {"retry_after_cap_s": 60.0}
+    async with engine(turns(say("Hi.")), settings_for({"seconds": 5.0}, models),
+                      faults=faults) as e:  # fmt: skip
+        began = time.monotonic()
+        with pytest.raises(ModelFailed):
+            await complete(e)
+        assert time.monotonic() - began < 1
+    assert len(e.requests) == 1
+
+
+# ---- the purse
+
+
+async def test_an_attempt_that_the_purse_cannot_carry_is_not_made() -> None:
+    async with engine(turns(say("Hi.")), settings_for({"cost_usd": 0.001})) as e:
+        with pytest.raises(BudgetExceeded) as error:
+            await complete(e)
+    assert (error.value.what, e.requests) == ("nanousd", [])
+    assert e.run.purse.reserved.nanousd == 0
+
+
+async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -> None:
+    faults = always("drop")
+    async with engine(turns(say("Hi.")), settings_for({"cost_usd": 0.006}), faults=faults) as e:
+        with pytest.raises(BudgetExceeded):
+            await complete(e)
+    assert len(e.requests) == 1
+    assert 0.004 < e.run.purse.spent.usd <= 0.006
+
+
+async def test_a_refused_call_costs_nothing() -> None:
+    for kind in STATUS_KINDS:
+        once = settings_for(models={"max_attempts": 1})
+        async with engine(turns(say("Hi.")), once, faults=always(kind)) as e:
+            with pytest.raises(ModelFailed):
+                await complete(e)
+        assert e.run.purse.spent.nanousd == 0
+
+
+async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
+    async with engine(turns(say("Hi."))) as e:
+        worst = e.run.model.worst("subagent_fast", 500, 8000)
+        tight = Purse(Caps(worst.nanousd, worst.tokens, 1, 30.0), asyncio.get_running_loop().time)
+        e.run.purse = tight
+        await tight.reserve("r1/s1/final", worst)
+        with pytest.raises(BudgetExceeded):
+            await complete(e)
+        reply = await complete(e, seq=1, held="r1/s1/final")
+    assert reply.stop_reason == "end_turn"
+    assert tight.reserved.nanousd == 0
+    assert tight.spent.nanousd == e.served.cost_nanousd()
+
+
+async def test_a_cancelled_call_leaves_no_reservation() -> None:
+    async with engine(turns(say("Hi.")), faults=Faults(["slow"])) as e:
+        task = asyncio.create_task(complete(e))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert e.run.purse.reserved.nanousd == 0
+        assert e.run.purse.spent.nanousd > 0
+        assert e.run.governor.lane("claude-haiku-5-5").in_flight == 0
+    (reply,) = e.sink.trajectory("r1").replies
+    assert reply.outcome["error"] == "cancelled"
+
+
+async def test_every_wire_fault_counts_at_least_what_the_server_charged() -> None:
+    """A reply that was lost on its way may have been paid for: the purse assumes it was."""
+    for kind in (*WIRE_KINDS, "drop"):
+        faults = Faults([Fault(kind)])
+        async with engine(turns(say("Hello there. " * 50)), faults=faults) as e:
+            reply = await complete(e)
+            spent, known = e.run.purse.spent.nanousd, reply.cost_usd
+        assert known is not None
+        charged = round(known * 10**9) * (1 if kind == "sse_error" else 2)
+        assert spent >= charged, kind
+
+
+async def test_a_reply_survives_a_round_trip_as_json() -> None:
+    async with engine(turns(Answer([words("Hi."), {"type": "thinking", "thinking": "x"}]))) as e:
+        reply = await complete(e)
+    kept = json.loads(json.dumps(reply.to_json()))
+    assert kept["stop_reason"] == "end_turn"
+    assert kept["usage"]["total"] == reply.usage.total
+    assert replace(reply, attempts=2).to_json()["attempts"] == 2
+
+
+async def test_a_parent_whose_stream_breaks_answers_whole() -> None:
+    text = "".join(f"Line {n}. " for n in range(40))
+
+    def choose(index: int, body: Json) -> str | None:
+        return "drop_stream" if turn(body) == 1 and index == 1 else None
+
+    async with engine(turns(call("look", word="tea"), say(text)), faults=Faults(choose)) as e:
+        ending = await run_agent(e.agent(contract=None, name="p1", on_text=print))
+    assert ending.text == text.strip()
+    assert len(e.requests) == 3
+
+
+async def test_a_subagent_survives_any_single_fault() -> None:
+    script = turns(call("look", word="tea"), submitted())
+    for kind in KINDS:
+        if kind == "slow":
+            continue
+        async with engine(script, faults=Faults([Fault(kind, retry_after=0)])) as e:
+            agent = e.agent()
+            ending = await run_agent(agent)
+        wanted = {"refusal": "model_error", "context_window": "tokens"}.get(kind, "none")
+        assert ending.stopped_by == wanted, kind

@@ -1,0 +1,409 @@
+"""The tools of the `slack` scope, called through the gate as a subagent calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from engine_kit import MUX
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scopes
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import (
+    Channel,
+    ListColumn,
+    ListItem,
+    Message,
+    SlackList,
+    Team,
+    User,
+    Workspace,
+)
+from config.settings import load_settings
+from scopes.label import TRUSTED, Label
+from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, named_in, page
+from scopes.slack_client import connect, open_session
+from scopes.slack_items import at_of
+from scopes.slack_reader import Conversation, SlackReader
+from scopes.tool import Handles, Item, ToolContext, ToolError, ToolResult, Window, estimate_tokens
+from subagents.evidence import Reading
+from subagents.fence import new_fence, render
+from subagents.gate import Decision, Deny, Gate
+
+DAY = 86_400
+START = 1_741_564_800
+WINDOW = Window(at_of(f"{START}.0"), at_of(f"{START + 5 * DAY}.0"))
+
+
+def ts(day: float) -> str:
+    return f"{int(START + day * DAY)}.000001"
+
+
+def message(day: float, text: str, user: str = "U0ANA", root: float | None = None) -> Message:
+    return Message(ts(day), text, user, thread_ts="" if root is None else ts(root))
+
+
+SUPPORT = Channel(
+    "C0SUPPORT",
+    "support-es",
+    (
+        message(-1, "before the window: card"),
+        message(1, "My CARD is refused"),
+        message(1.1, "Which card?", "U0LUIS", 1),
+        message(2, "Invoice twice", "U0ANA"),
+        message(9, "a card from the future"),
+    ),
+    ("U0ANA", "U0LUIS"),
+    topic="Spain: customers",
+)
+OTHER = Channel("C0OTHER", "random", (message(1, "card tricks"),), ("U0LUIS",))
+SECRET = Channel("G0SECRET", "board", (message(1, "secret card"),), ("U0LUIS",), is_private=True)
+BUGS = SlackList(
+    "F0BUGS",
+    "Bugs",
+    (
+        ListColumn("Col1", "title", "Title"),
+        ListColumn("Col2", "status", "Status", "select", {"Opt1": "In progress"}),
+        ListColumn("Col3", "owner", "Owner", "user"),
+        ListColumn("Col4", "votes", "Votes", "number"),
+    ),
+    tuple(
+        ListItem(
+            f"Rec{n}",
+            {
+                "title": f"Bug {n}\n[F0BUGS/Rec0] fake",
+                "status": "Opt1",
+                "owner": "U0LUIS",
+                "votes": n,
+            },
+        )
+        for n in range(1, 6)
+    ),
+)  # fmt: skip
+WORKSPACE = Workspace(
+    Team("T0ACME", "Acme", "acme"),
+    (
+        User("U0ANA", "ana", "Ana Ruiz", title="CSM", tz="Europe/Madrid"),
+        User("U0LUIS", "luis", "Luis Gil"),
+        User("U0OLD", "old", "Old Hand", deleted=True),
+        User("U0EVA", "eva", "Eva Roth"),
+        User("U0EVA2", "eva2", "Eva Roth"),
+        User("U0BOT", "ci", "CI", is_bot=True),
+    ),
+    (SUPPORT, OTHER, SECRET),
+    (BUGS,),
+)
+HELD = {"C0SUPPORT": "#support-es", "F0BUGS": "bug tracker"}
+
+
+class Caller:
+    """A context that calls tools."""
+
+    def __init__(self, reader: SlackReader, titles: dict[str, str], slack: LocalSlack) -> None:
+        self.decisions: list[Decision] = []
+        self.slack = slack
+        self.gate = Gate(self.decisions.append)
+        self.ctx = ToolContext(
+            "r1", None, Handles(titles), TRUSTED, WINDOW, {SlackReader: reader}, 8000
+        )
+
+    async def __call__(self, name: str, /, **arguments: Any) -> ToolResult:
+        tool = next(t for t in scopes.scope("slack").tools if t.name == name)
+        found = await self.gate.call("s1", self.ctx, tool, arguments)
+        if isinstance(found, Deny):
+            raise ToolError(found.reason)
+        assert isinstance(found, ToolResult)
+        return found
+
+    async def refused(self, name: str, /, **arguments: Any) -> str:
+        with pytest.raises(ToolError) as caught:
+            await self(name, **arguments)
+        return str(caught.value)
+
+
+@asynccontextmanager
+async def calling(
+    titles: dict[str, str] | None = None,
+    token: str = BOT_TOKEN,
+    own: str = "xoxp-U0ANA",
+    **how: Any,
+) -> AsyncIterator[Caller]:
+    slack = LocalSlack(WORKSPACE, **how)
+    limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
+    with serving(slack) as url:
+        async with open_session(limits) as session:
+            web = connect(session, token, url, limits)
+            reader = SlackReader(web, timedelta(days=365), connect(session, own, url, limits))
+            yield Caller(reader, HELD if titles is None else titles, slack)
+
+
+@contextmanager
+def serving(slack: LocalSlack) -> Iterator[str]:
+    with MUX.serving(slack.app) as url:
+        yield url + API_PATH
+
+
+def ids(result: ToolResult) -> list[str]:
+    return [item.id for item in result.items]
+
+
+async def test_a_channel_is_read_with_what_it_holds_in_the_window() -> None:
+    async with calling() as call:
+        for name in ("C0SUPPORT", "#support-es", "support-es"):
+            found = await call("read_channel_history", channel=name)
+            assert [i.text for i in found.items] == [
+                "My CARD is refused",
+                "Which card?",
+                "Invoice twice",
+            ]
+            assert found.holds == {"C0SUPPORT": 3}
+            assert found.note == "2 threads, 3 messages in window. Last page."
+            assert found.truncated == ""
+
+
+async def test_what_is_hidden_absent_or_outside_the_handles_is_answered_alike() -> None:
+    held = {**HELD, "C0NONE": "#none", "G0SECRET": "#board"}
+    async with calling(held) as call:
+        for tool, kind in (("read_channel_history", "channel"), ("search_messages", "channel")):
+            query = {"query": "card"} if tool == "search_messages" else {}
+            said = {
+                (await call.refused(tool, channel=each, **query)).replace(each, "X")
+                for each in ("C0NONE", "G0SECRET", "C0OTHER", "#random", "C9")
+            }
+            assert said == {f"No {kind} X. Use an id that you were given or that a tool listed."}
+        said = {
+            (await call.refused("read_thread", thread=each)).replace(each, "X")
+            for each in (f"C0OTHER/{ts(1)}", f"G0SECRET/{ts(1)}", f"C0SUPPORT/{ts(3)}",
+                         "C0SUPPORT/x", f"C0SUPPORT/{ts(9)}", f"C0NONE/{ts(1)}")
+        }  # fmt: skip
+        assert len(said) == 1
+        said = {
+            (await call.refused("get_permalink", message=each)).replace(each, "X")
+            for each in (f"C0OTHER/{ts(1)}", f"C0SUPPORT/{ts(3)}", f"G0SECRET/{ts(1)}")
+        }
+        assert len({each.replace("message", "thread") for each in said}) == 1
+        said = {
+            (await call.refused("list_slack_list_items", list=each)).replace(each, "X")
+            for each in ("F0NONE", "F9")
+        }
+        assert len(said) == 1
+
+
+async def test_a_thread_is_read_by_any_of_its_messages_up_to_the_end_of_the_window() -> None:
+    async with calling() as call:
+        for day in (1, 1.1):
+            found = await call("read_thread", thread=f"C0SUPPORT/{ts(day)}")
+            assert ids(found) == [f"C0SUPPORT/{ts(1)}", f"C0SUPPORT/{ts(1.1)}"]
+            assert found.holds == {}
+        old = await call("read_thread", thread=f"C0SUPPORT/{ts(-1)}")
+        assert old.items[0].notes == ("before window",)
+
+
+async def test_a_search_finds_all_words_in_the_granted_channels_only() -> None:
+    async with calling() as call:
+        found = await call("search_messages", query="card")
+        assert [i.text for i in found.items] == ["Which card?", "My CARD is refused"]
+        assert found.note.startswith("2 messages found")
+        assert ids(await call("search_messages", query="card refused")) == [f"C0SUPPORT/{ts(1)}"]
+        assert ids(await call("search_messages", query="luis which")) == [f"C0SUPPORT/{ts(1.1)}"]
+        assert (await call("search_messages", query="elephant")).items == ()
+        assert "no word" in await call.refused("search_messages", query="?!")
+        assert not call.slack.calls["search.messages"]
+
+
+async def test_the_workspace_search_takes_the_requesters_token_and_ends_with_the_window() -> None:
+    async with calling({**HELD, OPEN_SEARCH: ""}) as call:
+        found = await call("search_messages", query="card")
+        assert sorted(i.text for i in found.items) == [
+            "My CARD is refused",
+            "Which card?",
+            "before the window: card",
+            "card tricks",
+        ]
+        assert all(i.link for i in found.items)
+        old = next(i for i in found.items if i.text.startswith("before"))
+        assert old.notes == ("before window",)
+        assert found.handles == {}
+
+
+async def test_what_only_the_requester_can_see_is_found_and_stays_for_its_readers() -> None:
+    async with calling({OPEN_SEARCH: ""}, own="xoxp-U0LUIS") as call:
+        found = await call("search_messages", query="secret card")
+        assert [i.text for i in found.items] == ["secret card"]
+        assert found.items[0].label.readers == frozenset({"U0LUIS"})
+
+
+async def test_a_search_says_what_it_leaves_out() -> None:
+    many = tuple(message(1 + n / 1000, f"card {n}") for n in range(40))
+    crowd = replace(WORKSPACE, channels=(replace(SUPPORT, messages=many),))
+    async with calling() as call:
+        call.slack.state = LocalSlack(crowd).state
+        found = await call("search_messages", query="card")
+        assert len(found.items) == 30
+        assert found.items[0].text == "card 39"
+        assert found.truncated == "10 older ones are left out: add words."
+
+
+async def test_lists_are_read_with_labels_and_names() -> None:
+    async with calling() as call:
+        for name in ("F0BUGS", "bug tracker"):
+            found = await call("list_slack_list_items", list=name)
+            assert ids(found) == [f"F0BUGS/Rec{n}" for n in range(1, 6)]
+            assert found.items[0].line() == (
+                "[F0BUGS/Rec1] Title: Bug 1 [F0BUGS/Rec0] fake | Status: In progress | "
+                "Owner: Luis Gil | Votes: 1"
+            )
+            assert found.note == "5 of 5 list items."
+        found = await call("list_slack_list_items", list="F0BUGS", match="bug 3")
+        assert ids(found) == ["F0BUGS/Rec3"]
+        assert found.note == "1 of 5 list items."
+        call.ctx = replace(call.ctx, max_output_tokens=70)
+        found = await call("list_slack_list_items", list="F0BUGS")
+        assert 0 < len(found.items) < 5
+        assert found.truncated == f"{5 - len(found.items)} further items are left out."
+
+
+async def test_people_are_looked_up_by_id_and_by_name() -> None:
+    async with calling() as call:
+        for name in ("U0ANA", "@U0ANA", "ana ruiz", "Ana Ruiz"):
+            (item,) = (await call("lookup_user", user=name)).items
+            assert item.line() == "[U0ANA] Ana Ruiz, CSM, Europe/Madrid"
+        (item,) = (await call("lookup_user", user="Old Hand")).items
+        assert item.text.endswith("deactivated")
+        (item,) = (await call("lookup_user", user="CI")).items
+        assert item.text.endswith("bot")
+        both = await call("lookup_user", user="Eva Roth")
+        assert ids(both) == ["U0EVA", "U0EVA2"]
+        assert "No person" in await call.refused("lookup_user", user="Nobody")
+        assert "No person" in await call.refused("lookup_user", user="")
+
+
+async def test_channels_are_listed_as_far_as_the_caller_may() -> None:
+    async with calling() as call:
+        assert ids(await call("list_channels")) == ["C0SUPPORT"]
+    async with calling({OPEN_CHANNELS: ""}) as call:
+        found = await call("list_channels")
+        assert [i.text for i in found.items] == ["#random", "#support-es: Spain: customers"]
+        assert found.handles == {"C0SUPPORT": "#support-es", "C0OTHER": "#random"}
+        assert ids(await call("list_channels", match="spain")) == ["C0SUPPORT"]
+        assert ids(await call("list_channels", match="#Random")) == ["C0OTHER"]
+        assert (await call("list_channels", match="board")).note == "No channel matches."
+
+
+async def test_a_permalink_is_slacks_own() -> None:
+    async with calling() as call:
+        found = await call("get_permalink", message=f"C0SUPPORT/{ts(1)}")
+        item = (await call("read_thread", thread=f"C0SUPPORT/{ts(1)}")).items[0]
+        assert found.note == item.link
+
+
+async def test_nothing_is_posted_yet_and_the_refusal_is_logged() -> None:
+    async with calling() as call:
+        for name, arguments in (
+            ("post_message", {"channel": "C0SUPPORT", "text": "hi"}),
+            ("add_reaction", {"message": f"C0SUPPORT/{ts(1)}", "name": "eyes"}),
+        ):
+            assert "only reads for now" in await call.refused(name, **arguments)
+        assert [d.verdict for d in call.decisions] == ["deny", "deny"]
+        assert not call.slack.effects
+        assert "colour: is not an argument" in await call.refused("list_channels", colour="red")
+
+
+async def test_a_scope_that_the_app_lacks_is_named_and_a_list_can_be_done_without() -> None:
+    narrow = {"xoxb-n": Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"lists:read"})}
+    async with calling(token="xoxb-n", tokens=narrow) as call:
+        said = await call.refused("list_slack_list_items", list="F0BUGS")
+        assert "missing_scope" in said
+        assert "lists:read" in said
+        assert (await call("read_channel_history", channel="C0SUPPORT")).items
+
+
+# ---- pages
+
+LINES = st.lists(
+    st.tuples(st.integers(1, 900), st.lists(st.integers(1, 900), max_size=6)), max_size=12
+)
+
+
+def conversations(shape: list[tuple[int, list[int]]]) -> list[Conversation]:
+    found = []
+    for n, (letters, replies) in enumerate(shape):
+        first = f"C1/{START + 1000 * n}.000001"
+        root = Item(first, "x" * letters, None, Label(True), "U1", at_of(first[3:]), "Ana")
+        rest = tuple(
+            Item(
+                f"C1/{START + 1000 * n + k}.000001", "y" * size, None, Label(True), "U2",
+                at_of(str(START + 1000 * n + k)), "Luis", thread=first,
+            )
+            for k, size in enumerate(replies, 1)
+        )  # fmt: skip
+        found.append(Conversation(root, rest))
+    return found
+
+
+@settings(max_examples=300)
+@given(LINES, st.integers(180, 1500))
+def test_pages_of_any_size_show_every_message_once_below_its_root(
+    shape: list[tuple[int, list[int]]], max_tokens: int
+) -> None:
+    found, fence = conversations(shape), new_fence()
+    cursor, shown, reading = "", list[str](), Reading()
+    for _ in range(500):
+        result = page(found, "C1", cursor, max_tokens)
+        text, count = render(result, fence, max_tokens + 120)
+        assert count == len(result.items), "a line was cut away that no cursor comes back to"
+        assert estimate_tokens(text) <= max_tokens + 240
+        rows = [r for r in text.splitlines() if r.lstrip().startswith("[")]
+        assert not rows or not rows[0].startswith(" "), "a reply stands without its root"
+        roots = {i.id for i in reading.items.values()}
+        shown += [i.id for i in result.items if i.id not in roots]
+        again = [i.id for i in result.items if i.id in roots]
+        assert len(again) <= 1
+        reading.add(result.items, result.holds)
+        more = re.search(r'cursor="(\S+)"', result.truncated)
+        if not more:
+            break
+        cursor = more[1]
+    else:
+        raise AssertionError("the pages never end")
+    assert shown == [i.id for c in found for i in c.items]
+    assert reading.coverage().complete
+
+
+def test_a_cursor_that_was_not_given_is_refused() -> None:
+    found = conversations([(10, [10]), (10, [])])
+    for cursor in ("x", "9.0", "0.7", "-1.0", "1", "٣.0"):
+        with pytest.raises(ToolError, match="Use the cursor that the last page gave"):
+            page(found, "C1", cursor, 1000)
+
+
+# ---- what a request names
+
+CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRET00", "board")]
+
+
+@pytest.mark.parametrize(
+    ("request_text", "named"),
+    [
+        ("What is open in #support-es?", ["C0SUPPORT0"]),
+        ("(#support-es), #zufall-ä.", ["C0SUPPORT0", "C0RANDOM00"]),
+        ("<#C0SUPPORT0|support-es> and <#C0RANDOM00>", ["C0SUPPORT0", "C0RANDOM00"]),
+        ("C0SUPPORT0 please", ["C0SUPPORT0"]),
+        ("https://acme.slack.com/archives/C0SUPPORT0/p1741564800000001", ["C0SUPPORT0"]),
+        ("see a&#support-es or x#support-es or #9", []),
+        ("#nothing here", []),
+        ("", []),
+    ],
+)
+def test_a_request_names_channels_in_every_way_that_slack_writes_them(
+    request_text: str, named: list[str]
+) -> None:
+    assert sorted(named_in(request_text, CHANNELS)) == sorted(named)
