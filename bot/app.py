@@ -24,8 +24,8 @@ from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Workspace
 from bot.store import Store, StoreError, StoreSink
 from config.settings import Settings
-from scopes.slack_client import connect, open_session
-from scopes.slack_reader import SlackReader
+from scopes.slack_client import SlackRefused, connect, open_session
+from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Frozen, frozen_json
 from subagents.events import Emit, ignore
@@ -40,6 +40,10 @@ from subagents.run import Run, StopFlag
 log = logging.getLogger(__name__)
 
 DAY = timedelta(days=1)
+EPOCH = datetime.fromtimestamp(0, UTC)
+TOKEN_FAULTS = frozenset(
+    {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"}
+)
 SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
 
 
@@ -95,7 +99,25 @@ class App:
 
     def window(self, default: timedelta) -> Window:
         since = self.options.since or (SAMPLE_DAYS * DAY if self.options.sample else default)
-        return Window(self.as_of - since, self.as_of)
+        return Window(self.as_of - min(since, self.as_of - EPOCH), self.as_of)
+
+    async def channels(self) -> list[ChannelInfo]:
+        """The channels that can be seen. Raises SetupError where Slack does not tell."""
+        try:
+            return await self.reader.channels()
+        except SlackRefused as error:
+            raise SetupError("slack", f"{error}.", self._remedy(error)) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            why = f"Slack cannot be reached ({type(error).__name__})."
+            raise SetupError("slack", why, "Check the network and SLACK_API_URL.") from error
+
+    def _remedy(self, error: SlackRefused) -> str:
+        if error.needed:
+            return "Add it to the app and install the app again."
+        if error.code not in TOKEN_FAULTS:
+            return "Try again later."
+        user = self.options.as_user
+        return f"There is no user {user} here: mend --as-user." if user else "Mend SLACK_BOT_TOKEN."
 
     @asynccontextmanager
     async def run(self, kind: str, question: str) -> AsyncIterator[Run]:
@@ -121,6 +143,11 @@ class App:
         )
         try:
             yield run
+        except BaseException as error:
+            how = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+            told = {"code": type(error).__name__, "message": str(error)}
+            await self._stored(self.store.finish_run(run_id, how, error=told))
+            raise
         finally:
             for spawner in self._spawners:
                 await spawner.aclose()
@@ -231,6 +258,12 @@ def _reader(
             "no_slack_token",
             "No Slack workspace to read.",
             "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
+        )
+    if workspace is None and options.as_user:
+        raise SetupError(
+            "as_user",
+            "A real workspace is read with the bot's rights only.",
+            "Leave --as-user out, or give --slack-export ZIP.",
         )
     return SlackReader(
         connect(session, token, url, slack),

@@ -46,6 +46,7 @@ class Ask:
         self.guard = SpawnGuard(self.run.limits)
         self.delegation = Delegation(self.fanout, self.guard, self.app.settings.report.language)
         self.fence = new_fence()
+        self.citations = CitationFilter(self._known, lambda t: self.run.emit(AnswerDelta(t)))
 
     async def answer(self) -> dict[str, Any]:
         """The answer as the document of `ask --json`."""
@@ -65,6 +66,7 @@ class Ask:
             lambda: self.delegation.views,
             self._begin,
         )
+        self.citations.close()
         return self._document(done)
 
     def _context(self, handles: Handles) -> ToolContext:
@@ -94,7 +96,6 @@ class Ask:
         ]
         if OPEN_SEARCH in handles.titles:
             facts.append(f"SEARCH: the handle {OPEN_SEARCH} lets a subagent search the workspace")
-        citations = CitationFilter(self._known, lambda t: self.run.emit(AnswerDelta(t)))
         return Spec(
             run=self.run.id,
             context="p1",
@@ -108,7 +109,7 @@ class Ask:
             contract=None,
             remind_at=int(limits.remind_at * limits.parent_context),
             handoff_at=int(limits.handoff_at * limits.parent_context),
-            on_text=citations,
+            on_text=self.citations,
         )
 
     def _begin(self, context: str, before: str) -> None:
@@ -143,6 +144,7 @@ class Ask:
             "kind": "ask",
             "status": status_of(results, done),
             "stopped_by": done.ending.stopped_by,
+            "reason": done.ending.reason,
             "model": self.app.model_name,
             "question": self.request.text,
             "answer": text,

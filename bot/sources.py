@@ -24,6 +24,9 @@ class Source:
     briefs: list[Brief] = field(default_factory=list)
     results: list[SubagentResult] = field(default_factory=list)
     fault: str = ""
+    planned: bool = False
+    stopped: str = ""
+    """What stopped the planning before its turn came: `user` or `time`."""
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,7 +51,8 @@ class Sweep:
 
     async def report(self) -> dict[str, Any]:
         """The report as the document of `sweep --json`."""
-        sources = [await self._plan(channel) for channel in self.channels]
+        sources = [Source(channel) for channel in self.channels]
+        await self._plan_all(sources)
         self._begin()
         await self._hold_top_lines()
         results = await self.fanout.run_all([b for s in sources for b in s.briefs])
@@ -62,8 +64,21 @@ class Sweep:
 
     # ---- planning, without a model
 
-    async def _plan(self, channel: ChannelInfo) -> Source:
-        source, reader = Source(channel), self.run.clients[SlackReader]
+    async def _plan_all(self, sources: Sequence[Source]) -> None:
+        """Plan each source, until the time is up or the user stops."""
+        try:
+            async with asyncio.timeout(self.run.purse.seconds_left()) as scope:
+                with self.run.stop.watching(scope):
+                    for source in sources:
+                        await self._plan(source)
+        except TimeoutError:
+            for source in sources:
+                if not source.planned:
+                    source.stopped = "user" if self.run.stop else "time"
+                    source.fault = f"it was not read (stopped by {source.stopped})"
+
+    async def _plan(self, source: Source) -> None:
+        channel, reader = source.channel, self.run.clients[SlackReader]
         assert isinstance(reader, SlackReader)
         try:
             found = await reader.conversations(channel.id, self.request.window)
@@ -80,7 +95,7 @@ class Sweep:
                 self.app.settings.sweep.threads_per_subagent,
             )
             source.briefs = [self._brief(source, w, k, len(parts)) for k, w in enumerate(parts, 1)]
-        return source
+        source.planned = True
 
     def _brief(self, source: Source, window: Window, part: int, parts: int) -> Brief:
         titles = {source.channel.id: source.name}
@@ -214,7 +229,11 @@ class Sweep:
         self, sections: Sequence[dict[str, Any]], results: Sequence[SubagentResult]
     ) -> dict[str, Any]:
         counts = {s: sum(x["status"] == s for x in sections) for s in STATUSES}
-        missing = [f"{s['item']}: {s['summary']}" for s in sections if s["status"] == "failed"]
+        missing = [
+            f"{s['item']}: {s['summary']}"
+            for s in sections
+            if s["status"] in ("failed", "cancelled")
+        ]
         missing += [*coverage_of(results)["not_covered"], *self.app.problems]
         return {"items": len(sections), **counts, "not_covered": missing}
 
@@ -225,7 +244,8 @@ def section(source: Source) -> dict[str, Any]:
     findings = sorted((f for r in results for f in r.findings), key=rank)
     states = [r.status for r in results]
     if source.fault:
-        status, summary = "failed", source.fault
+        status = "cancelled" if source.stopped == "user" else "failed"
+        summary = source.fault
     elif not results:
         status, summary = "complete", "no message in the window"
     else:

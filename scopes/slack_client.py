@@ -38,7 +38,12 @@ class Absent(LookupError):
 
 
 class SlackRefused(Exception):
-    """Slack refused a call, or its answer made no sense; the text says which and why."""
+    """Slack refused a call, or its answer made no sense; `code` is Slack's word for why."""
+
+    def __init__(self, method: str, code: str, needed: str) -> None:
+        self.method, self.code, self.needed = method, code, needed
+        scope = f" (the app needs the scope {needed})" if needed else ""
+        super().__init__(f"Slack refused {method}: {code}{scope}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,7 @@ class SlackClient:
             code = str(body.get("error") or "no proper answer")
             if code in ABSENT:
                 raise Absent(code) from error
-            needed = f" (the app needs the scope {body['needed']})" if body.get("needed") else ""
-            raise SlackRefused(f"Slack refused {method}: {code}{needed}") from error
+            raise SlackRefused(method, code, str(body.get("needed") or "")) from error
         return dict(response.data) if isinstance(response.data, dict) else {}
 
     async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:

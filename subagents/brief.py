@@ -37,7 +37,8 @@ class BriefDraft(BaseModel):
         min_length=1, max_length=120, description="Title shown to the user, 3 to 6 words."
     )
     scope: str = Field(
-        description="Kind of tools it gets; what it may read goes into handles.",
+        description="Kind of tools it gets (all = every read tool, where one head needs several "
+        "kinds); what it may read goes into handles.",
         json_schema_extra={"enum": list(scopes.scope_names())},
     )
     model_preference: Literal["fast", "main"] | None = None

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import scopes
 from scopes.label import TRUSTED
-from scopes.tool import ToolContext
-from subagents.agent import Agent
 from subagents.brief import Brief, Frozen, template
-from subagents.conversation import Ending, Spec
-from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
+from subagents.child import run_child
+from subagents.events import SubagentQueued
 from subagents.fence import new_fence
-from subagents.result import SubagentResult, settle
+from subagents.result import SubagentResult
 from subagents.run import Run
-from subagents.toolbox import Toolbox, crash_text
-from subagents.trajectory import Context, Origin
-
-log = logging.getLogger(__name__)
 
 CHILD_SHARE = 0.8
 """Share of the time left that a subagent may take: the rest is for who reads its result."""
@@ -48,101 +39,6 @@ Keep = Callable[[Frozen, SubagentResult], Coroutine[Any, Any, None]]
 
 async def keep_nothing(frozen: Frozen, result: SubagentResult) -> None:
     """Store nothing."""
-
-
-async def run_child(
-    run: Run, frozen: Frozen, on_reply: Callable[[], None] | None = None
-) -> SubagentResult:
-    """One subagent from its frozen brief to its result; nothing that it does raises.
-
-    `on_reply` is called each time the model has replied to it, and at its end.
-    """
-    run.emit(SubagentStarted(frozen.id))
-    agent = _agent(run, frozen, on_reply)
-    try:
-        ending = await agent.run()
-    except Exception as error:  # the seam: one subagent's run
-        log.exception("subagent %s of %s crashed", frozen.id, run.id)
-        ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
-    finally:
-        if on_reply:
-            on_reply()
-    brief = frozen.brief
-    result = SubagentResult(
-        id=frozen.id,
-        scope=brief.draft.scope,
-        model=frozen.model,
-        contract=brief.draft.contract,
-        usage=agent.usage.to_json(),
-        cost_usd=agent.cost_usd,
-        steps=agent.steps,
-        tool_calls=agent.tool_calls,
-        **settle(ending, number_of(frozen.id), brief.draft.contract, agent.reading),
-    )
-    run.emit(
-        SubagentFinished(
-            result.id, result.status, result.stopped_by, len(result.findings), result.cost_usd
-        )
-    )
-    return result
-
-
-def number_of(child: str) -> int:
-    return int(child.removeprefix("s"))
-
-
-def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Agent:
-    brief, limits = frozen.brief, run.limits
-    instructions, findings, material = brief.blocks(frozen.fence)
-    opening = [(Origin.BRIEF, instructions, "")]
-    opening += [(Origin.FINDINGS, findings, "")] if findings else []
-    opening += [(Origin.MATERIAL, material, "")] if material else []
-    run.sink.context(
-        Context(
-            run=run.id,
-            id=frozen.id,
-            parent=frozen.parent,
-            kind="subagent",
-            scope=brief.draft.scope,
-            model=run.model.name(f"subagent_{frozen.model}"),
-            template=frozen.template,
-            tools=tuple(t["name"] for t in frozen.tools),
-            created=datetime.now(UTC),
-        )
-    )
-    spec = Spec(
-        run=run.id,
-        context=frozen.id,
-        role=f"subagent_{frozen.model}",
-        system=frozen.system,
-        tools=frozen.tools,
-        opening=opening,
-        max_steps=limits.files_steps if brief.draft.scope == "files" else limits.subagent_steps,
-        context_limit=limits.child_context,
-        seconds=frozen.seconds,
-        spare=frozen.spare,
-        contract=brief.draft.contract,
-        effort=brief.draft.effort,
-        on_reply=on_reply,
-    )
-    tools = {t.name: t for t in scopes.scope(brief.draft.scope).tools}
-    agent = Agent(
-        run,
-        spec,
-        Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.fence),
-        ToolContext(
-            run=run.id,
-            requester=run.requester,
-            handles=brief.handles,
-            label=brief.label,
-            window=brief.window,
-            clients=run.clients,
-            max_output_tokens=limits.max_tool_output_tokens,
-        ),
-    )
-    agent.reading.label = brief.label
-    agent.reading.add(brief.material, {})
-    return agent
 
 
 @dataclass

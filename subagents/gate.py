@@ -92,7 +92,7 @@ class Gate:
             return Deny(not_found("such thing", tool.name), "handles")
         for name, kind in tool.handle_arguments.items():
             value = values.get(name)
-            if not value:
+            if not value and not tool.input_model.model_fields[name].is_required():
                 continue
             found = ctx.handles.resolve(str(value))
             if found is None:

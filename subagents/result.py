@@ -78,27 +78,23 @@ def read_submission(
 
 def faults(value: Submission, reading: Reading) -> list[str]:
     """What code can tell to be wrong with a well-formed submission."""
-    found = []
     threads = reading.threads()
     states: dict[str, set[str]] = {}
     for finding in value.findings:
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
-    torn = [root for root, held in states.items() if len(held) > 1]
-    if torn:
-        found.append(f"These threads are in findings of different states: {_named(torn)}.")
-    answered = [
-        root for root, held in states.items() if "unanswered" in held and _answered(threads[root])
-    ]
-    if answered:
+    found = []
+    if answered := [r for r, s in states.items() if "unanswered" in s and _answered(threads[r])]:
         found.append(f"Not unanswered, others replied: {_named(answered)}.")
-    if isinstance(value, Issues):
-        unplaced = _unplaced(value, reading)
-        if unplaced:
-            found.append(
-                f"{len(unplaced)} threads that you read are in no finding's evidence "
-                f"and not in no_issue: {_named(unplaced)}."
-            )
+    if not isinstance(value, Issues):
+        return found
+    if torn := [root for root, held in states.items() if len(held) > 1]:
+        found.append(f"In findings of different states, place each once: {_named(torn)}.")
+    if unplaced := _unplaced(value, reading):
+        found.append(
+            f"{len(unplaced)} threads that you read are in no finding's evidence "
+            f"and not in no_issue: {_named(unplaced)}."
+        )
     return found
 
 

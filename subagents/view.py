@@ -76,7 +76,8 @@ def finding_line(finding: Finding) -> str:
     parts = [f"[{finding.id}] {one_line(finding.claim)}"]
     if finding.state != "none":
         since = f", since {finding.since[:10]}" if finding.since else ""
-        names = f" ({', '.join(finding.customers[:5])})" if finding.customers else ""
+        more = ", ..." if finding.customers[5:] else ""
+        names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
         parts += [
             f"{finding.state}, {finding.severity}{since}",
             f"{finding.messages} messages, {finding.people} customers{names}",

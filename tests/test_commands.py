@@ -1,0 +1,627 @@
+"""Commands as people type them: results on stdout, faults in one sentence, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from bot_kit import (
+    AS_OF,
+    Json,
+    Shell,
+    configure,
+    model_at,
+    refused,
+    slack_at,
+    small_export,
+)
+from engine_kit import MUX
+
+from bot.commands import read_date, read_length
+from bot.errors import SetupError
+from bot.local.export import load_export
+from bot.local.mind import answer as offline_mind
+from bot.local.model import Fault, Faults, ModelServer
+from bot.local.sample_labels import labels
+from bot.local.sample_workspace import load_sample
+from bot.local.slack import Fault as SlackFault
+from bot.local.slack import LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_USER, Identity
+from bot.store import Store
+
+ROOT = Path(__file__).resolve().parent.parent
+OFFLINE = ("--as-of", AS_OF, "--since", "30d", "--model", "offline")
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+# ---- the demo
+
+
+def test_the_demo_is_a_report_that_a_manager_would_read(shell: Shell) -> None:
+    done = shell("demo")
+    assert done.code == 0
+    document = shell("show", done.out.rsplit("run ", 1)[1].strip(), "--json").json["result"]
+    text = " ".join(done.out.split())
+    assert "DO FIRST" in text
+    assert "not a language model" in text
+    assert "Coverage: 5 channels, 5 complete" in text
+    assert "nothing was paid" in text
+    assert [s["item"] for s in document["sections"]] == sorted(
+        f"csm-{m}" for m in ("france", "germany", "italy", "spain", "switzerland")
+    )
+    for each in document["sections"]:
+        cover = each["coverage"]
+        assert f"#{each['item']} " in text
+        assert f"{cover['messages_read']} messages in {cover['threads_read']} threads" in text
+        for finding in each["findings"]:
+            if finding["state"] in ("unanswered", "unsolved"):
+                people = f"{finding['people']} customer{'s' * (finding['people'] != 1)}"
+                assert finding["claim"] in text.replace("- ", "-")
+                assert people in text
+                assert finding["links"][0] in text
+    for top in document["top_lines"]:
+        assert f"({top['customers']} customer" in text
+
+
+def test_germanys_first_issue_is_its_own_and_billing_leads_elsewhere(shell: Shell) -> None:
+    document = shell("demo", "--json").json
+    truth = labels()
+    found = {}
+    for each in document["sections"]:
+        roots = {t.root: t.issue for t in truth.channels[each["item"]].threads}
+        first = each["findings"][0]
+        issues = {roots[e] for e in first["evidence"] if e in roots}
+        (found[each["item"]],) = issues
+    assert found == {
+        "csm-spain": "billing-double-charge",
+        "csm-france": "billing-double-charge",
+        "csm-italy": "billing-double-charge",
+        "csm-germany": "tse-signature",
+        "csm-switzerland": "twint-timeout",
+    }
+    said_first = " ".join(t["text"] for t in document["top_lines"])
+    assert "TSE" in said_first
+
+
+def test_every_link_of_the_demo_is_that_of_a_message(shell: Shell) -> None:
+    document = shell("demo", "--json").json
+    known = {f"{c.id}/{m.ts}": m.thread_ts for c in load_sample().channels for m in c.messages}
+    for each in document["sections"]:
+        for finding in each["findings"]:
+            messages = [e for e in finding["evidence"] if e in known]
+            for one, link in zip(finding["evidence"], finding["links"], strict=True):
+                if one in messages:
+                    channel, stamp = one.split("/")
+                    assert f"/archives/{channel}/p{stamp.replace('.', '')}" in link
+                    assert ("thread_ts=" in link) == (known[one] not in ("", stamp))
+            assert messages
+
+
+def test_stdout_holds_the_result_and_nothing_else(shell: Shell) -> None:
+    done = shell("demo", "--json")
+    assert done.json["kind"] == "sweep"
+    assert done.err.count("✓") == 5
+
+
+# ---- what was stored
+
+
+def test_runs_are_listed_newest_first(shell: Shell, tmp_path: Path) -> None:
+    nothing = shell("runs")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "assistant demo" in nothing.err
+    zip_file = small_export(tmp_path)
+    first, second = shell.sweep(zip_file), shell.ask(zip_file, "Which\nchannels are there?")
+    done = shell("runs")
+    assert [row.split()[0] for row in done.out.splitlines()] == [
+        second["run_id"],
+        first["run_id"],
+    ]
+    listed = shell("runs", "--json").json
+    assert [r["id"] for r in listed] == [second["run_id"], first["run_id"]]
+    assert listed[1].keys() == {
+        *("id", "kind", "status", "question", "model", "started", "cost_usd")
+    }
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", listed[0]["started"])
+    assert len(shell("runs", "--limit", "1", "--json").json) == 1
+
+
+def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Path) -> None:
+    document = shell.sweep(small_export(tmp_path))
+    shown = shell("show", document["run_id"])
+    assert shown.code == 0
+    assert "s1 complete/none" in shown.out
+    assert "Coverage: 2 channels, 2 complete" in shown.out
+    whole = shell("show", document["run_id"][:6], "--json").json
+    assert whole["result"] == document
+    assert [s["id"] for s in whole["subagents"]] == ["s1", "s2"]
+    assert whole["subagents"][0]["result"] == document["subagents"][0]
+    asked = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
+    assert asked["question"] in shell("show", asked["run_id"]).out
+
+
+def test_an_audit_of_good_runs_finds_no_leak(shell: Shell, tmp_path: Path) -> None:
+    zip_file = small_export(tmp_path)
+    for run in (
+        shell.sweep(zip_file)["run_id"],
+        shell.ask(zip_file, "What is open in #support-es and what is open in #support-en?")[
+            "run_id"
+        ],
+        shell.ask(zip_file, "Which channels are there?")["run_id"],
+    ):
+        done = shell("audit", run)
+        assert done.code == 0
+        assert re.fullmatch(r"\d+ contexts, \d+ blocks, 0 leaks", done.out.strip())
+        assert shell("audit", run, "--json").json["leaks"] == []
+
+
+def test_an_audit_finds_what_was_slipped_into_a_parent(
+    shell: Shell, tmp_path: Path, data_dir: Path
+) -> None:
+    run = shell.sweep(small_export(tmp_path))["run_id"]
+    with sqlite3.connect(data_dir / "assistant.sqlite") as database:
+        rows = database.execute(
+            "select ledger.hash from ledger where run = ? and context = 's1' "
+            "and origin = 'tool_result'",
+            (run,),
+        ).fetchall()
+        seq, parts = database.execute(
+            "select rowid, parts from requests where run = ? and context = 'p1'", (run,)
+        ).fetchone()
+        changed = json.dumps([*json.loads(parts), ["user", rows[0][0]]])
+        database.execute("update requests set parts = ? where rowid = ?", (changed, seq))
+    done = shell("audit", run)
+    assert done.code == 1
+    assert "LEAK in p1, by provenance" in done.out
+    assert done.out.strip().endswith(" leaks")
+    found = shell("audit", run, "--json")
+    assert found.code == 1
+    assert {leak["kind"] for leak in found.json["leaks"]} == {"provenance", "content"}
+    assert {leak["context"] for leak in found.json["leaks"]} == {"p1"}
+
+
+def test_briefs_that_went_wrong_are_listed_by_template(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert shell("review-briefs").code == 0
+    with model_at(monkeypatch, faults=Faults(lambda index, body: "refusal")):
+        shell(
+            *("sweep", "--channels", "support-es", "--slack-export", small_export(tmp_path)),
+            *("--as-of", AS_OF, "--since", "30d"),
+        )
+    text = shell("review-briefs").out
+    assert re.search(r"slack/issues@[0-9a-f]{8}: 1 of 1 in trouble", text)
+    assert "refused to answer" in text
+    assert "Find every customer issue in #support-es" in text
+    (review,) = shell("review-briefs", "--json").json
+    assert (review["total"], len(review["troubled"])) == (1, 1)
+
+
+def test_scopes_are_listed_with_their_tools(shell: Shell) -> None:
+    text = shell("scopes").out
+    assert "slack: list_channels, read_channel_history" in text
+    listed = shell("scopes", "--json").json
+    assert [s["name"] for s in listed] == ["slack", "all"]
+    assert "post_message" in listed[0]["tools"]
+    assert "post_message" not in listed[1]["tools"]
+
+
+# ---- the real model's way
+
+
+def test_the_same_commands_work_with_any_messages_api(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    zip_file = small_export(tmp_path)
+    window = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--json")
+    offline = shell.sweep(zip_file)
+    with model_at(monkeypatch) as server:
+        swept = shell("sweep", "--channels", "*", *window)
+        asked = shell("ask", "Which questions in #support-es are unanswered?", *window)
+    assert (swept.code, asked.code) == (0, 0)
+    assert (swept.json["model"], asked.json["model"]) == ("claude", "claude")
+    assert swept.json["sections"] == offline["sections"]
+    assert {b["model"] for b in server.recorded} == {"claude-sonnet-5-5", "claude-haiku-5-5"}
+    text = shell("show", swept.json["run_id"]).out
+    assert "Written by the offline stand-in" not in text
+    assert "nothing was paid" not in text
+    assert shell("audit", asked.json["run_id"]).code == 0
+
+
+def test_commands_read_a_real_slack(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slack = LocalSlack(load_export(small_export(tmp_path)))
+    with slack_at(monkeypatch, slack):
+        done = shell("sweep", "--channels", "support-es", *OFFLINE, "--json")
+    assert done.code == 0
+    assert done.json["sections"][0]["coverage"]["messages_read"] == 4
+    assert not slack.effects
+
+
+# ---- bad input
+
+
+def zipped(folder: Path, **files: bytes) -> Path:
+    path = folder / "given.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, raw in files.items():
+            archive.writestr(name.replace("_", "."), raw)
+    return path
+
+
+def bad_exports(folder: Path) -> Iterator[tuple[Path, str]]:
+    text = folder / "notes.txt"
+    text.write_text("no zip")
+    yield text, "is not a zip file"
+    yield folder / "missing.zip", "There is no file"
+    yield folder, "is a folder"
+    yield zipped(folder, notes_txt=b"hi"), "has no channels.json"
+    yield zipped(folder, channels_json=b"[]", users_json=b"[]"), "holds no channels"
+    yield zipped(folder, channels_json=b"[", users_json=b"[]"), "channels.json"
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_file_that_is_no_export_is_refused_in_a_sentence(
+    shell: Shell, tmp_path: Path, number: int, as_json: bool
+) -> None:
+    path, why = list(bad_exports(tmp_path))[min(number, 3)] if number < 4 else (tmp_path, "")
+    if number == 4:
+        path, why = zipped(tmp_path, channels_json=b"[]", users_json=b"[]"), "holds no channels"
+    if number == 5:
+        path, why = zipped(tmp_path, channels_json=b"[", users_json=b"[]"), "channels.json"
+    more = ("--json",) if as_json else ()
+    done = shell("sweep", "--channels", "*", "--slack-export", path, *OFFLINE, *more)
+    assert why in refused(done, "bad_export")
+    assert bool(done.out) == as_json
+    assert "no runs" in shell("runs").err.lower()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--model", "gpt"), "bad_model", "--model claude or --model offline"),
+        (("--as-of", "yesterday"), "bad_date", "2025-04-15"),
+        (("--as-of", "2025-13-01"), "bad_date", "2025-04-15"),
+        (("--as-of", "0001-01-01T00:00+14:00"), "bad_date", "2025-04-15"),
+        (("--as-of", "1066-10-14"), "bad_date", "1970"),
+        (("--since", "0d"), "bad_length", "30d"),
+        (("--since", "30"), "bad_length", "30d"),
+        (("--since", "-3d"), "bad_length", "30d"),
+        (("--since", "two weeks"), "bad_length", "30d"),
+        (("--sample",), "two_sources", "--sample or --slack-export"),
+        (("--channels", "suport-*"), "no_channels", "#support-es"),
+        (("--as-user", "U0NOBODY"), "slack", "U0NOBODY"),
+    ],
+)
+def test_wrong_words_are_refused_with_what_to_write(
+    shell: Shell, tmp_path: Path, args: Sequence[str], code: str, words: str
+) -> None:
+    options = ["--as-of", AS_OF, "--since", "30d", "--model", "offline"]
+    for name, value in zip(args[::2], args[1::2], strict=False):
+        if name in options:
+            options[options.index(name) + 1] = value
+        else:
+            options += [name, value]
+    options += ["--sample"] if "--sample" in args else []
+    zip_file = small_export(tmp_path)
+    typed = ("sweep", "--channels", "support-es", "--slack-export", zip_file, *options)
+    sentence = refused(shell(*typed), code)
+    assert words in sentence
+    assert len(sentence.splitlines()) == 1
+    assert refused(shell(*typed, "--json"), code) == sentence
+
+
+def test_a_question_must_be_one(shell: Shell, tmp_path: Path) -> None:
+    done = shell("ask", "  ", "--slack-export", small_export(tmp_path), *OFFLINE, "--json")
+    refused(done, "no_question")
+
+
+@pytest.mark.parametrize("command", ["show", "audit"])
+def test_an_unknown_run_names_those_that_are_near(
+    shell: Shell, tmp_path: Path, command: str
+) -> None:
+    assert "assistant runs" in refused(shell(command, "abc", "--json"), "unknown_run")
+    run = shell.sweep(small_export(tmp_path))["run_id"]
+    typo = run[:-1] + ("0" if run[-1] != "0" else "1")
+    assert run in refused(shell(command, typo), "unknown_run")
+
+
+def test_a_typo_in_the_settings_names_the_nearest_key(shell: Shell) -> None:
+    configure("limits: {cost_usdd: 3}")
+    for args in (("demo", "--json"), ("runs",), ("sweep", "--channels", "x", "--json")):
+        sentence = refused(shell(*args), "bad_settings")
+        assert "'limits.cost_usdd'. Did you mean 'limits.cost_usd'?" in sentence
+
+
+def test_without_a_key_or_a_workspace_it_says_what_to_set(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    zip_file = small_export(tmp_path)
+    done = shell("sweep", "--channels", "*", "--slack-export", zip_file, "--json")
+    assert "ANTHROPIC_API_KEY" in refused(done, "no_api_key")
+    done = shell("sweep", "--channels", "*", "--model", "offline", "--json")
+    assert "SLACK_BOT_TOKEN" in refused(done, "no_slack_token")
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
+    done = shell("sweep", "--channels", "*", "--model", "offline", "--as-user", "U1", "--json")
+    assert "--slack-export" in refused(done, "as_user")
+
+
+def test_a_model_that_refuses_the_key_is_said_once_in_a_sentence(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = ModelServer(offline_mind, api_key="sk-right")
+    with MUX.serving(server.app) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-wrong-secret")
+        window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
+        for command in (("sweep", "--channels", "*"), ("ask", "What is open in #support-es?")):
+            done = shell(*command, *window)
+            assert done.code == 1
+            (sentence,) = [x for x in done.err.splitlines() if x.startswith("error: ")]
+            assert "authentication_error" in sentence
+            assert "ANTHROPIC_API_KEY" in sentence
+            assert "Traceback" not in done.err
+            assert "sk-wrong-secret" not in done.out + done.err
+            document = shell(*command, *window, "--json").json
+            assert document["status"] == "failed"
+            assert document["cost_usd"] == 0
+
+
+def test_a_model_that_cannot_be_reached_is_said_once_in_a_sentence(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure("models: {max_attempts: 1}")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-1")
+    window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
+    for command in (("sweep", "--channels", "*"), ("ask", "What is open in #support-es?")):
+        done = shell(*command, *window)
+        assert done.code == 1
+        (sentence,) = [x for x in done.err.splitlines() if x.startswith("error: ")]
+        assert "connection lost" in sentence
+        assert "ANTHROPIC_BASE_URL" in sentence
+        assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [("sweep", "--channels", "*"), ("ask", "What is open?")])
+@pytest.mark.parametrize("fault", ["unreachable", "500", "malformed", "invalid_auth", "scope"])
+def test_a_slack_that_gives_nothing_is_refused_in_a_sentence(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    fault: str,
+) -> None:
+    configure("slack: {retry_attempts: 0}")
+    narrow = {"xoxb-local": Identity(BOT_USER, BOT_ID, frozenset({"users:read"}))}
+    slack = LocalSlack(load_export(small_export(tmp_path)), tokens=narrow)
+    slack.faults += [SlackFault("*", fault)] * 3 if fault in ("500", "malformed") else []
+    with slack_at(monkeypatch, slack):
+        if fault == "unreachable":
+            monkeypatch.setenv("SLACK_API_URL", "http://127.0.0.1:9/api/")
+        if fault == "invalid_auth":
+            monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-stolen")
+        sentence = refused(shell(*command, *OFFLINE, "--json"), "slack")
+    assert len(sentence.splitlines()) == 1
+    told = {"invalid_auth": "SLACK_BOT_TOKEN", "scope": "channels:read", "unreachable": "reached"}
+    assert told.get(fault, "Slack") in sentence
+    assert "xoxb-stolen" not in sentence
+    assert [r["status"] for r in shell("runs", "--json").json] in ([], ["failed"])
+
+
+def test_a_data_folder_that_cannot_be_used_is_refused(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    monkeypatch.setenv("ASSISTANT_DATA_DIR", str(taken))
+    for command in (("demo", "--json"), ("runs", "--json"), ("audit", "x", "--json")):
+        assert "data_dir" in refused(shell(*command), "store")
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2025-04-15", datetime(2025, 4, 15, tzinfo=UTC)),
+        ("2025-04-15T10:30", datetime(2025, 4, 15, 10, 30, tzinfo=UTC)),
+        ("2025-04-15T10:30:00Z", datetime(2025, 4, 15, 10, 30, tzinfo=UTC)),
+        ("2025-04-15T10:30+02:00", datetime(2025, 4, 15, 8, 30, tzinfo=UTC)),
+    ],
+)
+def test_dates_are_utc_unless_they_say_otherwise(text: str, at: datetime) -> None:
+    assert read_date(text) == at
+
+
+def test_lengths_are_hours_days_or_weeks() -> None:
+    assert read_length("12h") == timedelta(hours=12)
+    assert read_length(" 30 d ") == timedelta(days=30)
+    assert read_length("2w") == timedelta(days=14)
+    for text in ("", "d", "1m", "1.5d", "999999d", "٣d d"):
+        with pytest.raises(SetupError):
+            read_length(text)
+
+
+def test_a_window_longer_than_slack_is_old_reads_all(shell: Shell, tmp_path: Path) -> None:
+    document = shell.sweep(small_export(tmp_path), "*", "--since", "99999w")
+    assert document["window"]["oldest"] == "1970-01-01T00:00:00Z"
+    assert sum(s["coverage"]["messages_read"] for s in document["sections"]) == 6
+
+
+# ---- processes: signals, disks, pipes
+
+
+@contextmanager
+def started(*args: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bot", *map(str, args)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def waited_for(server: ModelServer, in_flight: int) -> None:
+    for _ in range(600):
+        if server.requests >= in_flight:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{server.requests} requests arrived")
+
+
+@contextmanager
+def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str, str]]]:
+    """A model that answers about #support-en and never about #support-es."""
+
+    def fate(index: int, body: Json) -> Fault | None:
+        slow = "#support-es" in json.dumps(body["messages"][0])
+        return Fault("slow", seconds=60.0) if slow else None
+
+    server = ModelServer(offline_mind, faults=Faults(fate))
+    with MUX.serving(server.app) as url:
+        args = ["sweep", "--channels", "*", "--slack-export", str(small_export(tmp_path))]
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+        yield server, [*args, "--as-of", AS_OF, "--since", "30d", "--json"], env
+
+
+def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) -> None:
+    with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
+        waited_for(server, 3)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        assert time.monotonic() - began < 2.5
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    document = json.loads(out)
+    assert document["status"] == "cancelled"
+    by_name = {s["item"]: s for s in document["sections"]}
+    assert by_name["support-en"]["status"] == "complete"
+    assert by_name["support-en"]["findings"]
+    assert by_name["support-es"]["status"] == "cancelled"
+    assert document["top_lines"]
+    (run,) = shell("runs", "--json").json
+    assert (run["id"], run["status"]) == (document["run_id"], "cancelled")
+    assert shell("audit", run["id"]).code == 0
+
+
+def test_a_second_ctrl_c_ends_at_once(shell: Shell, tmp_path: Path) -> None:
+    with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
+        waited_for(server, 3)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, err = process.communicate(timeout=20)
+        assert time.monotonic() - began < 2.5
+    assert process.returncode != 0
+    assert "Traceback" not in err
+    assert shell("runs", "--json").json[0]["status"] in ("cancelled", "running")
+
+
+def test_ctrl_c_while_slack_is_read_stops_the_reading(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slack = LocalSlack(load_export(small_export(tmp_path)))
+    slack.faults += [SlackFault("conversations.history", "slow", 20.0)] * 2
+    with slack_at(monkeypatch, slack):
+        args = ("sweep", "--channels", "*", *OFFLINE, "--json")
+        with started(*args) as process:
+            for _ in range(600):
+                if slack.calls["conversations.history"]:
+                    break
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            out, err = process.communicate(timeout=20)
+    assert time.monotonic() - began < 2.5
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    document = json.loads(out)
+    assert document["status"] == "cancelled"
+    assert {s["status"] for s in document["sections"]} == {"cancelled"}
+    assert len(document["coverage"]["not_covered"]) == 2
+
+
+def test_a_full_disk_costs_the_record_and_is_told(tmp_path: Path, shell: Shell) -> None:
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
+    code = limit + "from bot.__main__ import main; main(sys.argv[1:])"
+    shell("runs")  # makes the store
+
+    def limited(size: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code.format(size), "demo"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    done = limited(4_096)
+    assert done.returncode == 2
+    assert done.out if hasattr(done, "out") else done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "data_dir" in done.stderr
+    done = limited(200_000)
+    assert done.returncode == 1
+    assert "DO FIRST" in done.stdout
+    assert "was not stored" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_crash(tmp_path: Path) -> None:
+    with started("demo", PYTHONIOENCODING="latin-1") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+
+
+def test_a_terminal_without_unicode_gets_what_it_can_show(tmp_path: Path) -> None:
+    with started("demo", PYTHONIOENCODING="latin-1") as process:
+        raw, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "DO FIRST" in raw
+
+
+def test_help_is_there_for_every_command(shell: Shell) -> None:
+    for name in ("", "demo", "ask", "sweep", "runs", "show", "audit", "review-briefs", "scopes"):
+        done = shell(*([name] if name else []), "--help")
+        assert done.code == 0
+        assert "Usage" in done.out
+
+
+async def test_what_a_crashed_command_leaves_is_a_run_that_failed(data_dir: Path) -> None:
+    store = await Store.open(data_dir)
+    assert await store.runs() == []
+    await store.aclose()
+    await asyncio.sleep(0)

@@ -1,0 +1,148 @@
+"""Nothing is claimed that was not read: evidence, quotes and customers are checked by code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scopes.label import Label
+from scopes.tool import BEFORE_WINDOW, Item
+from subagents.contracts import FindingDraft
+from subagents.evidence import Coverage, Reading, check, normal, occurs
+
+AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
+LABEL = Label(untrusted=True)
+
+
+def item(number: int, text: str = "text", **fields: Any) -> Item:
+    given = {"author": "U1", "at": AT + timedelta(hours=number), "by": "Ana Ruiz", **fields}
+    return Item(f"C1/{number}", text, None, LABEL, **given)
+
+
+ITEMS = {
+    i.id: i
+    for i in (
+        item(1, "The “new” card reader   says\nERROR 12, Straße 5."),
+        item(2, "Acme cannot pay.", by="Luis Gil"),
+    )
+}
+
+
+def draft(**fields: Any) -> FindingDraft:
+    return FindingDraft.model_validate({"claim": "It fails", "evidence": ["C1/1"], **fields})
+
+
+def test_a_finding_keeps_what_its_evidence_carries() -> None:
+    found = draft(evidence=["C1/1", "C1/2"], quotes=["ERROR 12"], customers=["Acme", "Luis Gil"])
+    checked = check([found], ITEMS)
+    assert checked.findings == (found,)
+    assert checked.unsupported == ()
+
+
+def test_what_was_not_read_is_dropped_and_counted() -> None:
+    found = draft(
+        evidence=["C1/1", "C1/404"], quotes=["ERROR 12", "ERROR 13"], customers=["Acme", "Ana Ruiz"]
+    )
+    checked = check([found], ITEMS)
+    (kept,) = checked.findings
+    assert kept.evidence == ["C1/1"]
+    assert kept.quotes == ["ERROR 12"]
+    assert kept.customers == ["Ana Ruiz"]  # Acme stands in a message that it does not cite
+    assert len(checked.unsupported) == 3
+
+
+def test_a_finding_without_any_evidence_is_dropped() -> None:
+    checked = check([draft(evidence=["C1/404"]), draft(), draft(evidence=[])], ITEMS)
+    assert checked.findings == (draft(),)
+    assert checked.unsupported == (
+        "finding 1: no item C1/404 was read",
+        "finding 1: no evidence",
+        "finding 3: no evidence",
+    )
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "the \"new\" card reader says error 12",
+        "«new» card",
+        "strasse 5",
+        '"ERROR 12"',
+        "…says ERROR 12",
+        "ERROR 12.",
+    ],
+)
+def test_a_faithful_copy_may_differ_in_case_spacing_and_quotation_marks(quote: str) -> None:
+    checked = check([draft(quotes=[quote])], ITEMS)
+    assert (len(checked.unsupported) == 0) == occurs(quote, normal(ITEMS["C1/1"].text))
+
+
+@pytest.mark.parametrize("quote", ["", "  ", '""', "...", "ERROR 21", "card reader ERROR 12"])
+def test_an_empty_or_altered_quote_is_no_quote(quote: str) -> None:
+    assert check([draft(quotes=[quote])], ITEMS).findings[0].quotes == []
+
+
+def test_the_same_evidence_named_twice_counts_once() -> None:
+    assert check([draft(evidence=["C1/1", "C1/1"])], ITEMS).findings[0].evidence == ["C1/1"]
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20))
+def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -> None:
+    whole = normal(f"{before} {text} {after}")
+    if normal(text).strip(" \"'.…"):
+        assert occurs(text, whole)
+
+
+def test_coverage_counts_messages_inside_the_window_only() -> None:
+    reading = Reading()
+    old = item(0, notes=(BEFORE_WINDOW,))
+    reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": 3})
+    first = reading.coverage()
+    assert (first.messages_read, first.threads_read, first.complete) == (2, 2, False)
+    reading.add([item(3)], {"C1": 3})
+    coverage = reading.coverage()
+    assert (coverage.messages_read, coverage.pages, coverage.complete) == (3, 2, True)
+    assert (coverage.oldest, coverage.latest) == (AT + timedelta(hours=1), AT + timedelta(hours=3))
+
+
+def test_a_page_read_twice_counts_once() -> None:
+    reading = Reading()
+    for _ in range(3):
+        reading.add([item(1), item(2)], {"C1": 2})
+    assert reading.coverage().pages == 1
+    assert reading.coverage().messages_read == 2
+
+
+def test_items_without_a_time_are_read_and_not_counted_as_messages() -> None:
+    reading = Reading()
+    reading.add([Item("F1/R1", "a row", None, LABEL)], {})
+    assert reading.coverage().messages_read == 0
+    assert reading.threads() == {}
+    assert "F1/R1" in reading.items
+
+
+def test_a_label_only_grows() -> None:
+    reading = Reading()
+    reading.add([item(1)], {})
+    secret = Label(untrusted=True, readers=frozenset({"U1", "U2"}), sources=frozenset({"G1"}))
+    reading.add([Item("G1/1", "x", None, secret)], {})
+    other = Label(readers=frozenset({"U2", "U3"}), sources=frozenset({"G2"}))
+    reading.add([Item("G2/1", "x", None, other), item(2)], {})
+    assert reading.label.untrusted
+    assert reading.label.readers == frozenset({"U2"})
+    assert reading.label.sources == {"G1", "G2"}
+
+
+def test_disjoint_coverages_add_up() -> None:
+    one = Coverage(3, 2, 1, AT, AT + timedelta(hours=5), True).to_json()
+    two = Coverage(4, 1, 2, AT - timedelta(hours=1), AT, False).to_json()
+    summed = Coverage.sum([one, two])
+    assert (summed["messages_read"], summed["threads_read"], summed["pages"]) == (7, 3, 3)
+    assert (summed["oldest"], summed["latest"]) == ("2025-04-01T08:00:00Z", "2025-04-01T14:00:00Z")
+    assert summed["complete"] is False
+    assert Coverage.sum([])["messages_read"] == 0

@@ -1,0 +1,241 @@
+"""The gate is the only way to a tool, and decides by what a tool declares and a caller holds."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from engine_kit import (
+    OWN_TOOLS,
+    Engine,
+    call,
+    channel_id,
+    channel_of,
+    engine,
+    results,
+    run_agent,
+    sentence,
+    submitted,
+    thread_id,
+    turns,
+    use,
+    workspace,
+)
+
+import scopes
+from bot.local.model import Answer
+from bot.local.slack import LocalSlack
+from bot.local.workspace import ListColumn, ListItem, SlackList
+from scopes.slack_reader import SlackReader
+from scopes.tool import Access, Tool, ToolContext, ToolError, ToolResult, tool
+from subagents.gate import Allow, Card, Deny, Gate
+
+ROOT = Path(__file__).resolve().parent.parent
+SLACK = {t.name: t for t in scopes.scope("slack").tools}
+HELD = {channel_id(1): "#support-1"}
+
+
+@tool(Access.WRITE)
+async def jot(ctx: ToolContext, text: str) -> ToolResult:
+    """Write a note of one's own."""
+    raise AssertionError("it must not run")
+
+
+@tool(needs="web:search")
+async def roam(ctx: ToolContext) -> ToolResult:
+    """Search the web."""
+    return ToolResult(note="found")
+
+
+def test_nothing_but_the_gate_runs_a_tool() -> None:
+    """`x.run` with a tool's context as its first argument, or `run` of anything called a tool."""
+    callers = []
+    for package in ("subagents", "bot", "scopes"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Attribute) and node.attr == "run":
+                    named = ast.unparse(node.value).lower().endswith(("tool", "tools", "]"))
+                    callers += [path.relative_to(ROOT).as_posix()] if named else []
+                elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".run"):
+                    given_ = [ast.unparse(a) for a in node.args]
+                    given_context = any(a.endswith(("ctx", "context")) for a in given_)
+                    callers += [path.relative_to(ROOT).as_posix()] if given_context else []
+    assert set(callers) == {"subagents/gate.py"}
+
+
+def decided(e: Engine, tool_: Tool, **args: object) -> Allow | Card | Deny:
+    return e.run.gate.decide("s1", e.context(HELD), tool_, args)
+
+
+async def test_reads_within_handles_are_allowed_and_names_become_ids() -> None:
+    async with engine(turns()) as e:
+        for value in (channel_id(1), "#support-1", "support-1", "SUPPORT-1"):
+            verdict = decided(e, SLACK["read_channel_history"], channel=value)
+            assert isinstance(verdict, Allow)
+            assert verdict.args == {"channel": channel_id(1), "cursor": ""}
+        verdict = decided(e, SLACK["read_thread"], thread=f"#support-1/{thread_id(1, 0)[10:]}")
+        assert isinstance(verdict, Allow)
+        assert verdict.args["thread"] == thread_id(1, 0)
+
+
+async def test_unknown_and_wrong_arguments_are_refused_by_name() -> None:
+    async with engine(turns()) as e:
+        history = SLACK["read_channel_history"]
+        for args, named in (
+            ({"channel": channel_id(1), "limit": 5}, "limit: is not an argument"),
+            ({}, "channel: Field required"),
+            ({"channel": 5}, "channel: Input should be a valid string"),
+        ):
+            verdict = decided(e, history, **args)
+            assert isinstance(verdict, Deny)
+            assert (named in verdict.reason, verdict.rule) == (True, "arguments")
+        for odd in (None, "text", [1], 3):
+            assert isinstance(e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
+
+
+@pytest.mark.parametrize("name", [t.name for t in SLACK.values() if t.access is not Access.READ])
+async def test_what_leaves_is_denied_and_has_no_effect(name: str) -> None:
+    given = {
+        "post_message": {"channel": channel_id(1), "text": "Hello"},
+        "add_reaction": {"message": thread_id(1, 0), "name": "tada"},
+    }[name]
+    async with engine(turns(call(name, **given), submitted())) as e:
+        agent = e.agent(tools=SLACK.values(), handles=HELD)
+        ending = await run_agent(agent)
+
+    (answer,) = results(e.requests[1])
+    assert ending.stopped_by == "none"
+    assert answer["is_error"]
+    assert f"{name} is not allowed" in answer["content"]
+    assert e.slack.effects == []
+    assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "read-only")]
+
+
+async def test_a_write_is_denied_too() -> None:
+    async with engine(turns(call("jot", text="x"), submitted())) as e:
+        await run_agent(e.agent(tools=[jot]))
+    assert e.decisions[0].verdict == "deny"
+
+
+async def test_an_open_handle_is_needed_where_a_tool_says_so() -> None:
+    async with engine(turns()) as e:
+        assert isinstance(e.run.gate.decide("s1", e.context(), roam, {}), Deny)
+        held = e.context({"web:search": ""})
+        assert isinstance(e.run.gate.decide("s1", held, roam, {}), Allow)
+
+
+READS = [
+    ("read_channel_history", "channel", "{}"),
+    ("read_thread", "thread", "{}/1740000000.000100"),
+    ("search_messages", "channel", "{}"),
+    ("get_permalink", "message", "{}/1740000000.000100"),
+    ("list_slack_list_items", "list", "{}"),
+]
+
+
+@pytest.mark.parametrize(("name", "argument", "form"), READS)
+async def test_what_is_not_held_is_answered_like_what_does_not_exist(
+    name: str, argument: str, form: str
+) -> None:
+    """Neither the words nor a call to Slack tells that something is there."""
+    more = {"query": "word"} if name == "search_messages" else {}
+    there, nowhere = channel_id(2), "C99999999"
+    asks = Answer(
+        [use(name, **{argument: form.format(i), **more}) for i in (there, nowhere, "#support-2")]
+    )
+    async with engine(turns(asks, submitted())) as e:
+        await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
+
+    hidden, absent, named = (r["content"] for r in results(e.requests[1]))
+    assert hidden.replace(there, "X") == absent.replace(nowhere, "X")
+    assert named.replace("#support-2", "X") == absent.replace(nowhere, "X")
+    assert absent.startswith("No ")
+    assert e.slack.calls.total() == 0
+
+
+async def test_a_held_thing_that_slack_does_not_show_is_answered_the_same() -> None:
+    held = {"C99999999": "#gone", **HELD}
+    asks = Answer(
+        [use("read_channel_history", channel="C99999999"),
+         use("read_channel_history", channel="C88888888")]
+    )  # fmt: skip
+    async with engine(turns(asks, submitted())) as e:
+        await run_agent(e.agent(tools=SLACK.values(), handles=held))
+    first, second = (r["content"] for r in results(e.requests[1]))
+    assert first.replace("C99999999", "X") == second.replace("C88888888", "X")
+
+
+@pytest.mark.parametrize(("name", "argument", "form"), READS)
+@pytest.mark.parametrize("value", ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"])
+async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
+    name: str, argument: str, form: str, value: str
+) -> None:
+    more = {"query": "word"} if name == "search_messages" else {}
+    async with engine(turns(call(name, **{argument: value, **more}), submitted())) as e:
+        agent = e.agent(tools=SLACK.values(), handles=HELD)
+        ending = await run_agent(agent)
+    assert ending.stopped_by == "none"
+    if not (name == "search_messages" and value == ""):  # there it means all that is held
+        assert results(e.requests[1])[0]["is_error"]
+
+
+async def test_a_search_over_all_reads_only_what_is_held() -> None:
+    word = sentence("q2.0").split()[0]
+    async with engine(turns(call("search_messages", query=word), submitted())) as e:
+        await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
+    assert results(e.requests[1])[0]["content"].startswith("0 messages found")
+
+
+async def test_a_subagents_own_listing_opens_nothing() -> None:
+    """Listing channels does not widen what a subagent may read."""
+    asks = call("list_channels")
+    async with engine(turns(asks, call("read_channel_history", channel=channel_id(2)),
+                            submitted())) as e:  # fmt: skip
+        await run_agent(e.agent(tools=SLACK.values(), handles={"slack:channels": "", **HELD}))
+    listed, read = results(e.requests[2])
+    assert "#support-2" in listed["content"]
+    assert read["is_error"]
+
+
+async def test_every_decision_is_logged_without_the_arguments() -> None:
+    asks = Answer(
+        [use("look", word="secret words"), use("mend"), use("nothing"), use("look", wrong=1)]
+    )
+    async with engine(turns(asks, submitted())) as e:
+        await run_agent(e.agent(tools=OWN_TOOLS))
+    logged = [(d.context, d.tool, d.verdict, d.rule) for d in e.decisions]
+    assert logged == [
+        ("s1", "look", "allow", "read within handles"),
+        ("s1", "mend", "allow", "read within handles"),
+        ("s1", "look", "deny", "arguments"),
+    ]
+    assert all(d.at.tzinfo and len(d.args_hash) == 16 for d in e.decisions)
+    assert "secret" not in json.dumps([str(d) for d in e.decisions])
+
+
+async def test_a_list_is_read_where_it_is_held() -> None:
+    tracker = SlackList(
+        "F00000001", "Bugs", (ListColumn("Col1", "title", "Title"),),
+        (ListItem("Rec1", {"title": "It breaks"}, 1740000000, "U0ANA"),),
+    )  # fmt: skip
+    made = workspace(1)
+    local = LocalSlack(type(made)(made.team, made.users, (channel_of(1, 1),), (tracker,)))
+    asks = call("list_slack_list_items", list="Bugs")
+    async with engine(turns(asks, submitted()), slack=local) as e:
+        agent = e.agent(tools=SLACK.values(), handles={"F00000001": "Bugs"})
+        await run_agent(agent)
+    assert "F00000001/Rec1" in agent.reading.items
+    assert "It breaks" in results(e.requests[1])[0]["content"]
+
+
+async def test_the_gate_hands_out_what_a_tool_raises() -> None:
+    lines: list[object] = []
+    gate = Gate(lines.append)
+    async with engine(turns()) as e:
+        mend = next(t for t in OWN_TOOLS if t.name == "mend")
+        with pytest.raises(ToolError, match="Try look"):
+            await gate.call("s1", e.context(), mend, {})
+        assert isinstance(e.reader, SlackReader)
+    assert len(lines) == 1
