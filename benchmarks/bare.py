@@ -31,15 +31,15 @@ class Bare:
     fixed: Mapping[str, Any]
     """The part of a request body that all calls share."""
 
-    async def sample(self, number: int, plain: bool = False) -> Sample:
-        """`plain`: the task and the items alone, without what the engine writes round them."""
+    async def sample(self, number: int, sends: str = "same") -> Sample:
+        """`sends`: the `same` bodies as ours; `unfenced` results; or the `task` alone and those."""
         openings = []
         for brief in briefs(number):
             fence = new_fence()
             lines = [f"[{c.id}] #{c.name}: {c.topic}" for c in CHANNELS]
-            text = brief.draft.task if plain else brief.text(fence)
-            found = f"{wrap(fence, lines)}\n{len(lines)} channels."
-            openings.append((text, "\n".join(lines) if plain else found))
+            text = brief.draft.task if sends == "task" else brief.text(fence)
+            shown = wrap(fence, lines) if sends == "same" else "\n".join(lines)
+            openings.append((text, f"{shown}\n{len(lines)} channels."))
         wall, cpu = time.perf_counter(), time.process_time()
         tokens = await asyncio.gather(*(self._loop(text, found) for text, found in openings))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

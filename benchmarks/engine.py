@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +31,8 @@ figure is the median of {REPEATS}, a ratio the median of {REPEATS} ratios. Ours 
 TaskSpawner, ModelClient, Gate and StoreSink into a store on disk; the tool is list_channels of the
 slack scope, answered from memory, so that the loop is measured and not a network. Limits are raised
 to let N work at once. CPU is of all threads. Memory is the peak RSS of 200 less that of 50, each in
-a fresh process. Input tokens are compared with the same loop given the bare task and bare results."""
+a fresh process. Input tokens are compared with the bare loop on the same prompts, briefs and
+schemas but unfenced results; the second figure is against one that has only the task's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +43,48 @@ class Pair:
     bare: Sample
 
 
-async def measure(url: str) -> tuple[dict[int, list[Pair]], float]:
-    """Pairs by concurrency, and the share of input tokens that the engine adds (0.02 = 2 %)."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    pairs: Mapping[int, Sequence[Pair]]
+    """By concurrency."""
+    unfenced_tokens: int
+    """Input tokens of one subagent whose results stand in no fence."""
+    task_tokens: int
+    """The same with nothing but the task's text as its brief."""
+
+    def added(self, tokens: int) -> float:
+        """Percent of input tokens that ours needs beyond `tokens`."""
+        return (self.pairs[1][0].ours.input_tokens / tokens - 1) * 100
+
+
+async def measure(url: str) -> Measured:
     with TemporaryDirectory() as folder:
         async with open_ours(url, Path(folder)) as ours, open_bare(url) as bare:
-            return await _interleaved(ours, bare)
+            await ours.sample(CONCURRENCY[-1])
+            await bare.sample(CONCURRENCY[-1])
+            found: dict[int, list[Pair]] = {number: [] for number in CONCURRENCY}
+            for _ in range(REPEATS):
+                for number, pairs in found.items():
+                    pairs.append(await _pair(ours, bare, number))
+            unfenced = await bare.sample(1, "unfenced")
+            task = await bare.sample(1, "task")
+            return Measured(found, unfenced.input_tokens, task.input_tokens)
 
 
-async def _interleaved(ours: Ours, bare: Bare) -> tuple[dict[int, list[Pair]], float]:
-    await ours.sample(CONCURRENCY[-1])
-    await bare.sample(CONCURRENCY[-1])
-    found: dict[int, list[Pair]] = {number: [] for number in CONCURRENCY}
-    for _ in range(REPEATS):
-        for number, pairs in found.items():
-            gc.collect()
-            mine = await ours.sample(number)
-            gc.collect()
-            pairs.append(Pair(mine, await bare.sample(number)))
-    plain = await bare.sample(1, plain=True)
-    return found, found[1][0].ours.input_tokens / plain.input_tokens - 1
+async def _pair(ours: Ours, bare: Bare, number: int) -> Pair:
+    gc.collect()
+    mine = await ours.sample(number)
+    gc.collect()
+    base = await bare.sample(number)
+    assert mine.input_tokens == base.input_tokens, "the two sides did not send the same"
+    return Pair(mine, base)
 
 
-def speed_rows(found: dict[int, list[Pair]]) -> list[Row]:
+def speed_rows(found: Mapping[int, Sequence[Pair]]) -> list[Row]:
     rows = []
     for number, pairs in found.items():
-        mine, base = (
-            _median([p.ours.wall_s for p in pairs]),
-            _median([p.bare.wall_s for p in pairs]),
-        )
+        mine = _median([p.ours.wall_s for p in pairs])
+        base = _median([p.bare.wall_s for p in pairs])
         ratio = _median([p.ours.wall_s / p.bare.wall_s for p in pairs])
         note = f"over the ideal: ours {mine / IDEAL_S:.2f}x, bare {base / IDEAL_S:.2f}x"
         rows.append(Row(f"wall over bare, N={number}", ratio, "x", 1.15, note))
@@ -124,12 +139,17 @@ def fixed_tokens(scope: str, contract: str) -> int:
     return estimate_tokens("".join(parts))
 
 
+def token_rows(found: Measured) -> list[Row]:
+    beyond, task = found.added(found.unfenced_tokens), found.added(found.task_tokens)
+    note = f"{task:.1f} % beyond the task's text alone (the brief's frame and fence)"
+    return [Row("input tokens beyond prompts, schemas", beyond, " %", 3, note)]
+
+
 async def engine() -> list[Row]:
     with standin(LATENCY_S) as url:
-        found, added = await measure(url)
-        rows = speed_rows(found) + memory_rows(url)
-    rows.append(Row("input tokens beyond task, prompts, schemas", added * 100, " %", 3))
-    return rows + fixed_rows() + start_rows()
+        found = await measure(url)
+        rows = speed_rows(found.pairs) + memory_rows(url)
+    return rows + token_rows(found) + fixed_rows() + start_rows()
 
 
 def _median(values: Sequence[float]) -> float:

@@ -7,6 +7,7 @@ a measurement is not what is measured.
 
 from __future__ import annotations
 
+import pkgutil
 import socket
 import subprocess
 import sys
@@ -15,16 +16,15 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from benchmarks.bench_mind import bench
-from bot.local.model import ModelServer
+from bot.local.model import BENCH_MIND, ModelServer
 
 KEEP_ALIVE_S = 300
 
 
 @contextmanager
-def standin(latency_s: float) -> Iterator[str]:
+def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
     """The URL of a stand-in that answers each call after `latency_s`."""
-    command = [sys.executable, "-m", "benchmarks.standin", str(latency_s)]
+    command = [sys.executable, "-m", "benchmarks.standin", str(latency_s), mind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -33,11 +33,11 @@ def standin(latency_s: float) -> Iterator[str]:
             process.kill()
 
 
-def serve(latency_s: float) -> None:
+def serve(latency_s: float, mind: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
-        ModelServer(bench, latency_s=latency_s).app,
+        ModelServer(pkgutil.resolve_name(mind), latency_s=latency_s).app,
         log_level="error",
         lifespan="off",
         access_log=False,
@@ -47,4 +47,4 @@ def serve(latency_s: float) -> None:
 
 
 if __name__ == "__main__":
-    serve(float(sys.argv[1]))
+    serve(float(sys.argv[1]), sys.argv[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -51,7 +52,8 @@ def ask(
     json: AsJson = False,
 ) -> None:
     """Answer one request."""
-    from bot.commands import Given, run_ask
+    from bot.commands import run_ask
+    from bot.given import Given
 
     given = Given(slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_ask(given, question))
@@ -75,7 +77,8 @@ def sweep(
     json: AsJson = False,
 ) -> None:
     """Sweep channels for customer issues: one subagent each, one report."""
-    from bot.commands import Given, run_sweep
+    from bot.commands import run_sweep
+    from bot.given import Given
 
     given = Given(slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_sweep(given, channels, tracker, limit))
@@ -116,15 +119,17 @@ def review_briefs(json: AsJson = False) -> None:
 
 
 @app.command()
-def scopes() -> None:
+def scopes(json: AsJson = False) -> None:
     """List the scopes and their tools."""
     from bot.commands import list_scopes
 
-    raise typer.Exit(list_scopes())
+    raise typer.Exit(list_scopes(json))
 
 
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `assistant` command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows a `?`
     app(args if args is not None else sys.argv[1:])
 
 

@@ -8,25 +8,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 import scopes as scope_table
 from bot.app import SAMPLE_LISTS, App, Options, Request, open_app
 from bot.errors import SetupError
+from bot.given import Given
 from bot.parent import Ask
 from bot.progress import showing
-from bot.report import ask_text, run_text, sweep_text
+from bot.report import ask_text, printable, run_text, sweep_text
 from bot.sources import chosen
 from bot.store import Store
 from bot.sweep import Sweep
 from config.settings import Settings, SettingsError, load_settings
+from scopes.tool import iso, one_line
 from subagents.audit import audit
 
 DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
@@ -34,55 +34,6 @@ SAMPLE_CHANNELS = "csm-*"
 
 Document = dict[str, Any]
 Work = Callable[[App], Awaitable[Document]]
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The options that reading commands share, as they were typed."""
-
-    slack_export: Path | None
-    sample: bool
-    as_of: str | None
-    since: str | None
-    model: str
-    as_user: str | None
-    json: bool
-
-    def options(self) -> Options:
-        if self.model not in ("claude", "offline"):
-            raise SetupError(
-                "bad_model", f"No model {self.model!r}.", "Use --model claude or --model offline."
-            )
-        if self.sample and self.slack_export:
-            raise SetupError("two_sources", "Two workspaces.", "Give --sample or --slack-export.")
-        return Options(
-            model=self.model,
-            slack_export=self.slack_export,
-            sample=self.sample,
-            as_of=read_date(self.as_of) if self.as_of else None,
-            since=read_length(self.since) if self.since else None,
-            as_user=self.as_user,
-        )
-
-
-def read_date(text: str) -> datetime:
-    """A day (00:00 UTC) or a time in ISO 8601. Raises SetupError."""
-    try:
-        at = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-    except ValueError:
-        raise SetupError(
-            "bad_date", f"{text!r} is not a date.", "Write it as 2025-04-15."
-        ) from None
-    return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
-
-
-def read_length(text: str) -> timedelta:
-    """A length of time: `30d`, `12h`, `2w`. Raises SetupError."""
-    found = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
-    hours = {"h": 1, "d": 24, "w": 168}
-    if not found or int(found[1]) == 0:
-        raise SetupError("bad_length", f"{text!r} is not a length of time.", "Write it as 30d.")
-    return timedelta(hours=int(found[1]) * hours[found[2]])
 
 
 def run_demo(as_json: bool) -> int:
@@ -105,6 +56,7 @@ def run_ask(given: Given, question: str) -> int:
     async def work(app: App) -> Document:
         if not question.strip():
             raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
+        await app.channels()
         async with app.run("ask", question) as run:
             document = await Ask(app, run, Request(question, app.window(_week(app)))).answer()
             await app.finish(run, document)
@@ -116,7 +68,7 @@ def run_ask(given: Given, question: str) -> int:
 async def _sweep(
     app: App, patterns: Sequence[str], tracker: str | None, limit: int | None
 ) -> Document:
-    channels = chosen(await app.reader.channels(), patterns)
+    channels = chosen(await app.channels(), patterns)
     left_out = channels[limit:] if limit else []
     question = f"sweep {' '.join(patterns)}"
     async with app.run("sweep", question) as run:
@@ -141,20 +93,42 @@ def _reading(
     async def go(settings: Settings, chosen_options: Options) -> tuple[Document, str]:
         with showing(sys.stderr) as emit:
             async with open_app(settings, chosen_options, emit) as app:
-                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, app.stop.set)
+                _stop_by_ctrl_c(app)
                 for problem in app.problems:
-                    print(f"warning: {problem}", file=sys.stderr)
+                    _tell(f"warning: {problem}")
                 return await work(app), app.store_fault
 
     def run() -> int:
         document, fault = asyncio.run(go(load_settings(), options()))
         _print(document, as_json, text)
         if fault:
-            print(f"warning: the run was not stored: {fault}", file=sys.stderr)
+            _tell(f"warning: the run was not stored: {fault}")
+        if why := _model_fault(document):
+            hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
+            _tell(f"error: The model answered nothing: {why}. {hint}")
         whole = document["status"] == "complete" and not document["coverage"]["not_covered"]
         return DONE if whole and not fault else INCOMPLETE
 
     return _guarded(run, as_json)
+
+
+def _stop_by_ctrl_c(app: App) -> None:
+    """The first Ctrl-C ends the run with what there is, the second one ends the process."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        _tell("stopping with what there is; Ctrl-C again to end at once")
+        app.stop.set()
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+
+
+def _model_fault(document: Document) -> str:
+    """The one reason for which no model call gave anything, or nothing."""
+    parts = [document, *document["subagents"]]
+    faults = {p["reason"] for p in parts if p.get("stopped_by") in ("model_error", "rate_limit")}
+    return str(faults.pop()) if document["status"] == "failed" and len(faults) == 1 else ""
 
 
 def list_runs(limit: int, as_json: bool) -> int:
@@ -167,9 +141,10 @@ def list_runs(limit: int, as_json: bool) -> int:
         for run in found:
             cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
             when = f"{run.started:%Y-%m-%d %H:%M}"
-            print(f"{run.id}  {when}  {run.kind:6} {run.status:10} {cost:>9}  {run.question[:60]}")
+            asked = one_line(run.question)[:60]
+            _say(f"{run.id}  {when}  {run.kind:6} {run.status:10} {cost:>9}  {asked}")
         if not found:
-            print("No runs yet. Try `assistant demo`.", file=sys.stderr)
+            _tell("No runs yet. Try `assistant demo`.")
         return DONE
 
     return _stored(work, as_json)
@@ -182,9 +157,9 @@ def show_run(run_id: str, as_json: bool) -> int:
         if as_json:
             _dump({**asdict(run), "subagents": subagents})
             return DONE
-        print(run_text(asdict(run), subagents))
+        _say(run_text(asdict(run), subagents))
         if run.result:
-            print("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
+            _say("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
         return DONE
 
     return _stored(work, as_json)
@@ -199,8 +174,8 @@ def audit_run(run_id: str, as_json: bool) -> int:
         else:
             for leak in report.leaks:
                 source = f" (read by {leak.source_context})" if leak.source_context else ""
-                print(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
-            print(report.line())
+                _say(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
+            _say(report.line())
         return INCOMPLETE if report.leaks or not report.contexts else DONE
 
     return _stored(work, as_json)
@@ -213,19 +188,24 @@ def review(as_json: bool) -> int:
             _dump([asdict(r) for r in reviews])
             return DONE
         for each in reviews:
-            print(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
+            _say(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
             for one in each.troubled:
                 reason = (one.result or {}).get("reason") or one.stopped_by
-                print(f"  {one.run} {one.id} {one.status}: {reason}"[:160])
-                print(f"    brief: {one.brief.get('task', '')}"[:160].replace("\n", " "))
+                _say(f"  {one.run} {one.id} {one.status}: {reason}"[:160])
+                _say(f"    brief: {one_line(str(one.brief.get('task', '')))}"[:160])
         return DONE
 
     return _stored(work, as_json)
 
 
-def list_scopes() -> int:
-    for name in scope_table.scope_names():
-        print(f"{name}: {', '.join(t.name for t in scope_table.scope(name).tools)}")
+def list_scopes(as_json: bool) -> int:
+    names = scope_table.scope_names()
+    tools = {name: [t.name for t in scope_table.scope(name).tools] for name in names}
+    if as_json:
+        _dump([{"name": name, "tools": offered} for name, offered in tools.items()])
+        return DONE
+    for name, offered in tools.items():
+        _say(f"{name}: {', '.join(offered)}")
     return DONE
 
 
@@ -254,7 +234,7 @@ def _guarded(run: Callable[[], int], as_json: bool) -> int:
         code, message, hint = "stopped", "Stopped.", ""
     if as_json:
         _dump({"error": {"code": code, "message": message, "hint": hint}})
-    print(f"error: {message} {hint}".strip(), file=sys.stderr)
+    _tell(f"error: {message} {hint}".strip())
     return WRONG_USE
 
 
@@ -262,8 +242,17 @@ def _print(document: Document, as_json: bool, text: Callable[[Document], str]) -
     if as_json:
         _dump(document)
     else:
-        print(text(document))
+        _say(text(document))
+
+
+def _say(text: str) -> None:
+    print(printable(text))
+
+
+def _tell(text: str) -> None:
+    print(printable(text), file=sys.stderr)
 
 
 def _dump(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    ascii_only = sys.stdout.encoding.lower() not in ("utf-8", "utf8")
+    print(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=iso))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import scopes
 from bot.app import App, Request
-from bot.cite import CitationFilter, drop_unknown, statements
+from bot.cite import CitationFilter, drop_unknown, ids_in, statements
 from bot.tally import coverage_of, total
 from config.prompt import prompt
 from scopes.label import TRUSTED
@@ -134,7 +134,7 @@ class Ask:
     def _document(self, done: ParentRun) -> dict[str, Any]:
         results = list(self.fanout.results.values())
         known = self._known()
-        text = drop_unknown(done.ending.text, known) or fallback(results, done)
+        text = written(results, done, known)
         said = statements(text, known)
         cited = {i for s in said for i in s.findings}
         usage, cost = total(results, done.usage, done.cost_usd)
@@ -150,7 +150,7 @@ class Ask:
             "answer": text,
             "statements": [{"text": s.text, "findings": list(s.findings)} for s in said],
             "cited": sum(bool(s.findings) for s in said),
-            "coverage": coverage_of(results),
+            "coverage": self._coverage(results),
             "links": {i: known[i] for i in sorted(cited)},
             "unsupported": sum(len(r.unsupported) for r in results),
             "degraded": degraded,
@@ -160,17 +160,30 @@ class Ask:
             "subagents": [r.model_dump(mode="json") for r in results],
         }
 
+    def _coverage(self, results: Sequence[SubagentResult]) -> dict[str, Any]:
+        found = coverage_of(results)
+        return {**found, "not_covered": [*found["not_covered"], *self.app.problems]}
+
 
 def direct_tools() -> dict[str, Tool]:
     return {t.name: t for t in scopes.scope("slack").tools if t.name in DIRECT}
 
 
-def fallback(results: Sequence[SubagentResult], done: ParentRun) -> str:
-    """What is said where the parent could write nothing: the results themselves, and why."""
+def written(results: Sequence[SubagentResult], done: ParentRun, known: Collection[str]) -> str:
+    """What the parent wrote; where it was stopped before it came to that, the results and why."""
+    text = drop_unknown(done.ending.text, known).strip()
+    if text and (done.ending.stopped_by == "none" or ids_in(text) or not known):
+        return text
     why = done.ending.reason or done.ending.stopped_by
-    lines = [f"No answer could be written ({why}). What the subagents returned:"]
+    what = "The answer could not be finished" if text else "No answer could be written"
+    lines = [text, ""] if text else []
+    lines.append(f"{what} ({why})." + (" What the subagents returned:" if results else ""))
     lines += [f"- {r.text} {' '.join(f'[{f.id}]' for f in r.findings[:5])}" for r in results]
-    return "\n".join(lines if results else [f"No answer could be written ({why})."])
+    return "\n".join(lines)
+
+
+FAULTS = ("model_error", "rate_limit", "tool_error", "invalid_output")
+"""Ends after which a parent's last words are no answer."""
 
 
 def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
@@ -178,7 +191,7 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
     stopped = done.ending.stopped_by
     if stopped == "user":
         return "cancelled"
-    if not done.ending.text:
+    if not done.ending.text or stopped in FAULTS:
         return "partial" if any(r.findings for r in results) else "failed"
     whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
     return "complete" if whole else "partial"

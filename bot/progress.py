@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bot.report import printable
+from scopes.tool import one_line
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,
@@ -55,11 +57,11 @@ class Plan:
         """Note an event; a line for those who read lines, or nothing."""
         match event:
             case SubagentQueued(child, title, _scope, model):
-                self.rows[child] = Row(f"{child} {title} ({model})")
+                self.rows[child] = Row(printable(one_line(f"{child} {title} ({model})")))
             case SubagentStarted(child):
                 self.rows[child].state = "working"
             case ToolsCalled(context, names) if context in self.rows:
-                self.rows[context].note = ", ".join(dict.fromkeys(names))
+                self.rows[context].note = printable(one_line(", ".join(dict.fromkeys(names))))
             case SubagentFinished(child, status, stopped_by, findings, cost):
                 row = self.rows[child]
                 why = "" if stopped_by == "none" else f", {stopped_by}"
@@ -67,11 +69,11 @@ class Plan:
                 row.state, row.note = status, f"{findings} findings{why}{price}"
                 return f"{MARKS[status][0]} {row.title}: {status}, {row.note}"
             case BriefWasRefused(title, field_name, reason):
-                return f"– brief refused ({title}): {field_name}: {reason}"
+                return printable(one_line(f"– brief refused ({title}): {field_name}: {reason}"))
             case ParentHandedOver(session):
                 return f"↻ the parent's context is full; session {session} goes on"
             case AnswerDelta(text):
-                self.answer += text
+                self.answer += printable(text)
         return ""
 
     def table(self) -> Table:

@@ -147,6 +147,15 @@ def run_text(run: Json, subagents: Sequence[Json]) -> str:
     return "\n".join(lines)
 
 
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that steer a terminal, or turn the order of what it shows."""
+
+
+def printable(text: str) -> str:
+    """A text that may hold what strangers wrote, safe to print."""
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(
         text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

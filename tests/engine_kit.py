@@ -40,6 +40,7 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import Handles, Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
 from scopes.tool import tool_schema as schema_of
 from subagents.agent import Agent
+from subagents.audit import audit
 from subagents.brief import SUBMIT, Brief, BriefDraft, text_block
 from subagents.contracts import CONTRACTS
 from subagents.conversation import Ending, Spec
@@ -606,3 +607,68 @@ def usd(nano: int) -> float:
 def prefixes(bodies: Sequence[Json]) -> set[str]:
     """The distinct beginnings (tools and system) of these requests, to the byte."""
     return {json.dumps([b.get("tools"), b["system"]]) for b in bodies}
+
+
+# ---- a parent and its subagents
+
+QUESTION = "What is open in #support-1 and in #support-2?"
+
+
+def brief(n: int = 1, **fields: Any) -> Json:
+    given: Json = {
+        "task": f"Find out what is open in channel {n}",
+        "description": f"Channel {n}",
+        "scope": "slack",
+        "handles": [channel_id(n)],
+        **fields,
+    }
+    return use("run_subagent", **{k: v for k, v in given.items() if v is not None})
+
+
+def child(body: Json) -> Answer:
+    """Reads what it may, and hands in a finding on the first thread."""
+    n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+    if not results(body):
+        return call("read_channel_history", channel=channel_id(n))
+    root = thread_id(n, 0)
+    quote = sentence(f"q{n}.0")
+    claim = f"The {quote.split()[0]} of channel {n} has been broken since some time last week"
+    return submitted(f"Channel {n} is read.", findings=[finding(claim, root, state="unsolved")])
+
+
+def led_by(*turns_: Answer | Callable[[Json], Answer]) -> Mind:
+    """A parent by script, its subagents by rule."""
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        chosen = turns_[min(turn(body), len(turns_) - 1)]
+        return chosen(body) if callable(chosen) else chosen
+
+    return mind
+
+
+class Asked:
+    """A question that was answered, and what was sent on the way."""
+
+    def __init__(self, e: Engine, document: Json) -> None:
+        self.e, self.document = e, document
+        self.children = [b for b in e.requests if is_child(b)]
+        self.parent = [b for b in e.requests if not is_child(b)]
+        self.subagents: list[Json] = document["subagents"]
+        self.report = audit(e.sink.trajectory("r1"))
+
+
+async def asked(
+    mind: Mind, tmp_path: Path, settings: Settings | None = None, question: str = QUESTION
+) -> Asked:
+    local = LocalSlack(workspace(6))
+    async with engine(mind, settings, slack=local) as e, store_at(tmp_path) as store:
+        await store.start_run("r1", "ask", question, "claude", {})
+        document = await e.ask(question, store).answer()
+        assert e.run.purse.reserved.nanousd == 0
+    return Asked(e, document)
+
+
+def brief_answer(n: int = 1, **fields: Any) -> Answer:
+    return Answer([brief(n, **fields)])

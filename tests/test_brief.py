@@ -88,7 +88,9 @@ def test_a_text_cannot_forge_a_section_of_findings_or_material() -> None:
 
 def test_findings_and_material_stand_in_blocks_of_their_own() -> None:
     item = Item("C1/1.1", "line one\nline two", None, Label(untrusted=True))
-    made = Brief(DRAFT, Handles({"C1": ""}), None, TRUSTED, findings=("[F1.1] x",), material=(item,))
+    made = Brief(
+        DRAFT, Handles({"C1": ""}), None, TRUSTED, findings=("[F1.1] x",), material=(item,)
+    )
     _, findings, material = made.blocks(FENCE)
     assert findings is not None
     assert material is not None

@@ -68,7 +68,7 @@ def test_a_finding_without_any_evidence_is_dropped() -> None:
 @pytest.mark.parametrize(
     "quote",
     [
-        "the \"new\" card reader says error 12",
+        'the "new" card reader says error 12',
         "«new» card",
         "strasse 5",
         '"ERROR 12"',

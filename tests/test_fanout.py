@@ -159,9 +159,7 @@ async def fifty(seed: int, count: int) -> None:
     local.faults += [SlackFault("users.info", "malformed")] * count
     limits = {"cost_usd": 10.0}
     models = {"max_attempts": 3}
-    async with engine(
-        mind, settings_for(limits, models), slack=local, faults=Faults(choose)
-    ) as e:
+    async with engine(mind, settings_for(limits, models), slack=local, faults=Faults(choose)) as e:
         got = await e.fanout().run_all(briefs(e, count))
 
     assert_accounted(e, got, count)

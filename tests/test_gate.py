@@ -168,7 +168,9 @@ async def test_a_held_thing_that_slack_does_not_show_is_answered_the_same() -> N
 
 
 @pytest.mark.parametrize(("name", "argument", "form"), READS)
-@pytest.mark.parametrize("value", ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"])
+@pytest.mark.parametrize(
+    "value", ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
+)
 async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
     name: str, argument: str, form: str, value: str
 ) -> None:

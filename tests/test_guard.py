@@ -63,7 +63,10 @@ def test_words_of_another_subagent_are_refused_by_field(field: str) -> None:
     assert refusal is not None
     assert refusal.field == field
     assert "pass the ids of its findings" in refusal.reason
-    assert is_isolable(brief(**{field: "Check the printer on floor two"}), CAPS, TRUSTED, [VIEW]) is None
+    assert (
+        is_isolable(brief(**{field: "Check the printer on floor two"}), CAPS, TRUSTED, [VIEW])
+        is None
+    )
 
 
 def test_a_question_that_repeats_another_subagent_is_refused() -> None:

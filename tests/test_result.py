@@ -125,7 +125,12 @@ def test_ids_links_and_counts_are_made_by_code() -> None:
     assert first.links == ["https://x.slack.com/1", "https://x.slack.com/2"]
     assert (first.messages, first.people) == (2, 1)
     assert (second.messages, second.people) == (2, 1)  # the whole thread, and who opened it
-    assert got.value == {"summary": "So it is.", "no_issue": ["C1/5"], "not_covered": [], "needs": ""}
+    assert got.value == {
+        "summary": "So it is.",
+        "no_issue": ["C1/5"],
+        "not_covered": [],
+        "needs": "",
+    }
 
 
 @pytest.mark.parametrize("stopped_by", STOPS)

@@ -164,8 +164,7 @@ async def test_code_notes_edits_files_and_reactions() -> None:
     line = found.root.line()
     assert len(line.splitlines()) == 1
     assert line.endswith(
-        "{reactions: white_check_mark 2, eyes 1; edited; "
-        "files: log _a__ [C0SUPPORT/1.1] x.txt}"
+        "{reactions: white_check_mark 2, eyes 1; edited; files: log _a__ [C0SUPPORT/1.1] x.txt}"
     )
 
 

@@ -1,0 +1,148 @@
+"""The `economy` table: a sweep by isolated subagents beside the same reading in one context."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.one_context import Reading, in_one_turn, one_after_another, replay
+from benchmarks.standin import standin
+from benchmarks.start import SWEEP
+from benchmarks.workload import settings_for
+from bot.store import Store
+from subagents.prices import Usage, cost_nanousd
+from subagents.purse import NANO
+from subagents.trajectory import Trajectory
+
+CALL_S = 5.0
+LATENCY_S = 0.2
+"""Of the sweep that is run: long enough that the five start before the first is answered."""
+MIND = "bot.local.mind:answer"
+TRACKER = ["--tracker", "F0BUGTRACK", "--json"]
+HEAD = ["variant", "calls", "input tokens", "from cache", "output", "largest request"]
+HEAD += ["$ read on fast", "$ read on main", "seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One model call as the stand-in counted it."""
+
+    usage: Usage
+    parent: bool = False
+
+    def usd(self, model: str) -> float:
+        return (cost_nanousd(model, self.usage) or 0) / NANO
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    calls: Sequence[Call]
+    rounds: int
+    """Calls that wait for one another."""
+
+    def uncached(self, name: str) -> Variant:
+        """The same calls with every token paid as fresh input."""
+        calls = [Call(Usage(c.usage.prompt, c.usage.output), c.parent) for c in self.calls]
+        return Variant(name, calls, self.rounds)
+
+    def usd(self, reader: str, parent: str) -> float:
+        """Each call is priced alone: prices have tiers."""
+        return sum(c.usd(parent if c.parent else reader) for c in self.calls)
+
+    def cells(self) -> list[str]:
+        models = settings_for(1).models
+        used = [c.usage for c in self.calls]
+        return [
+            self.name,
+            str(len(used)),
+            f"{sum(u.prompt for u in used):,}",
+            f"{sum(u.cache_read for u in used):,}",
+            f"{sum(u.output for u in used):,}",
+            f"{max(u.prompt for u in used):,}",
+            f"{self.usd(models.fast, models.main):.4f}",
+            f"{self.usd(models.main, models.main):.4f}",
+            f"{self.rounds * CALL_S:.0f}",
+        ]
+
+
+def economy() -> list[list[str]]:
+    """The lines of the table, without its head."""
+    with TemporaryDirectory() as folder:
+        run = _sweep(Path(folder))
+        trajectory = asyncio.run(_recorded(Path(folder), run))
+    isolated = _isolated(trajectory)
+    children = sorted({c.id for c in trajectory.contexts if c.kind == "subagent"})
+    parent_output = sum(c.usage.output for c in isolated.calls if c.parent)
+    readings = [Reading.of(trajectory, child) for child in children]
+    sequence, turn = one_after_another(readings), in_one_turn(readings)
+    variants = [
+        isolated,
+        Variant("  the same, one after another", isolated.calls, len(isolated.calls)),
+        isolated.uncached("  the same, without caching"),
+    ]
+    for name, turns in (("channel after channel", sequence), ("all channels in one turn", turn)):
+        usages = replay(readings, turns, parent_output)
+        one = Variant(f"one context, {name}, cached", list(map(Call, usages)), len(usages))
+        variants += [one.uncached(f"one context, {name}"), one]
+    return [variant.cells() for variant in variants]
+
+
+def _sweep(folder: Path) -> str:
+    """Sweep the sample workspace; the id of the run."""
+    with standin(LATENCY_S, MIND) as url:
+        given = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "bench"}
+        environment = {**os.environ, **given, "ASSISTANT_DATA_DIR": str(folder)}
+        done = subprocess.run(
+            [*SWEEP, *TRACKER], env=environment, capture_output=True, text=True, timeout=60
+        )
+    document = json.loads(done.stdout)
+    assert document["status"] == "complete", done.stderr
+    return str(document["run_id"])
+
+
+async def _recorded(folder: Path, run: str) -> Trajectory:
+    store = await Store.open(folder)
+    try:
+        return await store.trajectory(run)
+    finally:
+        await store.aclose()
+
+
+def _isolated(trajectory: Trajectory) -> Variant:
+    parents = {c.id for c in trajectory.contexts if c.kind == "parent"}
+    calls, steps = [], dict.fromkeys((c.id for c in trajectory.contexts), 0)
+    for reply in trajectory.replies:
+        reported = {k: v for k, v in reply.outcome["usage"].items() if k != "total"}
+        calls.append(Call(Usage(**reported), reply.context in parents))
+        steps[reply.context] += 1
+    longest = max(n for context, n in steps.items() if context not in parents)
+    rounds = longest + sum(steps[p] for p in parents)
+    return Variant("isolated, side by side (as shipped)", calls, rounds)
+
+
+def notes(lines: Iterable[Sequence[str]]) -> str:
+    models = settings_for(1).models
+    by_name = {line[0].strip(): line for line in lines}
+    wanted = by_name["isolated, side by side (as shipped)"]
+    one = by_name["one context, channel after channel, cached"]
+    return f"""\
+The sample workspace, five channels and the tracker, read by the offline mind through the Messages
+API stand-in; tokens as it counts them (bytes / 3), prices of genai-prices for {models.fast}
+(fast) and {models.main} (main), each call priced alone. Isolated: five readers on fast (or
+main), one parent call on main for the top lines, in both columns. One context: the same tools,
+prompt and tool results, the tracker read once instead of five times; its last call writes all that
+the five readers and the parent wrote, on the one model of the column. "Cached" marks the prompt as
+the product does; "from cache" is what the stand-in's cache gave back. The five start together, so
+that none finds the shared prefix in the cache (`prime_cache: true` would wait for the first).
+A parent that reads by itself is the last column of "one context"; what ships is the first line's
+left one. Seconds: calls that wait for one another, at {CALL_S:g} s each whatever their size, which
+favours the one context: its last answer is five times as long. Isolation pays its fixed prompt and
+the tracker once a reader; what it buys is a largest request of {wanted[5]} tokens instead of {one[5]},
+which does not grow with the number of channels, and readings that no other channel colours."""

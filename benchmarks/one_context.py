@@ -1,0 +1,136 @@
+"""The reading of a sweep's subagents, put into one context and sent to the stand-in again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from benchmarks.workload import settings_for
+from bot.local.model import Answer, ModelServer
+from subagents.brief import SUBMIT, template
+from subagents.prices import Usage
+from subagents.trajectory import Trajectory, rebuild
+
+Json = dict[str, Any]
+ONCE = "list_slack_list_items"
+"""A source that all share: one context reads it once."""
+MAX_TOKENS = 64_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Tool calls and their results."""
+
+    calls: list[Json]
+    results: list[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one subagent was told, did, and handed in."""
+
+    brief: str
+    turns: list[Turn]
+    submission: Json
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, child: str) -> Reading:
+        last = max(r.seq for r in trajectory.requests if r.context == child)
+        messages = rebuild(trajectory, child, last)["messages"]
+        turns = [
+            Turn(said["content"], read["content"])
+            for said, read in zip(messages[1::2], messages[2::2], strict=True)
+        ]
+        (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last)]
+        blocks = [json.loads(trajectory.blocks[digest]) for digest in final.blocks]
+        (submission,) = [b["input"] for b in blocks if b.get("name") == SUBMIT]
+        return cls(messages[0]["content"][0]["text"], turns, submission)
+
+
+def one_after_another(readings: Sequence[Reading]) -> list[Turn]:
+    return _once(turn for reading in readings for turn in reading.turns)
+
+
+def in_one_turn(readings: Sequence[Reading]) -> list[Turn]:
+    """The first pages of all channels in the first turn, the second pages in the next one."""
+    levels = zip_longest(*(reading.turns for reading in readings))
+    return _once(
+        Turn([c for t in level if t for c in t.calls], [r for t in level if t for r in t.results])
+        for level in levels
+    )
+
+
+def _once(turns: Iterable[Turn]) -> list[Turn]:
+    """The turns without the second and later readings of the source that all share."""
+    seen = False
+    kept: list[Turn] = []
+    for turn in turns:
+        dropped = set()
+        for call in turn.calls:
+            if call.get("name") == ONCE:
+                dropped |= {call["id"]} if seen else set()
+                seen = True
+        calls = [c for c in turn.calls if c.get("id") not in dropped]
+        kept.append(Turn(calls, [r for r in turn.results if r["tool_use_id"] not in dropped]))
+    return [turn for turn in kept if turn.calls]
+
+
+def replay(readings: Sequence[Reading], turns: Sequence[Turn], more_output: int) -> list[Usage]:
+    """The usage of each call, counted by a stand-in of its own, caching on.
+
+    The last call hands in what all subagents did, and writes `more_output` tokens besides.
+    """
+    said = [turn.calls for turn in turns] + [[_submission(readings)]]
+    server = ModelServer(lambda body: Answer(said[len(body["messages"]) // 2]))
+    messages: list[Json] = [{"role": "user", "content": [_text(_brief(readings))]}]
+    usages = []
+    with TestClient(server.app) as client:
+        for turn in [*turns, None]:
+            answer = client.post("/v1/messages", json=_body(messages), headers=_HEADERS)
+            usages.append(Usage.of(answer.raise_for_status().json()["usage"]))
+            if turn:
+                messages.append({"role": "assistant", "content": turn.calls})
+                messages.append({"role": "user", "content": turn.results})
+    last = usages[-1]
+    usages[-1] = Usage(last.input, last.output + more_output, last.cache_read, last.cache_write)
+    return usages
+
+
+_HEADERS = {"x-api-key": "bench", "anthropic-version": "2023-06-01"}
+
+
+def _body(messages: Sequence[Json]) -> Json:
+    models = settings_for(1).models
+    system, tools, _ = template("slack", "issues", models.strict_tools)
+    mark = {"type": "ephemeral"}
+    return {
+        "model": models.main,
+        "max_tokens": MAX_TOKENS,
+        "system": [{**system[0], "cache_control": mark}],
+        "tools": tools,
+        "messages": list(messages),
+        "cache_control": mark,
+    }
+
+
+def _submission(readings: Sequence[Reading]) -> Json:
+    """One submission with everything in it."""
+    merged: Json = {"summary": " ".join(r.submission["summary"] for r in readings)}
+    for name in ("findings", "no_issue", "not_covered"):
+        merged[name] = [each for r in readings for each in r.submission.get(name, ())]
+    return {"type": "tool_use", "name": SUBMIT, "input": merged}
+
+
+def _brief(readings: Sequence[Reading]) -> str:
+    """The first brief with the lines that differ taken from all: five tasks, five sources."""
+    lines = [reading.brief.splitlines() for reading in readings]
+    return "\n".join("\n".join(dict.fromkeys(same)) for same in zip(*lines, strict=True))
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}

@@ -1,0 +1,292 @@
+"""What a parent may delegate, what is refused, and that nothing refused costs anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from engine_kit import (
+    Json,
+    asked,
+    brief,
+    brief_answer,
+    call,
+    channel_id,
+    finding,
+    is_child,
+    led_by,
+    line,
+    results,
+    say,
+    sentence,
+    settings_for,
+    since,
+    submitted,
+    thread_id,
+    turn,
+)
+
+from bot.local.model import Answer
+
+ONE = channel_id(1)
+
+
+# ---- the good way
+
+
+async def test_two_briefs_of_a_turn_run_side_by_side_and_are_answered_in_order(
+    tmp_path: Path,
+) -> None:
+    script = led_by(Answer([brief(2), brief(1)]), say("Open: [F1.1] and [F2.1]."))
+    got = await asked(script, tmp_path)
+
+    two, one = results(got.parent[1])
+    assert two["content"].startswith("s1 complete (slack, fast): Channel 2 is read.")
+    assert one["content"].startswith("s2 complete (slack, fast): Channel 1 is read.")
+    assert got.document["status"] == "complete"
+    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1"]
+    assert got.document["links"]["F1.1"][0].startswith("https://acme.slack.com/archives/C00000002/")
+    assert got.report.leaks == ()
+    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+
+
+async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> None:
+    template = {
+        "task": "Find out what is open in {item}",
+        "description": "Read {item}",
+        "scope": "slack",
+    }
+    items = [channel_id(n) for n in (1, 2, 3)] + ["C99999999", ONE]
+    listed = call("list_channels", match="support")
+    many = call("run_subagents", items=items, template=template)
+    got = await asked(led_by(listed, many, say("Done [F1.1].")), tmp_path)
+
+    view = results(got.parent[2])[1]["content"]
+    assert sorted(s["status"] for s in got.subagents) == ["complete"] * 3 + ["refused"]
+    assert "No source C99999999" in view
+    assert view.count(" complete (slack, fast)") == 4  # one was asked for twice
+    assert {line(b, "TASK") for b in got.children} >= {
+        f"Find out what is open in #support-{n} ({channel_id(n)})" for n in (1, 2, 3)
+    }
+    assert got.report.leaks == ()
+
+
+async def test_a_child_is_offered_exactly_its_scope_and_its_end(tmp_path: Path) -> None:
+    got = await asked(led_by(brief_answer(), say("Done.")), tmp_path)
+    names = [t["name"] for t in got.children[0]["tools"]]
+    assert names[-1] == "submit_result"
+    assert "run_subagent" not in names
+    assert "run_subagents" not in names
+    assert {t["name"] for t in got.parent[0]["tools"]} == {
+        "list_channels", "read_thread", "lookup_user", "run_subagent", "run_subagents",
+    }  # fmt: skip
+
+
+# ---- refusals: they name the field, they cost nothing
+
+REFUSED = [
+    ({"prompt": "the real text"}, "prompt: is not an argument"),
+    ({"task": None}, "task: Field required"),
+    ({"task": "word " * 40_000}, "task: the brief holds"),
+    ({"known": "word " * 8_000}, "known: the brief holds"),
+    ({"out_of_scope": "word " * 8_000}, "out_of_scope: the brief holds"),
+    ({"description": "x" * 121}, "description: String should have at most 120 characters"),
+    ({"scope": "mail"}, "scope: No scope 'mail'"),
+    ({"contract": "poem"}, "contract: no contract 'poem'"),
+    ({"model_preference": "huge"}, "model_preference: Input should be 'fast' or 'main'"),
+    ({"handles": []}, "handles: names no source"),
+    ({"handles": ["C00000003"]}, "handles: No source C00000003."),
+    ({"handles": ["C99999999"]}, "handles: No source C99999999."),
+    ({"handles": ["#support-3"]}, "handles: No source #support-3."),
+    ({"findings": ["F7.1"]}, "findings: no finding 'F7.1'"),
+    ({"known": "items-" + "0" * 32}, "known: holds a delimiter"),
+]
+
+
+@pytest.mark.parametrize(("fields", "named"), REFUSED, ids=[n[:24] for _, n in REFUSED])
+async def test_a_refused_brief_names_its_field_and_costs_nothing(
+    fields: Json, named: str, tmp_path: Path
+) -> None:
+    roomy = settings_for(
+        {"cost_usd": 10.0, "parent_context": 300_000}, roles={"parent": {"max_tokens": 100_000}}
+    )
+    got = await asked(led_by(brief_answer(**fields), say("I could not.")), tmp_path, roomy)
+
+    (answer,) = results(got.parent[1])
+    assert answer["is_error"]
+    assert named in answer["content"]
+    assert len(answer["content"]) < 1_000
+    assert got.children == []
+    (refused,) = got.subagents
+    assert (refused["status"], refused["cost_usd"], refused["id"]) == ("refused", 0.0, "s1")
+    assert got.document["coverage"]["refused"] == 1
+
+
+async def test_a_hidden_and_an_absent_source_are_refused_in_the_same_words(tmp_path: Path) -> None:
+    said = []
+    for handle in ("C00000003", "C99999999"):
+        script = led_by(brief_answer(handles=[handle]), say("I could not."))
+        got = await asked(script, tmp_path / handle)
+        said.append(results(got.parent[1])[0]["content"].replace(handle, "X"))
+    assert said[0] == said[1]
+
+
+async def test_what_the_parents_own_tool_listed_may_be_handed_over(tmp_path: Path) -> None:
+    listed = call("list_channels", match="support-3")
+    script = led_by(listed, brief_answer(3), say("Open: [F1.1]."))
+    got = await asked(script, tmp_path, question="What is open anywhere?")
+    assert [s["status"] for s in got.subagents] == ["complete"]
+
+
+async def test_more_than_allowed_are_refused_by_name_and_free(tmp_path: Path) -> None:
+    many = Answer([brief(1, task=f"Question {n} on the channel") for n in range(5)])
+    got = await asked(
+        led_by(many, brief_answer(2), say("Done.")), tmp_path, settings_for({"max_subagents": 3})
+    )
+    states = [s["status"] for s in got.subagents]
+    assert states.count("complete") == 3
+    assert states.count("refused") == 3
+    assert {line(b, "TASK") for b in got.children} == {
+        f"Question {n} on the channel" for n in range(3)
+    }
+    late = [r for r in results(got.parent[2]) if r.get("is_error")]
+    assert len(late) == 3
+    assert all("max_subagents: this request has started 3 subagents" in r["content"] for r in late)
+    assert "At most 3 in one request" in json.dumps(got.parent[0]["tools"])
+
+
+async def test_with_none_allowed_the_tools_are_not_offered(tmp_path: Path) -> None:
+    script = led_by(brief_answer(), say("I looked myself."))
+    got = await asked(script, tmp_path, settings_for({"max_subagents": 0}))
+    assert "run_subagent" not in {t["name"] for t in got.parent[0]["tools"]}
+    assert got.document["degraded"] is True
+    assert got.children == []
+    assert got.document["answer"] == "I looked myself."
+
+
+async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
+    template = {"task": "Read", "description": "Read", "scope": "slack"}
+    many = call("run_subagents", items=[ONE] * 11, template=template)
+    got = await asked(led_by(many, say("No.")), tmp_path, settings_for({"max_items": 10}))
+    assert got.children == []
+    assert "items: 11 items; 10 more are allowed" in results(got.parent[1])[0]["content"]
+
+
+# ---- text of one subagent, in the brief of another
+
+
+async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path: Path) -> None:
+    def retype(body: Json) -> Answer:
+        claim = results(body)[0]["content"].split("[F1.1] ")[1].split(" | ")[0]
+        return brief_answer(2, task=f"Check whether it is true that {claim}")
+
+    by_id = brief_answer(2, task="Check the finding", findings=["F1.1"])
+    got = await asked(led_by(brief_answer(1), retype, by_id, say("So: [F1.1] [F3.1].")), tmp_path)
+
+    refused = results(got.parent[2])[1]
+    assert refused["is_error"]
+    assert "task: repeats what another subagent returned" in refused["content"]
+    assert [s["status"] for s in got.subagents] == ["complete", "refused", "complete"]
+    first = got.children[2]["messages"][0]["content"]
+    assert len(first) == 2
+    assert first[1]["text"].startswith("FINDINGS FROM EARLIER (copied by code")
+    assert "[F1.1] The" in first[1]["text"]
+    assert got.report.leaks == ()
+
+
+async def test_the_same_brief_twice_is_paid_for_once(tmp_path: Path) -> None:
+    twice = Answer([brief(1), brief(1, description="Again")])
+    got = await asked(led_by(twice, brief_answer(1), say("Open: [F1.1].")), tmp_path)
+    assert len(got.children) == 2  # one reads and hands in
+    assert [s["id"] for s in got.subagents] == ["s1"]
+    assert [r["content"][:11] for r in results(got.parent[2])] == ["s1 complete"] * 3
+
+
+# ---- after a refusal: split, direct, or handed over
+
+
+async def test_a_brief_that_is_too_large_is_split(tmp_path: Path) -> None:
+    large = brief_answer(1, questions=["Why? " * 2_000, "Who? " * 2_000])
+    halves = Answer([brief(1, questions=["Why?"]), brief(1, questions=["Who?"])])
+    got = await asked(led_by(large, halves, say("Because [F2.1]; they [F3.1].")), tmp_path)
+    assert [s["status"] for s in got.subagents] == ["refused", "complete", "complete"]
+    assert got.document["statements"][0]["findings"] == ["F2.1", "F3.1"]
+
+
+async def test_a_look_up_needs_no_subagent(tmp_path: Path) -> None:
+    refused = brief_answer(1, handles=[])
+    direct = call("read_thread", thread=thread_id(1, 0))
+    got = await asked(led_by(refused, direct, say("It says so.")), tmp_path)
+    assert got.children == []
+    assert sentence("q1.0") in results(got.parent[2])[1]["content"]
+    assert got.document["answer"] == "It says so."
+    assert got.report.leaks == ()
+
+
+# ---- what reaches the parent
+
+
+async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
+    def wordy(body: Json) -> Answer:
+        if not results(body):
+            return call("read_channel_history", channel=ONE)
+        many = [
+            finding(f"Claim {n} " + "and so on " * 40, thread_id(1, 0), state="unsolved")
+            for n in range(80)
+        ]
+        return submitted("A long text. " * 800, findings=many)
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return wordy(body)
+        return brief_answer() if turn(body) == 0 else say("Open: [F1.1].")
+
+    got = await asked(mind, tmp_path, settings_for(roles={"subagent_fast": {"max_tokens": 30_000}}))
+    view = results(got.parent[1])[0]["content"]
+    assert len(view.encode()) <= 3 * 1500
+    assert "(cut: " in view
+    assert len(got.subagents[0]["findings"]) == 80
+
+
+async def test_a_large_fan_out_shares_its_room(tmp_path: Path) -> None:
+    template = {"task": "Read {item}", "description": "Read", "scope": "slack"}
+    items = [channel_id(n) for n in range(1, 7)]
+    script = led_by(
+        call("list_channels"), call("run_subagents", items=items, template=template), say("Done.")
+    )
+    got = await asked(script, tmp_path, settings_for({"max_fanout_tokens": 1_200}))
+    view = results(got.parent[2])[1]["content"]
+    assert len(view.encode()) <= 3 * 1_300
+    assert view.count(" complete (slack, fast)") == 6
+
+
+async def test_children_that_spend_everything_leave_the_parent_its_answer(tmp_path: Path) -> None:
+    """One call of the parent is always affordable, its prompt longer by what came back."""
+
+    def greedy(body: Json) -> Answer:
+        if "REMINDER: limit reached" in since(body):
+            found = finding("Much is open " * 30, thread_id(1, 0), state="unsolved")
+            return submitted("What I have. " * 200, findings=[found] * 12)
+        return call("read_channel_history", channel=ONE)
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return greedy(body)
+        if turn(body) == 0:
+            return Answer([brief(1, task=f"Question {n} on the channel") for n in range(20)])
+        return say("That is all there was money for.")
+
+    got = await asked(mind, tmp_path, settings_for({"cost_usd": 0.35}))
+    stops = {s["stopped_by"] for s in got.subagents}
+    assert "cost" in stops
+    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 40_000
+    assert got.document["answer"].startswith("That is all there was money for.")
+    assert got.e.run.purse.spent.nanousd <= got.e.run.purse.caps.nanousd
+
+
+async def test_the_answer_waits_for_every_subagent(tmp_path: Path) -> None:
+    """No answer is given while a subagent still runs."""
+    got = await asked(led_by(Answer([brief(1), brief(2)]), say("Done [F1.1].")), tmp_path)
+    kinds = ["child" if is_child(b) else "parent" for b in got.e.requests]
+    assert kinds == ["parent", *["child"] * 4, "parent"]
