@@ -144,5 +144,5 @@ that none finds the shared prefix in the cache (`prime_cache: true` would wait f
 A parent that reads by itself is the last column of "one context"; what ships is the first line's
 left one. Seconds: calls that wait for one another, at {CALL_S:g} s each whatever their size, which
 favours the one context: its last answer is five times as long. Isolation pays its fixed prompt and
-the tracker once a reader; what it buys is a largest request of {wanted[5]} tokens instead of {one[5]},
+the tracker once a reader; what it buys is a largest request of {wanted[5]} tokens, not {one[5]},
 which does not grow with the number of channels, and readings that no other channel colours."""

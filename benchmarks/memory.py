@@ -22,7 +22,7 @@ FEW, MANY = 50, 200
 RUNS = 5
 
 
-def per_subagent_kb(side: str, url: str) -> tuple[float, float]:
+def per_subagent_kb(side: str, url: str, runs: int = RUNS) -> tuple[float, float]:
     """KB that each subagent beyond 50 adds, and MB held after 50: medians over fresh processes.
 
     Counted is the peak RSS of 200 at once less that of 50: connections, bodies, record and all.
@@ -30,7 +30,7 @@ def per_subagent_kb(side: str, url: str) -> tuple[float, float]:
     """
     with TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         _process(side, 1, url, folder)
-        sizes = [FEW, MANY] * RUNS
+        sizes = [FEW, MANY] * runs
         found = list(pool.map(lambda size: _process(side, size, url, folder), sizes))
     few, many = found[::2], found[1::2]
     extra = [(b["peak_kb"] - a["peak_kb"]) / (MANY - FEW) for a, b in zip(few, many, strict=True)]

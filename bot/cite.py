@@ -8,10 +8,21 @@ from dataclasses import dataclass, field
 
 CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
 SPACED = re.compile(rf"[ \t]*{CITED.pattern}")
-OPEN = re.compile(r"[ \t]*(?:\[[F\d.,;\s]*)?\Z")
-"""The end of a text that may still become a citation; the space before one goes with it."""
+BEGUN = r"\[[F\d.,;\s]*"
+OPEN = re.compile(
+    rf"(?>[ \t]*{CITED.pattern}|(?!{BEGUN}\Z)\S)*+[ \t]*(?:{BEGUN})?\Z"
+    r"|<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z"
+)
+"""The end of a text that may still become a citation or an address, or goes together with one:
+its last word, the space behind it and a bracket begun, or Slack's markup of a link."""
+WHOLE_HEADING = re.compile(r"\*[^*]+\*|_[^_]+_|[|\s:-]+")
+"""A line that is all emphasis, or the rule of a table."""
 MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?!\*)|\d{1,2}[.)](?=\s))\s*)*")
 """What begins a line of a list, a quote or a heading."""
+MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
+ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
+STOPS = ".,;:!?"
+"""What ends a sentence rather than the address in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +49,29 @@ def drop_unknown(text: str, known: Collection[str]) -> str:
     return SPACED.sub(put, text)
 
 
+def defused(text: str, allowed: str) -> str:
+    """The text with no live address but those that occur in `allowed`; links are made by code."""
+
+    asked = {found.rstrip(STOPS) for found in ADDRESS.findall(allowed)}
+
+    def put(match: re.Match[str]) -> str:
+        address = match.group().rstrip(STOPS)
+        if address in asked:
+            return match.group()
+        return match.group().rpartition("://")[2].replace(".", "[.]")
+
+    bare = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
+    return ADDRESS.sub(put, bare)
+
+
 def statements(text: str, known: Collection[str]) -> list[Statement]:
     """The statements of an answer. Headings, and lines that only lead to a list, are none."""
     found = []
     for line in text.splitlines():
         bare = MARKERS.sub("", line, count=1).strip()
         if not bare or line.lstrip().startswith("#") or bare.rstrip("*_ ").endswith(":"):
+            continue
+        if WHOLE_HEADING.fullmatch(bare) or (bare[0] == "(" and bare[-1] == ")"):
             continue
         for sentence in _sentences(bare):
             cited = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
@@ -62,10 +90,12 @@ def _sentences(line: str) -> list[str]:
 
 @dataclass
 class CitationFilter:
-    """Streams text on, holding back a bracket until it is known whether it cites something."""
+    """Streams text on, holding back what may still become a citation or an address."""
 
     known: Callable[[], Collection[str]]
     on_text: Callable[[str], None]
+    allowed: str = ""
+    """Addresses that may stay: those in this text."""
     _held: str = field(default="")
 
     def __call__(self, text: str) -> None:
@@ -74,10 +104,13 @@ class CitationFilter:
         start = end.start() if end else len(self._held)
         ready, self._held = self._held[:start], self._held[start:]
         if ready:
-            self.on_text(drop_unknown(ready, self.known()))
+            self.on_text(self._clean(ready))
 
     def close(self) -> None:
         """Let go of what is still held back."""
         if self._held:
-            self.on_text(drop_unknown(self._held, self.known()))
+            self.on_text(self._clean(self._held))
             self._held = ""
+
+    def _clean(self, text: str) -> str:
+        return defused(drop_unknown(text, self.known()), self.allowed)

@@ -157,7 +157,7 @@ def show_run(run_id: str, as_json: bool) -> int:
         if as_json:
             _dump({**asdict(run), "subagents": subagents})
             return DONE
-        _say(run_text(asdict(run), subagents))
+        _say(run_text({**asdict(run), "started": iso(run.started)}, subagents))
         if run.result:
             _say("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
         return DONE

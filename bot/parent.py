@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,15 +10,15 @@ from typing import Any
 
 import scopes
 from bot.app import App, Request
-from bot.cite import CitationFilter, drop_unknown, ids_in, statements
+from bot.cite import CitationFilter, defused, drop_unknown, ids_in, statements
 from bot.tally import coverage_of, total
 from config.prompt import prompt
 from scopes.label import TRUSTED
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, named_in
 from scopes.slack_reader import SlackReader
-from scopes.tool import Handles, Tool, ToolContext
+from scopes.tool import Access, Handles, Tool, ToolContext
 from subagents.brief import Block, text_block
-from subagents.conversation import Spec
+from subagents.conversation import Ending, Spec
 from subagents.delegate import Delegation, delegation_schemas
 from subagents.events import AnswerDelta
 from subagents.fanout import Fanout
@@ -26,8 +27,10 @@ from subagents.guard import SpawnGuard
 from subagents.handoff import ParentRun, run_parent
 from subagents.result import SubagentResult
 from subagents.run import Run
-from subagents.toolbox import Toolbox
+from subagents.toolbox import Toolbox, crash_text
 from subagents.trajectory import Context, Origin
+
+log = logging.getLogger(__name__)
 
 DIRECT = ("list_channels", "read_thread", "lookup_user")
 """Tools for one look-up, which the parent calls itself."""
@@ -46,7 +49,10 @@ class Ask:
         self.guard = SpawnGuard(self.run.limits)
         self.delegation = Delegation(self.fanout, self.guard, self.app.settings.report.language)
         self.fence = new_fence()
-        self.citations = CitationFilter(self._known, lambda t: self.run.emit(AnswerDelta(t)))
+        self.guard.own.append(self.request.text)
+        self.citations = CitationFilter(
+            self._known, lambda t: self.run.emit(AnswerDelta(t)), self.request.text
+        )
 
     async def answer(self) -> dict[str, Any]:
         """The answer as the document of `ask --json`."""
@@ -56,18 +62,32 @@ class Ask:
         channels = [(c.id, c.name) for c in await reader.channels()]
         named = named_in(self.request.text, channels)
         handles = Handles({**opened, **self.app.lists, **named})
-        done = await run_parent(
+        try:
+            done = await self._work(handles)
+        except Exception as error:  # the seam: one request; its subagents' results are kept
+            log.exception("the parent of %s crashed", self.run.id)
+            done = ParentRun(Ending("tool_error", reason=crash_text("the parent", error)))
+        self.citations.close()
+        return self._document(done)
+
+    async def _work(self, handles: Handles) -> ParentRun:
+        return await run_parent(
             self.run,
             self._spec(handles),
-            Toolbox(direct_tools(), self.run.gate, self.run.limits.tool_timeout_s, self.fence),
+            Toolbox(self._direct(), self.run.gate, self.run.limits.tool_timeout_s, self.fence),
             self._context(handles),
             self.request.text,
             self.delegation,
             lambda: self.delegation.views,
             self._begin,
         )
-        self.citations.close()
-        return self._document(done)
+
+    def _direct(self) -> dict[str, Tool]:
+        """The parent's own tools: for one look-up, or all that read where it may not delegate."""
+        tools = scopes.scope("slack").tools
+        if self.run.limits.max_subagents:
+            return {t.name: t for t in tools if t.name in DIRECT}
+        return {t.name: t for t in tools if t.access is Access.READ}
 
     def _context(self, handles: Handles) -> ToolContext:
         return ToolContext(
@@ -82,7 +102,7 @@ class Ask:
 
     def _tools(self) -> list[Block]:
         limits = self.run.limits
-        own = [t.schema() for t in direct_tools().values()]
+        own = [t.schema() for t in self._direct().values()]
         return own + (delegation_schemas(limits.max_subagents) if limits.max_subagents else [])
 
     def _spec(self, handles: Handles) -> Spec:
@@ -107,7 +127,9 @@ class Ask:
             context_limit=limits.parent_context,
             seconds=self.run.purse.seconds_left(),
             contract=None,
-            remind_at=int(limits.remind_at * limits.parent_context),
+            remind_at=int(limits.remind_at * limits.parent_context)
+            if limits.max_subagents
+            else None,
             handoff_at=int(limits.handoff_at * limits.parent_context),
             on_text=self.citations,
         )
@@ -134,7 +156,7 @@ class Ask:
     def _document(self, done: ParentRun) -> dict[str, Any]:
         results = list(self.fanout.results.values())
         known = self._known()
-        text = written(results, done, known)
+        text = defused(written(results, done, known), self.request.text)
         said = statements(text, known)
         cited = {i for s in said for i in s.findings}
         usage, cost = total(results, done.usage, done.cost_usd)
@@ -163,10 +185,6 @@ class Ask:
     def _coverage(self, results: Sequence[SubagentResult]) -> dict[str, Any]:
         found = coverage_of(results)
         return {**found, "not_covered": [*found["not_covered"], *self.app.problems]}
-
-
-def direct_tools() -> dict[str, Tool]:
-    return {t.name: t for t in scopes.scope("slack").tools if t.name in DIRECT}
 
 
 def written(results: Sequence[SubagentResult], done: ParentRun, known: Collection[str]) -> str:

@@ -24,7 +24,7 @@ def sweep_text(doc: Json) -> str:
     """A sweep's report: what to do first, a section a channel, coverage and cost."""
     window = doc["window"]
     days = f"{_day(window['oldest'])} to {_day(window['latest'])}"
-    lines = [f"Customer issues in {len(doc['sections'])} channels, {days}", ""]
+    lines = [f"Customer issues in {_count(len(doc['sections']), 'channel')}, {days}", ""]
     if doc["model"] == "offline":
         lines += [OFFLINE, ""]
     lines += ["DO FIRST"] if doc["top_lines"] else []
@@ -53,8 +53,9 @@ def _section(section: Json) -> Iterator[str]:
     yield f"#{section['item']}  " + "─" * max(4, WIDTH - len(section["item"]) - 3)
     whole = "" if section["status"] == "complete" else f"  ({section['status'].upper()})"
     yield (
-        f"{len(open_ones)} open issues of {people} customers · {cover['messages_read']} messages "
-        f"in {cover['threads_read']} threads read{whole}"
+        f"{_count(len(open_ones), 'open issue')} of {_count(people, 'customer')} · "
+        f"{_count(cover['messages_read'], 'message')} in "
+        f"{_count(cover['threads_read'], 'thread')} read{whole}"
     )
     if not findings or section["status"] != "complete":
         yield from _wrapped(section["summary"], "")
@@ -110,7 +111,7 @@ def _foot(doc: Json) -> Iterator[str]:
         for s in ("complete", "partial", "failed", "cancelled", "refused")
         if cover[s]
     )
-    what = "channels" if doc["kind"] == "sweep" else "subagents"
+    what = _count(cover["items"], "channel" if doc["kind"] == "sweep" else "subagent")
     usage, cost = doc["usage"], doc["cost_usd"]
     price = "price unknown" if cost is None else f"${cost:.4f}"
     if doc["model"] == "offline":
@@ -118,7 +119,7 @@ def _foot(doc: Json) -> Iterator[str]:
     statement = ""
     if doc["kind"] == "ask":
         statement = f" · {doc['cited']} of {len(doc['statements'])} statements cited"
-    yield f"Coverage: {cover['items']} {what}" + (f", {ended}" if ended else "") + statement
+    yield f"Coverage: {what}" + (f", {ended}" if ended else "") + statement
     for each in cover["not_covered"][:10]:
         yield from _wrapped(f"  not covered: {one_line(each)}", "    ")
     if cover["not_covered"][10:]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bot.errors import SetupError
 from scopes.slack_reader import ChannelInfo, Conversation
-from scopes.tool import Window, estimate_tokens
+from scopes.tool import BEFORE_WINDOW, Window, estimate_tokens
 from subagents.brief import Brief
 from subagents.result import SubagentResult
 
@@ -74,3 +74,9 @@ def split(
         Window(window.oldest, window.latest, begin, end)
         for begin, end in zip([None, *starts], [*starts, None], strict=True)
     ]
+
+
+def ids_of(found: Sequence[Conversation], share: Window) -> tuple[str, ...]:
+    """Ids of the messages inside the window in the threads of one share."""
+    threads = [c for c in found if c.root.at and share.opens(c.root.at)]
+    return tuple(i.id for c in threads for i in c.items if BEFORE_WINDOW not in i.notes)

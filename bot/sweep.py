@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,8 @@ import aiohttp
 
 from bot.app import App, Request
 from bot.cite import Statement, statements
-from bot.sources import PART_SHARE, Source, split
+from bot.sections import by_count, section, top_line
+from bot.sources import PART_SHARE, Source, ids_of, split
 from bot.tally import STATUSES, coverage_of, total
 from config.prompt import prompt
 from scopes.label import TRUSTED
@@ -21,19 +22,20 @@ from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Handles, ToolContext, Window, iso
 from subagents.agent import Agent
 from subagents.brief import Brief, BriefDraft, text_block
-from subagents.contracts import NEEDS_ACTION
 from subagents.conversation import Spec
 from subagents.errors import BudgetExceeded
-from subagents.evidence import Coverage
 from subagents.fanout import Fanout
 from subagents.prices import Usage
-from subagents.result import Finding, SubagentResult
+from subagents.purse import Amount
+from subagents.result import SubagentResult, joined
 from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Context, Origin
-from subagents.view import parent_view, rank
+from subagents.view import parent_view
 
 MAX_TOP_LINES = 6
+PLAN_SHARE = 0.4
+"""Share of a sweep's time that reading the channels may take before the subagents begin."""
 
 
 @dataclass
@@ -59,18 +61,22 @@ class Sweep:
         rest = iter(results)
         for source in sources:
             source.results = [next(rest) for _ in source.briefs]
-        top, agent = await self._top_lines(sources)
+        try:
+            top, agent = await self._top_lines(sources)
+        finally:
+            await self.run.purse.settle(self._held, Amount())
         return self._document(sources, top, agent)
 
     # ---- planning, without a model
 
     async def _plan_all(self, sources: Sequence[Source]) -> None:
-        """Plan each source, until the time is up or the user stops."""
+        """Plan all sources side by side, until the time for it is up or the user stops."""
         try:
-            async with asyncio.timeout(self.run.purse.seconds_left()) as scope:
+            async with asyncio.timeout(PLAN_SHARE * self.run.purse.seconds_left()) as scope:
                 with self.run.stop.watching(scope):
-                    for source in sources:
-                        await self._plan(source)
+                    async with asyncio.TaskGroup() as group:
+                        for source in sources:
+                            group.create_task(self._plan(source))
         except TimeoutError:
             for source in sources:
                 if not source.planned:
@@ -94,7 +100,10 @@ class Sweep:
                 int(PART_SHARE * limits.child_context),
                 self.app.settings.sweep.threads_per_subagent,
             )
-            source.briefs = [self._brief(source, w, k, len(parts)) for k, w in enumerate(parts, 1)]
+            for k, share in enumerate(parts, 1):
+                brief = self._brief(source, share, k, len(parts))
+                ids = {source.channel.id: ids_of(found, share)}
+                source.briefs.append(replace(brief, expects=ids))
         source.planned = True
 
     def _brief(self, source: Source, window: Window, part: int, parts: int) -> Brief:
@@ -133,12 +142,16 @@ class Sweep:
             )
         )
 
+    @property
+    def _held(self) -> str:
+        return f"{self.run.id}/p1/final"
+
     async def _hold_top_lines(self) -> None:
         """Keep the parent's call affordable whatever the subagents spend."""
         model, limits = self.run.model, self.run.limits
         worst = model.worst("parent", limits.max_fanout_tokens, model.role("parent").max_tokens)
         try:
-            await self.run.purse.reserve(f"{self.run.id}/p1/final", worst)
+            await self.run.purse.reserve(self._held, worst)
         except BudgetExceeded:
             return  # then the top lines are made by code
 
@@ -181,7 +194,7 @@ class Sweep:
             run=self.run.id,
             requester=self.run.requester,
             handles=Handles(),
-            label=TRUSTED,
+            label=joined(shown),
             window=self.request.window,
             clients={},
             max_output_tokens=0,
@@ -236,53 +249,3 @@ class Sweep:
         ]
         missing += [*coverage_of(results)["not_covered"], *self.app.problems]
         return {"items": len(sections), **counts, "not_covered": missing}
-
-
-def section(source: Source) -> dict[str, Any]:
-    """One channel's part of the report, from its own subagents only."""
-    results = source.results
-    findings = sorted((f for r in results for f in r.findings), key=rank)
-    states = [r.status for r in results]
-    if source.fault:
-        status = "cancelled" if source.stopped == "user" else "failed"
-        summary = source.fault
-    elif not results:
-        status, summary = "complete", "no message in the window"
-    else:
-        summary = " ".join(r.text for r in results)
-        status = states[0] if len(set(states)) == 1 else "partial"
-    return {
-        "item": source.channel.name,
-        "subagents": [r.id for r in results],
-        "status": status,
-        "summary": summary,
-        "findings": [f.model_dump(mode="json") for f in findings],
-        "coverage": {
-            **Coverage.sum([r.coverage for r in results]),
-            **({"complete": False} if source.fault else {}),
-        },
-    }
-
-
-def top_line(said: Statement, findings: Mapping[str, Finding]) -> dict[str, Any]:
-    """A top line with what code counts over the findings that it cites."""
-    cited = [findings[i] for i in said.findings]
-    return {
-        "text": said.text,
-        "findings": list(said.findings),
-        "customers": distinct_people(cited),
-        "messages": sum(f.messages for f in cited),
-        "links": [f.links[0] for f in cited if f.links],
-    }
-
-
-def distinct_people(findings: Sequence[Finding]) -> int:
-    """Customers of several findings, each named one once; unnamed ones are added up."""
-    named = {name.casefold() for f in findings for name in f.customers}
-    return len(named) + sum(f.people for f in findings if not f.customers)
-
-
-def by_count(findings: Sequence[Finding]) -> list[Statement]:
-    """Top lines without a model: the first findings, ranked by code."""
-    first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
-    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]

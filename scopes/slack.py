@@ -12,6 +12,7 @@ from scopes.label import Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import Conversation, SlackReader
 from scopes.tool import (
+    BEFORE_WINDOW,
     Access,
     Channel,
     Item,
@@ -71,7 +72,8 @@ async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> Too
         found = await ctx.client(SlackReader).thread(channel, ts, ctx.window)
     except Absent:
         raise ToolError(not_found("thread", thread)) from None
-    return page([found], "", cursor, ctx.max_output_tokens)
+    result = page([found], "", cursor, ctx.max_output_tokens)
+    return replace(result, handles={found.root.id: "a thread"})
 
 
 @tool()
@@ -84,13 +86,21 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     hits: list[Item] = []
     if OPEN_SEARCH in ctx.handles.titles and not channel:
         hits = await ctx.client(SlackReader).search(query, ctx.window)
+    skipped = []
     for each in channels:
-        for conversation in await _conversations(ctx, each):
-            hits += [i for i in conversation.items if _holds(i, words)]
+        try:
+            found = await _conversations(ctx, each)
+        except ToolError:
+            if channel:
+                raise
+            skipped.append(each)
+            continue
+        hits += [i for c in found for i in c.items if _holds(i, words)]
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
     kept = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
-    note = f"{len(hits)} messages found ({len(channels)} channels searched)."
+    note = f"{len(hits)} messages found ({len(channels) - len(skipped)} channels searched)."
+    note += f" Could not be read: {', '.join(skipped)}." if skipped else ""
     left = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
@@ -207,7 +217,8 @@ def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: in
     total = sum(c.in_window for c in found)
     last = "" if more else " Last page."
     note = f"{len(found)} threads, {total} messages in window.{last}"
-    return ToolResult(tuple(items), {source: total} if source else {}, more, note=note)
+    ids = [i.id for c in found for i in c.items if BEFORE_WINDOW not in i.notes]
+    return ToolResult(tuple(items), {source: ids} if source else {}, more, note=note)
 
 
 def _position(cursor: str, found: Sequence[Conversation]) -> tuple[int, int]:
@@ -268,13 +279,15 @@ CHANNEL = re.compile(
 
 
 def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Channels that a request names (`#name`, a mention, an id or a permalink): id -> `#name`.
+    """What a request names (`#name`, a mention, an id, a permalink): id -> title.
 
     `channels` are (id, name) pairs that the requester can see; anything else names nothing.
     """
     by_id = dict(channels)
     by_name = {name.casefold(): key for key, name in by_id.items()}
-    named = [g[0] for g in LINK.findall(request)]
+    links = [g for g in LINK.findall(request) if g[0] in by_id]
+    named = [g[0] for g in links]
     for mention, name, bare in CHANNEL.findall(request):
         named.append(mention or bare or by_name.get(name.casefold(), ""))
-    return {key: f"#{by_id[key]}" for key in named if key in by_id}
+    threads = {f"{channel}/{whole}.{part}": "a linked thread" for channel, whole, part in links}
+    return {**{key: f"#{by_id[key]}" for key in named if key in by_id}, **threads}

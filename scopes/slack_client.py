@@ -16,6 +16,7 @@ from slack_sdk.http_retry.builtin_async_handlers import (
 from slack_sdk.web.async_client import AsyncWebClient
 
 from config.settings import Slack
+from scopes.tool import SourceFailed, readable
 
 ABSENT = frozenset(
     {
@@ -37,7 +38,7 @@ class Absent(LookupError):
     """Slack says that it is not there, or not for this token."""
 
 
-class SlackRefused(Exception):
+class SlackRefused(SourceFailed):
     """Slack refused a call, or its answer made no sense; `code` is Slack's word for why."""
 
     def __init__(self, method: str, code: str, needed: str) -> None:
@@ -65,7 +66,7 @@ class SlackClient:
             if code in ABSENT:
                 raise Absent(code) from error
             raise SlackRefused(method, code, str(body.get("needed") or "")) from error
-        return dict(response.data) if isinstance(response.data, dict) else {}
+        return dict(readable(response.data)) if isinstance(response.data, dict) else {}
 
     async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """Every object of a paged method, to the end, each once."""
@@ -78,8 +79,8 @@ class SlackClient:
                 if mark not in seen:  # some methods repeat a thread's root on each page
                     seen.add(mark)
                     yield each
-            cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor:
+            last, cursor = cursor, (body.get("response_metadata") or {}).get("next_cursor") or ""
+            if not cursor or cursor == last:
                 return
 
 

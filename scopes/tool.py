@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -37,9 +37,24 @@ class ToolError(Exception):
     """What the model can mend; its text is shown to the model and says what to do."""
 
 
+class SourceFailed(Exception):
+    """What no model can mend; its text is made by code alone and holds nothing of the source."""
+
+
 def estimate_tokens(text: str) -> int:
     """Tokens of a text before the API has counted them: ceil(UTF-8 bytes / 3), on the safe side."""
-    return -(-len(text.encode()) // 3)
+    return -(-len(text.encode(errors="replace")) // 3)
+
+
+def readable(value: Any) -> Any:
+    """JSON data without halves of surrogate pairs, which JSON can spell and nothing can encode."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [readable(each) for each in value]
+    if isinstance(value, dict):
+        return {readable(key): readable(each) for key, each in value.items()}
+    return value
 
 
 def one_line(text: str) -> str:
@@ -130,14 +145,17 @@ class Handles:
         hits = [k for k, name in self.titles.items() if name.lstrip("#").casefold() == wanted]
         return hits[0] if wanted and len(hits) == 1 else None
 
+    def exact(self, value: str) -> str | None:
+        """The id that `value` (an id or a name) stands for, only where it is itself held."""
+        found = self.resolve(value)
+        return found if found in self.titles else None
+
     def ids(self, prefix: str = "") -> list[str]:
-        return [k for k in self.titles if k.startswith(prefix) and ":" not in k]
+        """Ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
+        return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]
 
     def join(self, titles: Mapping[str, str]) -> Handles:
         return self if titles.keys() <= self.titles.keys() else Handles({**self.titles, **titles})
-
-    def __contains__(self, value: str) -> bool:
-        return self.resolve(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +208,8 @@ class ToolResult:
     """Items, how much of the source they are, and what was left out."""
 
     items: tuple[Item, ...] = ()
-    holds: Mapping[str, int] = field(default_factory=dict)
-    """Source id -> how many items of the window it holds, where the call reads a whole source."""
+    holds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Source id -> ids of all its items in the window, where the call reads a whole source."""
     truncated: str = ""
     """What was left out and how to get it, in one sentence; empty when nothing was."""
     handles: Mapping[str, str] = field(default_factory=dict)

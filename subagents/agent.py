@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scopes.label import TRUSTED, Label
 from scopes.tool import Item, ToolContext
 from subagents.brief import SUBMIT, Block, text_block
 from subagents.conversation import Conversation, Ending, Spec
@@ -30,6 +31,8 @@ class Outcome:
     text: str
     origin: Origin
     ref: str = ""
+    label: Label = TRUSTED
+    """Of what went into it; the context joins it."""
 
     @property
     def is_error(self) -> bool:
@@ -68,6 +71,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         self.talk = Conversation(self.spec, self.run_.sink)
+        self.reading.label = self.reading.label.join(self.ctx.label)
         self._steps = Steps(self.run_, self.talk, self.toolbox)
         self._seq = 0
         self._limit = ""
@@ -112,7 +116,7 @@ class Agent:
         if kind := out.get("error"):
             return self._end(kind, out["reason"])
         usage = Usage(**{k: v for k, v in out["usage"].items() if k != "total"})
-        self.talk.delivered(usage.prompt)
+        self.talk.delivered(usage.prompt + usage.output)
         self.usage += usage
         known = self.cost_usd is not None and out["cost_usd"] is not None
         self.cost_usd = self.cost_usd + out["cost_usd"] if known else None
@@ -130,7 +134,7 @@ class Agent:
         ]
         said = "".join(b["text"] for b in content if b["type"] == "text")
         self.text = said.strip() or self.text
-        if stop == "tool_use" and calls:
+        if stop in ("tool_use", "end_turn", "stop_sequence") and calls:  # some servers mix them up
             self.talk.append(content)
             return await self._answer(calls)
         self.talk.append([b for b in content if b["type"] != "tool_use"])
@@ -184,14 +188,24 @@ class Agent:
             crash = self._absorb(ordinary, out, answers)
         flow = [c for c in calls if c.name in self.workflow_names]
         if flow and self.workflow and not self._limit:
-            outcomes = await self.workflow(flow, replace(ctx, handles=self.ctx.handles))
-            answers |= {c.id: o for c, o in zip(flow, outcomes, strict=True)}
+            answers |= await self._delegate(self.workflow, flow)
         given = [(c, answers.get(c.id, NOT_RUN)) for c in calls]
         self._record(given)
         if crash and self.spec.contract:
             return self._end("tool_error", crash)
         self._say_all(given)
         return self._thresholds()
+
+    async def _delegate(self, workflow: Workflow, calls: Sequence[ToolCall]) -> dict[str, Outcome]:
+        """Start subagents, where the call that reads their results stays affordable."""
+        room = await self._step("room", self._steps.make_room)
+        if limit := room.get("limit"):
+            self._close(limit)
+            return {}
+        outcomes = await workflow(calls, replace(self.ctx, label=self.reading.label))
+        for outcome in outcomes:
+            self.reading.label = self.reading.label.join(outcome.label)
+        return {c.id: o for c, o in zip(calls, outcomes, strict=True)}
 
     def _absorb(
         self, calls: Sequence[ToolCall], out: Mapping[str, Any], answers: dict[str, Outcome]
@@ -235,7 +249,7 @@ class Agent:
     def _thresholds(self) -> Ending | None:
         spec, tokens = self.spec, self.talk.prompt_tokens
         if spec.handoff_at and tokens > spec.handoff_at:
-            return Ending("handoff")
+            return self._end("handoff")
         if spec.remind_at and tokens > spec.remind_at and not self._reminded:
             self._reminded = True
             self.talk.say(Origin.REMINDER, text_block(f"REMINDER: {DELEGATE}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import scopes
 from config.prompt import prompt
-from scopes.label import Label
+from config.settings import Limits
+from scopes.label import PUBLIC, Label
 from scopes.tool import Handles, Item, Window, estimate_tokens, iso, one_line, tool_schema
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL
 from subagents.errors import BriefRefused
@@ -67,6 +68,8 @@ class Brief:
     findings: tuple[str, ...] = ()
     """Lines of the findings that were asked for by id."""
     material: tuple[Item, ...] = ()
+    expects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Source id -> ids of the items that must be read for it to count as read whole."""
     requester: str | None = None
 
     @property
@@ -158,28 +161,24 @@ def template(scope: str, contract: str, strict: bool) -> tuple[list[Block], list
     return [text_block(text)], tools, f"{scope}/{contract}@{digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class BriefLimits:
-    brief_tokens: int
-    material_tokens: int
-
-
 def is_isolable(
-    brief: Brief, limits: BriefLimits, label: Label, delivered: Sequence[str] = ()
+    brief: Brief, limits: Limits, delivered: Sequence[str] = (), own: Sequence[str] = ()
 ) -> BriefRefused | None:
     """Why a subagent cannot do this brief alone, or None when it can.
 
-    `label` is the highest the brief may carry; `delivered` are the views of other subagents that
-    its author has read: their text may enter only by finding id. The caller's choices after a
-    refusal are, in this order: split it, do it directly if one look-up is enough, or hand over.
+    `delivered` are the views of other subagents that its author has read: their text may enter
+    only by finding id, except for words that are the author's `own` (the request, its briefs). The
+    caller's choices after a refusal are, in this order: split it, do it directly if one look-up is
+    enough, or hand over.
     """
     try:
         _check_size(brief, limits)
-        _check_words(brief, delivered)
+        _check_words(brief, delivered, own)
     except BriefRefused as refusal:
         return refusal
-    if not brief.label.within(label):
-        return BriefRefused("material", "holds text that the reader of this brief may not see")
+    readers = brief.label.readers
+    if brief.requester and readers != PUBLIC and brief.requester not in readers:
+        return BriefRefused("findings", "rests on text that the requester may not read")
     if not brief.handles.titles and not brief.material and not brief.findings:
         return BriefRefused("handles", "names no source: give the ids of what is to be read")
     return None
@@ -191,26 +190,26 @@ def _fields(draft: BriefDraft) -> Iterable[tuple[str, str]]:
     yield "questions", "\n".join(draft.questions)
 
 
-def _check_size(brief: Brief, limits: BriefLimits) -> None:
+def _check_size(brief: Brief, limits: Limits) -> None:
     sizes = {name: estimate_tokens(text) for name, text in _fields(brief.draft) if text}
     sizes["handles"] = estimate_tokens(_titles(brief.handles.titles))
-    if sum(sizes.values()) > limits.brief_tokens:
+    if sum(sizes.values()) > limits.max_brief_tokens:
         largest = max(sizes, key=lambda name: sizes[name])
         raise BriefRefused(
             largest,
             f"the brief holds {sum(sizes.values())} tokens, {sizes[largest]} of them here; "
-            f"at most {limits.brief_tokens} fit. Shorten or split it",
+            f"at most {limits.max_brief_tokens} fit. Shorten or split it",
         )
     material = sum(estimate_tokens(i.line()) for i in brief.material)
     material += sum(map(estimate_tokens, brief.findings))
-    if material > limits.material_tokens:
+    if material > limits.max_material_tokens:
         field = "material" if brief.material else "findings"
-        raise BriefRefused(field, f"{material} tokens; at most {limits.material_tokens} fit")
+        raise BriefRefused(field, f"{material} tokens; at most {limits.max_material_tokens} fit")
 
 
-def _check_words(brief: Brief, delivered: Sequence[str]) -> None:
+def _check_words(brief: Brief, delivered: Sequence[str], own: Sequence[str]) -> None:
     """Nothing that another subagent said, and no delimiter, may be retyped into a brief."""
-    heard = set().union(*(shingles(text) for text in delivered)) if delivered else set()
+    heard = set().union(*map(shingles, delivered)) - set().union(*map(shingles, own))
     for name, text in _fields(brief.draft):
         if echoes(text):
             raise BriefRefused(name, "holds a delimiter; write the task in your own words")
@@ -224,16 +223,24 @@ def _check_words(brief: Brief, delivered: Sequence[str]) -> None:
 
 def frozen_json(frozen: Frozen, made: datetime) -> dict[str, Any]:
     """What is stored of a spawned brief; the prompts and schemas lie in the trajectory by hash."""
-    brief = frozen.brief
+    brief, window = frozen.brief, frozen.brief.window
     return {
         "id": frozen.id,
         "made": iso(made),
         **brief.draft.model_dump(mode="json"),
         "handles": dict(brief.handles.titles),
-        "window": str(brief.window) if brief.window else None,
+        "window": str(window) if window else None,
+        "share": [iso(at) if at else None for at in (window.opened_from, window.opened_before)]
+        if window
+        else None,
         "language": brief.language,
+        "label": brief.label.to_json(),
+        "requester": brief.requester,
+        "finding_lines": list(brief.findings),
+        "material": [item.to_json() for item in brief.material],
         "fence": frozen.fence,
         "model": frozen.model,
         "template": frozen.template,
-        "material": [item.id for item in brief.material],
+        "parent": frozen.parent,
+        "seconds": frozen.seconds,
     }

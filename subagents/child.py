@@ -12,7 +12,7 @@ from subagents.agent import Agent
 from subagents.brief import Frozen
 from subagents.conversation import Ending, Spec
 from subagents.events import SubagentFinished, SubagentStarted
-from subagents.result import SubagentResult, settle
+from subagents.result import SubagentResult, crashed, settle
 from subagents.run import Run
 from subagents.toolbox import Toolbox, crash_text
 from subagents.trajectory import Context, Origin
@@ -27,34 +27,44 @@ async def run_child(
 
     `on_reply` is called each time the model has replied to it, and at its end.
     """
-    run.emit(SubagentStarted(frozen.id))
-    agent = _agent(run, frozen, on_reply)
+    draft = frozen.brief.draft
     try:
-        ending = await agent.run()
+        run.emit(SubagentStarted(frozen.id))
+        result = await _worked(run, frozen, on_reply)
     except Exception as error:  # the seam: one subagent's run
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
-        ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
+        reason = crash_text("its run", error)
+        result = crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
     finally:
         if on_reply:
             on_reply()
-    brief = frozen.brief
-    result = SubagentResult(
-        id=frozen.id,
-        scope=brief.draft.scope,
-        model=frozen.model,
-        contract=brief.draft.contract,
-        usage=agent.usage.to_json(),
-        cost_usd=agent.cost_usd,
-        steps=agent.steps,
-        tool_calls=agent.tool_calls,
-        **settle(ending, number_of(frozen.id), brief.draft.contract, agent.reading),
-    )
     run.emit(
         SubagentFinished(
             result.id, result.status, result.stopped_by, len(result.findings), result.cost_usd
         )
     )
     return result
+
+
+async def _worked(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> SubagentResult:
+    agent = _agent(run, frozen, on_reply)
+    try:
+        ending = await agent.run()
+    except Exception as error:  # what was read and spent so far is kept
+        log.exception("subagent %s of %s crashed", frozen.id, run.id)
+        ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
+    draft = frozen.brief.draft
+    return SubagentResult(
+        id=frozen.id,
+        scope=draft.scope,
+        model=frozen.model,
+        contract=draft.contract,
+        usage=agent.usage.to_json(),
+        cost_usd=agent.cost_usd,
+        steps=agent.steps,
+        tool_calls=agent.tool_calls,
+        **settle(ending, number_of(frozen.id), draft.contract, agent.reading),
+    )
 
 
 def number_of(child: str) -> int:
@@ -116,6 +126,6 @@ def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Age
             max_output_tokens=limits.max_tool_output_tokens,
         ),
     )
-    agent.reading.label = brief.label
+    agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
     return agent

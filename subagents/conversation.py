@@ -92,18 +92,17 @@ class Conversation:
         self._note(origin, block, ref)
         self.pending.append(block)
 
-    def delivered(self, prompt_tokens: int) -> None:
-        """The call went through: its user message may not change any more."""
+    def delivered(self, tokens: int) -> None:
+        """The call went through with so many tokens of prompt and output together."""
         self.sent = self.messages
         self.pending = []
-        self._known_tokens = prompt_tokens
+        self._known_tokens = tokens
 
     def append(self, content: Sequence[Block]) -> None:
         """The model's turn. The API refuses empty text, and a turn that only thought is no turn."""
         kept = [b for b in content if b["type"] != "text" or b["text"]]
         if any(b["type"] not in ("thinking", "redacted_thinking") for b in kept):
             self.sent.append({"role": "assistant", "content": kept})
-            self._known_tokens += sum(_tokens(b) for b in kept)
 
     def _note(self, origin: Origin, block: Block, ref: str = "") -> None:
         self._sink.note(self.spec.run, self.spec.context, origin, block, ref)

@@ -19,11 +19,13 @@ from subagents.events import BriefWasRefused
 from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.guard import SpawnGuard
-from subagents.result import SubagentResult
+from subagents.result import SubagentResult, joined
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
-from subagents.view import finding_line, parent_view
+from subagents.view import finding_line, fitted, parent_view
 
+MAX_NAMED = 20
+"""Refused briefs, and reasons, that one result names; the rest is counted."""
 ONE, MANY = "run_subagent", "run_subagents"
 
 
@@ -65,23 +67,27 @@ class Delegation:
         return [self._outcome(each, share) for each in results]
 
     def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
-        if all(r.status == "refused" for r in results):
-            text = "\n".join(f"{r.id} refused ({r.text}): {r.reason}" for r in results)
-            return Outcome(text, Origin.ERROR)
+        refused = [r for r in results if r.status == "refused"]
+        ran = [r for r in results if r.status != "refused"]
+        if not ran:
+            return Outcome(refusals(refused), Origin.ERROR)
         cap = min(self.fanout.run.limits.max_result_tokens, share)
-        for result in results:
-            self._views[result.id] = parent_view(result, cap)
-        views = [self._views[r.id] for r in results]
-        self.guard.delivered += views
-        return Outcome("\n\n".join(views), Origin.VIEW, " ".join(r.id for r in results))
+        views = {r.id: parent_view(r, cap) for r in ran}
+        self._views |= views
+        text = fitted(views, share * len(results))
+        if refused:
+            text += "\n\n" + refusals(refused)
+        self.guard.delivered.append(text)
+        return Outcome(text, Origin.VIEW, " ".join(r.id for r in ran), joined(ran))
 
     def _plan(self, call: ToolCall, ctx: ToolContext) -> list[Brief | SubagentResult]:
         try:
             if call.name == ONE:
                 return [self._one(BriefDraft.model_validate(call.input), ctx)]
             many = ManyAlike.model_validate(call.input)
-            drafts = [for_item(many.template, item, ctx.handles) for item in many.items]
-            self.guard.admit_items(many.items)
+            items = tuple(dict.fromkeys(many.items))
+            drafts = [for_item(many.template, item, ctx.handles) for item in items]
+            self.guard.admit_items(items)
             return [self._item(draft, ctx) for draft in drafts]
         except ValidationError as error:
             return [self._refused(call.input, "arguments", explain(error))]
@@ -115,7 +121,7 @@ class Delegation:
             findings=self._findings(draft.findings),
             requester=ctx.requester,
         )
-        self.guard.check(brief, ctx.label)
+        self.guard.check(brief)
         return brief
 
     @staticmethod
@@ -123,7 +129,7 @@ class Delegation:
         """Only what the parent's own tools listed or the request names may be handed over."""
         titles: dict[str, str] = {}
         for value in wanted:
-            found = held.resolve(value)
+            found = held.exact(value)
             if found is None:
                 raise BriefRefused("handles", not_found("source", value))
             titles[found] = held.titles.get(found, "")
@@ -141,6 +147,21 @@ class Delegation:
         self.fanout.run.emit(BriefWasRefused(title, field_name, reason))
         scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
         return self.fanout.refuse(title, scope, contract, field_name, reason)
+
+
+def refusals(results: Sequence[SubagentResult]) -> str:
+    """Refused briefs, those refused for one reason together, the first of them by name."""
+    by_reason: dict[str, list[SubagentResult]] = {}
+    for result in results:
+        by_reason.setdefault(result.reason, []).append(result)
+    lines = []
+    for reason, alike in list(by_reason.items())[:MAX_NAMED]:
+        names = "; ".join(f"{r.id} ({r.text})" for r in alike[:MAX_NAMED])
+        more = f" and {len(alike) - MAX_NAMED} more" if alike[MAX_NAMED:] else ""
+        lines.append(f"refused, {reason}: {names}{more}")
+    if left := len(by_reason) - len(lines):
+        lines.append(f"and for {left} further reasons")
+    return "\n".join(lines)
 
 
 def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:

@@ -11,6 +11,7 @@ from datetime import datetime
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item, iso
 from subagents.contracts import FindingDraft
+from subagents.shingles import UNSPACED
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,9 @@ class Coverage:
     """Pages of whole sources that were delivered."""
     oldest: datetime | None = None
     latest: datetime | None = None
-    complete: bool = True
-    """Every item of the window that the sources hold was read."""
+    complete: bool = False
+    """Every item of the window was read, of each source that was to be read whole; false where
+    nothing was read whole (a search, single threads)."""
     items_read: int = 0
     """Items of every kind: messages, their earlier context, list rows."""
 
@@ -62,35 +64,45 @@ class Reading:
     """The items shown to one context so far."""
 
     items: dict[str, Item] = field(default_factory=dict)
-    holds: dict[str, int] = field(default_factory=dict)
-    """Source id -> how many items of the window it holds, for sources read whole."""
+    holds: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Source id -> ids of its items in the window, for sources that are to be read whole."""
     _pages: set[tuple[str, str]] = field(default_factory=set)
     label: Label = TRUSTED
 
-    def add(self, items: Iterable[Item], holds: Mapping[str, int]) -> None:
+    def expect(self, holds: Mapping[str, Iterable[str]]) -> None:
+        """What is to be read whole, known before anything was."""
+        self.holds |= {source: frozenset(ids) for source, ids in holds.items()}
+
+    def add(self, items: Iterable[Item], holds: Mapping[str, Iterable[str]]) -> None:
         first = ""
         for item in items:
             first = first or item.id
             self.items[item.id] = item
             self.label = self.label.join(item.label)
-        for source, total in holds.items():
-            self.holds[source] = total
-            self._pages.add((source, first))
+        self.expect(holds)
+        self._pages |= {(source, first) for source in holds}
+
+    @property
+    def expected(self) -> int:
+        return sum(map(len, self.holds.values()))
+
+    def _counts(self, item: Item) -> bool:
+        """Inside the window, and inside the share of its source that is to be read here."""
+        if not item.at or BEFORE_WINDOW in item.notes:
+            return False
+        held = self.holds.get(item.id.partition("/")[0])
+        return held is None or item.id in held
 
     def coverage(self) -> Coverage:
-        inside = [i for i in self.items.values() if i.at and BEFORE_WINDOW not in i.notes]
+        inside = [i for i in self.items.values() if self._counts(i)]
         times = [i.at for i in inside if i.at]
-        read: dict[str, int] = {}
-        for item in inside:
-            source = item.id.partition("/")[0]
-            read[source] = read.get(source, 0) + 1
         return Coverage(
             messages_read=len(inside),
             threads_read=len({i.thread or i.id for i in inside}),
             pages=len(self._pages),
             oldest=min(times, default=None),
             latest=max(times, default=None),
-            complete=all(read.get(source, 0) >= n for source, n in self.holds.items()),
+            complete=bool(self.holds) and all(h <= self.items.keys() for h in self.holds.values()),
             items_read=len(self.items),
         )
 
@@ -128,7 +140,7 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         text = "\n".join(normal(items[e].text) for e in evidence)
         names = "\n".join(normal(f"{items[e].text}\n{items[e].by or ''}") for e in evidence)
         quotes = [q for q in finding.quotes if occurs(q, text)]
-        customers = [c for c in finding.customers if occurs(c, names)]
+        customers = [c for c in finding.customers if named(c, names)]
         lost = [q for q in finding.quotes if q not in quotes]
         dropped += [f"finding {number}: {q[:60]!r} is not in its evidence" for q in lost]
         lost = [c for c in finding.customers if c not in customers]
@@ -139,9 +151,28 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
 
 
 def occurs(quote: str, text: str) -> bool:
-    """Whether a quote is in a text that went through `normal`; an empty quote is in none."""
-    wanted = normal(quote).strip(" \"'.…")
-    return bool(wanted) and wanted in text
+    """Whether a quote is in a text that went through `normal`; one character is in none."""
+    wanted = key_of(quote)
+    return len(wanted) > 1 and wanted in text
+
+
+def named(name: str, text: str) -> bool:
+    """Whether a name stands in a text that went through `normal`, not as a part of a word."""
+    wanted = key_of(name)
+    if not occurs(name, text):
+        return False
+    spaced = not UNSPACED.search(wanted)
+    return not spaced or re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
+
+
+def key_of(name: str) -> str:
+    """A name or quote up to how it may be written: what counts as the same counts once."""
+    return normal(name).strip(" \"'.…")
+
+
+def distinct(names: Iterable[str]) -> set[str]:
+    """Different names, whatever their spelling."""
+    return {key for name in names if (key := key_of(name))}
 
 
 QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "’": "'", "‘": "'"})

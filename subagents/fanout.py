@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +15,8 @@ from subagents.events import SubagentQueued
 from subagents.fence import new_fence
 from subagents.result import SubagentResult
 from subagents.run import Run
+
+log = logging.getLogger(__name__)
 
 CHILD_SHARE = 0.8
 """Share of the time left that a subagent may take: the rest is for who reads its result."""
@@ -69,8 +72,11 @@ class TaskSpawner:
         return TaskHandle(task)
 
     async def _run(self, frozen: Frozen, answered: asyncio.Event) -> SubagentResult:
-        async with self._free:
-            return await run_child(self.run, frozen, answered.set)
+        try:
+            async with self._free:
+                return await run_child(self.run, frozen, answered.set)
+        finally:
+            answered.set()
 
     async def aclose(self) -> None:
         """Cancel what still runs, and wait until it has ended."""
@@ -140,8 +146,8 @@ class Fanout:
     async def run_all(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
         """One result a brief, in order.
 
-        A brief that was completed before is not run again; a twin in the same call runs after all
-        where the first of them did not complete.
+        A brief that was completed before is not run again; where the first of several twins in one
+        call did not complete, a second one runs, and stands for the rest.
         """
         keys = [brief.key() for brief in briefs]
         found: dict[int, SubagentResult] = {}
@@ -149,14 +155,18 @@ class Fanout:
             chosen = [
                 i
                 for i, key in enumerate(keys)
-                if key not in self._complete and i not in found and (twins or keys.index(key) == i)
+                if key not in self._complete and _is_copy(keys, i, int(twins))
             ]
             ran = await self._run([briefs[i] for i in chosen])
             found |= dict(zip(chosen, ran, strict=True))
             self._complete |= {
                 keys[i]: found[i].id for i in chosen if found[i].status == "complete"
             }
-        return [found.get(i) or self.results[self._complete[key]] for i, key in enumerate(keys)]
+        latest = {keys[i]: found[i] for i in sorted(found)}
+        return [
+            found.get(i) or self.results.get(self._complete.get(key, "")) or latest[key]
+            for i, key in enumerate(keys)
+        ]
 
     async def _run(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
         frozen = [self.freeze(brief) for brief in briefs]
@@ -170,9 +180,20 @@ class Fanout:
             for one, handle in zip(frozen, handles, strict=True):
                 result = SubagentResult.model_validate(await handle.result())
                 self.results[one.id] = result
-                keeping.create_task(self.keep(one, result))
+                keeping.create_task(self._keep(one, result))
                 results.append(result)
         return results
+
+    async def _keep(self, frozen: Frozen, result: SubagentResult) -> None:
+        try:
+            await self.keep(frozen, result)
+        except Exception:  # the seam: a result that cannot be stored is still a result
+            log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
+
+
+def _is_copy(keys: Sequence[str], i: int, number: int) -> bool:
+    """Whether place `i` holds the copy of this number (from 0) of its key."""
+    return list(keys[:i]).count(keys[i]) == number
 
 
 def _waiting(frozen: Frozen) -> SubagentResult:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Limits
-from scopes.label import Label
-from subagents.brief import Brief, BriefLimits, is_isolable
+from subagents.brief import Brief, is_isolable
 from subagents.errors import BriefRefused
 
 
@@ -22,15 +21,17 @@ class SpawnGuard:
     started: int = 0
     """Subagents that the model started one by one (`run_subagent`)."""
     items: int = 0
-    """Subagents started over a list (`run_subagents`, or planned by code)."""
+    """Subagents started over a list (`run_subagents`)."""
     delivered: list[str] = field(default_factory=list)
     """Views that the parent has read: their text may not be retyped into a brief."""
+    own: list[str] = field(default_factory=list)
+    """Texts that the parent may use freely: the request, and the briefs that it wrote before."""
 
-    def check(self, brief: Brief, label: Label) -> None:
+    def check(self, brief: Brief) -> None:
         """Raises BriefRefused where a subagent could not do this brief alone."""
-        caps = BriefLimits(self.limits.max_brief_tokens, self.limits.max_material_tokens)
-        if refusal := is_isolable(brief, caps, label, self.delivered):
+        if refusal := is_isolable(brief, self.limits, self.delivered, self.own):
             raise refusal
+        self.own.append(brief.draft.model_dump_json())
 
     def admit_one(self) -> None:
         """Raises BriefRefused above `max_subagents`."""

@@ -14,12 +14,12 @@ from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegate import MANY, ONE
 from subagents.events import ParentHandedOver
-from subagents.evidence import Reading
 from subagents.fence import shorten
 from subagents.prices import Usage
 from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
+from subagents.view import fitted
 
 MAX_SESSIONS = 5
 """Sessions of one request; each gets a share of the context for what was learned before it."""
@@ -36,8 +36,6 @@ class ParentRun:
     cost_usd: float | None = 0.0
     steps: int = 0
     sessions: int = 0
-    reading: Reading = field(default_factory=Reading)
-    tool_calls: list[dict[str, object]] = field(default_factory=list)
 
 
 def package(
@@ -54,8 +52,7 @@ def package(
         "RESULTS:",
     ]
     room = max_tokens - estimate_tokens("\n".join(head))
-    share = max(60, room // max(1, len(views)))
-    return text_block("\n".join([*head, *(shorten(v, share) for v in views.values())]))
+    return text_block("\n".join([*head, fitted(views, room)]))
 
 
 async def run_parent(
@@ -90,7 +87,7 @@ async def run_parent(
         agent = Agent(run, session, toolbox, ctx, workflow=workflow, workflow_names=names)
         done.ending = await agent.run()
         _add(done, agent)
-        ctx = agent.ctx
+        ctx = replace(agent.ctx, label=agent.reading.label)
         if done.ending.stopped_by != "handoff":
             return done
         before = context
@@ -105,6 +102,3 @@ def _add(done: ParentRun, agent: Agent) -> None:
     known = done.cost_usd is not None and agent.cost_usd is not None
     done.cost_usd = (done.cost_usd or 0) + (agent.cost_usd or 0) if known else None
     done.steps += agent.steps
-    done.tool_calls += agent.tool_calls
-    done.reading.add(agent.reading.items.values(), agent.reading.holds)
-    done.reading.label = done.reading.label.join(agent.reading.label)

@@ -11,23 +11,18 @@ from typing import Any
 
 import anthropic
 import httpx2
-from anthropic import APIConnectionError, APIStatusError, AsyncAnthropic, DefaultAioHttpClient
+from anthropic import AsyncAnthropic, DefaultAioHttpClient
 
 from config.settings import Models, Role
+from scopes.tool import estimate_tokens, readable
 from subagents.errors import ModelFailed, ModelMisconfigured
+from subagents.faults import UNFINISHED, Fault, Unusable, fault_of
 from subagents.governor import RateGovernor
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.purse import NANO, Amount, Purse
 from subagents.trajectory import TrajectorySink
 
 Block = dict[str, Any]
-
-RETRIED = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})
-"""Error types worth another try. By type: an SSE `error` event carries status 200."""
-RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error"})
-MISCONFIGURED = frozenset({"authentication_error", "permission_error", "not_found_error"})
-UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError)
-"""Ends of a call that leave open whether it was paid for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +66,6 @@ class Reply:
             "cost_usd": self.cost_usd,
             "attempts": self.attempts,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why one attempt gave nothing, what it may have cost, and whether to try again."""
-
-    reason: str
-    kind: str
-    retry: bool
-    paid: bool
-    """It may have been paid for although nothing usable came back."""
-    retry_after: float | None = None
-
-
-class Unusable(Exception):
-    """A reply that ended in its middle."""
 
 
 class ModelClient:
@@ -196,7 +175,7 @@ class ModelClient:
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
             message, headers = await self._send(body, call.on_text)
-            usage = Usage.of(message.get("usage") or {})
+            usage = _usage(message, call)
             governor.answered(model, headers, usage)
             spent = actual(model, usage)
             reply = Reply(
@@ -224,24 +203,41 @@ class ModelClient:
             sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             raw = await self._client.post("/v1/messages", content=sent, cast_to=httpx2.Response)
             return _message_of(json.loads(raw.content)), raw.headers
-        async with self._client.messages.stream(**body) as stream:
-            async for event in stream:
-                if event.type == "text":
-                    on_text(event.text)
-            final = (await stream.get_final_message()).to_dict(mode="json")
-            return dict(final), stream.response.headers
+        try:
+            async with self._client.messages.stream(**body) as stream:
+                async for event in stream:
+                    if event.type == "text":
+                        on_text(event.text)
+                final = (await stream.get_final_message()).to_dict(mode="json")
+                return _message_of(final), stream.response.headers
+        except ODD_STREAM as error:  # what the SDK raises where a server's events make no sense
+            raise Unusable(f"the stream made no sense ({type(error).__name__})") from error
+
+
+ODD_STREAM = (AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def _message_of(sent: Any) -> dict[str, Any]:
     """What was sent, if it has the shape of a message; a compatible server may send anything."""
     try:
         Usage.of(sent.get("usage") or {})
-        sound = all(map(_is_block, sent["content"]))
+        calls = [b["id"] for b in sent["content"] if b["type"] == "tool_use"]
+        sound = all(map(_is_block, sent["content"])) and len(calls) == len(set(calls))
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise Unusable("the reply was not a message")
-    return dict(sent)
+    return dict(readable(sent))
+
+
+def _usage(message: Mapping[str, Any], call: Call) -> Usage:
+    """What was used; estimated where a compatible server does not say, so that caps still hold."""
+    usage = Usage.of(message.get("usage") or {})
+    if usage.prompt <= 0:
+        usage = replace(usage, input=call.prompt_tokens, cache_read=0, cache_write=0)
+    if usage.output <= 0 and message["content"]:
+        usage = replace(usage, output=estimate_tokens(str(message["content"])))
+    return usage
 
 
 def _is_block(block: Mapping[str, Any]) -> bool:
@@ -261,37 +257,3 @@ def _finished(message: Mapping[str, Any]) -> str:
 def _usd(model: str, usage: Usage) -> float | None:
     cost = cost_nanousd(model, usage)
     return None if cost is None else cost / NANO
-
-
-def fault_of(error: Exception) -> Fault:
-    """What an exception of the SDK, or of what lies below it, means for this call."""
-    if isinstance(error, APIStatusError):
-        kind = str(error.type or "")
-        reason = f"{kind or 'error'} {error.status_code}: {_message(error)}"
-        if kind in MISCONFIGURED or error.status_code in (401, 403, 404):
-            return Fault(reason, "misconfigured", retry=False, paid=False)
-        limited = kind in RATE_LIMITED or error.status_code in (429, 529)
-        retry = limited or kind in RETRIED or error.status_code in (408, 409)
-        retry = retry or error.status_code >= 500
-        what = "rate_limit" if limited else "model_error"
-        begun = error.status_code == 200  # an error in mid-stream: what came before it is paid
-        return Fault(reason, what, retry, paid=begun, retry_after=_retry_after(error))
-    if isinstance(error, (*UNFINISHED, Unusable)):
-        name = "connection lost" if not isinstance(error, Unusable) else str(error)
-        detail = "" if isinstance(error, Unusable) else f" ({type(error).__name__})"
-        return Fault(f"{name}{detail}", "model_error", retry=True, paid=True)
-    return Fault(f"{type(error).__name__}: {error}"[:300], "model_error", retry=False, paid=False)
-
-
-def _message(error: APIStatusError) -> str:
-    body = error.body if isinstance(error.body, dict) else {}
-    inner = body.get("error")
-    text = inner.get("message") if isinstance(inner, dict) else None
-    return str(text or error.message)[:300]
-
-
-def _retry_after(error: APIStatusError) -> float | None:
-    try:
-        return max(0.0, float(error.response.headers["retry-after"]))
-    except (KeyError, ValueError):
-        return None

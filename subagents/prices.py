@@ -54,12 +54,8 @@ class Usage:
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:
         """From the `usage` of a Messages API reply; what a compatible server leaves out is 0."""
-        return cls(
-            int(reported.get("input_tokens") or 0),
-            int(reported.get("output_tokens") or 0),
-            int(reported.get("cache_read_input_tokens") or 0),
-            int(reported.get("cache_creation_input_tokens") or 0),
-        )
+        names = ("input", "output", "cache_read_input", "cache_creation_input")
+        return cls(*(max(0, int(reported.get(f"{name}_tokens") or 0)) for name in names))
 
 
 @dataclass(frozen=True, slots=True)

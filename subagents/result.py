@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.contracts import CONTRACTS, FindingDraft, Issues, Submission, prose
 from subagents.conversation import Ending
-from subagents.evidence import Reading, check
+from subagents.evidence import Coverage, Reading, check, distinct
 from subagents.fence import echoes, shorten
 from subagents.gate import explain
 
@@ -140,15 +141,23 @@ def checked_findings(
         links = [i.link for i in sorted(cited, key=lambda i: i.at is None)]  # messages first
         made.append(
             Finding(
-                **draft.model_dump(),
+                **_on_one_line(draft),
                 id=f"F{number}.{k}",
                 links=[link for link in links if link],
                 messages=len(inside),
-                people=len({c.casefold() for c in draft.customers}) or len(openers),
+                people=len(distinct(draft.customers)) or len(openers),
                 since=iso(min(opened)) if opened else None,
             )
         )
     return made, list(checked.unsupported)
+
+
+def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
+    """The fields of a draft without line breaks: none can pass for a line that code wrote."""
+    values = draft.model_dump()
+    texts = ("claim", "severity_reason", "owner", "next_step")
+    values |= {name: one_line(values[name]) for name in texts}
+    return values | {name: list(map(one_line, values[name])) for name in ("customers", "quotes")}
 
 
 ENDED = {"invalid_output": "partial", "injection": "failed", "user": "cancelled"}
@@ -164,16 +173,13 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
     stopped_by, reason = ending.stopped_by, ending.reason
     if stopped_by == "none" and value and value.needs:
         stopped_by, reason = "needs_context", value.needs
-    if not coverage.complete:
-        not_covered.append(
-            f"read {coverage.messages_read} of {sum(reading.holds.values())} messages"
-        )
+    if reading.holds and not coverage.complete:
+        not_covered.append(f"read {coverage.messages_read} of {reading.expected} messages")
     if isinstance(value, Issues) and (unplaced := _unplaced(value, reading)):
         not_covered.append(f"{len(unplaced)} threads were read and not judged: {_named(unplaced)}")
-    idle = isinstance(value, Issues) and not (reading.items or reading.holds)
-    if idle:
-        not_covered.append("nothing was read")
-    whole = stopped_by == "none" and not idle and (coverage.complete or contract != "issues")
+    if isinstance(value, Issues) and not reading.holds:
+        not_covered.append("no source was read from its first to its last page")
+    whole = stopped_by == "none" and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
     status = "complete" if whole else ENDED.get(stopped_by, "partial")
     if status == "partial" and not (value or reading.items or ending.text):
@@ -196,6 +202,30 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
 
 def _kept(value: Submission | None) -> dict[str, Any] | None:
     return value.model_dump(mode="json", exclude={"findings"}) if value else None
+
+
+def joined(results: Iterable[SubagentResult]) -> Label:
+    """The label of what results rest on; it stays untrusted whatever they say."""
+    label = TRUSTED
+    for result in results:
+        label = label.join(Label.of(result.label)) if result.label else label
+    return label
+
+
+def crashed(id: str, scope: str, model: str, contract: str, reason: str) -> SubagentResult:
+    """What stands for a subagent whose own end could not be told."""
+    return SubagentResult(
+        id=id,
+        scope=scope,
+        model=model,
+        status="failed",
+        stopped_by="tool_error",
+        reason=reason,
+        contract=contract,
+        text=f"It failed ({reason}).",
+        coverage=Coverage().to_json(),
+        label=TRUSTED.to_json(),
+    )
 
 
 def salvage(ending: Ending, reading: Reading) -> str:

@@ -17,7 +17,7 @@ WORDS = 8
 # with its vowel signs. Eight words are then 16 Han or kana characters, or 32 Thai ones.
 _HALF = "\u3005\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f"
 _QUARTER = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-_UNSPACED = re.compile(f"[{_HALF}{_QUARTER}]")
+UNSPACED = re.compile(f"[{_HALF}{_QUARTER}]")
 _HALF_WORD = re.compile(f"[{_HALF}]")
 
 # Marks belong to their word: `\w` alone would cut a Hindi word at each vowel sign.
@@ -112,7 +112,7 @@ def _json(text: str) -> Any:
 def _tokens(text: str) -> tuple[list[str], bool]:
     """Words, and single characters of scripts without spaces; and whether there were such."""
     text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).casefold())
-    unspaced = _UNSPACED.search(text) is not None
+    unspaced = UNSPACED.search(text) is not None
     return (_TOKEN if unspaced else _WORD).findall(text), unspaced
 
 
@@ -132,7 +132,7 @@ def _windows(tokens: list[str]) -> Iterator[tuple[int, int]]:
 
 def _weight(token: str) -> int:
     """Quarters of a word."""
-    if len(token) > 1 or not _UNSPACED.match(token):
+    if len(token) > 1 or not UNSPACED.match(token):
         return 4
     return 2 if _HALF_WORD.match(token) else 1
 

@@ -107,6 +107,14 @@ class Steps:
             return {"limit": "user" if self.run.stop else "time"}
         return {"results": found}
 
+    async def make_room(self) -> dict[str, Any]:
+        """Keep the call affordable that will read what the subagents of this turn return."""
+        try:
+            await self._hold_final(self.run.limits.max_fanout_tokens)
+        except BudgetExceeded as error:
+            return {"limit": LIMIT_OF[error.what]}
+        return {}
+
     async def _hold_final(self, more: int) -> None:
         """Keep one more call affordable, its prompt longer by `more` tokens than it is now."""
         prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS

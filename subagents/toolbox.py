@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult
+from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
 from subagents.fence import RESERVE, render
 from subagents.gate import Gate
 
@@ -84,6 +84,6 @@ def failed(text: str) -> dict[str, Any]:
 
 
 def crash_text(tool: str, error: Exception) -> str:
-    """What went wrong, in one line without the traceback (that is in the log)."""
-    said = " ".join(str(error).split())[:200]
-    return f"{tool} failed: {type(error).__name__}" + (f": {said}" if said else "")
+    """What went wrong, in one line; what a foreign error says may hold what was read: log only."""
+    said = one_line(str(error))[:200] if isinstance(error, SourceFailed) else ""
+    return f"{tool} failed: {said or type(error).__name__}"

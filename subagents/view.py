@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scopes.tool import estimate_tokens, one_line
 from subagents.contracts import NEEDS_ACTION
@@ -42,6 +42,21 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     return "\n".join([*shown, foot])
 
 
+MIN_VIEW_TOKENS = 60
+
+
+def fitted(views: Mapping[str, str], max_tokens: int) -> str:
+    """Views (by id) that together fit, each shortened alike; those without room are named."""
+    room = max(1, max_tokens // MIN_VIEW_TOKENS - 1)
+    shown, left = list(views.items())[:room], list(views)[room:]
+    share = max_tokens // max(1, len(shown) + bool(left))
+    lines = [shorten(view, share) for _, view in shown]
+    if left:
+        named = f"({len(left)} more results are stored and in the report: {' '.join(left)}"
+        lines.append(shorten(named, share - 1) + ")")
+    return "\n\n".join(lines)
+
+
 def _head(result: SubagentResult) -> str:
     ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
     why = f" ({one_line(result.reason)})" if result.reason else ""
@@ -65,7 +80,7 @@ def _foot(result: SubagentResult) -> str:
         f"read: {cover.get('messages_read', 0)} messages",
         f"{cover.get('threads_read', 0)} threads",
         *([f"{items} other items"] if items > 0 else []),
-        "complete" if cover.get("complete", True) else "not complete",
+        "complete" if cover.get("complete") else "not the whole source",
     ]
     missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
     return f"{', '.join(read)} | not covered: {missing} | unsupported: {len(result.unsupported)}"

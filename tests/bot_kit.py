@@ -126,7 +126,7 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *args: str | Path) -> Done:
+    def __call__(self, *args: object) -> Done:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(arg) for arg in args])

@@ -463,10 +463,11 @@ class Lax:
     """A compatible server that holds to nothing: no limits, no checks, no streams."""
 
     content: Callable[[Json], Any]
-    """Request body -> the content of the answer."""
+    """Request body -> the content of the answer; None leaves it to the strict server."""
     fields: Json = field(default_factory=dict)
     """What else of the message is to be different; None leaves a field out."""
     recorded: list[Json] = field(default_factory=list)
+    strict: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw, more = b"", True
@@ -476,6 +477,14 @@ class Lax:
         body = json.loads(raw)
         self.recorded.append(body)
         content = self.content(body)
+        if content is None:
+            again = iter([{"type": "http.request", "body": raw, "more_body": False}])
+
+            async def replay() -> Any:
+                return next(again, None) or await receive()
+
+            await self.strict(scope, replay, send)
+            return
         called = isinstance(content, list) and any(b.get("type") == "tool_use" for b in content)
         message: Json = {
             "id": f"msg_{len(self.recorded)}",
@@ -485,7 +494,10 @@ class Lax:
             "content": content,
             "stop_reason": "tool_use" if called else "end_turn",
             "stop_sequence": None,
-            "usage": {"input_tokens": -(-len(raw) // 3), "output_tokens": 10},
+            "usage": {
+                "input_tokens": -(-len(raw) // 3),
+                "output_tokens": -(-len(json.dumps(content)) // 3),
+            },
         }
         message = {k: v for k, v in {**message, **self.fields}.items() if v is not None}
         headers = [(b"content-type", b"application/json")]
@@ -545,6 +557,8 @@ async def engine(
     server = ModelServer(mind, faults=faults, limits=limits, latency_s=latency_s, record=True)
     served = Served(server.app)
     async with AsyncExitStack() as stack:
+        if lax:
+            lax.strict = served
         model_url = stack.enter_context(MUX.serving(lax or served))
         slack_url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
         model = ModelClient(settings.models, "k", model_url)
@@ -660,10 +674,15 @@ class Asked:
 
 
 async def asked(
-    mind: Mind, tmp_path: Path, settings: Settings | None = None, question: str = QUESTION
+    mind: Mind,
+    tmp_path: Path,
+    settings: Settings | None = None,
+    question: str = QUESTION,
+    **more: Any,
 ) -> Asked:
-    local = LocalSlack(workspace(6))
-    async with engine(mind, settings, slack=local) as e, store_at(tmp_path) as store:
+    """A question answered by a parent and its subagents; `more` goes to `engine`."""
+    given = {"slack": LocalSlack(workspace(6)), **more}
+    async with engine(mind, settings, **given) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "ask", question, "claude", {})
         document = await e.ask(question, store).answer()
         assert e.run.purse.reserved.nanousd == 0

@@ -274,7 +274,7 @@ async def test_a_crashing_tool_ends_its_subagent_with_what_the_others_gave() -> 
         result = settled(agent, ending)
 
     assert (ending.stopped_by, len(e.requests)) == ("tool_error", 1)
-    assert (result["status"], result["reason"]) == ("partial", "boom failed: RuntimeError: kaput")
+    assert (result["status"], result["reason"]) == ("partial", "boom failed: RuntimeError")
     assert list(agent.reading.items) == ["x/tea"]
 
 

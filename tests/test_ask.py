@@ -339,13 +339,14 @@ def test_without_subagents_the_answer_says_that_isolation_is_advisory(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     configure("limits: {max_subagents: 0}")
-    with model_at(monkeypatch, lambda body: say("I can list channels only.")) as server:
+    with model_at(monkeypatch, lambda body: say("It is quiet.")) as server:
         done = asked(shell, small_export(tmp_path), "What is open in #support-es?")
         document = asked(shell, small_export(tmp_path), "Open in #support-es?", "--json").json
     assert "isolation is advisory" in done.out
     assert document["degraded"]
     offered = {t["name"] for t in server.recorded[0]["tools"]}
-    assert offered == {"list_channels", "read_thread", "lookup_user"}
+    assert offered >= {"list_channels", "read_thread", "lookup_user", "read_channel_history"}
+    assert not offered & {"run_subagent", "run_subagents", "post_message", "submit_result"}
 
 
 def test_a_parent_without_text_is_asked_once_more(

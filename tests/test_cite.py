@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
+import time
 from itertools import cycle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.cite import CitationFilter, Statement, drop_unknown, ids_in, statements
+from bot.cite import CitationFilter, Statement, defused, drop_unknown, ids_in, statements
 
 KNOWN = {"F1.1", "F1.2", "F12.30"}
-CITATIONS = [
-    "[",
-    "]",
-    "F1.1",
-    "F9.9",
-    "F12.30",
-    "[F1.1]",
-    "[F9.9]",
-    "[F1.2; F9.1, F1.1]",
-    "[F",
-    "1",
-]
-OTHERS = [" ", "  ", ", ", ".", "!", "\n", "\t", "word", "[Café Sol]", "[1]", "é", "(x)", "[[F1.1]"]
-PIECES = st.lists(st.sampled_from([*CITATIONS, *OTHERS]), max_size=25).map("".join)
+CITATIONS = ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", "[F"]
+OTHERS = ["1", " ", "  ", ", ", ".", "!", "\n", "\t", "word", "[Café Sol]", "[1]", "é", "(x)"]
+ADDRESSES = ["www.", "https://", "a.example/x?y=1", "https://asked.example", "<https://b.example|"]
+PIECES = st.lists(st.sampled_from([*CITATIONS, *OTHERS, *ADDRESSES, "<", ">", "|"]), max_size=25)
+TEXTS = PIECES.map("".join)
+ASKED = "Is https://asked.example, or https://asked.example/too, up?"
+
+
+def whole(text: str) -> str:
+    return defused(drop_unknown(text, KNOWN), ASKED)
 
 
 def streamed(chunks: list[str]) -> str:
     out: list[str] = []
-    citations = CitationFilter(lambda: KNOWN, out.append)
+    citations = CitationFilter(lambda: KNOWN, out.append, ASKED)
     for chunk in chunks:
         citations(chunk)
     citations.close()
     return "".join(out)
 
 
-@given(PIECES, st.lists(st.integers(1, 6), min_size=1, max_size=9))
+@settings(max_examples=300)
+@given(TEXTS, st.lists(st.integers(1, 6), min_size=1, max_size=9))
 def test_a_stream_gives_the_same_text_however_it_is_cut(text: str, lengths: list[int]) -> None:
     chunks, rest, cut = [], text, cycle(lengths)
     while rest:
         length = next(cut)
         chunks.append(rest[:length])
         rest = rest[length:]
-    assert streamed(chunks) == drop_unknown(text, KNOWN)
+    assert streamed(chunks) == whole(text)
 
 
-@given(PIECES)
+@given(TEXTS)
 def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
     kept = drop_unknown(text, KNOWN)
     assert set(ids_in(kept)) <= KNOWN
@@ -58,12 +56,12 @@ def test_a_long_list_of_citations_is_held_back_to_its_end() -> None:
     assert streamed([f"Open: {many[:120]}", f"{many[120:]}."]) == "Open: [F1.1]."
 
 
-def test_what_cites_nothing_is_passed_on_at_once() -> None:
+def test_what_cites_nothing_is_passed_on_word_by_word() -> None:
     out: list[str] = []
     citations = CitationFilter(lambda: KNOWN, out.append)
-    citations("See [the ")
-    assert "".join(out) == "See [the"
-    citations("manual]")
+    citations("See [the man")
+    assert "".join(out) == "See"
+    citations("ual] again")
     assert "".join(out) == "See [the manual]"
 
 
@@ -80,6 +78,29 @@ def test_what_cites_nothing_is_passed_on_at_once() -> None:
 )
 def test_only_unknown_citations_are_taken_out(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("See https://evil.example/x.", "See evil[.]example/x[.]"),
+        ("See www.evil.example", "See www[.]evil[.]example"),
+        ("See www [F9.9].evil.example", "See www[.]evil[.]example"),
+        ("<https://evil.example|our help page>", "our help page (evil[.]example)"),
+        ("It is https://asked.example, as you said.", "It is https://asked.example, as you said."),
+        ("It is https://asked.exam", "It is asked[.]exam"),
+        ("Version 3.8 is out, e.g. here", "Version 3.8 is out, e.g. here"),
+    ],
+)
+def test_no_address_stays_alive_but_those_that_were_asked_about(text: str, kept: str) -> None:
+    assert whole(text) == kept
+
+
+def test_a_long_text_is_streamed_quickly() -> None:
+    text = "word [F1.1] [F9.9] " * 40 + "[F9.9]" * 60 + "x" * 2000
+    began = time.monotonic()
+    assert streamed([text[n : n + 7] for n in range(0, len(text), 7)]) == whole(text)
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

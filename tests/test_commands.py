@@ -149,6 +149,7 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     shown = shell("show", document["run_id"])
     assert shown.code == 0
     assert "s1 complete/none" in shown.out
+    assert re.search(r"^run \w+  sweep  complete  \S+Z$", shown.out, re.MULTILINE)
     assert "Coverage: 2 channels, 2 complete" in shown.out
     whole = shell("show", document["run_id"][:6], "--json").json
     assert whole["result"] == document
@@ -600,6 +601,7 @@ def test_on_a_full_disk_nothing_is_begun(shell: Shell) -> None:
     assert "data_dir" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_crash() -> None:
     with started("demo") as process:
         assert process.stdout is not None

@@ -65,7 +65,7 @@ async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> 
     view = results(got.parent[2])[1]["content"]
     assert sorted(s["status"] for s in got.subagents) == ["complete"] * 3 + ["refused"]
     assert "No source C99999999" in view
-    assert view.count(" complete (slack, fast)") == 4  # one was asked for twice
+    assert view.count(" complete (slack, fast)") == 3  # one was asked for twice
     assert {line(b, "TASK") for b in got.children} >= {
         f"Find out what is open in #support-{n} ({channel_id(n)})" for n in (1, 2, 3)
     }
@@ -167,7 +167,8 @@ async def test_with_none_allowed_the_tools_are_not_offered(tmp_path: Path) -> No
 
 async def test_a_list_beyond_max_items_is_refused_whole(tmp_path: Path) -> None:
     template = {"task": "Read", "description": "Read", "scope": "slack"}
-    many = call("run_subagents", items=[ONE] * 11, template=template)
+    items = [f"C{n:08d}" for n in range(1, 12)]
+    many = call("run_subagents", items=items, template=template)
     got = await asked(led_by(many, say("No.")), tmp_path, settings_for({"max_items": 10}))
     assert got.children == []
     assert "items: 11 items; 10 more are allowed" in results(got.parent[1])[0]["content"]
@@ -277,7 +278,8 @@ async def test_children_that_spend_everything_leave_the_parent_its_answer(tmp_pa
             return Answer([brief(1, task=f"Question {n} on the channel") for n in range(20)])
         return say("That is all there was money for.")
 
-    got = await asked(mind, tmp_path, settings_for({"cost_usd": 0.35}))
+    limits = {"cost_usd": 0.2, "subagent_steps": 20}
+    got = await asked(mind, tmp_path, settings_for(limits, roles={"parent": {"max_tokens": 2_000}}))
     stops = {s["stopped_by"] for s in got.subagents}
     assert "cost" in stops
     assert sum(len(r["content"]) for r in results(got.parent[-1])) > 40_000

@@ -94,17 +94,17 @@ def test_the_same_evidence_named_twice_counts_once() -> None:
 @given(st.text(max_size=60), st.text(max_size=20), st.text(max_size=20))
 def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -> None:
     whole = normal(f"{before} {text} {after}")
-    if normal(text).strip(" \"'.…"):
+    if len(normal(text).strip(" \"'.…")) > 1:
         assert occurs(text, whole)
 
 
 def test_coverage_counts_messages_inside_the_window_only() -> None:
     reading = Reading()
     old = item(0, notes=(BEFORE_WINDOW,))
-    reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": 3})
+    reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     first = reading.coverage()
     assert (first.messages_read, first.threads_read, first.complete) == (2, 2, False)
-    reading.add([item(3)], {"C1": 3})
+    reading.add([item(3)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     coverage = reading.coverage()
     assert (coverage.messages_read, coverage.pages, coverage.complete) == (3, 2, True)
     assert (coverage.oldest, coverage.latest) == (AT + timedelta(hours=1), AT + timedelta(hours=3))
@@ -113,7 +113,7 @@ def test_coverage_counts_messages_inside_the_window_only() -> None:
 def test_a_page_read_twice_counts_once() -> None:
     reading = Reading()
     for _ in range(3):
-        reading.add([item(1), item(2)], {"C1": 2})
+        reading.add([item(1), item(2)], {"C1": ["C1/1", "C1/2"]})
     assert reading.coverage().pages == 1
     assert reading.coverage().messages_read == 2
 

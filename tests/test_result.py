@@ -38,9 +38,11 @@ def item(number: int, thread: int | None = None, author: str = "U1", **fields: A
     )
 
 
-def reading(*items: Item, holds: int | None = None) -> Reading:
+def reading(*items: Item, missing: int = 0) -> Reading:
+    """What was read of C1, which holds so many messages more."""
     made = Reading()
-    made.add(items, {"C1": len(items) if holds is None else holds})
+    inside = [i.id for i in items if BEFORE_WINDOW not in i.notes]
+    made.add(items, {"C1": [*inside, *(f"C1/later{n}" for n in range(missing))]})
     return made
 
 
@@ -79,7 +81,7 @@ def test_a_thread_that_began_before_the_window_counts_where_it_goes_on_inside() 
 
 def test_a_thread_in_two_states_is_named() -> None:
     said = fault(issues([one("C1/1"), one("C1/2", state="solved")]), reading(item(1), item(2, 1)))
-    assert "different states: C1/1" in said
+    assert "different states, place each once: C1/1" in said
 
 
 def test_unanswered_is_refused_where_somebody_else_replied() -> None:
@@ -155,13 +157,13 @@ def test_every_end_is_a_status_with_a_text(stopped_by: str, valued: bool, read: 
 def test_a_result_is_not_complete_where_nothing_was_read() -> None:
     got = result(ending(data=issues([])), Reading())
     assert (got.status, got.stopped_by) == ("partial", "none")
-    assert got.not_covered == ["nothing was read"]
+    assert got.not_covered == ["no source was read from its first to its last page"]
     empty = result(ending(data=issues([])), reading())
     assert empty.status == "complete"  # the channel was read, and held nothing
 
 
 def test_a_result_is_not_complete_where_pages_are_left() -> None:
-    got = result(ending(data=issues([one("C1/1")])), reading(item(1), holds=9))
+    got = result(ending(data=issues([one("C1/1")])), reading(item(1), missing=8))
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["read 1 of 9 messages"]
     assert got.coverage["complete"] is False

@@ -134,7 +134,7 @@ HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "sla
 )
 def test_a_handle_is_found_by_id_or_name(given_: str, found: str | None) -> None:
     assert HELD.resolve(given_) == found
-    assert (given_ in HELD) == (found is not None)
+    assert HELD.exact(given_) == (found if found in HELD.titles else None)
 
 
 def test_a_name_that_two_things_bear_names_neither() -> None:

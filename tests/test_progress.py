@@ -1,0 +1,157 @@
+"""Progress: lines where it is piped, a live table on a terminal, always beside the result."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from bot_kit import Shell, small_export
+from rich.console import Console
+
+from bot.progress import MAX_ROWS, Plan, showing
+from subagents.events import (
+    AnswerDelta,
+    BriefWasRefused,
+    Event,
+    ParentHandedOver,
+    SubagentFinished,
+    SubagentQueued,
+    SubagentStarted,
+    ToolsCalled,
+)
+
+RUN: list[Event] = [
+    SubagentQueued("s1", "Read #support-es", "slack", "fast"),
+    SubagentStarted("s1"),
+    ToolsCalled("p1", ("list_channels",)),
+    ToolsCalled("s1", ("read_channel_history", "read_channel_history", "read_thread")),
+    BriefWasRefused("Poem", "contract", "no contract 'poem'"),
+    SubagentFinished("s1", "complete", "none", 3, 0.00123),
+    SubagentQueued("s2", "Read #support-en", "slack", "main"),
+    SubagentFinished("s2", "partial", "time", 0, None),
+    ParentHandedOver(2),
+    AnswerDelta("All "),
+    AnswerDelta("of it"),
+]
+
+
+def shown(plan: Plan) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(plan.table())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_pipe_gets_a_line_for_what_matters() -> None:
+    stream = io.StringIO()
+    with showing(stream) as emit:
+        for event in RUN:
+            emit(event)
+    assert stream.getvalue().splitlines() == [
+        "– brief refused (Poem): contract: no contract 'poem'",
+        "✓ s1 Read #support-es (fast): complete, 3 findings, $0.0012",
+        "◐ s2 Read #support-en (main): partial, 0 findings, time",
+        "↻ the parent's context is full; session 2 goes on",
+    ]
+
+
+def test_a_table_has_a_row_for_each_subagent_and_what_it_does() -> None:
+    plan = Plan()
+    for event in RUN[:4]:
+        plan.take(event)
+    assert "… s1 Read #support-es (fast) read_channel_history, read_thread" in shown(plan)
+    for event in RUN[4:]:
+        plan.take(event)
+    assert "✓ s1 Read #support-es (fast) 3 findings, $0.0012" in shown(plan)
+    assert "All of it" in shown(plan)
+
+
+def test_a_long_plan_counts_those_that_are_done() -> None:
+    plan = Plan()
+    for n in range(1, 101):
+        plan.take(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
+    for n in range(1, 91):
+        plan.take(SubagentFinished(f"s{n}", "complete", "none", 0, 0.0))
+    text = shown(plan)
+    assert "90 of 100 done" in text
+    assert len(text.splitlines()) <= MAX_ROWS + 1
+    assert "s95 Read 95" in text
+
+
+def test_what_strangers_wrote_steers_no_terminal() -> None:
+    plan = Plan()
+    plan.take(SubagentQueued("s1", "Read\n\x1b[2J it", "slack", "fast"))
+    plan.take(ToolsCalled("s1", ("x\x1b]0;gone\x07\n",)))
+    plan.take(AnswerDelta("\x1b[31mred"))
+    line = plan.take(BriefWasRefused("a\nb", "task", "\x1b[2J"))
+    assert "\x1b" not in shown(plan) + line
+    assert len(line.splitlines()) == 1
+    assert plan.rows["s1"].title.splitlines() == [plan.rows["s1"].title]
+
+
+def test_an_event_of_an_unknown_context_changes_nothing() -> None:
+    plan = Plan()
+    assert plan.take(ToolsCalled("p1", ("x",))) == ""
+    assert plan.rows == {}
+
+
+def on_a_terminal(work: str) -> tuple[str, str]:
+    """What a process of ours writes to its stdout (a pipe) and to its stderr (a terminal)."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", work], stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    seen = b""
+    with suppress(OSError):  # Linux's way to say that the other end is closed
+        while part := os.read(ours, 65536):
+            seen += part
+    out, _ = process.communicate(timeout=30)
+    os.close(ours)
+    return out, seen.decode()
+
+
+WORK = """
+import sys, time
+sys.path.insert(0, {root!r})
+from bot.progress import showing
+from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
+with showing(sys.stderr) as emit:
+    emit(SubagentQueued("s1", "Read #support-es", "slack", "fast"))
+    emit(SubagentStarted("s1"))
+    time.sleep(0.4)
+    emit(SubagentFinished("s1", "complete", "none", 3, 0.0012))
+print("the result")
+"""
+
+
+def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "90")
+    root = str(Path(__file__).resolve().parent.parent)
+    out, text = on_a_terminal(WORK.format(root=root))
+    assert out == "the result\n"
+    assert "\x1b[?25l" in text, "the cursor is hidden while the table lives"
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+    assert "…" in text
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert plain.rstrip().endswith("3 findings, $0.0012")
+
+
+def test_the_result_goes_to_stdout_and_progress_to_stderr(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    args = ("--slack-export", small_export(tmp_path), "--model", "offline", "--json")
+    done = Shell(capsys)("sweep", "--channels", "*", *args)
+    assert done.json["kind"] == "sweep"
+    assert done.err.splitlines() == sorted(done.err.splitlines())
+    assert all(row.startswith("✓ s") for row in done.err.splitlines())

@@ -1,0 +1,260 @@
+"""Documents as text: what is read is what the data say; nothing that strangers wrote acts."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.report import WIDTH, ask_text, printable, run_text, sweep_text
+
+Json = dict[str, Any]
+LINK = "https://acme.slack.com/archives/C1/p1741597200000100"
+
+
+def finding(number: int, state: str = "unsolved", **more: Any) -> Json:
+    return {
+        "id": f"F1.{number}",
+        "claim": f"Issue {number}",
+        "state": state,
+        "severity": "high",
+        "owner": "",
+        "next_step": "",
+        "customers": [],
+        "people": 1,
+        "messages": 2,
+        "links": [LINK],
+        "since": None,
+        **more,
+    }
+
+
+def section(*findings: Json, **more: Any) -> Json:
+    cover = {"messages_read": 40, "threads_read": 12}
+    return {
+        "item": "support-es",
+        "status": "complete",
+        "summary": "Two sentences.",
+        "findings": list(findings),
+        "coverage": cover,
+        **more,
+    }
+
+
+def coverage(items: int = 1, *not_covered: str, **counts: int) -> Json:
+    ends = {"complete": items, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0}
+    return {"items": items, **ends, **counts, "not_covered": list(not_covered)}
+
+
+def swept(*sections: Json, **more: Any) -> Json:
+    return {
+        "run_id": "abc123",
+        "kind": "sweep",
+        "status": "complete",
+        "model": "claude",
+        "window": {"oldest": "2025-03-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"},
+        "coverage": coverage(len(sections)),
+        "top_lines": [],
+        "sections": list(sections),
+        "unsupported": 0,
+        "usage": {"total": 12345},
+        "cost_usd": 0.1234,
+        **more,
+    }
+
+
+def asked(answer: str, links: dict[str, list[str]], **more: Any) -> Json:
+    return {
+        "run_id": "abc123",
+        "kind": "ask",
+        "model": "claude",
+        "answer": answer,
+        "links": links,
+        "statements": [{}, {}],
+        "cited": 1,
+        "degraded": False,
+        "coverage": coverage(1),
+        "unsupported": 0,
+        "usage": {"total": 10},
+        "cost_usd": None,
+        **more,
+    }
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_section_counts_what_it_shows() -> None:
+    text = flat(
+        sweep_text(
+            swept(
+                section(
+                    finding(1, customers=["Café Sol", "Bar Luna"], people=2, messages=7),
+                    finding(2, "unanswered", customers=["café sol"], people=1),
+                    finding(3, people=3, since="2025-03-04T09:00:00Z"),
+                    finding(4, "waiting"),
+                    finding(5, "none"),
+                )
+            )
+        )
+    )
+    assert "3 open issues of 5 customers · 40 messages in 12 threads read" in text
+    assert "● UNSOLVED Issue 1 — 2 customers (Café Sol, Bar Luna), 7 messages [F1.1]" in text
+    assert "3 customers, 2 messages, since 4 Mar 2025 [F1.3]" in text
+    assert "· waiting: Issue 4 [F1.4]" in text
+    assert "Issue 5" not in text
+    assert "1 Mar 2025 to 15 Mar 2025" in text
+    assert "$0.1234 · 12,345 tokens · run abc123" in text
+
+
+def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    text = flat(sweep_text(swept(section(finding(1, messages=1)))))
+    assert "1 open issue of 1 customer ·" in text
+    assert "1 customer, 1 message [F1.1]" in text
+    assert "Coverage: 1 channel, 1 complete" in text
+    assert "in 1 channel," in text
+
+
+def test_what_waits_is_listed_up_to_three_and_counted_beyond() -> None:
+    text = sweep_text(swept(section(*(finding(n, "solved") for n in range(1, 7)))))
+    assert text.count("solved: Issue") == 3
+    assert "and 3 more that wait for the customer or are solved" in text
+
+
+@pytest.mark.parametrize("status", ["partial", "failed", "cancelled"])
+def test_a_section_that_is_not_whole_says_so_and_why(status: str) -> None:
+    doc = swept(
+        section(finding(1), status=status, summary="Slack gave no answer in time."),
+        status="partial",
+        coverage=coverage(1, "support-es: Slack gave no answer", complete=0, **{status: 1}),
+    )
+    text = flat(sweep_text(doc))
+    assert f"({status.upper()})" in text
+    assert "Slack gave no answer in time." in text
+    assert "Issue 1" in text
+    assert f"1 {status}" in text
+    assert "not covered: support-es: Slack gave no answer" in text
+
+
+def test_an_empty_section_says_what_was_read() -> None:
+    text = flat(sweep_text(swept(section(summary="no message in the window"))))
+    assert "0 open issues" in text
+    assert "no message in the window" in text
+    assert "DO FIRST" not in text
+
+
+def test_the_owner_and_the_next_step_are_told_once() -> None:
+    text = sweep_text(
+        swept(
+            section(
+                finding(1, owner="Ana", next_step="Send the log."),
+                finding(2, owner="Ana", next_step="Ana sends the log."),
+                finding(3, next_step="Answer."),
+            )
+        )
+    )
+    assert "→ Ana: Send the log." in text
+    assert "→ Ana sends the log." in text
+    assert "→ Answer." in text
+
+
+def test_top_lines_carry_codes_counts_and_links() -> None:
+    top = {
+        "text": "Refund the double charge",
+        "findings": ["F1.1", "F2.1"],
+        "customers": 12,
+        "messages": 1,
+        "links": [LINK, LINK + "2", LINK + "3"],
+    }
+    text = sweep_text(swept(section(finding(1)), top_lines=[top]))
+    assert "1. Refund the double charge (12 customers, 1 message) [F1.1] [F2.1]" in text
+    assert LINK + "2" in text
+    assert LINK + "3" not in text
+
+
+def test_the_stand_in_says_what_it_is_and_the_model_does_not() -> None:
+    offline = sweep_text(swept(section(), model="offline"))
+    assert "not a language model" in offline
+    assert "nothing was paid" in offline
+    assert "language model" not in sweep_text(swept(section()))
+
+
+def test_an_unknown_price_is_told_as_unknown() -> None:
+    assert "price unknown" in sweep_text(swept(section(), cost_usd=None))
+
+
+def test_many_gaps_are_cut_with_their_number() -> None:
+    text = sweep_text(swept(section(), coverage=coverage(1, *(f"gap\n{n}" for n in range(14)))))
+    assert text.count("not covered: gap") == 10
+    assert "not covered: and 4 more" in text
+
+
+def test_citations_become_numbers_in_the_order_of_the_text() -> None:
+    text = ask_text(
+        asked(
+            "Cards fail [F2.1]. Bills [F1.1; F2.1] too.\n\nMore [F9.9][F1.3].",
+            {"F1.1": [LINK], "F2.1": [LINK + "2"], "F1.3": []},
+        )
+    )
+    assert "Cards fail [1]. Bills [2][1] too." in text
+    assert text.index(f"[1] {LINK}2") < text.index(f"[2] {LINK}")
+    assert "F9.9" not in text
+    assert "1 of 2 statements cited" in text
+
+
+def test_an_answer_of_one_context_says_so() -> None:
+    assert "isolation is advisory" in ask_text(asked("x", {}, degraded=True))
+    assert "Sources" not in ask_text(asked("x", {}))
+
+
+def test_a_stored_run_lists_how_its_subagents_ended() -> None:
+    run = {
+        "id": "abc123",
+        "kind": "sweep",
+        "status": "partial",
+        "started": "2025-03-15",
+        "question": "sweep *",
+    }
+    subagent = {
+        "id": "s1",
+        "status": "failed",
+        "stopped_by": "time",
+        "template": "slack/issues@1",
+        "brief": {"description": "Read #support-es"},
+        "result": {"reason": "late", "steps": 2, "tool_calls": [{}], "findings": []},
+    }
+    text = flat(run_text(run, [subagent, {**subagent, "id": "s2", "result": None}]))
+    assert "s1 failed/time (late) · slack/issues@1 · 2 model calls, 1 tool calls" in text
+    assert "s2 failed/time · " in text
+
+
+def test_lines_are_as_wide_as_a_terminal_and_links_stay_whole() -> None:
+    long = finding(1, claim="word " * 100, links=[LINK + "x" * 200])
+    for line in sweep_text(swept(section(long))).splitlines():
+        assert len(line) <= WIDTH or "https://" in line
+    assert LINK + "x" * 200 in sweep_text(swept(section(long)))
+
+
+@given(st.text())
+def test_nothing_that_is_printed_steers_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert len(shown) == len(text)
+    assert [c for c in shown if c.isalnum()] == [c for c in text if c.isalnum()]
+
+
+def test_what_people_write_with_is_printed_as_it_is() -> None:
+    for text in ("a\tb\nc", "👩‍👩‍👧 é ß 漢字", "می‌خواهم", "Łódź — «ok»"):
+        assert printable(text) == text
+
+
+def test_a_document_is_not_changed_by_being_shown() -> None:
+    doc = swept(section(finding(1)))
+    before = copy.deepcopy(doc)
+    sweep_text(doc)
+    assert doc == before
