@@ -86,7 +86,8 @@ class App:
     stop: StopFlag = field(default_factory=StopFlag)
     store_fault: str = ""
     """Why something could not be stored; the run goes on and shows what it finds."""
-    _spawners: list[TaskSpawner] = field(default_factory=list)
+    _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
+    """Run id -> what started its subagents."""
 
     @property
     def model_name(self) -> str:
@@ -125,7 +126,7 @@ class App:
         run_id = uuid.uuid4().hex[:12]
         args = {"as_user": self.options.as_user, "as_of": iso(self.as_of)}
         await self.store.start_run(run_id, kind, question, self.options.model, args)
-        sink = StoreSink(self.store)
+        sink, reader = StoreSink(self.store), self.reader.fresh()
         limits = self.settings.limits
         caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         run = Run(
@@ -137,7 +138,7 @@ class App:
             gate=Gate(sink.log_decision),
             sink=sink,
             limits=limits,
-            clients={SlackReader: self.reader},
+            clients={SlackReader: reader},
             emit=self.emit,
             stop=self.stop,
         )
@@ -149,8 +150,9 @@ class App:
             await self._stored(self.store.finish_run(run_id, how, error=told))
             raise
         finally:
-            for spawner in self._spawners:
+            if spawner := self._spawners.pop(run_id, None):
                 await spawner.aclose()
+            await reader.aclose()
             await self._stored(sink.aclose())
 
     async def finish(self, run: Run, document: dict[str, Any]) -> None:
@@ -167,8 +169,7 @@ class App:
             log.error("%s", error)
 
     def spawner(self, run: Run) -> TaskSpawner:
-        self._spawners.append(TaskSpawner(run))
-        return self._spawners[-1]
+        return self._spawners.setdefault(run.id, TaskSpawner(run))
 
     def keeper(self, run_id: str) -> Keep:
         """Stores each subagent's brief and result as it ends."""

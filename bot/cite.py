@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 
 CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
 SPACED = re.compile(rf"[ \t]*{CITED.pattern}")
-BEGUN = r"\[[F\d.,;\s]*"
-OPEN = re.compile(
-    rf"(?>[ \t]*{CITED.pattern}|(?!{BEGUN}\Z)\S)*+[ \t]*(?:{BEGUN})?\Z"
-    r"|<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z"
-)
-"""The end of a text that may still become a citation or an address, or goes together with one:
-its last word, the space behind it and a bracket begun, or Slack's markup of a link."""
+OPEN = re.compile(r"[ \t]*(?:\[[F\d.,;\s]*)?\Z")
+"""The end of a text that may still become a citation; the space before one goes with it."""
 WHOLE_HEADING = re.compile(r"\*[^*]+\*|_[^_]+_|[|\s:-]+")
 """A line that is all emphasis, or the rule of a table."""
 MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?!\*)|\d{1,2}[.)](?=\s))\s*)*")
 """What begins a line of a list, a quote or a heading."""
 MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
+MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
+"""Slack's markup of a link, and the end of a text that may still become it."""
 ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
 STOPS = ".,;:!?"
 """What ends a sentence rather than the address in front of it."""
@@ -64,6 +61,17 @@ def defused(text: str, allowed: str) -> str:
     return ADDRESS.sub(put, bare)
 
 
+def settled(text: str) -> int:
+    """How much of a text that goes on can no longer become part of a citation or an address."""
+
+    def solid(match: re.Match[str]) -> str:
+        return "x" * len(match.group())
+
+    words = OPEN.sub(solid, SPACED.sub(solid, MARKED.sub(solid, text)))
+    link = MARKING.search(text)
+    return min(len(words) - len(re.split(r"\s", words)[-1]), link.start() if link else len(text))
+
+
 def statements(text: str, known: Collection[str]) -> list[Statement]:
     """The statements of an answer. Headings, and lines that only lead to a list, are none."""
     found = []
@@ -100,8 +108,7 @@ class CitationFilter:
 
     def __call__(self, text: str) -> None:
         self._held += text
-        end = OPEN.search(self._held)
-        start = end.start() if end else len(self._held)
+        start = settled(self._held)
         ready, self._held = self._held[:start], self._held[start:]
         if ready:
             self.on_text(self._clean(ready))

@@ -64,16 +64,28 @@ class SlackReader:
     _kept: dict[tuple[str, ...], asyncio.Future[Any]] = field(default_factory=dict)
 
     async def _once(self, key: tuple[str, ...], fetch: Callable[[], Awaitable[Any]]) -> Any:
-        """Fetch once per run, whoever asks first; a failure is not kept."""
-        if key not in self._kept:
-            self._kept[key] = asyncio.ensure_future(fetch())
+        """Fetch once, whoever asks first; a failure is not kept."""
+        task = self._kept.get(key)
+        if task is None:
+            task = self._kept[key] = asyncio.ensure_future(fetch())
         try:
-            return await asyncio.shield(self._kept[key])
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            self._kept.pop(key, None)
+            if self._kept.get(key) is task:
+                del self._kept[key]
             raise
+
+    def fresh(self) -> SlackReader:
+        """A reader of the same workspace that has fetched nothing: one for each run."""
+        return SlackReader(self.web, self.lookback, self.user_web)
+
+    async def aclose(self) -> None:
+        """End what is still being fetched."""
+        for task in self._kept.values():
+            task.cancel()
+        await asyncio.gather(*self._kept.values(), return_exceptions=True)
 
     async def team_url(self) -> str:
         async def fetch() -> str:

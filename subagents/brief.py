@@ -16,7 +16,8 @@ import scopes
 from config.prompt import prompt
 from config.settings import Limits
 from scopes.label import PUBLIC, Label
-from scopes.tool import Handles, Item, Window, estimate_tokens, iso, one_line, tool_schema
+from scopes.schema import tool_schema
+from scopes.tool import Handles, Item, Window, estimate_tokens, iso, one_line
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL
 from subagents.errors import BriefRefused
 from subagents.fence import echoes, wrap

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import scopes
 from config.prompt import prompt
-from scopes.tool import Handles, ToolContext, not_found, tool_schema
+from scopes.schema import tool_schema
+from scopes.tool import Handles, ToolContext, not_found
 from subagents.agent import Outcome
 from subagents.brief import Block, Brief, BriefDraft
 from subagents.contracts import CONTRACTS

@@ -50,16 +50,16 @@ class RateGovernor:
 
     @asynccontextmanager
     async def slot(self, model: str) -> AsyncIterator[None]:
-        """Hold a place while one call runs."""
+        """Hold a place while one call runs. A lane that must wait takes no place of the others."""
         lane = self.lane(model)
-        async with self._slots:
-            await self._turn(lane)
-            try:
+        await self._turn(lane)
+        try:
+            async with self._slots:
                 yield
-            finally:
-                lane.in_flight -= 1
-                lane.changed.set()
-                lane.changed.clear()
+        finally:
+            lane.in_flight -= 1
+            lane.changed.set()
+            lane.changed.clear()
 
     async def _turn(self, lane: Lane) -> None:
         while True:

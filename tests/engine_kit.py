@@ -293,19 +293,25 @@ class Served:
         parts: list[bytes] = []
         status = 0
 
+        def keep() -> None:
+            if status == 200 and scope["path"] == "/v1/messages":
+                self.replies.append(_read_reply(b"".join(parts).decode()))
+
         async def noted(message: Sent) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif message["type"] == "http.response.body":
                 parts.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    keep()  # before the client can have read it
+                    status = 0
             await send(message)
 
         try:
             await self.app(scope, receive, noted)
         finally:
-            if status == 200 and scope["path"] == "/v1/messages":
-                self.replies.append(_read_reply(b"".join(parts).decode()))
+            keep()
 
     def cost_nanousd(self) -> int:
         """What the list price of all sound answers is, each priced alone."""

@@ -60,9 +60,11 @@ def test_what_cites_nothing_is_passed_on_word_by_word() -> None:
     out: list[str] = []
     citations = CitationFilter(lambda: KNOWN, out.append)
     citations("See [the man")
-    assert "".join(out) == "See"
+    assert "".join(out) == "See [the "
     citations("ual] again")
-    assert "".join(out) == "See [the manual]"
+    assert "".join(out) == "See [the manual] "
+    citations(" and on")
+    assert "".join(out) == "See [the manual] again and "
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> 
             return submitted("What I have.")
         return call("search_messages", query=f"word{turn(body)}")
 
-    limits = {"cost_usd": 0.055, "subagent_steps": 90}
+    limits = {"cost_usd": 0.055, "subagent_steps": 90, "max_fanout_tokens": 2_000}
     got = await asked(mind, tmp_path, settings_for(limits, roles={"parent": {"max_tokens": 1_000}}))
     (one,) = got.subagents
     purse = got.e.run.purse

@@ -282,7 +282,7 @@ async def test_children_that_spend_everything_leave_the_parent_its_answer(tmp_pa
     got = await asked(mind, tmp_path, settings_for(limits, roles={"parent": {"max_tokens": 2_000}}))
     stops = {s["stopped_by"] for s in got.subagents}
     assert "cost" in stops
-    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 40_000
+    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
     assert got.document["answer"].startswith("That is all there was money for.")
     assert got.e.run.purse.spent.nanousd <= got.e.run.purse.caps.nanousd
 

@@ -181,8 +181,9 @@ async def fifty(seed: int, count: int) -> None:
     assert sum(r.status == "complete" for r in got) >= count * 0.7
     assert cost_nanousd(got) == e.served.cost_nanousd()
     assert e.run.purse.spent.nanousd >= cost_nanousd(got)
-    assert sum((Usage(**{k: v for k, v in r.usage.items() if k != "total"}) for r in got),
-               Usage()) == sum((Usage.of(r.usage) for r in e.served.replies if r.sound), Usage())  # fmt: skip
+    reported = [Usage(**{k: v for k, v in r.usage.items() if k != "total"}) for r in got]
+    charged = [Usage.of(r.usage) for r in e.served.replies if r.sound]
+    assert sum(reported, Usage()) == sum(charged, Usage())
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "slow"])
@@ -348,7 +349,7 @@ async def test_a_primed_cache_is_read_by_all_the_others() -> None:
     settings = settings_for(models={"prime_cache": True})
     async with engine(reader, settings, slack=slack(), latency_s=0.05) as e:
         await e.fanout().run_all(briefs(e, 6))
-        first = [r for r in e.served.replies][:6]
+        first = e.served.replies[:6]
         assert [r.usage["cache_read_input_tokens"] > 0 for r in first] == [False] + [True] * 5
 
     async with engine(reader, settings_for(), slack=slack(), latency_s=0.05) as e:

@@ -149,6 +149,7 @@ def test_what_a_request_names_is_found_in_any_form() -> None:
     )
     assert named_in(text, channels) == {
         "C00000003": "#all", "C00000001": "#support-es", "C00000002": "#support-fr",
+        "C00000003/1740000000.000100": "a linked thread",
     }  # fmt: skip
     assert named_in("nothing of it", channels) == {}
 
