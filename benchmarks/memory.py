@@ -1,4 +1,4 @@
-"""Memory of one fan-out in a fresh process: `python -m benchmarks.memory ours|bare N URL FOLDER`.
+"""Memory of fan-outs in a fresh process: `python -m benchmarks.memory ours|bare URL FOLDER`.
 
 The store in the folder exists already: making one imports Alembic, 13 MB more in that process.
 """
@@ -25,40 +25,38 @@ RUNS = 5
 def per_subagent_kb(side: str, url: str, runs: int = RUNS) -> tuple[float, float]:
     """KB that each subagent beyond 50 adds, and MB held after 50: medians over fresh processes.
 
-    Counted is the peak RSS of 200 at once less that of 50: connections, bodies, record and all.
-    Two processes run at a time: what is measured does not depend on speed.
+    Counted is the peak RSS of 200 at once less that of 50 just before, in the same process:
+    connections, bodies, record and all. Two processes run at a time; speed is not measured here.
     """
     with TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
-        _process(side, 1, url, folder)
-        sizes = [FEW, MANY] * runs
-        found = list(pool.map(lambda size: _process(side, size, url, folder), sizes))
-    few, many = found[::2], found[1::2]
-    extra = [(b["peak_kb"] - a["peak_kb"]) / (MANY - FEW) for a, b in zip(few, many, strict=True)]
-    return statistics.median(extra), statistics.median(a["now_kb"] / 1024 for a in few)
+        _process(side, url, folder)
+        found = list(pool.map(lambda _: _process(side, url, folder), range(runs)))
+    extra = [(each["many_kb"] - each["few_kb"]) / (MANY - FEW) for each in found]
+    return statistics.median(extra), statistics.median(each["now_kb"] / 1024 for each in found)
 
 
-def _process(side: str, number: int, url: str, folder: str) -> dict[str, int]:
-    command = [sys.executable, "-m", "benchmarks.memory", side, str(number), url, folder]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60)
+def _process(side: str, url: str, folder: str) -> dict[str, int]:
+    command = [sys.executable, "-m", "benchmarks.memory", side, url, folder]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120)
     found: dict[str, int] = json.loads(done.stdout)
     return found
 
 
-async def _run(side: str, number: int, url: str, folder: str) -> dict[str, int]:
-    """One warm-up of a single subagent, then all at once."""
+async def _run(side: str, url: str, folder: str) -> dict[str, int]:
+    """One warm-up of a single subagent, then 50 at once, then 200."""
     async with open_bare(url) if side == "bare" else open_ours(url, Path(folder)) as worker:
         await worker.sample(1)
-        await worker.sample(number)
-        return _status()
+        await worker.sample(FEW)
+        few, now = _status("VmHWM"), _status("VmRSS")
+        await worker.sample(MANY)
+        return {"few_kb": few, "now_kb": now, "many_kb": _status("VmHWM")}
 
 
-def _status() -> dict[str, int]:
+def _status(field: str) -> int:
+    """A figure of this process in KB; VmHWM is the peak of VmRSS."""
     status = Path("/proc/self/status").read_text()
-    return {
-        name: int(re.findall(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)[0])
-        for name, field in (("now_kb", "VmRSS"), ("peak_kb", "VmHWM"))
-    }
+    return int(re.findall(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)[0])
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_run(sys.argv[1], int(sys.argv[2]), *sys.argv[3:5]))))
+    print(json.dumps(asyncio.run(_run(*sys.argv[1:4]))))

@@ -254,5 +254,6 @@ def _tell(text: str) -> None:
 
 
 def _dump(value: Any) -> None:
-    ascii_only = sys.stdout.encoding.lower() not in ("utf-8", "utf8")
+    encoding = sys.stdout.encoding or "utf-8"  # a stream in memory has none
+    ascii_only = encoding.lower() not in ("utf-8", "utf8")
     print(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=iso))

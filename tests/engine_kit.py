@@ -35,10 +35,10 @@ from bot.parent import Ask
 from bot.store import Store
 from config.settings import Settings, load_settings
 from scopes.label import TRUSTED, Label
+from scopes.schema import tool_schema as schema_of
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
 from scopes.tool import Handles, Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
-from scopes.tool import tool_schema as schema_of
 from subagents.agent import Agent
 from subagents.audit import audit
 from subagents.brief import SUBMIT, Brief, BriefDraft, text_block

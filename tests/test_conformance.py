@@ -280,13 +280,15 @@ async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> 
 
     def mind(body: Json) -> Answer:
         if not is_child(body):
-            return brief_answer(1) if turn(body) == 0 else say("There was no more money.")
+            asks = brief_answer(1, model_preference="main")
+            return asks if turn(body) == 0 else say("There was no more money.")
         if "REMINDER: limit reached (cost)" in since(body):
             return submitted("What I have.")
         return call("search_messages", query=f"word{turn(body)}")
 
-    limits = {"cost_usd": 0.055, "subagent_steps": 90, "max_fanout_tokens": 2_000}
-    got = await asked(mind, tmp_path, settings_for(limits, roles={"parent": {"max_tokens": 1_000}}))
+    limits = {"cost_usd": 0.14, "subagent_steps": 99, "max_fanout_tokens": 1_500}
+    roles = {"parent": {"max_tokens": 1_000}, "subagent_main": {"max_tokens": 1_000}}
+    got = await asked(mind, tmp_path, settings_for(limits, roles=roles))
     (one,) = got.subagents
     purse = got.e.run.purse
     assert (one["status"], one["stopped_by"], one["text"]) == ("partial", "cost", "What I have.")

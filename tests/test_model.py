@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -113,36 +114,47 @@ async def test_what_is_sent_is_what_is_recorded() -> None:
 RETRIED = [k for k in KINDS if k not in ANSWER_KINDS and k != "slow"]
 
 
+async def each(kinds: Iterable[str], probe: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    """Probe every kind of fault, side by side: most of the time goes into waits."""
+    async with asyncio.TaskGroup() as group:
+        for kind in kinds:
+            group.create_task(probe(kind), name=kind)
+
+
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("kind", RETRIED)
-async def test_a_passing_fault_is_tried_again(kind: str, streams: bool) -> None:
-    heard: list[str] = []
-    faults = Faults([Fault(kind, retry_after=0)])
-    async with engine(turns(say("All is well. " * 20)), faults=faults) as e:
-        reply = await complete(e, on_text=heard.append if streams else None)
+async def test_a_passing_fault_is_tried_again(streams: bool) -> None:
+    async def probe(kind: str) -> None:
+        heard: list[str] = []
+        faults = Faults([Fault(kind, retry_after=0)])
+        async with engine(turns(say("All is well. " * 20)), faults=faults) as e:
+            reply = await complete(e, on_text=heard.append if streams else None)
 
-    assert reply.content[0]["text"] == "All is well. " * 20
-    assert reply.attempts == 2
-    assert e.requests[0] == e.requests[1]
-    assert e.run.purse.spent.nanousd >= e.served.cost_nanousd()
-    assert e.run.purse.reserved.nanousd == 0
-    replies = e.sink.trajectory("r1").replies
-    assert [r.attempt for r in replies] == [1, 2]
-    assert replies[0].outcome["error"]
-    assert not replies[0].blocks
+        assert reply.content[0]["text"] == "All is well. " * 20, kind
+        assert reply.attempts == 2
+        assert e.requests[0] == e.requests[1]
+        assert e.run.purse.spent.nanousd >= e.served.cost_nanousd()
+        assert e.run.purse.reserved.nanousd == 0
+        replies = e.sink.trajectory("r1").replies
+        assert [r.attempt for r in replies] == [1, 2]
+        assert replies[0].outcome["error"]
+        assert not replies[0].blocks
+
+    await each(RETRIED, probe)
 
 
-@pytest.mark.parametrize("kind", RETRIED)
-async def test_a_lasting_fault_ends_by_its_kind(kind: str) -> None:
-    async with engine(turns(say("Hi.")), faults=always(kind)) as e:
-        with pytest.raises(ModelFailed) as failed:
-            await complete(e)
+async def test_a_lasting_fault_ends_by_its_kind() -> None:
+    async def probe(kind: str) -> None:
+        async with engine(turns(say("Hi.")), faults=always(kind)) as e:
+            with pytest.raises(ModelFailed) as failed:
+                await complete(e)
 
-    limited = kind in ("http_429", "http_529", "sse_error")
-    assert failed.value.kind == ("rate_limit" if limited else "model_error")
-    assert failed.value.attempts == 2
-    assert len(e.requests) == 2
-    assert e.run.purse.reserved.nanousd == 0
+        limited = kind in ("http_429", "http_529", "sse_error")
+        assert failed.value.kind == ("rate_limit" if limited else "model_error"), kind
+        assert failed.value.attempts == 2
+        assert len(e.requests) == 2
+        assert e.run.purse.reserved.nanousd == 0
+
+    await each(RETRIED, probe)
 
 
 async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
@@ -294,14 +306,16 @@ async def test_a_cancelled_call_leaves_no_reservation() -> None:
 
 async def test_every_wire_fault_counts_at_least_what_the_server_charged() -> None:
     """A reply that was lost on its way may have been paid for: the purse assumes it was."""
-    for kind in (*WIRE_KINDS, "drop"):
-        faults = Faults([Fault(kind)])
-        async with engine(turns(say("Hello there. " * 50)), faults=faults) as e:
+
+    async def probe(kind: str) -> None:
+        async with engine(turns(say("Hello there. " * 50)), faults=Faults([kind])) as e:
             reply = await complete(e)
             spent, known = e.run.purse.spent.nanousd, reply.cost_usd
         assert known is not None
         charged = round(known * 10**9) * (1 if kind == "sse_error" else 2)
         assert spent >= charged, kind
+
+    await each((*WIRE_KINDS, "drop"), probe)
 
 
 async def test_a_reply_survives_a_round_trip_as_json() -> None:
@@ -326,12 +340,11 @@ async def test_a_parent_whose_stream_breaks_answers_whole() -> None:
 
 
 async def test_a_subagent_survives_any_single_fault() -> None:
-    script = turns(call("look", word="tea"), submitted())
-    for kind in KINDS:
-        if kind == "slow":
-            continue
+    async def probe(kind: str) -> None:
+        script = turns(call("look", word="tea"), submitted())
         async with engine(script, faults=Faults([Fault(kind, retry_after=0)])) as e:
-            agent = e.agent()
-            ending = await run_agent(agent)
+            ending = await run_agent(e.agent())
         wanted = {"refusal": "model_error", "context_window": "tokens"}.get(kind, "none")
         assert ending.stopped_by == wanted, kind
+
+    await each([k for k in KINDS if k != "slow"], probe)

@@ -397,7 +397,11 @@ CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRE
         ("(#support-es), #zufall-ä.", ["C0SUPPORT0", "C0RANDOM00"]),
         ("<#C0SUPPORT0|support-es> and <#C0RANDOM00>", ["C0SUPPORT0", "C0RANDOM00"]),
         ("C0SUPPORT0 please", ["C0SUPPORT0"]),
-        ("https://acme.slack.com/archives/C0SUPPORT0/p1741564800000001", ["C0SUPPORT0"]),
+        (
+            "https://acme.slack.com/archives/C0SUPPORT0/p1741564800000001",
+            ["C0SUPPORT0", "C0SUPPORT0/1741564800.000001"],
+        ),
+        ("https://acme.slack.com/archives/C0NOTHERE0/p1741564800000001", []),
         ("see a&#support-es or x#support-es or #9", []),
         ("#nothing here", []),
         ("", []),
