@@ -1,8 +1,8 @@
 """The model stand-in in a process of its own, as a server of the network would be.
 
-`python -m bot.local.model` does the same but closes connections that idle for 5 s, as uvicorn does
-unless told otherwise; between two samples they idle longer, and a connection lost in the middle of
-a measurement is not what is measured.
+`python -m bot.local.model` does the same, but closes connections that idle for 5 s, as uvicorn does
+unless told otherwise, and may hold a response back for 40 ms (Nagle's delay). Between two samples
+connections idle longer; neither is what is measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
 
 
 def serve(latency_s: float, mind: str) -> None:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(2048)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
         ModelServer(pkgutil.resolve_name(mind), latency_s=latency_s).app,

@@ -119,5 +119,9 @@ class CitationFilter:
             self.on_text(self._clean(self._held))
             self._held = ""
 
+    def drop(self) -> None:
+        """Forget what is still held back: its text begins again."""
+        self._held = ""
+
     def _clean(self, text: str) -> str:
         return defused(drop_unknown(text, self.known()), self.allowed)

@@ -20,7 +20,7 @@ from scopes.tool import Access, Handles, Tool, ToolContext
 from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegate import Delegation, delegation_schemas
-from subagents.events import AnswerDelta
+from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.fanout import Fanout
 from subagents.fence import new_fence
 from subagents.guard import SpawnGuard
@@ -132,7 +132,12 @@ class Ask:
             else None,
             handoff_at=int(limits.handoff_at * limits.parent_context),
             on_text=self.citations,
+            on_restart=self._restart,
         )
+
+    def _restart(self) -> None:
+        self.citations.drop()
+        self.run.emit(AnswerRestarted())
 
     def _begin(self, context: str, before: str) -> None:
         self.fanout.parent = context

@@ -16,6 +16,7 @@ from bot.report import printable
 from scopes.tool import one_line
 from subagents.events import (
     AnswerDelta,
+    AnswerRestarted,
     BriefWasRefused,
     Emit,
     Event,
@@ -72,6 +73,8 @@ class Plan:
                 return printable(one_line(f"– brief refused ({title}): {field_name}: {reason}"))
             case ParentHandedOver(session):
                 return f"↻ the parent's context is full; session {session} goes on"
+            case AnswerRestarted():
+                self.answer = ""
             case AnswerDelta(text):
                 self.answer += printable(text)
         return ""

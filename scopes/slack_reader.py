@@ -259,6 +259,10 @@ class SlackReader:
         """
         if self.user_web is None:
             return []
+        if window:  # the day after the window, so that newer matches do not fill the answer
+            query += (
+                f" before:{window.latest + timedelta(days=1) - timedelta(microseconds=1):%Y-%m-%d}"
+            )
         body = await self.user_web.call(
             "search.messages", query=query, count=50, sort="timestamp", sort_dir="desc"
         )

@@ -41,6 +41,8 @@ class Spec:
     on_text: Callable[[str], None] | None = None
     """Takes each piece of text as it is written; given, the calls stream."""
 
+    on_restart: Callable[[], None] | None = None
+    """Called where a call starts again: the text of it that was handed over is void."""
     on_reply: Callable[[], None] | None = None
     """Called after each reply of the model."""
 

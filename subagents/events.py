@@ -51,6 +51,11 @@ class AnswerDelta:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerRestarted:
+    """The answer begins again: what came of it so far is void."""
+
+
 Event = (
     SubagentQueued
     | SubagentStarted
@@ -59,6 +64,7 @@ Event = (
     | BriefWasRefused
     | ParentHandedOver
     | AnswerDelta
+    | AnswerRestarted
 )
 Emit = Callable[[Event], None]
 

@@ -77,7 +77,9 @@ class Reading:
         first = ""
         for item in items:
             first = first or item.id
-            self.items[item.id] = item
+            seen = self.items.get(item.id)
+            if seen is None or len(item.text) >= len(seen.text):  # a root shown again may be cut
+                self.items[item.id] = item
             self.label = self.label.join(item.label)
         self.expect(holds)
         self._pages |= {(source, first) for source in holds}

@@ -46,6 +46,8 @@ class Call:
     """Key of a reservation made earlier, which the first attempt uses up."""
     on_text: Callable[[str], None] | None = None
     """Given, the call streams and hands over each piece of text."""
+    on_restart: Callable[[], None] | None = None
+    """Called before another attempt: what was handed over of this call so far is void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class ModelClient:
             wait = self._wait(fault, attempt)
             if wait >= purse.seconds_left():
                 break
+            if call.on_restart:
+                call.on_restart()
             await asyncio.sleep(wait)
         if fault.kind == "misconfigured":
             raise ModelMisconfigured(fault.reason)

@@ -85,6 +85,7 @@ class Steps:
             effort=spec.effort,
             held=spec.final_key if final else None,
             on_text=spec.on_text,
+            on_restart=spec.on_restart,
         )
 
     async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> dict[str, Any]:
