@@ -89,7 +89,7 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20, json: AsJson = False
 ) -> None:
     """List the latest runs."""
-    from bot.commands import list_runs
+    from bot.lookups import list_runs
 
     raise typer.Exit(list_runs(limit, json))
 
@@ -97,7 +97,7 @@ def runs(
 @app.command()
 def show(run: str, json: AsJson = False) -> None:
     """Show one run: its subagents, how they ended, its result."""
-    from bot.commands import show_run
+    from bot.lookups import show_run
 
     raise typer.Exit(show_run(run, json))
 
@@ -105,7 +105,7 @@ def show(run: str, json: AsJson = False) -> None:
 @app.command()
 def audit(run: str, json: AsJson = False) -> None:
     """Prove that nothing leaked between the contexts of a run."""
-    from bot.commands import audit_run
+    from bot.lookups import audit_run
 
     raise typer.Exit(audit_run(run, json))
 
@@ -113,7 +113,7 @@ def audit(run: str, json: AsJson = False) -> None:
 @app.command("review-briefs")
 def review_briefs(json: AsJson = False) -> None:
     """List failed, partial and under-briefed subagents by version of their template."""
-    from bot.commands import review
+    from bot.lookups import review
 
     raise typer.Exit(review(json))
 
@@ -121,7 +121,7 @@ def review_briefs(json: AsJson = False) -> None:
 @app.command()
 def scopes(json: AsJson = False) -> None:
     """List the scopes and their tools."""
-    from bot.commands import list_scopes
+    from bot.lookups import list_scopes
 
     raise typer.Exit(list_scopes(json))
 

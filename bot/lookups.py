@@ -1,0 +1,106 @@
+"""The commands that look at what is stored, or at what there is. They start no engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+import scopes as scope_table
+from bot.outcome import DONE, INCOMPLETE, dump, guarded, say, tell
+from bot.report import ask_text, run_text, sweep_text
+from bot.store import Store
+from config.settings import Settings, load_settings
+from scopes.tool import iso, one_line
+from subagents.audit import audit
+
+
+def list_runs(limit: int, as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        found = await store.runs(limit)
+        if as_json:
+            keys = ("id", "kind", "status", "question", "model", "started", "cost_usd")
+            dump([{k: asdict(r)[k] for k in keys} for r in found])
+            return DONE
+        for run in found:
+            cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
+            when = f"{run.started:%Y-%m-%d %H:%M}"
+            asked = one_line(run.question)[:60]
+            say(f"{run.id}  {when}  {run.kind:6} {run.status:10} {cost:>9}  {asked}")
+        if not found:
+            tell("No runs yet. Try `assistant demo`.")
+        return DONE
+
+    return _stored(work, as_json)
+
+
+def show_run(run_id: str, as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        run = await store.run(run_id)
+        subagents = [asdict(s) for s in await store.subagents(run.id)]
+        if as_json:
+            dump({**asdict(run), "subagents": subagents})
+            return DONE
+        say(run_text({**asdict(run), "started": iso(run.started)}, subagents))
+        if run.result:
+            say("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
+        return DONE
+
+    return _stored(work, as_json)
+
+
+def audit_run(run_id: str, as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        run = await store.run(run_id)
+        report = audit(await store.trajectory(run.id))
+        if as_json:
+            dump({"run_id": run.id, **asdict(report)})
+        else:
+            for leak in report.leaks:
+                source = f" (read by {leak.source_context})" if leak.source_context else ""
+                say(f"LEAK in {leak.context}, by {leak.kind}: {leak.detail}{source}")
+            say(report.line())
+        return INCOMPLETE if report.leaks or not report.contexts else DONE
+
+    return _stored(work, as_json)
+
+
+def review(as_json: bool) -> int:
+    async def work(store: Store) -> int:
+        reviews = await store.subagents_by_template()
+        if as_json:
+            dump([asdict(r) for r in reviews])
+            return DONE
+        for each in reviews:
+            say(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
+            for one in each.troubled:
+                reason = (one.result or {}).get("reason") or one.stopped_by
+                say(f"  {one.run} {one.id} {one.status}: {reason}"[:160])
+                say(f"    brief: {one_line(str(one.brief.get('task', '')))}"[:160])
+        return DONE
+
+    return _stored(work, as_json)
+
+
+def list_scopes(as_json: bool) -> int:
+    names = scope_table.scope_names()
+    tools = {name: [t.name for t in scope_table.scope(name).tools] for name in names}
+    if as_json:
+        dump([{"name": name, "tools": offered} for name, offered in tools.items()])
+        return DONE
+    for name, offered in tools.items():
+        say(f"{name}: {', '.join(offered)}")
+    return DONE
+
+
+def _stored(work: Callable[[Store], Awaitable[int]], as_json: bool) -> int:
+    """Run a command that only looks at what is stored."""
+
+    async def go(settings: Settings) -> int:
+        store = await Store.open(settings.data_dir)
+        try:
+            return await work(store)
+        finally:
+            await store.aclose()
+
+    return guarded(lambda: asyncio.run(go(load_settings())), as_json)
