@@ -99,15 +99,16 @@ class Fanout:
     _complete: dict[str, str] = field(default_factory=dict)
     """Key of a brief -> id of the subagent that completed it."""
 
-    def next_id(self) -> str:
-        return f"s{len(self.results) + 1}"
+    def next_id(self, kind: str) -> str:
+        """The next id: `s3` for the third subagent that runs, `r1` for the first one refused."""
+        return f"{kind}{1 + sum(known.startswith(kind) for known in self.results)}"
 
     def refuse(
         self, description: str, scope: str, contract: str, field_name: str, reason: str
     ) -> SubagentResult:
         """Account for a brief that is not run."""
         result = SubagentResult(
-            id=self.next_id(),
+            id=self.next_id("r"),
             scope=scope[:40],
             model="",
             status="refused",
@@ -124,7 +125,7 @@ class Fanout:
         """Fix everything that the subagent will send; takes the next id."""
         strict = self.run.model.models.strict_tools
         system, tools, version = template(brief.draft.scope, brief.draft.contract, strict)
-        child, left = self.next_id(), max(0.0, self.run.purse.seconds_left())
+        child, left = self.next_id("s"), max(0.0, self.run.purse.seconds_left())
         frozen = Frozen(
             id=child,
             brief=brief,

@@ -119,7 +119,7 @@ async def test_a_refused_brief_names_its_field_and_costs_nothing(
     assert len(answer["content"]) < 1_000
     assert got.children == []
     (refused,) = got.subagents
-    assert (refused["status"], refused["cost_usd"], refused["id"]) == ("refused", 0.0, "s1")
+    assert (refused["status"], refused["cost_usd"], refused["id"]) == ("refused", 0.0, "r1")
     assert got.document["coverage"]["refused"] == 1
 
 
