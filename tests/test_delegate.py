@@ -210,9 +210,9 @@ async def test_the_same_brief_twice_is_paid_for_once(tmp_path: Path) -> None:
 async def test_a_brief_that_is_too_large_is_split(tmp_path: Path) -> None:
     large = brief_answer(1, questions=["Why? " * 2_000, "Who? " * 2_000])
     halves = Answer([brief(1, questions=["Why?"]), brief(1, questions=["Who?"])])
-    got = await asked(led_by(large, halves, say("Because [F2.1]; they [F3.1].")), tmp_path)
+    got = await asked(led_by(large, halves, say("Because [F1.1]; they [F2.1].")), tmp_path)
     assert [s["status"] for s in got.subagents] == ["refused", "complete", "complete"]
-    assert got.document["statements"][0]["findings"] == ["F2.1", "F3.1"]
+    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1"]
 
 
 async def test_a_look_up_needs_no_subagent(tmp_path: Path) -> None:
