@@ -26,7 +26,7 @@ def sweep_text(doc: Json) -> str:
     days = f"{_day(window['oldest'])} to {_day(window['latest'])}"
     lines = [f"Customer issues in {_count(len(doc['sections']), 'channel')}, {days}", ""]
     if doc["model"] == "offline":
-        lines += [OFFLINE, ""]
+        lines += [*_wrapped(OFFLINE, ""), ""]
     lines += ["DO FIRST"] if doc["top_lines"] else []
     for number, line in enumerate(doc["top_lines"], 1):
         cited = " ".join(f"[{i}]" for i in line["findings"])

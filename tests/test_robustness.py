@@ -1,0 +1,418 @@
+"""What odd servers, odd texts and too little money lead to: a typed end, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from engine_kit import (
+    MUX,
+    QUESTION,
+    WINDOW,
+    Asked,
+    Engine,
+    Json,
+    Lax,
+    asked,
+    brief,
+    brief_answer,
+    call,
+    channel_id,
+    channel_of,
+    child,
+    engine,
+    finding,
+    is_child,
+    led_by,
+    line,
+    opening,
+    results,
+    run_agent,
+    say,
+    sentence,
+    settings_for,
+    since,
+    store_at,
+    submit,
+    submitted,
+    thread_id,
+    turn,
+    turns,
+    until,
+    use,
+    words,
+    workspace,
+)
+from starlette.types import Receive, Scope, Send
+
+from bot.app import Options, Request, open_app
+from bot.local.model import Answer, Faults, ModelServer
+from bot.local.model_answer import stream_events
+from bot.local.model_faults import Fault
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.sweep import Sweep
+from config.settings import Settings, load_settings
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
+from scopes.tool import estimate_tokens
+from subagents.brief import Frozen
+from subagents.conversation import Ending
+from subagents.events import AnswerDelta, AnswerRestarted, Event, SubagentStarted, ignore
+from subagents.fanout import Fanout
+from subagents.governor import RateGovernor
+from subagents.handoff import package
+from subagents.label_free import nothing  # placeholder
+from subagents.result import SubagentResult
+
+HALF = "half \ud83d of it"
+"""Half of a surrogate pair: JSON can spell it, UTF-8 cannot."""
+ONCE = {"max_attempts": 1}
+
+
+# ---- servers that answer oddly
+
+
+@dataclass
+class Raw(Lax):
+    """A server whose answers to some requests are sent as they are."""
+
+    raw: Callable[[Json], bytes | None] = lambda body: None
+    """Request body -> what is sent; None leaves it to the strict server."""
+    media_type: bytes = b"text/event-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = await receive()
+        while first.get("more_body"):
+            part = await receive()
+            first = {**part, "body": first["body"] + part["body"]}
+        sent = self.raw(json.loads(first["body"]))
+        if sent is None:
+            again = iter([first])
+
+            async def replay() -> Any:
+                return next(again, None) or await receive()
+
+            await self.strict(scope, replay, send)
+            return
+        headers = [(b"content-type", self.media_type)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": sent})
+
+
+def message(body: Json, *content: Json, **fields: Any) -> Json:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": list(content),
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "stop_details": None,
+        "usage": {"input_tokens": 100, "output_tokens": 10},
+        **fields,
+    }
+
+
+def events_of(made: Json) -> list[Json]:
+    return [{"type": kind, **data} for kind, data in stream_events(made)]
+
+
+def sse(events: list[Json]) -> bytes:
+    return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
+
+
+def late(answer: Callable[[Json], bytes]) -> Callable[[Json], bytes | None]:
+    """The parent's answers after its first one."""
+    return lambda body: None if is_child(body) or turn(body) == 0 else answer(body)
+
+
+def assert_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+# ---- texts that cannot be encoded
+
+
+async def test_half_a_surrogate_pair_in_a_childs_reply_spoils_no_sibling(tmp_path: Path) -> None:
+    def broken(body: Json) -> list[Json] | None:
+        if not is_child(body) or "Channel 2" not in line(body, "TASK") or not results(body):
+            return None
+        found = finding(HALF, thread_id(2, 0), next_step=HALF, state="unsolved")
+        return [{**submit(HALF, findings=[found]), "id": "t1"}]
+
+    two = Answer([brief(1), brief(2, task="Channel 2: what is open?"), brief(3)])
+    question = "What is open in #support-1, #support-2 and #support-3?"
+    script = led_by(two, say("Open: [F1.1] [F2.1] [F3.1]."))
+    got = await asked(script, tmp_path, question=question, lax=Lax(broken))
+
+    assert [s["status"] for s in got.subagents] == ["complete"] * 3
+    assert got.subagents[1]["findings"][0]["claim"] == "half ? of it"
+    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1", "F3.1"]
+    json.dumps(got.document, ensure_ascii=False).encode()
+
+
+async def test_half_a_surrogate_pair_in_slack_is_read_as_a_mark(tmp_path: Path) -> None:
+    small = workspace(2)
+    first = small.channels[0]
+    odd = replace(first.messages[0], text=f"{HALF} {first.messages[0].text}")
+    broken = replace(first, messages=(odd, *first.messages[1:]), topic=HALF)
+    local = LocalSlack(replace(small, channels=(broken, *small.channels[1:])))
+    script = led_by(call("list_channels"), Answer([brief(1), brief(2)]), say("Open [F1.1]."))
+    got = await asked(script, tmp_path, slack=local)
+
+    assert [s["status"] for s in got.subagents] == ["complete"] * 2
+    assert "half ? of it" in json.dumps(got.children)
+    assert got.document["statements"][0]["findings"] == ["F1.1"]
+
+
+async def test_half_a_surrogate_pair_in_a_streamed_answer_is_shown_as_a_mark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Raw(
+        lambda body: None,
+        raw=late(lambda body: sse(events_of(message(body, words(f"It is {HALF} [F1.1]."))))),
+    )
+    got = await asked(led_by(brief_answer(1)), tmp_path, lax=server)
+
+    assert got.document["answer"] == "It is half ? of it [F1.1]."
+    assert got.document["status"] == "complete"
+    heard = "".join(x.text for x in got.e.events if isinstance(x, AnswerDelta))
+    assert heard.encode() == b"It is half ? of it [F1.1]."
+    assert_no_crash(caplog)
+
+
+# ---- a result that cannot be stored, a subagent that cannot begin
+
+
+async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
+    kept: list[str] = []
+
+    async def keep(frozen: Frozen, result: SubagentResult) -> None:
+        if frozen.id == "s2":
+            raise ValueError("no such column")
+        kept.append(result.id)
+
+    async with engine(child, slack=LocalSlack(workspace(3))) as e:
+        fanout = Fanout(e.run, e.spawner, keep)
+        got = await fanout.run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
+
+    assert [r.status for r in got] == ["complete"] * 3
+    assert kept == ["s1", "s3"]
+    assert [r.status for r in fanout.results.values()] == ["complete"] * 3
+
+
+async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_rest() -> None:
+    def emit(event: Event) -> None:
+        if event == SubagentStarted("s1"):
+            raise OSError("the terminal is gone")
+
+    settings = settings_for(models={"prime_cache": True})
+    async with engine(child, settings, slack=LocalSlack(workspace(3))) as e:
+        e.run.emit = emit
+        async with asyncio.timeout(10):
+            got = await e.fanout().run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
+
+    assert [(r.status, r.stopped_by) for r in got] == [
+        ("failed", "tool_error"), ("complete", "none"), ("complete", "none"),
+    ]  # fmt: skip
+    assert got[0].text == "It failed (its run failed: OSError)."
+
+
+# ---- streams that make no sense
+
+
+def no_usage(body: Json) -> bytes:
+    begun, *rest = events_of(message(body, words("An answer without an account.")))
+    del begun["message"]["usage"]
+    return sse([begun, *rest])
+
+
+def bad_arguments(body: Json) -> bytes:
+    made = message(body, use("list_channels", id="t1", match="x"), stop_reason="tool_use")
+    made["content"][0] |= {"id": "t1"}
+    events = events_of(made)
+    for each in events:
+        if each.get("delta", {}).get("type") == "input_json_delta":
+            each["delta"]["partial_json"] = '{"match": ]'
+    return sse(events)
+
+
+def gap(body: Json) -> bytes:
+    events = events_of(message(body, words("An answer at a place that was not begun.")))
+    return sse([{**e, "index": 7} if e["type"] == "content_block_delta" else e for e in events])
+
+
+def plain_json(body: Json) -> bytes:
+    return json.dumps(message(body, words("Nobody asked for this."))).encode()
+
+
+@pytest.mark.parametrize("odd", [plain_json, no_usage, bad_arguments, gap])
+async def test_a_stream_that_makes_no_sense_leaves_what_the_subagents_found(
+    odd: Callable[[Json], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = b"application/json" if odd is plain_json else b"text/event-stream"
+    server = Raw(lambda body: None, raw=late(odd), media_type=kind)
+    both = Answer([brief(1), brief(2)])
+    got = await asked(led_by(both), tmp_path, settings_for(models=ONCE), lax=server)
+
+    assert (got.document["status"], got.document["stopped_by"]) == ("partial", "model_error")
+    assert "made no sense" in got.document["answer"]
+    assert "Channel 1 is read. [F1.1]" in got.document["answer"]
+    assert "Channel 2 is read. [F2.1]" in got.document["answer"]
+    assert set(got.document["links"]) == {"F1.1", "F2.1"}
+    assert_no_crash(caplog)
+
+
+async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path) -> None:
+    text = "".join(f"Sentence number {n} of the answer. " for n in range(40))
+
+    def choose(index: int, body: Json) -> str | None:
+        parents = [b for b in server.recorded if not is_child(b)]
+        return "drop_stream" if not is_child(body) and len(parents) == 2 else None
+
+    async with engine(
+        led_by(brief_answer(1), say(text)), slack=LocalSlack(workspace(2)), faults=Faults(choose)
+    ) as e, store_at(tmp_path) as store:  # fmt: skip
+        server = e.server
+        await store.start_run("r1", "ask", QUESTION, "claude", {})
+        document = await e.ask(QUESTION, store).answer()
+
+    shown = [x for x in e.events if isinstance(x, AnswerDelta | AnswerRestarted)]
+    begun = shown.index(AnswerRestarted())
+    assert shown.count(AnswerRestarted()) == 1
+    assert begun > 0  # some of the first copy had been shown
+    after = "".join(x.text for x in shown[begun:] if isinstance(x, AnswerDelta))
+    assert after.strip() == document["answer"] == text.strip()
+
+
+# ---- replies that mix things up
+
+
+async def test_a_result_under_end_turn_is_a_result() -> None:
+    lax = Lax(lambda body: [{**submit("All is said."), "id": "t1"}], {"stop_reason": "end_turn"})
+    async with engine(turns(), lax=lax) as e:
+        ending = await run_agent(e.agent())
+    assert (ending.stopped_by, len(lax.recorded)) == ("none", 1)
+    assert ending.value is not None
+
+
+async def test_two_calls_of_one_id_are_never_answered_crosswise() -> None:
+    def twice(body: Json) -> list[Json]:
+        if results(body):
+            return [{**submit("Looked."), "id": "t9"}]
+        second = "t1" if len(lax.recorded) == 1 else "t2"
+        return [{**use("look", word="tea"), "id": "t1"}, {**use("look", word="cake"), "id": second}]
+
+    lax = Lax(twice)
+    async with engine(turns(), lax=lax) as e:
+        agent = e.agent()
+        ending = await run_agent(agent)
+
+    assert ending.stopped_by == "none"
+    assert len(lax.recorded) == 3  # the first reply was asked for again
+    answered = {r["tool_use_id"]: r["content"] for r in results(lax.recorded[-1])}
+    assert "known of tea" in answered["t1"]
+    assert "known of cake" in answered["t2"]
+
+
+# ---- servers that give no account of what was used
+
+NO_ACCOUNT: list[Json] = [
+    {"usage": None},
+    {"usage": {}},
+    {"usage": {"input_tokens": 0, "output_tokens": 0}},
+    {"usage": {"input_tokens": -90_000, "output_tokens": -1}},
+]
+
+
+@pytest.mark.parametrize("fields", NO_ACCOUNT, ids=["none", "empty", "zeros", "negative"])
+async def test_caps_hold_where_a_server_gives_no_account(fields: Json) -> None:
+    def content(body: Json) -> list[Json]:
+        if "REMINDER: limit reached" in since(body):
+            return [{**submit("What I have."), "id": "t0"}]
+        return [{**use("flood", items=200, name=f"f{turn(body)}"), "id": f"t{turn(body)}"}]
+
+    lax = Lax(content, fields)
+    async with engine(turns(), settings_for({"tokens": 80_000}), lax=lax) as e:
+        ending = await run_agent(e.agent())
+        spent = e.run.purse.spent.tokens
+    assert ending.stopped_by == "tokens"
+    assert 0.25 * 80_000 < spent <= 80_000
+    assert len(lax.recorded) < 8
+
+    lax = Lax(content, fields)
+    async with engine(turns(), lax=lax) as e:
+        ending = await run_agent(e.agent(context_limit=30_000))
+    assert (ending.stopped_by, ending.value and ending.value.model_dump()["text"]) == (
+        "tokens", "What I have.",
+    )  # fmt: skip
+    assert max(len(json.dumps(b)) for b in lax.recorded) / 3 <= 30_000
+
+
+async def test_thinking_counts_into_the_next_prompt() -> None:
+    thought: Json = {"type": "thinking", "thinking": "Well.", "signature": "x" * 24_000}
+    estimates: list[int] = []
+    reported: list[int] = []
+
+    def content(body: Json) -> list[Json]:
+        estimates.append(agent.talk.prompt_tokens)
+        reported.append(-(-len(json.dumps(body)) // 3))
+        if turn(body) == 4:
+            return [{**submit("Thought."), "id": "t9"}]
+        return [thought, {**use("look", word="tea"), "id": f"t{turn(body)}"}]
+
+    async with engine(turns(), lax=Lax(content)) as e:
+        agent = e.agent()
+        await run_agent(agent)
+    assert len(reported) == 5
+    assert reported[-1] > 4 * 8_000
+    for estimate, known in zip(estimates[1:], reported[1:], strict=True):
+        assert estimate >= known - 150  # the JSON round the blocks of one turn
+
+
+# ---- too little money
+
+
+async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
+    """The call that reads what subagents return must stay affordable before any is started."""
+    settings = settings_for({"cost_usd": 0.09}, roles={"parent": {"max_tokens": 1_000}})
+    script = led_by(brief_answer(1), say("There is no money to read for this."))
+    got = await asked(script, tmp_path, settings)
+
+    assert got.children == []
+    assert [r["content"] for r in results(got.parent[1])] == ["Not run: limit reached."]
+    assert got.document["stopped_by"] == "cost"
+    assert got.document["answer"].startswith("There is no money to read for this.")
+
+
+async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not results(body):
+            n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+            return call("read_channel_history", channel=channel_id(n))
+        n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+        read = [thread_id(n, 0), thread_id(n, 1)]
+        return Answer([use("submit_result", summary="Nothing is open.", no_issue=read)])
+
+    async with engine(mind) as e, store_at(tmp_path) as store:
+        document = await swept(e, store)
+        assert e.run.purse.reserved.nanousd == e.run.purse.reserved.tokens == 0
+        assert e.run.purse.reserved.steps == 0
+    assert (document["status"], document["top_lines"]) == ("complete", [])
+
+
+async def swept(e: Engine, store: Any, settings: Settings | None = None) -> Json:
+    """A sweep of all channels."""
+    await store.start_run("r1", "sweep", "*", "claude", {})
+    app = replace(e.ask("", store).app, settings=settings or e.settings)
+    return await Sweep(app, e.run, Request("*", WINDOW), await e.reader.channels()).report()
