@@ -70,7 +70,7 @@ class SlackClient:
 
     async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
         """Every object of a paged method, to the end, each once."""
-        cursor, seen = "", set()
+        cursor, cursors, seen = "", {""}, set()
         while True:
             more = {"cursor": cursor} if cursor else {}
             body = await self.call(method, limit=self.page_size, **arguments, **more)
@@ -79,9 +79,10 @@ class SlackClient:
                 if mark not in seen:  # some methods repeat a thread's root on each page
                     seen.add(mark)
                     yield each
-            last, cursor = cursor, (body.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor or cursor == last:
+            cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
+            if cursor in cursors:
                 return
+            cursors.add(cursor)
 
 
 def open_session(limits: Slack) -> aiohttp.ClientSession:

@@ -211,7 +211,7 @@ class ModelClient:
             async with self._client.messages.stream(**body) as stream:
                 async for event in stream:
                     if event.type == "text":
-                        on_text(event.text)
+                        on_text(readable(event.text))
                 final = (await stream.get_final_message()).to_dict(mode="json")
                 return _message_of(final), stream.response.headers
         except ODD_STREAM as error:  # what the SDK raises where a server's events make no sense

@@ -18,7 +18,6 @@ from engine_kit import (
     MUX,
     QUESTION,
     WINDOW,
-    Asked,
     Engine,
     Json,
     Lax,
@@ -34,7 +33,6 @@ from engine_kit import (
     is_child,
     led_by,
     line,
-    opening,
     results,
     run_agent,
     say,
@@ -61,16 +59,16 @@ from bot.local.model_faults import Fault
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.sweep import Sweep
 from config.settings import Settings, load_settings
+from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
-from scopes.tool import estimate_tokens
-from subagents.brief import Frozen
+from scopes.tool import Handles, estimate_tokens
+from subagents.brief import Brief, BriefDraft, Frozen
 from subagents.conversation import Ending
 from subagents.events import AnswerDelta, AnswerRestarted, Event, SubagentStarted, ignore
 from subagents.fanout import Fanout
 from subagents.governor import RateGovernor
 from subagents.handoff import package
-from subagents.label_free import nothing  # placeholder
 from subagents.result import SubagentResult
 
 HALF = "half \ud83d of it"
@@ -385,7 +383,7 @@ async def test_thinking_counts_into_the_next_prompt() -> None:
 
 async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
     """The call that reads what subagents return must stay affordable before any is started."""
-    settings = settings_for({"cost_usd": 0.09}, roles={"parent": {"max_tokens": 1_000}})
+    settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})
     script = led_by(brief_answer(1), say("There is no money to read for this."))
     got = await asked(script, tmp_path, settings)
 
@@ -397,10 +395,9 @@ async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_pat
 
 async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path) -> None:
     def mind(body: Json) -> Answer:
+        n = number(body)
         if not results(body):
-            n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
             return call("read_channel_history", channel=channel_id(n))
-        n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
         read = [thread_id(n, 0), thread_id(n, 1)]
         return Answer([use("submit_result", summary="Nothing is open.", no_issue=read)])
 
@@ -416,3 +413,275 @@ async def swept(e: Engine, store: Any, settings: Settings | None = None) -> Json
     await store.start_run("r1", "sweep", "*", "claude", {})
     app = replace(e.ask("", store).app, settings=settings or e.settings)
     return await Sweep(app, e.run, Request("*", WINDOW), await e.reader.channels()).report()
+
+
+def number(body: Json) -> int:
+    """The channel that a subagent may read."""
+    return int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+
+
+# ---- many at once
+
+ITEMS: Json = {"task": "Find out what is open in {item}", "description": "Read {item}"}
+ITEMS["scope"] = "slack"
+
+
+def many(items: list[str]) -> Answer:
+    return call("run_subagents", items=items, template=ITEMS)
+
+
+async def test_views_of_300_subagents_fit_together_and_those_without_room_are_named(
+    tmp_path: Path,
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return submitted("I could say a lot about it. " * 30)
+        script = (call("list_channels"), many(ids), say("That is much."))
+        return script[turn(body)]
+
+    ids = [channel_id(n) for n in range(1, 301)]
+    settings = settings_for({"cost_usd": 20.0, "max_fanout_tokens": 6_000})
+    got = await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(300, 0)))
+
+    view = results(got.parent[2])[1]["content"]
+    assert estimate_tokens(view) <= 6_000
+    assert view.count(" complete (slack, fast): I could say") > 50
+    assert "more results are stored and in the report: s" in view
+    assert len(got.subagents) == 300
+
+
+async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None:
+    items = [f"C9{n:07d}" for n in range(900)]
+    got = await asked(led_by(many(items), say("There are no such.")), tmp_path)
+
+    (told,) = results(got.parent[1])
+    assert told["is_error"]
+    assert len(told["content"]) < 5_000
+    assert "No source C90000000" in told["content"]
+    assert "and for 880 further reasons" in told["content"]
+    assert got.document["coverage"]["refused"] == 900
+    assert got.children == []
+
+
+async def test_items_refused_for_one_reason_are_told_together(tmp_path: Path) -> None:
+    template = {**ITEMS, "task": "word " * 4_000}
+    items = [thread_id(1, 0, n) for n in range(200)]
+    tried = call("run_subagents", items=items, template=template)
+    roomy = settings_for(roles={"parent": {"max_tokens": 30_000}})
+    got = await asked(led_by(tried, say("Too long.")), tmp_path, roomy)
+    assert len(results(got.parent[1])[0]["content"]) < 20_000
+
+
+def test_a_package_of_300_results_stays_within_its_share() -> None:
+    views = {f"s{n}": f"s{n} complete: text {'long ' * 300}\n[F{n}.1] claim" for n in range(300)}
+    ending = Ending("handoff", text="I was about to compare. " * 100)
+    text = package("What is open? " * 300, ending, views, TRUSTED, 6_000)["text"]
+    assert estimate_tokens(text) <= 6_000
+    assert text.count("complete: text") > 50
+    assert "more results are stored and in the report: s" in text
+
+
+# ---- what may be handed over
+
+
+async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_absent(
+    tmp_path: Path,
+) -> None:
+    items = [f"{channel_id(1)}/0", f"{channel_id(1)}/1.0", thread_id(1, 1), "C99999999"]
+    script = led_by(
+        call("read_thread", thread=thread_id(1, 1, 1)), many(items), say("Of one: [F3.1].")
+    )
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) and not results(body):
+            return call("read_thread", thread=thread_id(1, 1))
+        return submitted("Read the thread.") if is_child(body) else script(body)
+
+    got = await asked(mind, tmp_path)
+    states = {s["text"]: (s["status"], s["reason"]) for s in got.subagents}
+    assert len(got.children) == 2
+    assert [s["status"] for s in got.subagents].count("complete") == 1
+    for item in (items[0], items[1], items[3]):
+        refused = states[f"Read {item}"]
+        assert refused[0] == "refused"
+        assert refused[1].replace(item, "X") == states["Read C99999999"][1].replace(items[3], "X")
+        assert f"No source {item}." in refused[1]
+
+
+async def test_an_item_that_is_named_200_times_runs_once(tmp_path: Path) -> None:
+    got = await asked(led_by(many([channel_id(1)] * 200), say("Open: [F1.1].")), tmp_path)
+    assert [s["id"] for s in got.subagents] == ["s1"]
+    assert len(got.children) == 2  # one reads and hands in
+
+
+async def test_a_brief_that_fails_200_times_over_is_tried_twice(tmp_path: Path) -> None:
+    faults = Faults(lambda index, body: "refusal")
+    async with engine(child, slack=LocalSlack(workspace(2)), faults=faults) as e:
+        got = await e.fanout().run_all([e.brief("Read", 1)] * 200)
+    assert {r.id for r in got} == {"s1", "s2"}
+    assert len(e.requests) == 2
+
+
+async def test_the_users_own_words_may_stand_in_a_brief_though_a_subagent_repeats_them(
+    tmp_path: Path,
+) -> None:
+    question = (
+        "Is it true that the blue printer in #support-1 or in #support-2 eats every third page "
+        "of a long letter since last Monday?"
+    )
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if not results(body):
+                return call("read_channel_history", channel=channel_id(number(body)))
+            return submitted(f"You ask: {question} I saw nothing of it.")
+        again = brief_answer(2, task=f"Answer this: {question}")
+        return (brief_answer(1), again, say("Nobody wrote of it."))[turn(body)]
+
+    got = await asked(mind, tmp_path, question=question)
+    assert question in results(got.parent[1])[0]["content"]
+    assert [s["status"] for s in got.subagents] == ["complete"] * 2
+
+
+# ---- links
+
+
+async def test_no_link_of_an_answer_is_alive_but_those_that_were_asked_about(
+    tmp_path: Path,
+) -> None:
+    question = "What do they say of https://status.example/now in #support-1?"
+    answer = (
+        "See <https://evil.example/?q=x|our page>, [here](https://evil.example/x), "
+        "https://evil.example/bare or www.evil.example; "
+        "they say https://status.example/now is right [F1.1]."
+    )
+    got = await asked(led_by(brief_answer(1), say(answer)), tmp_path, question=question)
+
+    streamed = "".join(x.text for x in got.e.events if isinstance(x, AnswerDelta))
+    for text in (got.document["answer"], streamed):
+        assert "https://evil" not in text
+        assert "www.evil" not in text
+        assert "our page (evil[.]example/?q=x)" in text
+        assert "[here](evil[.]example/x)" in text
+        assert "https://status.example/now is right [F1.1]." in text
+
+
+# ---- a search
+
+
+async def test_a_search_goes_on_where_one_channel_cannot_be_read() -> None:
+    left = replace(channel_of(3, 1), is_archived=True, members=())
+    small = workspace(2)
+    local = LocalSlack(replace(small, channels=(*small.channels, left)), invite_bot=False)
+    for n in (1, 2):
+        local.state.members[channel_id(n)]["U0ASSISTANT"] = None
+    word = sentence("q1.0").split()[0]
+
+    async with engine(turns(call("search_messages", query=word), submitted()), slack=local) as e:
+        held = {channel_id(n): f"#support-{n}" for n in (1, 2, 3)} | {thread_id(1, 0): "a thread"}
+        made = e.brief("Search", 1, 2, 3)
+        (got,) = await e.fanout().run_all([replace(made, handles=Handles(held))])
+
+    (found,) = results(e.requests[1])
+    assert got.status == "complete"
+    assert not found.get("is_error")
+    assert f"[{thread_id(1, 0)}]" in found["content"]
+    assert "1 messages found (2 channels searched)." in found["content"]
+    assert f"Could not be read: {channel_id(3)}." in found["content"]
+
+
+# ---- a fresh session
+
+
+async def test_a_package_holds_the_last_words_of_the_session_before(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if len(body["messages"][0]["content"]) == 2:
+            return say("It is [F1.1].")
+        said = words(f"Both channels seem to be about printers, number {turn(body)}.")
+        n = turn(body) + 1
+        return Answer([said, brief(1, task=f"Question {n} on it", known="word " * 500)])
+
+    settings = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
+    got = await asked(mind, tmp_path, settings)
+    assert got.document["sessions"] == 2
+    handed = got.parent[-1]["messages"][0]["content"][1]["text"]
+    (state,) = [each for each in handed.splitlines() if each.startswith("STATE: ")]
+    last = len(got.parent) - 2
+    assert f"Both channels seem to be about printers, number {last}." in state
+
+
+# ---- side by side
+
+
+async def test_a_lane_that_waits_out_a_429_takes_no_place_of_another_model() -> None:
+    governor = RateGovernor(1)
+    governor.refused("slow", 0.5)
+
+    async def one(model: str) -> float:
+        async with governor.slot(model):
+            return time.monotonic() - began
+
+    began = time.monotonic()
+    waiting = asyncio.create_task(one("slow"))
+    await asyncio.sleep(0.05)
+    assert await one("quick") < 0.3
+    assert await waiting >= 0.5
+
+
+async def test_two_runs_of_one_app_do_not_end_each_other_and_read_anew(data_dir: Path) -> None:
+    def choose(index: int, body: Json) -> Fault | None:
+        return Fault("slow", seconds=0.6) if len(server.recorded) == 1 else None
+
+    local = LocalSlack(workspace(2))
+    server = ModelServer(child, faults=Faults(choose), record=True)
+    with MUX.serving(server.app) as model_url, MUX.serving(local.app) as slack_url:
+        env = {
+            "ASSISTANT_DATA_DIR": str(data_dir),
+            "ANTHROPIC_BASE_URL": model_url,
+            "ANTHROPIC_API_KEY": "k",
+            "SLACK_API_URL": slack_url + API_PATH,
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+        }
+        options = Options(model="claude", as_of=WINDOW.latest)
+        async with (
+            open_app(load_settings(env=env), options, ignore) as app,
+            app.run("ask", "one") as one,
+        ):
+            first = asyncio.create_task(Fanout(one, app.spawner(one)).run_all([to_read(1)]))
+            await until(lambda: server.recorded)
+            async with app.run("ask", "two") as two:
+                (second,) = await Fanout(two, app.spawner(two)).run_all([to_read(1)])
+            assert not first.done()
+            (slow,) = await first
+
+    assert (second.status, slow.status) == ("complete", "complete")
+    assert local.calls["conversations.history"] == local.calls["users.list"] == 2
+
+
+def to_read(n: int) -> Brief:
+    """A brief over one channel."""
+    draft = BriefDraft(task="Read", description="Read", scope="slack", handles=(channel_id(n),))
+    return Brief(draft, Handles({channel_id(n): f"#support-{n}"}), WINDOW, TRUSTED)
+
+
+@pytest.mark.parametrize("cursors", [["again"], ["one", "other"]], ids=["one", "two in turn"])
+async def test_pages_end_where_a_server_repeats_its_cursors(cursors: list[str]) -> None:
+    asked_for = 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal asked_for
+        asked_for += 1
+        more = {"next_cursor": cursors[asked_for % len(cursors)]}
+        body = {"ok": True, "members": [{"id": "U0ANA"}], "response_metadata": more}
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+    with MUX.serving(app) as url:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+            web = connect(session, BOT_TOKEN, url + API_PATH, settings_for().slack)
+            people = await SlackReader(web, timedelta(0)).people()
+    assert list(people) == ["U0ANA"]
+    assert asked_for <= 4

@@ -10,7 +10,6 @@ import json
 import logging
 import pkgutil
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -40,6 +39,7 @@ from bot.local.model_limits import RateGate, RateLimits
 from bot.local.model_prompt import Prompt, read_prompt
 from bot.local.model_rules import Rules
 from bot.local.model_wire import Cut, Events
+from bot.local.server import listen
 
 __all__ = ["Answer", "Fault", "FaultRecord", "Faults", "Mind", "ModelServer", "RateLimits"]
 
@@ -50,6 +50,8 @@ Mind = Callable[[Json], Answer]
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 VERSIONS = ("2023-01-01", "2023-06-01", "2026-10-21")
+KEEP_ALIVE_S = 300
+"""Seconds that a connection may idle: a client that thinks between two calls keeps it."""
 BENCH_MIND = "benchmarks.bench_mind:bench"
 
 
@@ -269,9 +271,15 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     options = parser.parse_args()
     server = ModelServer(pkgutil.resolve_name(options.mind), latency_s=options.latency)
-    listener = socket.create_server(("127.0.0.1", options.port), backlog=2048)
+    listener = listen(options.port)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    config = uvicorn.Config(server.app, log_level="error", lifespan="off", access_log=False)
+    config = uvicorn.Config(
+        server.app,
+        log_level="error",
+        lifespan="off",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

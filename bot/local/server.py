@@ -16,6 +16,16 @@ GRACE_S = 0.5
 _CONNECTIONS = "local.connections"
 
 
+def listen(port: int = 0) -> socket.socket:
+    """A listening socket on 127.0.0.1; port 0 takes a free one."""
+    # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(2048)
+    return listener
+
+
 class LocalServer:
     """One ASGI app on 127.0.0.1 and a free port, in a daemon thread with its own event loop.
 
@@ -27,10 +37,7 @@ class LocalServer:
         """`app` is any ASGI 3 callable; `name` names the thread."""
         self.name = name
         self._app = app
-        # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._socket.bind(("127.0.0.1", 0))
-        self._socket.listen(1024)
+        self._socket = listen()
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = _Server(
             uvicorn.Config(

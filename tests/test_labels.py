@@ -1,0 +1,258 @@
+"""What a result may claim, say and pass on: coverage, labels, names, and nobody's forged lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import (
+    START,
+    WINDOW,
+    Engine,
+    Json,
+    brief,
+    brief_answer,
+    call,
+    channel_id,
+    channel_of,
+    child,
+    engine,
+    finding,
+    is_child,
+    led_by,
+    line,
+    results,
+    say,
+    sentence,
+    settings_for,
+    store_at,
+    submitted,
+    thread_id,
+    turn,
+    use,
+    workspace,
+)
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bot.app import Request
+from bot.local.model import Answer, Mind
+from bot.local.slack import Fault as SlackFault
+from bot.local.slack import LocalSlack
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Channel, Message
+from bot.sweep import Sweep
+from config.settings import Settings
+from scopes.label import Label
+from scopes.tool import Item
+from subagents.contracts import Answer as AnswerContract
+from subagents.contracts import FindingDraft
+from subagents.evidence import Reading, distinct
+from subagents.result import checked_findings
+
+SECRET = channel_id(2)
+MEMBERS = ["U0ANA", "U0LUIS", BOT_USER]
+QUESTION = "What is open in #support-1 and in #support-2?"
+
+
+async def sweep_of(
+    mind: Mind, tmp_path: Path, slack: LocalSlack, settings: Settings, per_subagent: int = 40
+) -> tuple[Engine, Json]:
+    """A sweep of all channels, split at so many threads."""
+    async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
+        await store.start_run("r1", "sweep", "*", "claude", {})
+        parts = settings.sweep.model_copy(update={"threads_per_subagent": per_subagent})
+        app = replace(
+            e.ask("", store).app, settings=settings.model_copy(update={"sweep": parts})
+        )
+        channels = await e.reader.channels()
+        return e, await Sweep(app, e.run, Request("*", WINDOW), channels).report()
+
+
+async def answered(
+    mind: Mind,
+    tmp_path: Path,
+    slack: LocalSlack,
+    settings: Settings | None = None,
+    requester: str | None = None,
+) -> tuple[Engine, Json, list[Json]]:
+    """A question answered for a requester: its document, and the briefs as they were stored."""
+    async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
+        e.run.requester = requester
+        await store.start_run("r1", "ask", QUESTION, "claude", {})
+        document = await e.ask(QUESTION, store).answer()
+        return e, document, [dict(s.brief) for s in await store.subagents("r1")]
+
+
+def judged(*threads: str, **fields: Any) -> Answer:
+    """The result of a subagent of a sweep that finds nothing open."""
+    given = {"summary": "Nothing is open.", "no_issue": list(threads), **fields}
+    return Answer([use("submit_result", **given)])
+
+
+# ---- coverage
+
+
+async def test_a_sweep_that_reads_one_thread_of_thirty_is_not_complete(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        one = thread_id(1, 4)
+        return judged(one) if results(body) else call("read_thread", thread=one)
+
+    _, document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings_for())
+    (one,) = document["subagents"]
+    assert one["status"] == document["status"] == "partial"
+    assert one["not_covered"] == ["read 2 of 60 messages"]
+    assert document["coverage"]["not_covered"] == ["s1: read 2 of 60 messages"]
+    assert document["sections"][0]["coverage"]["complete"] is False
+
+
+async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
+    tmp_path: Path,
+) -> None:
+    def mind(body: Json) -> Answer:
+        match turn(body):
+            case 0:
+                return call("read_channel_history", channel=channel_id(1))
+            case 1:
+                page = results(body)[0]["content"]
+                assert "More: call again" in page
+                mine = thread_id(1, 0) in page
+                foreign = range(20, 30) if mine else range(10)
+                return Answer([use("read_thread", thread=thread_id(1, n)) for n in foreign])
+        seen = json.dumps(results(body))
+        return judged(*[t for n in range(30) if (t := thread_id(1, n)) in seen])
+
+    settings = settings_for({"max_tool_output_tokens": 1_400})
+    local = LocalSlack(workspace(1, 30))
+    _, document = await sweep_of(mind, tmp_path, local, settings, per_subagent=15)
+    assert len(document["subagents"]) == 2
+    for one in document["subagents"]:
+        read = one["coverage"]["messages_read"]
+        assert 10 < read < 30 < one["coverage"]["items_read"]
+        assert one["not_covered"] == [f"read {read} of 30 messages"]
+        assert one["status"] == "partial"
+    assert document["status"] == "partial"
+
+
+# ---- labels
+
+
+def private() -> LocalSlack:
+    """Two channels; only Ana, Luis and the bot are in the second."""
+    small = workspace(2)
+    secret = replace(small.channels[1], is_private=True, members=tuple(MEMBERS))
+    return LocalSlack(replace(small, channels=(small.channels[0], secret)))
+
+
+async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on(
+    tmp_path: Path,
+) -> None:
+    again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
+    script = led_by(brief_answer(2), again, say("It is [F1.1]."))
+    _, document, briefs = await answered(script, tmp_path, private(), requester="U0ANA")
+
+    before, after = (b["label"] for b in briefs)
+    assert before == {"untrusted": False, "readers": "public", "sources": []}
+    assert after == {"untrusted": True, "readers": sorted(MEMBERS), "sources": [SECRET]}
+    assert briefs[1]["finding_lines"][0].startswith("[F1.1] ")
+    both = {"untrusted": True, "readers": sorted(MEMBERS), "sources": [channel_id(1), SECRET]}
+    assert document["subagents"][1]["label"] == both
+
+
+async def test_what_a_requester_may_not_read_cannot_be_passed_on(tmp_path: Path) -> None:
+    again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
+    script = led_by(brief_answer(2), again, say("It is [F1.1]."))
+    e, document, briefs = await answered(script, tmp_path, private(), requester="U0EVA")
+
+    first, second = document["subagents"]
+    assert (first["status"], second["status"]) == ("complete", "refused")
+    assert second["reason"] == "findings: rests on text that the requester may not read"
+    assert len(briefs) == 1
+    assert not any("FINDINGS FROM EARLIER" in json.dumps(b) for b in e.requests)
+
+
+async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if len(body["messages"][0]["content"]) == 2:
+            return brief_answer(1) if turn(body) == 0 else say("It is [F1.1].")
+        return brief_answer(2, task=f"Question {turn(body)} on it", known="word " * 500)
+
+    settings = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
+    e, document, briefs = await answered(mind, tmp_path, private(), settings, "U0ANA")
+
+    assert document["sessions"] == 2
+    label = {"untrusted": True, "readers": sorted(MEMBERS), "sources": [SECRET]}
+    parents = [b for b in e.requests if not is_child(b)]
+    assert line(parents[-1], "LABEL") == json.dumps(label)
+    assert (briefs[-1]["parent"], briefs[-1]["label"]) == ("p2", label)
+
+
+# ---- what goes wrong in a tool may hold what it read
+
+
+@dataclass
+class Bent:
+    """Changes what a workspace answers."""
+
+    app: ASGIApp
+    change: Callable[[str, Json], None]
+    """Method and answer, which it may change."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sent: list[Any] = []
+
+        async def keep(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, keep)
+        answer = json.loads(b"".join(m.get("body", b"") for m in sent))
+        self.change(scope["path"].rpartition("/")[2], answer)
+        headers = [(b"content-type", b"application/json")]
+        await send({**sent[0], "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+
+WORDS = "the merger is planned for may"
+
+
+def slack_that_breaks(broken: list[bool]) -> LocalSlack:
+    """Once told to, it gives a message its text for a time."""
+
+    def change(method: str, answer: Json) -> None:
+        if broken and method == "conversations.replies":
+            answer["messages"][-1]["ts"] = WORDS
+
+    local = LocalSlack(workspace(2))
+    local.app.add_middleware(Bent, change=change)
+    return local
+
+
+async def test_what_a_foreign_error_says_stays_in_the_log(tmp_path: Path) -> None:
+    broken: list[bool] = []
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return Answer([brief(1), brief(2)]) if turn(body) == 0 else say("Of one: [F2.1].")
+        broken.append(True)
+        first = "Channel 1" in line(body, "TASK") or "channel 1" in line(body, "TASK")
+        return call("read_thread", thread=thread_id(1, 0)) if first else child(body)
+
+    # The second subagent reads by a way that does not break: its own messages are fetched first.
+    def change(method: str, answer: Json) -> None:
+        if method == "conversations.replies" and "q1" in marks(answer):
+            answer["messages"][-1]["ts"] = WORDS
+
+    local = LocalSlack(workspace(2))
+    local.app.add_middleware(Bent, change=change)
+    e, document, _ = await answered(mind, tmp_path, local)
+
+    one, two = document["subagents"]
+    assert (one["status"], one["stopped_by"], two["status"]) == ("failed", "tool_error", "complete")
+    assert one["reason"] == "read_thread failed: ValueError"
+    assert WORDS not in json.dumps(document)
+    assert WORDS not in json.dumps(e.requests)
