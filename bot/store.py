@@ -260,7 +260,7 @@ class StoreSink:
         """Return when all that was recorded so far is in the store. Raises StoreError."""
         async with self._storing:
             buffer, decisions = self._buffer, self._decisions
-            self._buffer = Recording(known=buffer.known, digests=buffer.digests)
+            self._buffer = buffer.successor()
             self._decisions = []
             try:
                 await self._store.record(buffer, decisions)

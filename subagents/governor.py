@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import httpx2
+
 from subagents.prices import Usage
 
 PREFIX = "anthropic-ratelimit-"
@@ -91,6 +93,15 @@ class RateGovernor:
         lane.gap = max(_gap(headers, kind, n) for kind, n in zip(KINDS, used, strict=True))
 
 
+def limits_in(headers: httpx2.Headers) -> dict[str, str]:
+    """The rate-limit headers alone: looking each up in all headers takes 5 % of a call's CPU."""
+    return {
+        name.decode("ascii", "replace").lower(): value.decode("ascii", "replace")
+        for name, value in headers.raw
+        if name[: len(PREFIX)].lower() == PREFIX.encode()
+    }
+
+
 def _gap(headers: Mapping[str, str], kind: str, used: int) -> float:
     """Seconds between starts at which a limit refills as fast as calls like the last one use it up.
 
@@ -100,10 +111,12 @@ def _gap(headers: Mapping[str, str], kind: str, used: int) -> float:
     try:
         limit = int(headers[f"{PREFIX}{kind}-limit"])
         left = int(headers[f"{PREFIX}{kind}-remaining"])
+        if limit <= 0 or left / limit >= LOW:
+            return 0.0
         reset = datetime.fromisoformat(headers[f"{PREFIX}{kind}-reset"].replace("Z", "+00:00"))
         seconds = (reset - datetime.now(UTC)).total_seconds()
     except (KeyError, TypeError, ValueError):  # missing, without a time zone, or nonsense
         return 0.0
-    if limit <= 0 or seconds <= 0 or left / limit >= LOW:
+    if seconds <= 0:
         return 0.0
     return min(seconds, MAX_GAP, seconds * used / (limit - left))

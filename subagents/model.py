@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from config.settings import Models, Role
 from scopes.tool import estimate_tokens, readable
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.faults import UNFINISHED, Fault, Unusable, fault_of
-from subagents.governor import RateGovernor
+from subagents.governor import RateGovernor, limits_in
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.purse import NANO, Amount, Purse
 from subagents.trajectory import TrajectorySink
@@ -206,18 +207,22 @@ class ModelClient:
         if on_text is None:
             sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             raw = await self._client.post("/v1/messages", content=sent, cast_to=httpx2.Response)
-            return _message_of(json.loads(raw.content)), raw.headers
+            message = json.loads(raw.content)
+            # readable() walks the whole message; only an escape can spell half of a pair
+            clean = message if SURROGATE.search(raw.content) is None else readable(message)
+            return _message_of(clean), limits_in(raw.headers)
         try:
             async with self._client.messages.stream(**body) as stream:
                 async for event in stream:
                     if event.type == "text":
                         on_text(readable(event.text))
                 final = (await stream.get_final_message()).to_dict(mode="json")
-                return _message_of(final), stream.response.headers
+                return _message_of(readable(final)), limits_in(stream.response.headers)
         except ODD_STREAM as error:  # what the SDK raises where a server's events make no sense
             raise Unusable(f"the stream made no sense ({type(error).__name__})") from error
 
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ODD_STREAM = (AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -231,7 +236,7 @@ def _message_of(sent: Any) -> dict[str, Any]:
         sound = False
     if not sound:
         raise Unusable("the reply was not a message")
-    return dict(readable(sent))
+    return dict(sent)
 
 
 def _usage(message: Mapping[str, Any], call: Call) -> Usage:

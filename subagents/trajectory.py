@@ -147,6 +147,9 @@ class Recording:
     digests: dict[bytes, str] = field(default_factory=dict)
     """Digest of a block's fast, uncanonical bytes -> its hash; saves most of the JSON."""
 
+    toolsets: dict[tuple[str, bytes], tuple[str, ...]] = field(default_factory=dict)
+    """Run and digest of all tools of a request -> the hash of each."""
+
     def context(self, context: Context) -> None:
         self.contexts.append(context)
 
@@ -160,8 +163,10 @@ class Recording:
     def request(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
     ) -> None:
-        parts = tuple((place, self._keep(run, block)) for place, block in placed_blocks(body))
-        self.requests.append(Request(run, context, seq, attempt, parts))
+        parts = [("system", self._keep(run, block)) for block in _blocks(body.get("system") or ())]
+        parts += [("tool", digest) for digest in self._keep_tools(run, body.get("tools") or ())]
+        parts += [(place, self._keep(run, block)) for place, block in _said(body)]
+        self.requests.append(Request(run, context, seq, attempt, tuple(parts)))
 
     def reply(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
@@ -170,6 +175,10 @@ class Recording:
         blocks = tuple(self.note(run, context, Origin.OUTPUT, block) for block in _blocks(content))
         outcome = {key: value for key, value in body.items() if key != "content"}
         self.replies.append(Reply(run, context, seq, attempt, blocks, outcome))
+
+    def successor(self) -> Recording:
+        """An empty one that goes on after this one: it knows what need not be kept again."""
+        return Recording(known=self.known, digests=self.digests, toolsets=self.toolsets)
 
     def followed_by(self, later: Recording) -> Recording:
         """Both as one, in this order."""
@@ -181,7 +190,16 @@ class Recording:
             self.blocks | later.blocks,
             later.known,
             later.digests,
+            later.toolsets,
         )
+
+    def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Their hashes. All are hashed as one first: siblings send the same, a dozen at a time."""
+        raw = _quick_digest(tools)
+        kept = self.toolsets.get((run, raw))
+        if kept is None:
+            kept = self.toolsets[run, raw] = tuple(self._keep(run, tool) for tool in tools)
+        return kept
 
     def _keep(self, run: str, block: Mapping[str, Any]) -> str:
         raw = _quick_digest(block)
@@ -218,12 +236,12 @@ def block_hash(block: Mapping[str, Any]) -> str:
     return digest_of(canonical(block))
 
 
-def _quick_digest(block: Mapping[str, Any]) -> bytes:
-    """A digest that differs whenever a block does, though not the same for all of its spellings."""
+def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+    """A digest that differs whenever the value does, though not the same for all its spellings."""
     try:
-        raw = marshal.dumps(cast(dict[str, Any], block), 2)
+        raw = marshal.dumps(cast(Any, value), 2)
     except ValueError:  # a subclass of str or dict, which only JSON takes
-        raw = canonical(block).encode()
+        raw = _encode_ascii(value).encode()
     return hashlib.sha256(raw).digest()
 
 
@@ -247,16 +265,11 @@ def canonical(block: Mapping[str, Any]) -> str:
     return text
 
 
-def placed_blocks(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The blocks of a request body with their place, in order; plain strings count as one block."""
-    for block in _blocks(body.get("system") or ()):
-        yield "system", block
-    for tool in body.get("tools") or ():
-        yield "tool", tool
+def _said(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The blocks of a request's messages with their role; plain strings count as one block."""
     for message in body.get("messages") or ():
-        place = message["role"]
         for block in _blocks(message["content"]):
-            yield place, block
+            yield message["role"], block
 
 
 def rebuild(trajectory: Trajectory, context: str, seq: int, attempt: int = 1) -> dict[str, Any]:

@@ -464,12 +464,12 @@ async def test_900_refused_items_are_told_in_a_few_words(tmp_path: Path) -> None
 
 
 async def test_items_refused_for_one_reason_are_told_together(tmp_path: Path) -> None:
-    template = {**ITEMS, "task": "word " * 4_000}
-    items = [thread_id(1, 0, n) for n in range(200)]
-    tried = call("run_subagents", items=items, template=template)
-    roomy = settings_for(roles={"parent": {"max_tokens": 30_000}})
-    got = await asked(led_by(tried, say("Too long.")), tmp_path, roomy)
-    assert len(results(got.parent[1])[0]["content"]) < 20_000
+    items = [f"C9{n:07d}" for n in range(200)]
+    tried = call("run_subagents", items=items, template={**ITEMS, "contract": "poem"})
+    got = await asked(led_by(tried, say("No.")), tmp_path)
+    (told,) = results(got.parent[1])
+    assert told["content"].count("no contract 'poem'") == 1
+    assert "s20 (Read C90000019) and 180 more" in told["content"]
 
 
 def test_a_package_of_300_results_stays_within_its_share() -> None:
