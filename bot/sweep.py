@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,9 +30,11 @@ from subagents.prices import Usage
 from subagents.purse import Amount
 from subagents.result import SubagentResult, joined
 from subagents.run import Run
-from subagents.toolbox import Toolbox
+from subagents.toolbox import Toolbox, crash_text
 from subagents.trajectory import Context, Origin
 from subagents.view import parent_view
+
+log = logging.getLogger(__name__)
 
 MAX_TOP_LINES = 6
 PLAN_SHARE = 0.4
@@ -92,6 +95,9 @@ class Sweep:
             source.fault = "the bot cannot read it; invite it to the channel"
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
             source.fault = str(error) or "Slack gave no answer in time; try again later"
+        except Exception as error:  # the seam: one channel that makes no sense harms no other
+            log.exception("planning %s of %s crashed", source.name, self.run.id)
+            source.fault = crash_text("reading it", error)
         else:
             limits = self.run.limits
             parts = split(

@@ -182,16 +182,13 @@ class Recording:
 
     def followed_by(self, later: Recording) -> Recording:
         """Both as one, in this order."""
-        return Recording(
-            [*self.contexts, *later.contexts],
-            [*self.entries, *later.entries],
-            [*self.requests, *later.requests],
-            [*self.replies, *later.replies],
-            self.blocks | later.blocks,
-            later.known,
-            later.digests,
-            later.toolsets,
-        )
+        both = later.successor()
+        both.contexts = [*self.contexts, *later.contexts]
+        both.entries = [*self.entries, *later.entries]
+        both.requests = [*self.requests, *later.requests]
+        both.replies = [*self.replies, *later.replies]
+        both.blocks = self.blocks | later.blocks
+        return both
 
     def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Their hashes. All are hashed as one first: siblings send the same, a dozen at a time."""
@@ -237,7 +234,7 @@ def block_hash(block: Mapping[str, Any]) -> str:
 
 
 def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
-    """A digest that differs whenever the value does, though not the same for all its spellings."""
+    """Differs whenever the value does, though not the same for all its spellings."""
     try:
         raw = marshal.dumps(cast(Any, value), 2)
     except ValueError:  # a subclass of str or dict, which only JSON takes

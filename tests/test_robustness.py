@@ -74,6 +74,7 @@ from subagents.result import SubagentResult
 HALF = "half \ud83d of it"
 """Half of a surrogate pair: JSON can spell it, UTF-8 cannot."""
 ONCE = {"max_attempts": 1}
+ONE = "What is open in #support-1?"
 
 
 # ---- servers that answer oddly
@@ -357,6 +358,14 @@ async def test_caps_hold_where_a_server_gives_no_account(fields: Json) -> None:
     assert max(len(json.dumps(b)) for b in lax.recorded) / 3 <= 30_000
 
 
+async def test_a_count_below_zero_takes_nothing_off_the_others() -> None:
+    usage = {"input_tokens": 20_000, "cache_read_input_tokens": -19_000, "output_tokens": 9}
+    lax = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
+    async with engine(turns(), lax=lax) as e:
+        await run_agent(e.agent())
+        assert e.run.purse.spent.tokens == 20_009
+
+
 async def test_thinking_counts_into_the_next_prompt() -> None:
     thought: Json = {"type": "thinking", "thinking": "Well.", "signature": "x" * 24_000}
     estimates: list[int] = []
@@ -391,6 +400,26 @@ async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_pat
     assert [r["content"] for r in results(got.parent[1])] == ["Not run: limit reached."]
     assert got.document["stopped_by"] == "cost"
     assert got.document["answer"].startswith("There is no money to read for this.")
+
+
+async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_results(
+    tmp_path: Path,
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if "REMINDER: limit reached" in since(body):
+                return submitted("What I have. " * 320)
+            return call("read_channel_history", channel=channel_id(1))
+        twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
+        return Answer(twelve) if turn(body) == 0 else say("That is what there was money for.")
+
+    roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
+    settings = settings_for({"cost_usd": 0.14}, roles=roles)
+    got = await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(1, 12)), question=ONE)
+    assert {s["stopped_by"] for s in got.subagents} == {"cost"}
+    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
+    assert got.document["answer"].startswith("That is what there was money for.")
+    assert got.e.run.purse.spent.nanousd <= got.e.run.purse.caps.nanousd
 
 
 async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path) -> None:
@@ -469,7 +498,7 @@ async def test_items_refused_for_one_reason_are_told_together(tmp_path: Path) ->
     got = await asked(led_by(tried, say("No.")), tmp_path)
     (told,) = results(got.parent[1])
     assert told["content"].count("no contract 'poem'") == 1
-    assert "s20 (Read C90000019) and 180 more" in told["content"]
+    assert "20 (Read C90000019) and 180 more" in told["content"]
 
 
 def test_a_package_of_300_results_stays_within_its_share() -> None:
@@ -509,7 +538,8 @@ async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_ab
 
 
 async def test_an_item_that_is_named_200_times_runs_once(tmp_path: Path) -> None:
-    got = await asked(led_by(many([channel_id(1)] * 200), say("Open: [F1.1].")), tmp_path)
+    script = led_by(many([channel_id(1)] * 200), say("Open: [F1.1]."))
+    got = await asked(script, tmp_path, settings_for({"max_items": 1}))
     assert [s["id"] for s in got.subagents] == ["s1"]
     assert len(got.children) == 2  # one reads and hands in
 

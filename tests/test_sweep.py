@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bot_kit import (
@@ -23,6 +24,8 @@ from bot_kit import (
     ts,
 )
 from engine_kit import call, line, results, say, turns
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from bot.local.export import load_export
 from bot.local.mind import answer as offline_mind
@@ -588,3 +591,38 @@ def scored(judged: dict[str, dict[str, str]], dev_data: Path) -> tuple[int, int,
         total = (total[0] + hit, total[1] + len(told), total[2] + len(wanted))
     print(f"together: precision {total[0] / total[1]:.3f}, recall {total[0] / total[2]:.3f}")
     return total
+
+
+def odd_history(app: Any, channel: str) -> Any:
+    """The same Slack, but the history of one channel holds a time that is none."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        request = await receive()
+        asked = channel.encode() in scope["query_string"] + request.get("body", b"")
+        if scope["path"].endswith("conversations.history") and asked:
+            odd = {"type": "message", "ts": "we will fire them all", "text": "x", "user": "U0ANA"}
+            await JSONResponse({"ok": True, "messages": [odd]})(scope, receive, send)
+            return
+        given = iter([request])
+
+        async def again() -> Message:
+            return next(given, None) or await receive()
+
+        await app(scope, again, send)
+
+    return serve
+
+
+def test_a_channel_that_makes_no_sense_harms_no_other(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack = LocalSlack(load_export(small_export(tmp_path)))
+    slack.app = odd_history(slack.app, channel_id("support-en"))
+    with slack_at(monkeypatch, slack):
+        options = ("--as-of", AS_OF, "--since", "30d", "--model", "offline", "--json")
+        done = shell("sweep", "--channels", "support-*", *options)
+    assert done.code == 1
+    by_name = {section["item"]: section for section in done.json["sections"]}
+    assert by_name["support-es"]["status"] == "complete"
+    assert by_name["support-en"]["status"] == "failed"
+    assert "fire" not in done.out
