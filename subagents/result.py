@@ -89,7 +89,8 @@ def faults(value: Submission, reading: Reading) -> list[str]:
         found.append(f"Not unanswered, others replied: {_named(answered)}.")
     if not isinstance(value, Issues):
         return found
-    if torn := [root for root, held in states.items() if len(held) > 1]:
+    aside = _roots(value.no_issue, reading.items)
+    if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
         found.append(f"In findings of different states, place each once: {_named(torn)}.")
     if unplaced := _unplaced(value, reading):
         found.append(
@@ -132,7 +133,9 @@ def checked_findings(
     checked = check(value.findings, reading.items)
     threads = reading.threads()
     made = []
-    for k, draft in enumerate(checked.findings, 1):
+    aside = _roots(value.no_issue, reading.items) if isinstance(value, Issues) else set()
+    for k, found in enumerate(checked.findings, 1):
+        draft = _placed(found, aside, reading.items)
         roots = [r for r in threads if r in _roots(draft.evidence, reading.items)]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
@@ -150,6 +153,13 @@ def checked_findings(
             )
         )
     return made, list(checked.unsupported)
+
+
+def _placed(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> FindingDraft:
+    """The finding without threads that were set aside as no issue, such as an announcement that
+    explains it: its state holds for every thread that stays in its evidence."""
+    own = [e for e in draft.evidence if (items[e].thread or e) not in aside]
+    return draft.model_copy(update={"evidence": own}) if own else draft
 
 
 def _on_one_line(draft: FindingDraft) -> dict[str, Any]:

@@ -80,8 +80,11 @@ def _foot(result: SubagentResult) -> str:
         f"read: {cover.get('messages_read', 0)} messages",
         f"{cover.get('threads_read', 0)} threads",
         *([f"{items} other items"] if items > 0 else []),
-        "complete" if cover.get("complete") else "not the whole source",
     ]
+    if cover.get("complete"):
+        read.append("complete")
+    elif cover.get("messages_read"):
+        read.append("not the whole source")
     missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
     return f"{', '.join(read)} | not covered: {missing} | unsupported: {len(result.unsupported)}"
 

@@ -84,6 +84,23 @@ def test_a_thread_in_two_states_is_named() -> None:
     assert "different states, place each once: C1/1" in said
 
 
+def test_an_announcement_may_explain_several_findings_and_stays_no_issue() -> None:
+    told = issues([one("C1/1", "C1/5"), one("C1/3", "C1/5", state="waiting")], ["C1/5"])
+    kind, said, value = read_submission("issues", told, reading(*READ))
+    assert (kind, said) == ("invalid_output", "")
+    assert value is not None
+    ended = settle(Ending("none", value), 1, "issues", reading(*READ))
+    assert [f.evidence for f in ended["findings"]] == [["C1/1"], ["C1/3"]]
+    assert ended["status"] == "complete"
+
+
+def test_a_finding_keeps_its_only_thread_although_it_is_set_aside_too() -> None:
+    value = read_submission("issues", issues([one("C1/1")], ["C1/1"]), reading(*READ))[2]
+    assert value is not None
+    ended = settle(Ending("none", value), 1, "issues", reading(*READ))
+    assert [f.evidence for f in ended["findings"]] == [["C1/1"]]
+
+
 def test_unanswered_is_refused_where_somebody_else_replied() -> None:
     said = fault(issues([one("C1/1", "C1/3", state="unanswered")], ["C1/5"]), reading(*READ))
     assert said == "Not unanswered, others replied: C1/1."  # only a bot replied to C1/3
