@@ -14,7 +14,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -199,7 +199,7 @@ def test_an_audit_finds_what_was_slipped_into_a_parent(
     shell: Shell, tmp_path: Path, data_dir: Path
 ) -> None:
     run = shell.sweep(small_export(tmp_path))["run_id"]
-    with sqlite3.connect(data_dir / "assistant.sqlite") as database:
+    with closing(sqlite3.connect(data_dir / "assistant.sqlite")) as database, database:
         rows = database.execute(
             "select ledger.hash from ledger where run = ? and context = 's1' "
             "and origin = 'tool_result'",

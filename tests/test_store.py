@@ -409,6 +409,8 @@ from subagents.trajectory import Origin
 
 async def main():
     store = await Store.open(pathlib.Path("."))
+    while len(list(pathlib.Path(".").glob("looking-*"))) < 2:
+        await asyncio.sleep(0.01)
     for number in range(40):
         run = f"run-{number}"
         await store.start_run(run, "ask", "?", "offline", {})
@@ -423,7 +425,7 @@ asyncio.run(main())
 """
 
 READ = """
-import asyncio, pathlib
+import asyncio, os, pathlib
 from bot.store import Store
 
 async def main():
@@ -433,6 +435,7 @@ async def main():
         for run in done[:3]:
             assert len((await store.trajectory(run.id)).entries) == 5
         looks += 1
+        pathlib.Path(f"looking-{os.getpid()}").touch()
     await store.aclose()
     print(looks)
 
