@@ -11,6 +11,7 @@ from typing import Any
 from bot.cite import CITED, ids_in
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
+from subagents.evidence import distinct
 
 WIDTH = 92
 DOTS = {"high": "●", "medium": "◐", "low": "○"}
@@ -48,12 +49,13 @@ def _section(section: Json) -> Iterator[str]:
     cover, findings = section["coverage"], section["findings"]
     open_ones = [f for f in findings if f["state"] in NEEDS_ACTION]
     rest = [f for f in findings if f["state"] in ("waiting", "solved")]
-    named = {name.casefold() for f in open_ones for name in f["customers"]}
+    named = distinct(name for f in open_ones for name in f["customers"])
     people = len(named) + sum(f["people"] for f in open_ones if not f["customers"])
     yield f"#{section['item']}  " + "─" * max(4, WIDTH - len(section["item"]) - 3)
     whole = "" if section["status"] == "complete" else f"  ({section['status'].upper()})"
+    found = f"{_count(len(open_ones), 'open issue')} of {_count(people, 'customer')} · "
     yield (
-        f"{_count(len(open_ones), 'open issue')} of {_count(people, 'customer')} · "
+        f"{found if findings or not whole else ''}"  # nothing found in what was not read is no news
         f"{_count(cover['messages_read'], 'message')} in "
         f"{_count(cover['threads_read'], 'thread')} read{whole}"
     )

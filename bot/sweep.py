@@ -248,10 +248,9 @@ class Sweep:
         self, sections: Sequence[dict[str, Any]], results: Sequence[SubagentResult]
     ) -> dict[str, Any]:
         counts = {s: sum(x["status"] == s for x in sections) for s in STATUSES}
-        missing = [
-            f"{s['item']}: {s['summary']}"
-            for s in sections
-            if s["status"] in ("failed", "cancelled")
-        ]
-        missing += [*coverage_of(results)["not_covered"], *self.app.problems]
+        undone = [s for s in sections if s["status"] in ("failed", "cancelled")]
+        missing = [f"{s['item']}: {s['summary']}" for s in undone]
+        told = {child for s in undone for child in s["subagents"]}
+        rest = [r for r in results if r.id not in told]
+        missing += [*coverage_of(rest)["not_covered"], *self.app.problems]
         return {"items": len(sections), **counts, "not_covered": missing}

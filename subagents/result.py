@@ -130,12 +130,11 @@ def checked_findings(
     number: int, value: Submission, reading: Reading
 ) -> tuple[list[Finding], list[str]]:
     """The findings that hold, with ids, links and counts made by code; and what was dropped."""
-    checked = check(value.findings, reading.items)
+    aside = _roots(value.no_issue, reading.items) if isinstance(value, Issues) else set()
+    checked = check([_placed(f, aside, reading.items) for f in value.findings], reading.items)
     threads = reading.threads()
     made = []
-    aside = _roots(value.no_issue, reading.items) if isinstance(value, Issues) else set()
-    for k, found in enumerate(checked.findings, 1):
-        draft = _placed(found, aside, reading.items)
+    for k, draft in enumerate(checked.findings, 1):
         roots = [r for r in threads if r in _roots(draft.evidence, reading.items)]
         inside = [i for r in roots for i in threads[r] if _inside(i)]
         openers = {threads[r][0].author for r in roots}
@@ -158,8 +157,9 @@ def checked_findings(
 def _placed(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> FindingDraft:
     """The finding without threads that were set aside as no issue, such as an announcement that
     explains it: its state holds for every thread that stays in its evidence."""
-    own = [e for e in draft.evidence if (items[e].thread or e) not in aside]
-    return draft.model_copy(update={"evidence": own}) if own else draft
+    own = [e for e in draft.evidence if not _roots([e], items) & aside]
+    kept = any(e in items for e in own)
+    return draft.model_copy(update={"evidence": own}) if kept else draft
 
 
 def _on_one_line(draft: FindingDraft) -> dict[str, Any]:

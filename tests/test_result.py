@@ -94,6 +94,16 @@ def test_an_announcement_may_explain_several_findings_and_stays_no_issue() -> No
     assert ended["status"] == "complete"
 
 
+def test_a_quote_of_what_is_set_aside_is_unsupported_in_the_finding() -> None:
+    finding = one("C1/1", "C1/5", quotes=["text of 1", "text of 5"])
+    told = issues([finding], ["C1/3", "C1/5"])
+    value = read_submission("issues", told, reading(*READ))[2]
+    assert value is not None
+    ended = settle(Ending("none", value), 1, "issues", reading(*READ))
+    assert [(f.evidence, f.quotes) for f in ended["findings"]] == [(["C1/1"], ["text of 1"])]
+    assert len(ended["unsupported"]) == 1
+
+
 def test_a_finding_keeps_its_only_thread_although_it_is_set_aside_too() -> None:
     value = read_submission("issues", issues([one("C1/1")], ["C1/1"]), reading(*READ))[2]
     assert value is not None

@@ -621,8 +621,14 @@ def test_a_channel_that_makes_no_sense_harms_no_other(
     with slack_at(monkeypatch, slack):
         options = ("--as-of", AS_OF, "--since", "30d", "--model", "offline", "--json")
         done = shell("sweep", "--channels", "support-*", *options)
+        read = shell("sweep", "--channels", "support-en", *options[:-1])
     assert done.code == 1
     by_name = {section["item"]: section for section in done.json["sections"]}
     assert by_name["support-es"]["status"] == "complete"
     assert by_name["support-en"]["status"] == "failed"
     assert "fire" not in done.out
+    assert [n for n in done.json["coverage"]["not_covered"] if "support-en" in n] == [
+        "support-en: reading it failed: ValueError"
+    ]
+    assert "(FAILED)" in read.out
+    assert "open issue" not in read.out
