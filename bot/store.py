@@ -1,26 +1,24 @@
-"""The store: runs, their subagents, the gate's log and the trajectories, in one SQLite file."""
+"""The store: runs, their subagents, the gate's log and the trajectories, in one database."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
 
 from bot import tables
-from bot.database import StoreError, connect, explaining, writing
+from bot.database import Database
 from bot.errors import SetupError
 from bot.retention import purge
-from bot.saves import Saves, row_of
-from bot.tables import Review, StoredRun, StoredSubagent, rows_of, trajectory_of
+from bot.schema import StoreError
+from bot.tables import Review, StoredRun, StoredSubagent, row_of, rows_of, trajectory_of
 from subagents.gate import Decision
 from subagents.trajectory import Context, Origin, Recording, Trajectory
 
@@ -56,35 +54,26 @@ class RunNotFound(SetupError):
 
 
 class Store:
-    """Reads and writes run one after another in one thread, so that the event loop never waits."""
+    """What is kept of runs, in one database."""
 
-    def __init__(self, path: Path, engine: sa.Engine) -> None:
-        self.path = path
-        self._engine = engine
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._saves = Saves(self._change)
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @classmethod
-    async def open(cls, data_dir: Path) -> Store:
-        """Open `assistant.sqlite` in this directory; both are made, and migrated, where needed.
-
-        Raises StoreError for a file that is damaged, foreign, newer than this program or not
-        writable.
-        """
-        path = data_dir / "assistant.sqlite"
-        return cls(path, await asyncio.to_thread(connect, path))
+    async def open(cls, data_dir: Path, url: str | None = None) -> Store:
+        """The store in this directory, or in the Postgres database of `url`: see Database.open."""
+        return cls(await Database.open(data_dir, url))
 
     async def aclose(self) -> None:
-        """Close the file when what was asked for is done."""
-        await self._do(self._engine.dispose)
-        self._worker.shutdown()
+        """Close the database when what was asked for is done."""
+        await self.database.aclose()
 
     async def start_run(
         self, id: str, kind: str, question: str, model: str, args: Mapping[str, Any]
     ) -> None:
-        readable = question.encode("utf-8", "replace").decode()  # an argument may be no UTF-8
+        readable = question.encode("utf-8", "replace").decode().replace("\0", "")
         row = StoredRun(id, kind, "running", readable, model, args, datetime.now(UTC))
-        await self._write(sa.insert(tables.runs).values(**asdict(row)))
+        await self.database.write(sa.insert(tables.runs).values(**asdict(row)))
 
     async def finish_run(
         self,
@@ -98,14 +87,17 @@ class Store:
         """Note how a run ended. Raises RunNotFound for one that was never started."""
         end = {"status": status, "result": result, "cost_usd": cost_usd, "error": error}
         change = sa.update(tables.runs).where(tables.runs.c.id == id)
-        if not await self._write(change.values(finished=datetime.now(UTC), **end)):
+        if not await self.database.write(change.values(finished=datetime.now(UTC), **end)):
             raise RunNotFound(id, ())
 
     async def save_subagent(
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
         """Store a frozen brief and its result, or what has become of it since."""
-        await self._saves.add(row_of(run, brief, result))
+        insert = self.database.insert(tables.subagents)
+        changed = {c.name: insert.excluded[c.name] for c in tables.subagents.c}
+        save = insert.on_conflict_do_update(index_elements=["run", "id"], set_=changed)
+        await self.database.write(save.values(row_of(run, brief, result)))
 
     async def record(self, recording: Recording, decisions: Sequence[Decision] = ()) -> None:
         """Store a recording whole, in one transaction; what is stored already is left as it is."""
@@ -113,29 +105,29 @@ class Store:
         def save(connection: sa.Connection) -> None:
             for table, rows in rows_of(recording, decisions):
                 if rows:
-                    connection.execute(insert(table).on_conflict_do_nothing(), rows)
+                    connection.execute(self.database.insert(table).on_conflict_do_nothing(), rows)
 
-        await self._change(save)
+        await self.database.change(save)
 
     async def purge(self, before: datetime) -> int:
         """Delete the trajectories of older runs; returns of how many. Their results stay."""
-        return await self._change(lambda connection: purge(connection, before))
+        return await self.database.change(lambda connection: purge(connection, before))
 
     async def runs(self, limit: int = 20) -> list[StoredRun]:
         """The latest runs, newest first."""
         newest = sa.select(tables.runs).order_by(tables.runs.c.started.desc()).limit(limit)
-        return [StoredRun(**row) for row in await self._read(newest)]
+        return [StoredRun(**row) for row in await self.database.read(newest)]
 
     async def run(self, id: str) -> StoredRun:
         """The run with this id, or the only one whose id begins so. Raises RunNotFound."""
         column = tables.runs.c.id
         begins = sa.func.substr(column, 1, len(id)) == id
-        found = await self._read(sa.select(tables.runs).where(begins).limit(20))
+        found = await self.database.read(sa.select(tables.runs).where(begins).limit(20))
         exact = [row for row in found if row["id"] == id]
         if id and (exact or len(found) == 1):
             return StoredRun(**(exact or found)[0])
         known = [row["id"] for row in found] or [
-            row["id"] for row in await self._read(sa.select(column).limit(10_000))
+            row["id"] for row in await self.database.read(sa.select(column).limit(10_000))
         ]
         raise RunNotFound(id, difflib.get_close_matches(id, known, n=3, cutoff=0.3))
 
@@ -143,12 +135,12 @@ class Store:
         """The subagents of a run in call order."""
         table = tables.subagents
         query = sa.select(table).where(table.c.run == run).order_by(table.c.position)
-        return [StoredSubagent(**row) for row in await self._read(query)]
+        return [StoredSubagent(**row) for row in await self.database.read(query)]
 
     async def subagents_by_template(self) -> list[Review]:
         """All template versions with the subagents that did not do well, most of those first."""
         table = tables.subagents
-        rows = await self._read(
+        rows = await self.database.read(
             sa.select(table).join(tables.runs).order_by(tables.runs.c.started.desc())
         )
         groups: dict[str, list[StoredSubagent]] = {}
@@ -181,7 +173,7 @@ class Store:
         found: dict[str, str] = {}
         for start in range(0, len(hashes), _CHUNK):
             some = tables.blocks.c.hash.in_(hashes[start : start + _CHUNK])
-            for row in await self._read(sa.select(tables.blocks).where(some)):
+            for row in await self.database.read(sa.select(tables.blocks).where(some)):
                 found[row["hash"]] = row["body"]
         return found
 
@@ -190,32 +182,9 @@ class Store:
     ) -> list[dict[str, Any]]:
         """A run's rows of a table in the order written."""
         order = next(iter(table.primary_key))
-        return await self._read(sa.select(*columns).where(table.c.run == run).order_by(order))
-
-    async def _read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
-        def fetch() -> list[dict[str, Any]]:
-            with self._engine.connect() as connection:
-                return [dict(row) for row in connection.execute(query).mappings()]
-
-        return await self._do(fetch)
-
-    async def _write(self, statement: sa.Insert | sa.Update) -> int:
-        """Run one statement in its own transaction; returns the number of rows that it touched."""
-        return await self._change(lambda connection: connection.execute(statement).rowcount)
-
-    async def _change(self, work: Callable[[sa.Connection], T]) -> T:
-        def change() -> T:
-            with writing(self._engine).begin() as connection:
-                return work(connection)
-
-        return await self._do(change)
-
-    async def _do(self, work: Callable[[], T]) -> T:
-        def explained() -> T:
-            with explaining(self.path):
-                return work()
-
-        return await asyncio.get_running_loop().run_in_executor(self._worker, explained)
+        return await self.database.read(
+            sa.select(*columns).where(table.c.run == run).order_by(order)
+        )
 
 
 class StoreSink:

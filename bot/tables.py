@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from subagents.gate import Decision
 from subagents.trajectory import Context, Entry, Origin, Recording, Reply, Request, Trajectory
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -31,15 +32,15 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return datetime.fromisoformat(value) if value else None
 
 
-_JSON = sa.JSON(none_as_null=True)
+JSON = sa.JSON(none_as_null=True)
 
 
-def _run(**options: Any) -> sa.Column[str]:
+def of_run(**options: Any) -> sa.Column[str]:
     """The run that a row belongs to; it goes with it."""
     return sa.Column("run", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, **options)
 
 
-def _text(name: str, **options: Any) -> sa.Column[str]:
+def text_column(name: str, **options: Any) -> sa.Column[str]:
     return sa.Column(name, sa.String, nullable=False, **options)
 
 
@@ -47,29 +48,31 @@ runs = sa.Table(
     "runs",
     METADATA,
     sa.Column("id", sa.String, primary_key=True),
-    _text("kind"),
-    _text("status"),
-    _text("question"),
-    _text("model"),
-    sa.Column("args", _JSON, nullable=False),
+    text_column("kind"),
+    text_column("status"),
+    text_column("question"),
+    text_column("model"),
+    sa.Column("args", JSON, nullable=False),
     sa.Column("started", UtcTime, nullable=False, index=True),
     sa.Column("finished", UtcTime),
-    sa.Column("result", _JSON),
+    sa.Column("result", JSON),
     sa.Column("cost_usd", sa.Float),
-    sa.Column("error", _JSON),
+    sa.Column("error", JSON),
+    sa.Column("requester", sa.String, index=True),
+    sa.Column("request", sa.String, index=True),
 )
 
 subagents = sa.Table(
     "subagents",
     METADATA,
-    _run(primary_key=True),
-    _text("id", primary_key=True),
+    of_run(primary_key=True),
+    text_column("id", primary_key=True),
     sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("brief", _JSON, nullable=False),
-    _text("template", index=True),
-    sa.Column("result", _JSON),
-    _text("status"),
-    _text("stopped_by"),
+    sa.Column("brief", JSON, nullable=False),
+    text_column("template", index=True),
+    sa.Column("result", JSON),
+    text_column("status"),
+    text_column("stopped_by"),
     sa.Column("cost_usd", sa.Float),
 )
 
@@ -77,12 +80,12 @@ decisions = sa.Table(
     "decisions",
     METADATA,
     sa.Column("seq", sa.Integer, primary_key=True),
-    _run(index=True),
-    _text("context"),
-    _text("tool"),
-    _text("args_hash"),
-    _text("verdict"),
-    _text("rule"),
+    of_run(index=True),
+    text_column("context"),
+    text_column("tool"),
+    text_column("args_hash"),
+    text_column("verdict"),
+    text_column("rule"),
     sa.Column("at", UtcTime, nullable=False),
     sa.UniqueConstraint("run", "context", "tool", "args_hash", "at"),
     sqlite_autoincrement=True,
@@ -92,14 +95,14 @@ contexts = sa.Table(
     "contexts",
     METADATA,
     sa.Column("seq", sa.Integer, primary_key=True),
-    _run(),
-    _text("id"),
+    of_run(),
+    text_column("id"),
     sa.Column("parent", sa.String),
-    _text("kind"),
-    _text("scope"),
-    _text("model"),
-    _text("template"),
-    sa.Column("tools", _JSON, nullable=False),
+    text_column("kind"),
+    text_column("scope"),
+    text_column("model"),
+    text_column("template"),
+    sa.Column("tools", JSON, nullable=False),
     sa.Column("created", UtcTime, nullable=False),
     sa.UniqueConstraint("run", "id"),
 )
@@ -108,18 +111,18 @@ blocks = sa.Table(
     "blocks",
     METADATA,
     sa.Column("hash", sa.String, primary_key=True),
-    _text("body"),
+    text_column("body"),
 )
 
 ledger = sa.Table(
     "ledger",
     METADATA,
     sa.Column("seq", sa.Integer, primary_key=True),
-    _run(),
-    _text("context"),
-    _text("origin"),
+    of_run(),
+    text_column("context"),
+    text_column("origin"),
     sa.Column("hash", sa.ForeignKey("blocks.hash"), nullable=False, index=True),
-    _text("ref"),
+    text_column("ref"),
     sa.UniqueConstraint("run", "context", "origin", "hash", "ref"),
 )
 
@@ -127,11 +130,11 @@ requests = sa.Table(
     "requests",
     METADATA,
     sa.Column("number", sa.Integer, primary_key=True),
-    _run(),
-    _text("context"),
+    of_run(),
+    text_column("context"),
     sa.Column("seq", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("parts", _JSON, nullable=False),
+    sa.Column("parts", JSON, nullable=False),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
@@ -139,12 +142,12 @@ replies = sa.Table(
     "replies",
     METADATA,
     sa.Column("number", sa.Integer, primary_key=True),
-    _run(),
-    _text("context"),
+    of_run(),
+    text_column("context"),
     sa.Column("seq", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("blocks", _JSON, nullable=False),
-    sa.Column("outcome", _JSON, nullable=False),
+    sa.Column("blocks", JSON, nullable=False),
+    sa.Column("outcome", JSON, nullable=False),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
@@ -167,6 +170,10 @@ class StoredRun:
     result: Mapping[str, Any] | None = None
     cost_usd: float | None = None
     error: Mapping[str, Any] | None = None
+    requester: str | None = None
+    """Who asked; None on the command line without --as-user."""
+    request: str | None = None
+    """Key of the message in Slack that asked; None = it was not asked there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +204,19 @@ class Review:
     total: int
     troubled: tuple[StoredSubagent, ...]
     """Those that failed, stayed partial or lacked something in their brief; newest first."""
+
+
+def row_of(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a subagent; its id ends in its number, which is its place in call order."""
+    digits = re.search(r"\d*$", result["id"])
+    return {
+        "run": run,
+        "position": int((digits and digits[0]) or 0),
+        "brief": brief,
+        "template": brief["template"],
+        "result": result,
+        **{name: result[name] for name in ("id", "status", "stopped_by", "cost_usd")},
+    }
 
 
 def rows_of(

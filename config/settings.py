@@ -7,114 +7,24 @@ Nothing else in the product reads the environment.
 from collections.abc import Hashable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
 import platformdirs
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from config.errors import SettingsError as SettingsError
 from config.errors import expectation, explain, key_of
-
-Count = Annotated[int, Field(ge=0)]
-PositiveCount = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
-Name = Annotated[str, StringConstraints(min_length=1)]
-Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
-
-
-class Section(BaseModel):
-    """Part of the settings: typed as YAML typed it, unknown keys refused, unchangeable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Role(Section):
-    model: Literal["main", "fast"]
-    max_tokens: PositiveCount
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None
-    thinking: Literal["adaptive", "between_tools", "disabled"] | None
-
-
-class Roles(Section):
-    parent: Role
-    subagent_main: Role
-    subagent_fast: Role
-
-
-class Models(Section):
-    main: Name
-    fast: Name
-    base_url: Url | None
-    roles: Roles
-    timeout_s: Seconds
-    max_attempts: PositiveCount
-    retry_after_cap_s: Seconds
-    cache: bool
-    prime_cache: bool
-    strict_tools: bool
-
-
-class Limits(Section):
-    subagent_steps: PositiveCount
-    files_steps: PositiveCount
-    parent_steps: PositiveCount
-    child_context: PositiveCount
-    parent_context: PositiveCount
-    cost_usd: Dollars
-    seconds: Seconds
-    tokens: Count
-    steps: Count
-    max_concurrency: PositiveCount
-    max_subagents: Count
-    max_items: PositiveCount
-    max_tool_output_tokens: PositiveCount
-    max_brief_tokens: PositiveCount
-    max_material_tokens: Count
-    max_result_tokens: PositiveCount
-    max_fanout_tokens: PositiveCount
-    tool_timeout_s: Seconds
-    remind_at: Fraction
-    handoff_at: Fraction
-
-    @model_validator(mode="after")
-    def _reminds_before_handing_over(self) -> Self:
-        if self.remind_at >= self.handoff_at:
-            raise ValueError("remind_at must be smaller than handoff_at")
-        return self
-
-
-class Slack(Section):
-    lookback_days: Count
-    page_size: Annotated[int, Field(ge=1, le=999)]
-    timeout_s: PositiveCount
-    retry_attempts: Count
-    lists: dict[Name, Name]
-
-
-class Sweep(Section):
-    since_days: PositiveCount
-    threads_per_subagent: PositiveCount
-
-
-class Report(Section):
-    language: Language | None
-
-
-class Retention(Section):
-    trajectories_days: PositiveCount | None
+from config.sections import Limits as Limits
+from config.sections import Models as Models
+from config.sections import Policy as Policy
+from config.sections import Reply as Reply
+from config.sections import Report, Retention, Section, Sweep, Url
+from config.sections import Role as Role
+from config.sections import Rules as Rules
+from config.sections import Serve as Serve
+from config.sections import Slack as Slack
 
 
 class Secrets(Section):
@@ -123,6 +33,9 @@ class Secrets(Section):
     anthropic_api_key: SecretStr | None = None
     slack_bot_token: SecretStr | None = None
     slack_user_token: SecretStr | None = None
+    slack_app_token: SecretStr | None = None
+    slack_signing_secret: SecretStr | None = None
+    database_url: SecretStr | None = None
 
 
 class Endpoints(Section):
@@ -141,6 +54,9 @@ class Tunables(Section):
     slack: Slack
     sweep: Sweep
     report: Report
+    serve: Serve
+    reply: Reply
+    policy: Policy
     retention: Retention
     data_dir: Annotated[Path, Field(strict=False)]
     """Folder for the database and other state; absolute; whoever writes first creates it."""
@@ -167,6 +83,9 @@ class Environment(BaseSettings):
     anthropic_api_key: SecretStr | None = None
     slack_bot_token: SecretStr | None = None
     slack_user_token: SecretStr | None = None
+    slack_app_token: SecretStr | None = None
+    slack_signing_secret: SecretStr | None = None
+    database_url: SecretStr | None = None
     anthropic_base_url: Url | None = None
     slack_api_url: Url | None = None
     assistant_data_dir: Path | None = None

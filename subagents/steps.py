@@ -120,7 +120,7 @@ class Steps:
         """Keep one more call affordable, its prompt longer by `more` tokens than it is now."""
         prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
         worst = self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
-        await self.run.purse.reserve(self.talk.spec.final_key, worst)
+        await self.run.purse.hold(self.talk.spec.final_key, worst)
 
     async def release(self) -> None:
         """Give back what was held for a final call that was not needed."""

@@ -103,7 +103,7 @@ def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
 
     assert_within(p)
     assert p.spent == sum(settled.values(), Amount())
-    orphans = p._held  # what nobody settled, and nothing else, is still held
+    orphans = p._books.held  # what nobody settled, and nothing else, is still held
     assert p.reserved == sum(orphans.values(), Amount())
     assert not any(key.endswith("/final") or key in settled for key in orphans)
     assert set(refused) <= set(FIELDS)

@@ -208,10 +208,11 @@ async def test_the_file_is_private_and_in_wal_mode_with_foreign_keys(tmp_path: P
     store = await opened(tmp_path / "deep" / "state", "r1")
     sink = StoreSink(store)
     record(sink, "no such run")
-    files = list(store.path.parent.iterdir())
+    folder = tmp_path / "deep" / "state"
+    files = list(folder.iterdir())
 
     assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
-    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert "assistant.sqlite-wal" in {f.name for f in files}
     with pytest.raises(sa.exc.IntegrityError):
         await sink.aclose()

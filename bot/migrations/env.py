@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+import bot.serve_tables  # noqa: F401 - adds its tables to the metadata
 from bot.tables import METADATA
 
 context.configure(

@@ -83,10 +83,16 @@ def _decisions() -> None:
         sa.UniqueConstraint("run", "context", "tool", "args_hash", "at"),
         sqlite_autoincrement=True,
     )
+    refusal = "the log of decisions is append-only"
+    trigger = "CREATE TRIGGER decisions_are_append_only BEFORE UPDATE ON decisions "
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute(f"{trigger} BEGIN SELECT RAISE(ABORT, '{refusal}'); END")
+        return
     op.execute(
-        "CREATE TRIGGER decisions_are_append_only BEFORE UPDATE ON decisions "
-        "BEGIN SELECT RAISE(ABORT, 'the log of decisions is append-only'); END"
+        "CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql "
+        f"AS $$ BEGIN RAISE EXCEPTION '{refusal}'; END $$"
     )
+    op.execute(f"{trigger} FOR EACH ROW EXECUTE FUNCTION append_only()")
 
 
 def _trajectory() -> None:

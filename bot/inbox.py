@@ -1,0 +1,191 @@
+"""What was asked in Slack, from the moment it is heard until its answer stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.serve_tables import cursors, feedback, flags, inbox, stops
+from bot.tables import StoredRun, runs
+from scopes.tool import readable
+
+AT_WORK = ("new", "running", "waiting")
+PAUSED = "paused"
+NEVER = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message that asks something of the bot."""
+
+    team: str
+    channel: str
+    ts: str
+    thread_ts: str
+    """Root of the thread that the answer goes into; `ts` itself for a top-level message."""
+    user: str
+    kind: str
+    """`mention`, `dm` (the agent pane, too) or `follow_up`."""
+    event: Mapping[str, Any]
+    """The event as Slack sent it."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.team}/{self.channel}/{self.ts}"
+
+    @property
+    def text(self) -> str:
+        text = self.event.get("text")
+        return str(readable(text)) if isinstance(text, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest(Incoming):
+    """A message that asks something, and how far its answer is."""
+
+    state: str = "new"
+    """`new`, `running`, `waiting` (for a model that is down), `done`, `ignored` or `failed`."""
+    run: str | None = None
+    attempt: int = 0
+    """How often it was tried anew after the model was down."""
+    received: datetime = NEVER
+    not_before: datetime | None = None
+    reply: Mapping[str, Any] | None = None
+    """Where its answer stands: `{ts: [...], streamed, ...}`."""
+    owner: str | None = None
+    """The process at work on it."""
+
+
+def stored(row: Mapping[str, Any]) -> StoredRequest:
+    return StoredRequest(**{k: v for k, v in row.items() if k != "key"})
+
+
+class Inbox:
+    """The requests, cursors and flags of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def add(self, incoming: Incoming) -> bool:
+        """Store a request before it is acked; whether it is new. Raises StoreError."""
+        event = readable(dict(incoming.event))
+        row = {
+            **{n: getattr(incoming, n) for n in Incoming.__dataclass_fields__},
+            "key": incoming.key,
+            "event": event,
+            "state": "new",
+            "attempt": 0,
+            "received": datetime.now(UTC),
+        }
+        insert = self.database.insert(inbox).values(row).on_conflict_do_nothing()
+        return bool(await self.database.write(insert))
+
+    async def amend(self, team: str, channel: str, ts: str, text: str | None) -> None:
+        """The message was edited, or deleted (None), before work on it began."""
+
+        def change(connection: sa.Connection) -> None:
+            mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
+            row = connection.execute(sa.select(inbox.c.event).where(mine)).one_or_none()
+            if row is None:
+                return
+            event = {**row.event, "text": readable(text or "")}
+            values = {"event": event} if text is not None else {"state": "ignored"}
+            connection.execute(sa.update(inbox).where(mine).values(**values))
+
+        await self.database.change(change)
+
+    async def advance(self, team: str, channel: str, ts: str) -> None:
+        """This message of the channel was heard; the cursor never goes back."""
+        insert = self.database.insert(cursors).values(team=team, channel=channel, ts=ts)
+        newer = insert.on_conflict_do_update(
+            index_elements=["team", "channel"], set_={"ts": ts}, where=cursors.c.ts < ts
+        )
+        await self.database.write(newer)
+
+    async def cursors(self, team: str) -> dict[str, str]:
+        rows = await self.database.read(sa.select(cursors).where(cursors.c.team == team))
+        return {row["channel"]: row["ts"] for row in rows}
+
+    async def has_answered(self, team: str, channel: str, thread_ts: str) -> bool:
+        """Whether a request in this thread was taken up before."""
+        mine = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
+        return bool(await self.database.read(sa.select(inbox.c.key).where(mine).limit(1)))
+
+    async def stop(self, team: str, channel: str, thread_ts: str, user: str) -> int:
+        """Ask the request at work in this thread to stop; how many there were."""
+
+        def change(connection: sa.Connection) -> int:
+            running = _thread(team, channel, thread_ts) & (inbox.c.state == "running")
+            found = connection.execute(sa.select(inbox.c.run).where(running))
+            ids = [row.run for row in found if row.run]
+            known = connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids)))
+            rows = [{"run": row.id, "by": user, "at": datetime.now(UTC)} for row in known]
+            if rows:
+                insert = self.database.insert(stops).on_conflict_do_nothing()
+                connection.execute(insert, rows)
+            return len(rows)
+
+        return await self.database.change(change)
+
+    async def stopped(self, ids: list[str]) -> set[str]:
+        """Which of these runs were asked to stop."""
+        query = sa.select(stops.c.run).where(stops.c.run.in_(ids))
+        return {row["run"] for row in await self.database.read(query)} if ids else set()
+
+    async def feedback(self, key: str, user: str, value: str) -> None:
+        """What a user thinks of an answer; the last click counts."""
+        row = {"request": key, "user": user, "value": value, "at": datetime.now(UTC)}
+        insert = self.database.insert(feedback).values(row)
+        latest = {"value": value, "at": row["at"]}
+        await self.database.write(
+            insert.on_conflict_do_update(index_elements=["request", "user"], set_=latest)
+        )
+
+    async def paused(self) -> str | None:
+        """Who paused all new work; None = it is not paused."""
+        query = sa.select(flags.c.value).where(flags.c.name == PAUSED)
+        rows = await self.database.read(query)
+        return str((rows[0]["value"] or {}).get("by") or "an administrator") if rows else None
+
+    async def pause(self, by: str) -> None:
+        row = {"name": PAUSED, "value": {"by": by}, "at": datetime.now(UTC)}
+        insert = self.database.insert(flags).values(row)
+        await self.database.write(insert.on_conflict_do_nothing())
+
+    async def resume(self) -> None:
+        await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
+
+    async def spent(self, user: str | None, since: datetime) -> float:
+        """US dollars of the runs that `user` (None = anyone) asked for since then."""
+        query = sa.select(sa.func.sum(runs.c.cost_usd).label("sum")).where(runs.c.started >= since)
+        if user:
+            query = query.where(runs.c.requester == user)
+        return float((await self.database.read(query))[0]["sum"] or 0.0)
+
+    async def recent(self, user: str, limit: int = 5) -> list[StoredRun]:
+        """The latest runs that a user asked for, newest first."""
+        query = sa.select(runs).where(runs.c.requester == user, runs.c.request.is_not(None))
+        newest = query.order_by(runs.c.started.desc()).limit(limit)
+        return [StoredRun(**row) for row in await self.database.read(newest)]
+
+    async def request(self, key: str) -> StoredRequest | None:
+        rows = await self.database.read(sa.select(inbox).where(inbox.c.key == key))
+        return stored(rows[0]) if rows else None
+
+    async def of_reply(self, team: str, channel: str, ts: str) -> StoredRequest | None:
+        """The request whose answer this message is."""
+        here = sa.and_(inbox.c.team == team, inbox.c.channel == channel)
+        before = sa.select(inbox).where(here, inbox.c.ts < ts).order_by(inbox.c.ts.desc())
+        for row in await self.database.read(before.limit(200)):
+            if ts in ((row["reply"] or {}).get("ts") or ()):
+                return stored(row)
+        return None
+
+
+def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
+    return sa.and_(inbox.c.team == team, inbox.c.channel == channel, inbox.c.thread_ts == thread_ts)

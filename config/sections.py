@@ -1,0 +1,156 @@
+"""The sections of the settings file. Defaults, units and meanings stand in `default.yaml`."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Count = Annotated[int, Field(ge=0)]
+PositiveCount = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
+Name = Annotated[str, StringConstraints(min_length=1)]
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
+
+
+USER_ID = r"^[UW][A-Z0-9]{2,}$"
+ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
+
+
+class Section(BaseModel):
+    """Part of the settings: typed as YAML typed it, unknown keys refused, unchangeable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Role(Section):
+    model: Literal["main", "fast"]
+    max_tokens: PositiveCount
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None
+    thinking: Literal["adaptive", "between_tools", "disabled"] | None
+
+
+class Roles(Section):
+    parent: Role
+    subagent_main: Role
+    subagent_fast: Role
+
+
+class Models(Section):
+    main: Name
+    fast: Name
+    base_url: Url | None
+    roles: Roles
+    timeout_s: Seconds
+    max_attempts: PositiveCount
+    retry_after_cap_s: Seconds
+    cache: bool
+    prime_cache: bool
+    strict_tools: bool
+
+
+class Limits(Section):
+    subagent_steps: PositiveCount
+    files_steps: PositiveCount
+    parent_steps: PositiveCount
+    child_context: PositiveCount
+    parent_context: PositiveCount
+    cost_usd: Dollars
+    seconds: Seconds
+    tokens: Count
+    steps: Count
+    max_concurrency: PositiveCount
+    max_subagents: Count
+    max_items: PositiveCount
+    max_tool_output_tokens: PositiveCount
+    max_brief_tokens: PositiveCount
+    max_material_tokens: Count
+    max_result_tokens: PositiveCount
+    max_fanout_tokens: PositiveCount
+    tool_timeout_s: Seconds
+    remind_at: Fraction
+    handoff_at: Fraction
+
+    @model_validator(mode="after")
+    def _reminds_before_handing_over(self) -> Self:
+        if self.remind_at >= self.handoff_at:
+            raise ValueError("remind_at must be smaller than handoff_at")
+        return self
+
+
+class Slack(Section):
+    app_distribution: Literal["internal", "distributed"]
+    mode: Literal["socket", "http"]
+    sockets: Annotated[int, Field(ge=1, le=10)]
+    deaf_after_s: Seconds
+    backfill_hours: Count
+    lookback_days: Count
+    page_size: Annotated[int, Field(ge=1, le=999)]
+    timeout_s: PositiveCount
+    retry_attempts: Count
+    lists: dict[Name, Name]
+
+
+class Sweep(Section):
+    since_days: PositiveCount
+    threads_per_subagent: PositiveCount
+
+
+class Report(Section):
+    language: Language | None
+
+
+class Retention(Section):
+    trajectories_days: PositiveCount | None
+    workflows_days: Annotated[int, Field(ge=7)]
+
+
+class Serve(Section):
+    host: Name
+    port: Annotated[int, Field(ge=0, le=65535)]
+    max_requests: PositiveCount
+    max_crashes: PositiveCount
+    drain_s: Seconds
+    outage_retry_s: Seconds
+    outage_give_up_s: Seconds
+    subagents_per_minute: PositiveCount | None
+    log_format: Literal["json", "text"]
+    log_level: Literal["debug", "info", "warning", "error"]
+
+
+class Reply(Section):
+    update_s: Seconds
+    stream_s: Seconds
+    max_rows: PositiveCount
+    message_chars: Annotated[int, Field(ge=500, le=12_000)]
+    thread_tokens: PositiveCount
+    max_files: Count
+    max_file_mb: Annotated[float, Field(gt=0)]
+    max_file_tokens: PositiveCount
+
+
+SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
+Asker = Annotated[str, StringConstraints(pattern=ASKER)]
+
+
+class Rules(Section):
+    """What holds in one conversation or for one user; None = as the wider rule says."""
+
+    answer: bool | None = None
+    mention_needed: bool | None = None
+    shared: bool | None = None
+    ask: tuple[Asker, ...] | None = Field(default=None, strict=False)
+    scopes: tuple[Name, ...] | None = Field(default=None, strict=False)
+    models: tuple[Literal["fast", "main"], ...] | None = Field(default=None, strict=False)
+    cost_usd: Dollars | None = None
+
+
+class Policy(Section):
+    everywhere: Rules
+    direct: Rules
+    channels: dict[Name, Rules]
+    users: dict[SlackUser, Rules]
+    user_daily_usd: Dollars | None
+    daily_usd: Dollars | None
+    admins: tuple[SlackUser, ...] = Field(strict=False)
