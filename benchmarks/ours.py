@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.workload import FixedChannels, briefs, settings_for
-from bot.store import Store, StoreSink
+from bot.sink import StoreSink
+from bot.store import Store
 from scopes.slack_reader import SlackReader
-from subagents.brief import Frozen, frozen_json
+from subagents.brief import Frozen
+from subagents.frozen import frozen_json
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.gate import Gate
 from subagents.governor import RateGovernor

@@ -16,20 +16,21 @@ import aiohttp
 
 from bot.errors import SetupError
 from bot.local.export import ExportError, load_export
-from bot.local.mind import answer as offline_mind
-from bot.local.model import ModelServer
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Workspace
-from bot.store import Store, StoreError, StoreSink
+from bot.models import model_client
+from bot.sink import StoreSink
+from bot.store import Store, StoreError
 from config.settings import Settings
 from scopes.slack_client import SlackRefused, connect, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, iso
-from subagents.brief import Frozen, frozen_json
+from subagents.brief import Frozen
 from subagents.events import Emit, ignore
 from subagents.fanout import Keep, TaskSpawner
+from subagents.frozen import frozen_json
 from subagents.gate import Gate
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
@@ -45,14 +46,6 @@ TOKEN_FAULTS = frozenset(
     {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"}
 )
 SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a run is asked to do."""
-
-    text: str
-    window: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +185,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
         stack.push_async_callback(store.aclose)
         if days := settings.retention.trajectories_days:
             await store.purge(datetime.now(UTC) - days * DAY)
-        model = _model(settings, options, stack)
+        model = stack.enter_context(model_client(settings, options.model))
         stack.push_async_callback(model.aclose)
         session = await stack.enter_async_context(open_session(settings.slack))
         workspace = await asyncio.to_thread(_workspace, options)
@@ -208,21 +201,6 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             problems=workspace.problems if workspace else (),
             emit=emit,
         )
-
-
-def _model(settings: Settings, options: Options, stack: AsyncExitStack) -> ModelClient:
-    if options.model == "offline":
-        server = stack.enter_context(LocalServer(ModelServer(offline_mind).app, "model"))
-        return ModelClient(settings.models, "offline", server.url)
-    key, base_url = settings.secrets.anthropic_api_key, settings.endpoints.anthropic_base_url
-    if key is None and base_url is None:
-        raise SetupError(
-            "no_api_key",
-            "No API key for --model claude.",
-            "Set ANTHROPIC_API_KEY in the environment or in .env, or use --model offline.",
-        )
-    secret = key.get_secret_value() if key else "none"
-    return ModelClient(settings.models, secret, base_url)
 
 
 def _workspace(options: Options) -> Workspace | None:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from bot.app import SAMPLE_LISTS, App, Options, Request, open_app
+from bot.app import SAMPLE_LISTS, App, Options, open_app
+from bot.asked import Request
 from bot.errors import SetupError
 from bot.given import Given
 from bot.outcome import DONE, INCOMPLETE, Document, guarded, present, tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +11,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.database import Database
+from bot.purses import forget_calls_under_way
 from bot.serve_tables import cursors, feedback, flags, inbox, stops
 from bot.tables import StoredRun, runs
 from scopes.tool import readable
 
 AT_WORK = ("new", "running", "waiting")
 PAUSED = "paused"
+TAKING = 7_003
+"""Advisory lock of Postgres that a replica holds while it takes requests."""
 NEVER = datetime.fromtimestamp(0, UTC)
 
 
@@ -59,6 +63,10 @@ class StoredRequest(Incoming):
     """Where its answer stands: `{ts: [...], streamed, ...}`."""
     owner: str | None = None
     """The process at work on it."""
+
+
+def new_run_id() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 def stored(row: Mapping[str, Any]) -> StoredRequest:
@@ -116,6 +124,13 @@ class Inbox:
         mine = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
         return bool(await self.database.read(sa.select(inbox.c.key).where(mine).limit(1)))
 
+    async def answered(self, request: StoredRequest, limit: int) -> list[str]:
+        """Runs that were answered in this thread before the request, the latest first."""
+        mine = _thread(request.team, request.channel, request.thread_ts)
+        done = sa.and_(mine, inbox.c.state == "done", inbox.c.ts < request.ts)
+        query = sa.select(inbox.c.run).where(done).order_by(inbox.c.ts.desc()).limit(limit)
+        return [row["run"] for row in await self.database.read(query) if row["run"]]
+
     async def stop(self, team: str, channel: str, thread_ts: str, user: str) -> int:
         """Ask the request at work in this thread to stop; how many there were."""
 
@@ -131,6 +146,67 @@ class Inbox:
             return len(rows)
 
         return await self.database.change(change)
+
+    async def take(self, owner: str, free: int, now: datetime) -> list[StoredRequest]:
+        """Take up to `free` requests to work on: the oldest first, of each thread one at a time."""
+
+        def take(connection: sa.Connection) -> list[StoredRequest]:
+            other = inbox.alias()
+            before = sa.or_(
+                other.c.state == "running",
+                sa.and_(other.c.state.in_(("new", "waiting")), other.c.ts < inbox.c.ts),
+            )
+            thread = [other.c[n] == inbox.c[n] for n in ("team", "channel", "thread_ts")]
+            busy = sa.exists().where(*thread, other.c.key != inbox.c.key, before)
+            due = sa.or_(
+                inbox.c.state == "new",
+                sa.and_(inbox.c.state == "waiting", inbox.c.not_before <= now),
+            )
+            query = sa.select(inbox).where(due, ~busy).order_by(inbox.c.received).limit(free)
+            if self.database.shared:  # two replicas must not both find a thread idle
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
+            taken = []
+            for row in connection.execute(query).mappings().all():
+                given = {"state": "running", "owner": owner, "run": row["run"] or new_run_id()}
+                mine = inbox.c.key == row["key"]
+                connection.execute(sa.update(inbox).where(mine).values(**given))
+                taken.append(stored({**row, **given}))
+            return taken
+
+        return await self.database.change(take) if free > 0 else []
+
+    async def finish(self, key: str, state: str, reply: Mapping[str, Any] | None = None) -> None:
+        """The request is answered (`done`), refused or silent (`ignored`), or `failed`."""
+        end = {"state": state, "reply": reply, "owner": None}
+        await self.database.write(sa.update(inbox).where(inbox.c.key == key).values(**end))
+
+    async def postpone(self, key: str, until: datetime, reply: Mapping[str, Any] | None) -> None:
+        """Try the request anew from then on, as another run."""
+        again = {"state": "waiting", "not_before": until, "owner": None, "run": None}
+        again |= {"reply": reply, "attempt": inbox.c.attempt + 1}
+        await self.database.write(sa.update(inbox).where(inbox.c.key == key).values(**again))
+
+    async def at_work(self, owner: str | None = None) -> list[StoredRequest]:
+        """The requests at work, or those of one process."""
+        query = sa.select(inbox).where(inbox.c.state == "running")
+        if owner:
+            query = query.where(inbox.c.owner == owner)
+        return [stored(row) for row in await self.database.read(query)]
+
+    async def adopt(self, dead: str, owner: str) -> None:
+        """Take over the requests of a process that died, and close its books."""
+
+        def adopt(connection: sa.Connection) -> None:
+            theirs = sa.and_(inbox.c.owner == dead, inbox.c.state == "running")
+            connection.execute(sa.update(inbox).where(theirs).values(owner=owner))
+            forget_calls_under_way(connection, dead)
+
+        await self.database.change(adopt)
+
+    async def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        counted = sa.select(sa.func.count().label("n")).where(inbox.c.state.in_(("new", "waiting")))
+        return int((await self.database.read(counted.select_from(inbox)))[0]["n"])
 
     async def stopped(self, ids: list[str]) -> set[str]:
         """Which of these runs were asked to stop."""

@@ -94,5 +94,7 @@ reservations = sa.Table(
     text_column("key", primary_key=True),
     *(sa.Column(what, sa.BigInteger, nullable=False) for what in ("nanousd", "tokens", "steps")),
     text_column("state"),
+    text_column("owner", index=True),
 )
-"""`held` for a call that may come, `sent` for one under way, `settled` with what it really cost."""
+"""`held` for a call that may come, `sent` for one under way, `settled` with what it really cost;
+`owner` is the process that makes the call."""

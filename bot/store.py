@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,31 +11,28 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from bot import tables
+from bot import serve_tables, tables
 from bot.database import Database
 from bot.errors import SetupError
 from bot.retention import purge
 from bot.schema import StoreError
 from bot.tables import Review, StoredRun, StoredSubagent, row_of, rows_of, trajectory_of
 from subagents.gate import Decision
-from subagents.trajectory import Context, Origin, Recording, Trajectory
+from subagents.trajectory import Recording, Trajectory
 
 __all__ = [
     "Review",
     "RunNotFound",
     "Store",
     "StoreError",
-    "StoreSink",
     "StoredRun",
     "StoredSubagent",
 ]
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
-FLUSH_AT = 1_000
-"""Ledger entries after which the buffer is stored in the background: what a crash may lose."""
+REDONE = frozenset({"parts", "blocks", "outcome"})
+"""Columns that a repeated call changes."""
 
 _CHUNK = 5_000
 """Hashes asked for in one query; SQLite takes 32,766 parameters."""
@@ -69,11 +64,31 @@ class Store:
         await self.database.aclose()
 
     async def start_run(
-        self, id: str, kind: str, question: str, model: str, args: Mapping[str, Any]
+        self,
+        id: str,
+        kind: str,
+        question: str,
+        model: str,
+        args: Mapping[str, Any],
+        *,
+        requester: str | None = None,
+        request: str | None = None,
     ) -> None:
+        """Note that a run began; nothing changes where it was noted before."""
         readable = question.encode("utf-8", "replace").decode().replace("\0", "")
-        row = StoredRun(id, kind, "running", readable, model, args, datetime.now(UTC))
-        await self.database.write(sa.insert(tables.runs).values(**asdict(row)))
+        row = StoredRun(
+            id,
+            kind,
+            "running",
+            readable,
+            model,
+            args,
+            datetime.now(UTC),
+            requester=requester,
+            request=request,
+        )
+        insert = self.database.insert(tables.runs).values(**asdict(row))
+        await self.database.write(insert.on_conflict_do_nothing())
 
     async def finish_run(
         self,
@@ -99,13 +114,30 @@ class Store:
         save = insert.on_conflict_do_update(index_elements=["run", "id"], set_=changed)
         await self.database.write(save.values(row_of(run, brief, result)))
 
-    async def record(self, recording: Recording, decisions: Sequence[Decision] = ()) -> None:
-        """Store a recording whole, in one transaction; what is stored already is left as it is."""
+    async def record(
+        self,
+        recording: Recording,
+        decisions: Sequence[Decision] = (),
+        steps: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Store a recording, with the steps that it was made in, whole, in one transaction.
+
+        What is stored already is left as it is; but a call that is made again after a crash, which
+        lost its reply, stands for the one before.
+        """
 
         def save(connection: sa.Connection) -> None:
-            for table, rows in rows_of(recording, decisions):
-                if rows:
-                    connection.execute(self.database.insert(table).on_conflict_do_nothing(), rows)
+            for table, rows in [*rows_of(recording, decisions), (serve_tables.steps, steps)]:
+                if not rows:
+                    continue
+                insert = self.database.insert(table)
+                if table in (tables.requests, tables.replies):
+                    own = {c.name: insert.excluded[c.name] for c in table.c if c.name in REDONE}
+                    call = ["run", "context", "seq", "attempt"]
+                    insert = insert.on_conflict_do_update(index_elements=call, set_=own)
+                else:
+                    insert = insert.on_conflict_do_nothing()
+                connection.execute(insert, rows)
 
         await self.database.change(save)
 
@@ -136,6 +168,21 @@ class Store:
         table = tables.subagents
         query = sa.select(table).where(table.c.run == run).order_by(table.c.position)
         return [StoredSubagent(**row) for row in await self.database.read(query)]
+
+    async def subagent(self, run: str, id: str) -> StoredSubagent:
+        """One subagent; a LookupError where there is none."""
+        table = tables.subagents
+        mine = sa.select(table).where(table.c.run == run, table.c.id == id)
+        rows = await self.database.read(mine)
+        if not rows:
+            raise LookupError(f"{run} has no subagent {id}")
+        return StoredSubagent(**rows[0])
+
+    async def template(self, version: str) -> Mapping[str, Any]:
+        """Prompt and schemas `{system, tools}` of a template version that a run began with."""
+        table = serve_tables.templates
+        rows = await self.database.read(sa.select(table).where(table.c.version == version))
+        return dict(rows[0]["body"])
 
     async def subagents_by_template(self) -> list[Review]:
         """All template versions with the subagents that did not do well, most of those first."""
@@ -185,69 +232,3 @@ class Store:
         return await self.database.read(
             sa.select(*columns).where(table.c.run == run).order_by(order)
         )
-
-
-class StoreSink:
-    """Buffers a run's trajectory and the gate's decisions; one of these per run, closed at its end.
-
-    The run must have been started in the store. Storing twice does no harm, so after a failure or
-    a cancellation everything stays in the buffer for the next flush.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._buffer = Recording()
-        self._decisions: list[Decision] = []
-        self._storing = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-
-    def context(self, context: Context) -> None:
-        self._buffer.context(context)
-
-    def note(
-        self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
-    ) -> str:
-        return self._buffer.note(run, context, origin, block, ref)
-
-    def request(
-        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
-    ) -> None:
-        self._buffer.request(run, context, seq, attempt, body)
-
-    def reply(
-        self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
-    ) -> None:
-        self._buffer.reply(run, context, seq, attempt, body)
-        if len(self._buffer.entries) >= FLUSH_AT and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._flush_aside())
-
-    def log_decision(self, decision: Decision) -> None:
-        """One line of the gate's log: pass this to the gate."""
-        self._decisions.append(decision)
-
-    async def flush(self) -> None:
-        """Return when all that was recorded so far is in the store. Raises StoreError."""
-        async with self._storing:
-            buffer, decisions = self._buffer, self._decisions
-            self._buffer = buffer.successor()
-            self._decisions = []
-            try:
-                await self._store.record(buffer, decisions)
-            except BaseException:
-                self._buffer = buffer.followed_by(self._buffer)
-                self._decisions = [*decisions, *self._decisions]
-                raise
-
-    async def aclose(self) -> None:
-        """Store the rest. Raises StoreError."""
-        if self._task:
-            await self._task
-        await self.flush()
-
-    async def _flush_aside(self) -> None:
-        try:
-            await self.flush()
-        except StoreError as error:
-            log.warning("the trajectory is kept in memory for now: %s", error)
-            return  # and the task stays set: who closes the sink learns of it, nobody else tries
-        self._task = None

@@ -11,7 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from bot.app import App, Request
+from bot.app import App
+from bot.asked import Request
 from bot.cite import Statement, statements
 from bot.sections import by_count, section, top_line
 from bot.sources import PART_SHARE, Source, ids_of, split

@@ -61,6 +61,8 @@ class SlackReader:
     """How far before a window the roots of still active threads are looked for; zero = no limit."""
     user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
+    private: frozenset[str] | None = None
+    """Private channels that may be read; None = all that the token sees."""
     _kept: dict[tuple[str, ...], asyncio.Future[Any]] = field(default_factory=dict)
 
     async def _once(self, key: tuple[str, ...], fetch: Callable[[], Awaitable[Any]]) -> Any:
@@ -77,9 +79,9 @@ class SlackReader:
                 del self._kept[key]
             raise
 
-    def fresh(self) -> SlackReader:
+    def fresh(self, private: frozenset[str] | None = None) -> SlackReader:
         """A reader of the same workspace that has fetched nothing: one for each run."""
-        return SlackReader(self.web, self.lookback, self.user_web)
+        return SlackReader(self.web, self.lookback, self.user_web, private)
 
     async def aclose(self) -> None:
         """End what is still being fetched."""
@@ -110,9 +112,12 @@ class SlackReader:
                     "conversations.list", "channels", types=kinds, exclude_archived="true"
                 )
             ]
-            return sorted(found, key=lambda c: c.name)
+            return sorted(filter(self._may_read, found), key=lambda c: c.name)
 
         return list(await self._once(("channels",), fetch))
+
+    def _may_read(self, channel: ChannelInfo) -> bool:
+        return not channel.is_private or self.private is None or channel.id in self.private
 
     async def people(self) -> dict[str, str]:
         """User id -> the name shown, made unique with the id where two share one."""

@@ -114,7 +114,7 @@ class Agent:
         if self.spec.on_reply:
             self.spec.on_reply()
         if kind := out.get("error"):
-            return self._end(kind, out["reason"])
+            return replace(self._end(kind, out["reason"]), passing=bool(out.get("passing")))
         usage = Usage(**{k: v for k, v in out["usage"].items() if k != "total"})
         self.talk.delivered(usage.prompt + usage.output)
         self.usage += usage

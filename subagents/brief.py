@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from config.prompt import prompt
 from config.settings import Limits
 from scopes.label import PUBLIC, Label
 from scopes.schema import tool_schema
-from scopes.tool import Handles, Item, Window, estimate_tokens, iso, one_line
+from scopes.tool import Handles, Item, Window, estimate_tokens, one_line
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL
 from subagents.errors import BriefRefused
 from subagents.fence import echoes, wrap
@@ -219,28 +218,3 @@ def _check_words(brief: Brief, delivered: Sequence[str], own: Sequence[str]) -> 
                 "repeats what another subagent returned; pass the ids of its findings instead "
                 "(`findings`: F1.2, ...)",
             )
-
-
-def frozen_json(frozen: Frozen, made: datetime) -> dict[str, Any]:
-    """What is stored of a spawned brief; the prompts and schemas lie in the trajectory by hash."""
-    brief, window = frozen.brief, frozen.brief.window
-    return {
-        "id": frozen.id,
-        "made": iso(made),
-        **brief.draft.model_dump(mode="json"),
-        "handles": dict(brief.handles.titles),
-        "window": str(window) if window else None,
-        "share": [iso(at) if at else None for at in (window.opened_from, window.opened_before)]
-        if window
-        else None,
-        "language": brief.language,
-        "label": brief.label.to_json(),
-        "requester": brief.requester,
-        "finding_lines": list(brief.findings),
-        "material": [item.to_json() for item in brief.material],
-        "fence": frozen.fence,
-        "model": frozen.model,
-        "template": frozen.template,
-        "parent": frozen.parent,
-        "seconds": frozen.seconds,
-    }

@@ -61,6 +61,8 @@ class Ending:
     value: Submission | None = None
     text: str = ""
     reason: str = ""
+    passing: bool = False
+    """It failed for what may be over later: an overloaded or unreachable provider."""
 
 
 class Conversation:

@@ -14,13 +14,13 @@ from scopes.schema import tool_schema
 from scopes.tool import Handles, ToolContext, not_found
 from subagents.agent import Outcome
 from subagents.brief import Block, Brief, BriefDraft
-from subagents.contracts import CONTRACTS
+from subagents.contracts import CONTRACTS, DEFAULT_MODEL
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.guard import SpawnGuard
-from subagents.result import SubagentResult, joined
+from subagents.result import Finding, SubagentResult, joined
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
 from subagents.view import finding_line, fitted, parent_view
@@ -45,6 +45,18 @@ def delegation_schemas(max_subagents: int) -> list[Block]:
     return [tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)]
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What subagents may be given; None = anything."""
+
+    scopes: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
+    """Of `fast` and `main`; a brief for the other one runs on the first of these."""
+
+
+ANYTHING = Allowed()
+
+
 @dataclass
 class Delegation:
     """Runs one turn's delegating calls: admit all, run what was admitted, answer in call order."""
@@ -52,6 +64,9 @@ class Delegation:
     fanout: Fanout
     guard: SpawnGuard
     language: str | None = None
+    earlier: Mapping[str, Finding] = field(default_factory=dict)
+    """Findings of earlier answers that the request came with, by id."""
+    allowed: Allowed = ANYTHING
     _views: dict[str, str] = field(default_factory=dict)
     """Id of a subagent -> the view that the parent got of it."""
 
@@ -113,6 +128,12 @@ class Delegation:
         if draft.contract not in CONTRACTS:
             known = ", ".join(CONTRACTS)
             raise BriefRefused("contract", f"no contract {draft.contract[:40]!r}; known: {known}")
+        if self.allowed.scopes is not None and draft.scope not in self.allowed.scopes:
+            known = ", ".join(self.allowed.scopes) or "none"
+            raise BriefRefused("scope", f"{draft.scope} is not allowed here; allowed: {known}")
+        model = draft.model_preference or DEFAULT_MODEL[draft.contract]
+        if self.allowed.models and model not in self.allowed.models:
+            draft = draft.model_copy(update={"model_preference": self.allowed.models[0]})
         brief = Brief(
             draft=draft,
             handles=self._handles(draft.handles, ctx.handles),
@@ -137,7 +158,8 @@ class Delegation:
         return Handles(titles)
 
     def _findings(self, ids: Sequence[str]) -> tuple[str, ...]:
-        known = {f.id: f for r in self.fanout.results.values() for f in r.findings}
+        found = {f.id: f for r in self.fanout.results.values() for f in r.findings}
+        known = {**self.earlier, **found}
         if unknown := [i for i in ids if i.strip("[]") not in known]:
             raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
         return tuple(finding_line(known[i.strip("[]")]) for i in ids)

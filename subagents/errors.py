@@ -26,8 +26,10 @@ class BriefRefused(EngineError):
 class ModelFailed(EngineError):
     """The model gave no usable reply within its attempts; `kind` is rate_limit or model_error."""
 
-    def __init__(self, kind: str, reason: str, attempts: int) -> None:
+    def __init__(self, kind: str, reason: str, attempts: int, passing: bool = False) -> None:
         self.kind, self.reason, self.attempts = kind, reason, attempts
+        self.passing = passing
+        """Another try may succeed later."""
         super().__init__(f"{reason} (after {attempts} attempts)" if attempts > 1 else reason)
 
 

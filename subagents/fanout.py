@@ -32,6 +32,9 @@ class Handle(Protocol):
 class Spawner(Protocol):
     """Starts subagents, outside any step. A durable one starts child workflows."""
 
+    async def ready(self, frozen: Sequence[Frozen]) -> None:
+        """Told of all that will be started together, before the first is."""
+
     async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
         """Start one. `ahead`: return only when the model has first replied to it."""
 
@@ -61,6 +64,9 @@ class TaskSpawner:
 
     def __post_init__(self) -> None:
         self._free = asyncio.Semaphore(self.run.limits.max_concurrency)
+
+    async def ready(self, frozen: Sequence[Frozen]) -> None:
+        """Nothing to do: tasks share this process's memory."""
 
     async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
         answered = asyncio.Event()
@@ -121,15 +127,32 @@ class Fanout:
         self.results[result.id] = result
         return result
 
-    def freeze(self, brief: Brief) -> Frozen:
-        """Fix everything that the subagent will send; takes the next id."""
+    async def freeze(self, briefs: Sequence[Brief]) -> list[Frozen]:
+        """Fix everything that these subagents will send; takes the next ids."""
+        first = int(self.next_id("s")[1:])
+        key = f"{self.run.id}/{self.parent}/s{first}/freeze"
+        made = await self.run.checkpoint.step(key, lambda: self._draw(len(briefs)))
+        frozen = []
+        for number, (brief, fence) in enumerate(zip(briefs, made["fences"], strict=True), first):
+            one = self._frozen(f"s{number}", brief, fence, made["seconds_left"])
+            self.results[one.id] = _waiting(one)
+            draft = brief.draft
+            self.run.emit(SubagentQueued(one.id, draft.description, draft.scope, one.model))
+            frozen.append(one)
+        return frozen
+
+    async def _draw(self, count: int) -> dict[str, Any]:
+        """What a replay cannot make again: delimiters by chance, and the time that was left."""
+        left = max(0.0, self.run.purse.seconds_left())
+        return {"fences": [new_fence() for _ in range(count)], "seconds_left": left}
+
+    def _frozen(self, id: str, brief: Brief, fence: str, left: float) -> Frozen:
         strict = self.run.model.models.strict_tools
         system, tools, version = template(brief.draft.scope, brief.draft.contract, strict)
-        child, left = self.next_id("s"), max(0.0, self.run.purse.seconds_left())
-        frozen = Frozen(
-            id=child,
+        return Frozen(
+            id=id,
             brief=brief,
-            fence=new_fence(),
+            fence=fence,
             model=brief.model,
             system=tuple(system),
             tools=tuple(tools),
@@ -138,11 +161,6 @@ class Fanout:
             seconds=max(1.0, CHILD_SHARE * left),
             spare=(1 - CHILD_SHARE) * left,
         )
-        self.results[child] = _waiting(frozen)
-        self.run.emit(
-            SubagentQueued(child, brief.draft.description, brief.draft.scope, frozen.model)
-        )
-        return frozen
 
     async def run_all(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
         """One result a brief, in order.
@@ -170,7 +188,10 @@ class Fanout:
         ]
 
     async def _run(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
-        frozen = [self.freeze(brief) for brief in briefs]
+        if not briefs:
+            return []
+        frozen = await self.freeze(briefs)
+        await self.spawner.ready(frozen)
         prime = self.run.model.models.prime_cache and len(frozen) > 1
         handles = [
             await self.spawner.start(one.id, one, ahead=prime and k == 0)

@@ -151,7 +151,7 @@ class ModelClient:
             await asyncio.sleep(wait)
         if fault.kind == "misconfigured":
             raise ModelMisconfigured(fault.reason)
-        raise ModelFailed(fault.kind, fault.reason, attempt)
+        raise ModelFailed(fault.kind, fault.reason, attempt, passing=fault.retry)
 
     def _wait(self, fault: Fault, attempt: int) -> float:
         """Seconds before the next attempt: what the server asks, up to the cap, or backoff."""

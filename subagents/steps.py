@@ -67,7 +67,7 @@ class Steps:
         except ModelMisconfigured as error:
             return {"error": "model_error", "reason": str(error)}
         except ModelFailed as error:
-            return {"error": error.kind, "reason": str(error)}
+            return {"error": error.kind, "reason": str(error), "passing": error.passing}
         return reply.to_json()
 
     def _call(self, seq: int, final: bool) -> Call:

@@ -26,7 +26,8 @@ from genai_prices import calc_price
 from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 
-from bot.app import App, Options, Request
+from bot.app import App, Options
+from bot.asked import Request
 from bot.local.model import Answer, Fault, Faults, Mind, ModelServer, RateLimits
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
@@ -520,7 +521,12 @@ class Mux:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         _, number, rest = scope["path"].split("/", 2)
-        inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}
+        inner = {
+            **scope,
+            "path": f"/{rest}",
+            "raw_path": f"/{rest}".encode(),
+            "root_path": f"/{number}",
+        }
         await self.apps[number](inner, receive, send)
 
     @contextmanager

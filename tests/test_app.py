@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from bot_kit import export, said, small_export
 
-from bot.app import App, Options, Request, open_app
+from bot.app import App, Options, open_app
+from bot.asked import Request
 from bot.errors import SetupError
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.workspace import SLACKBOT

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from scopes.label import TRUSTED, Label
 from scopes.tool import Handles, Item
-from subagents.brief import Brief, BriefDraft, Frozen, frozen_json, template
+from subagents.brief import Brief, BriefDraft, Frozen, template
 from subagents.contracts import CONTRACTS
 from subagents.fence import new_fence
+from subagents.frozen import frozen_json, frozen_of
 
 FENCE = new_fence()
 DRAFT = BriefDraft(
@@ -117,7 +118,7 @@ def test_a_changed_template_has_another_version() -> None:
 async def test_a_frozen_brief_holds_all_that_its_subagent_sends_first() -> None:
     async with engine(turns(submitted())) as e:
         fanout = e.fanout()
-        frozen = fanout.freeze(e.brief("Look about", 1))
+        (frozen,) = await fanout.freeze([e.brief("Look about", 1)])
         handle = await e.spawner.start(frozen.id, frozen)
         await handle.result()
 
@@ -135,3 +136,5 @@ def test_what_is_stored_of_a_brief_is_plain_json() -> None:
     assert stored["handles"]["C123"] == "#support-es"
     assert stored["task"] == DRAFT.task
     assert sentence("x") not in json.dumps(stored)
+    again = frozen_of(stored, {"system": [], "tools": []})
+    assert again == frozen

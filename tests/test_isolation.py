@@ -95,7 +95,7 @@ async def test_two_hundred_at_once_leak_nothing() -> None:
 async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -> None:
     async with engine(reader) as e:
         fanout = e.fanout()
-        frozen = [fanout.freeze(e.brief(f"Read channel {n}", n)) for n in (1, 2, 3)]
+        frozen = await fanout.freeze([e.brief(f"Read channel {n}", n) for n in (1, 2, 3)])
         handles = [await e.spawner.start(f.id, f) for f in frozen]
         await asyncio.gather(*(h.result() for h in handles))
 

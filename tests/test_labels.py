@@ -37,7 +37,7 @@ from engine_kit import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bot.app import Request
+from bot.asked import Request
 from bot.local.model import Answer, Mind
 from bot.local.slack import Fault as SlackFault
 from bot.local.slack import LocalSlack

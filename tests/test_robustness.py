@@ -52,7 +52,8 @@ from engine_kit import (
 )
 from starlette.types import Receive, Scope, Send
 
-from bot.app import Options, Request, open_app
+from bot.app import Options, open_app
+from bot.asked import Request
 from bot.local.model import Answer, Faults, ModelServer
 from bot.local.model_answer import stream_events
 from bot.local.model_faults import Fault

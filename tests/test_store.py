@@ -21,7 +21,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from bot.store import FLUSH_AT, RunNotFound, Store, StoreError, StoreSink
+from bot.sink import FLUSH_AT, StoreSink
+from bot.store import RunNotFound, Store, StoreError
 from bot.tables import METADATA, REVISIONS
 from subagents.gate import Decision
 from subagents.trajectory import Context, MemorySink, Origin, Trajectory, TrajectorySink
@@ -302,7 +303,8 @@ def python(code: str, path: Path, **options: Any) -> subprocess.Popen[str]:
 
 FILL = """
 import asyncio, os, resource, pathlib
-from bot.store import Store, StoreError, StoreSink
+from bot.sink import StoreSink
+from bot.store import Store, StoreError
 from subagents.trajectory import Origin
 
 async def main():
@@ -405,7 +407,8 @@ async def test_a_store_that_may_only_be_read_is_told_in_words(tmp_path: Path) ->
 
 WRITE = """
 import asyncio, pathlib
-from bot.store import Store, StoreSink
+from bot.sink import StoreSink
+from bot.store import Store
 from subagents.trajectory import Origin
 
 async def main():

@@ -89,5 +89,6 @@ def _durable() -> None:
         _text("key", primary_key=True),
         *(sa.Column(what, sa.BigInteger, nullable=False) for what in AMOUNTS),
         _text("state"),
+        _text("owner", index=True),
         _of_run(),
     )

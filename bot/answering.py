@@ -1,0 +1,278 @@
+"""One request of Slack, from the decision to answer it to the finished reply: a workflow's body.
+
+It runs again from its start after a crash; what its steps returned then is handed out again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from bot import render
+from bot.asked import Request
+from bot.durable import Durable
+from bot.inbox import Inbox, StoredRequest
+from bot.logs import about
+from bot.outbox import Outbox
+from bot.parent import Ask
+from bot.policy import Admission, Allowed, Refused
+from bot.reply import Place, Reply
+from bot.runs import Live, Runs, WorkflowSpawner
+from bot.store import RunNotFound, Store
+from config.settings import Settings
+from scopes.label import Label
+from scopes.tool import Window, iso
+from subagents.delegate import Allowed as AllowedSubagents
+from subagents.fanout import Keep, keep_nothing
+from subagents.run import Run
+
+log = logging.getLogger(__name__)
+
+FAILED = "Something went wrong on my side, and I could not answer this."
+CRASHED = "I tried to answer this several times and failed each time, so I gave it up."
+DOWN = "The model provider does not answer at the moment. I will answer here when it is back."
+GIVEN_UP = "The model provider has not answered for too long, so I gave this up. Please ask again."
+
+
+class Surroundings(Protocol):
+    """What was said around a request, read from Slack."""
+
+    async def read(self, request: StoredRequest, live: Live) -> dict[str, Any]:
+        """`{text, conversation, files, earlier, here, label, refused}` as JSON."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What `Ask` is worked on with, for one run of `serve`."""
+
+    settings: Settings
+    model_name: str
+    durable: Durable
+    store: Store
+    live: Live
+    workflow: str
+    problems: tuple[str, ...]
+
+    @property
+    def lists(self) -> Mapping[str, str]:
+        return self.settings.slack.lists
+
+    def spawner(self, run: Run) -> WorkflowSpawner:
+        return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)
+
+    def keeper(self, run_id: str) -> Keep:
+        return keep_nothing  # each subagent's workflow stores its own result
+
+
+@dataclass
+class Answering:
+    """Answers requests; one for the process."""
+
+    settings: Settings
+    model_name: str
+    store: Store
+    inbox: Inbox
+    outbox: Outbox
+    runs: Runs
+    durable: Durable
+    admission: Admission
+    surroundings: Surroundings
+
+    async def work(self, key: str, attempt: int) -> dict[str, Any]:
+        """The workflow of one attempt. It ends with the request's state stored, come what may."""
+        request = await self.inbox.request(key)
+        if request is None or request.run is None or request.attempt != attempt:
+            return {"state": "gone"}
+        with about(run=request.run, request=key):
+            try:
+                state = await self._answer(request)
+            except Exception:  # the seam: one request
+                log.exception("request %s failed", key)
+                state = await self._fail(request, FAILED)
+        return {"state": state}
+
+    async def apologise(self, key: str) -> dict[str, Any]:
+        """The workflow for a request that took its process down too often."""
+        request = await self.inbox.request(key)
+        if request is None or request.state != "running":
+            return {"state": "gone"}
+        await self.durable.cancel_children(workflow_id(request))
+        return {"state": await self._fail(request, CRASHED)}
+
+    async def _answer(self, request: StoredRequest) -> str:
+        assert request.run
+        try:
+            args, resumed = (await self.store.run(request.run)).args, True
+        except RunNotFound:
+            args, resumed = await self._admitted(request, request.run), False
+        async with self.runs.at_work(request.run) as live:
+            if args["verdict"] != "allowed":
+                return await self._turn_away(request, live, args)
+            return await self._reply(request, live, resumed)
+
+    async def _admitted(self, request: StoredRequest, run: str) -> Mapping[str, Any]:
+        """What was decided of the request; decided once, and stored with its run."""
+        decision = await self.admission.decide(request)
+        limits = self.settings.limits
+        args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request)), "private": []}
+        if isinstance(decision, Allowed):
+            limits = limits.model_copy(update={"cost_usd": decision.limits.cost_usd})
+            allowed = {"scopes": decision.limits.scopes, "models": decision.limits.models}
+            args |= {"verdict": "allowed", "allowed": allowed, "private": [request.channel]}
+        else:
+            verdict = "refused" if isinstance(decision, Refused) else "silent"
+            args |= {"verdict": verdict, "reason": decision.reason}
+        args["limits"] = limits.model_dump(mode="json")
+        await self.store.start_run(
+            run,
+            request.kind,
+            request.text,
+            self.model_name,
+            args,
+            requester=request.user,
+            request=request.key,
+        )
+        return (await self.store.run(run)).args
+
+    async def _turn_away(self, request: StoredRequest, live: Live, args: Mapping[str, Any]) -> str:
+        async def whisper() -> dict[str, Any]:
+            thread = None if request.thread_ts == request.ts else request.thread_ts
+            await self.outbox.whisper(request.channel, request.user, args["reason"], thread)
+            return {}
+
+        log.info("not answered: %s", args["reason"])
+        if args["verdict"] == "refused":
+            await live.steps.step(f"{live.run.id}/refusal", whisper)
+        await self.store.finish_run(live.run.id, "refused", cost_usd=0.0)
+        await self.inbox.finish(request.key, "ignored")
+        return "ignored"
+
+    async def _reply(self, request: StoredRequest, live: Live, resumed: bool) -> str:
+        opened = live.steps.known(f"{live.run.id}/reply") or request.reply
+        links: dict[str, Sequence[str]] = {}
+        settings = self.settings.reply
+        reply = Reply(
+            self.outbox,
+            place_of(request),
+            settings,
+            opened,
+            shown=lambda text: render.live(text, links, settings),
+            title=request.text,
+            run=live.run.id,
+        )
+        live.listeners.append(reply.emit)
+        try:
+            look_first = resumed or request.reply is not None
+            await live.steps.step(f"{live.run.id}/reply", lambda: reply.open(look_first=look_first))
+            if opened:  # the step was done in an earlier life: show that it goes on
+                await reply.open(look_first=look_first)
+            await reply.working(True)
+            document = await self._document(request, live, links)
+            if document["status"] == "failed" and document["passing"]:
+                return await self._wait(request, live, reply, document)
+            done = await live.steps.step(
+                f"{live.run.id}/finish", lambda: self._finish(request, reply, document)
+            )
+        finally:
+            await reply.aclose()
+        status, cost = document["status"], document["cost_usd"]
+        await self.store.finish_run(live.run.id, status, result=document, cost_usd=cost)
+        await self.inbox.finish(request.key, "done", done)
+        return "done"
+
+    async def _document(
+        self, request: StoredRequest, live: Live, links: dict[str, Sequence[str]]
+    ) -> dict[str, Any]:
+        """The answer; `links` is kept up with what it may cite."""
+        key = f"{live.run.id}/surroundings"
+        around = await live.steps.step(key, lambda: self.surroundings.read(request, live))
+        as_of = datetime.fromisoformat(live.args["as_of"])
+        allowed = {k: tuple(v) for k, v in live.args["allowed"].items()}
+        asked = Request(
+            around["text"],
+            Window(as_of - timedelta(days=self.settings.reply.since_days), as_of),
+            fence=around["fence"],
+            conversation=around["conversation"],
+            files=tuple(around["files"]),
+            earlier=tuple(around["earlier"]),
+            here=around["here"],
+            label=Label.of(around["label"]),
+            allowed=AllowedSubagents(**allowed),
+        )
+        desk = Desk(
+            self.settings,
+            self.model_name,
+            self.durable,
+            self.store,
+            live,
+            workflow_id(request),
+            tuple(around["refused"]),
+        )
+        ask = Ask(desk, live.run, asked)
+        live.listeners.insert(0, lambda event: links.update(ask.links()))
+        return await ask.answer()
+
+    async def _finish(
+        self, request: StoredRequest, reply: Reply, document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        seconds = (datetime.now(UTC) - request.received).total_seconds()
+        rendered = render.answer(document, request.key, self.settings.reply, seconds)
+        return await reply.finish(rendered)
+
+    async def _wait(
+        self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]
+    ) -> str:
+        """The provider is down: say so once, and try again until it is given up."""
+        serve, now = self.settings.serve, datetime.now(UTC)
+        ended = (now - request.received).total_seconds() > serve.outage_give_up_s
+        text = GIVEN_UP if ended else DOWN
+        said = dict(request.reply) if request.reply and not ended else await reply.fail(text)
+        await self.store.finish_run(live.run.id, "failed", result=document, cost_usd=0.0)
+        if ended:
+            await self.inbox.finish(request.key, "failed", said)
+            return "failed"
+        until = now + timedelta(seconds=serve.outage_retry_s)
+        await self.inbox.postpone(request.key, until, said)
+        return "waiting"
+
+    async def _fail(self, request: StoredRequest, text: str) -> str:
+        """End with one human sentence and a reference to look the run up by."""
+        said = request.reply
+        reply = Reply(self.outbox, place_of(request), self.settings.reply, said)
+        try:
+            said = await reply.fail(text, request.run or "")
+        except Exception:  # the seam: even where Slack takes nothing, the request is over
+            log.exception("the failure of %s could not be told", request.key)
+        finally:
+            await reply.aclose()
+        if request.run:
+            told = {"code": "failed", "message": text}
+            try:
+                await self.store.finish_run(request.run, "failed", error=told)
+            except RunNotFound:
+                log.info("run %s was not begun", request.run)
+        await self.inbox.finish(request.key, "failed", said)
+        return "failed"
+
+
+def place_of(request: StoredRequest) -> Place:
+    return Place(
+        team=request.team,
+        channel=request.channel,
+        thread_ts=request.thread_ts,
+        user=request.user,
+        key=request.key,
+        asked_ts=request.ts,
+    )
+
+
+def asked_at(request: StoredRequest) -> datetime:
+    """When it was asked: what was said from then on, the request itself too, is no source of it."""
+    return datetime.fromtimestamp(float(request.ts), UTC)
+
+
+def workflow_id(request: StoredRequest) -> str:
+    return f"request/{request.key}/{request.attempt}"

@@ -1,0 +1,239 @@
+"""Durable execution: what was begun is ended, in this process or in the one after it.
+
+The only importer of dbos. It keeps which workflows were begun and restarts those that a dead
+process left. What their steps returned lies in our own `steps` table, by name, in one transaction
+with the trajectory of that step: a replay can never hand one subagent the result of another,
+whatever order they run in, and nothing that was read is kept in a second place.
+
+`APPLICATION` is pinned: a new version of it would never take up what an old one began. Raise it
+only when a workflow's own sequence of subagents changes, after draining the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import zlib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
+
+from bot.database import server_url
+
+log = logging.getLogger(__name__)
+
+APPLICATION = "wf-1"
+QUEUE = "subagents"
+QUEUE_POLL_S = 0.25
+JOIN_POLL_S = 0.25
+"""How often another replica's result is looked for."""
+REAP_EVERY_S = 2.0
+LOCKS = 7_001
+"""Class of the advisory locks that replicas hold while they live."""
+THREADS = 16
+"""DBOS would start a thread for each waiting step."""
+CRASHED = "MAX_RECOVERY_ATTEMPTS_EXCEEDED"
+
+Body = Callable[..., Awaitable[dict[str, Any]]]
+"""A workflow: plain JSON in and out."""
+
+
+class LockLost(RuntimeError):
+    """Another replica may take this one's work: this process must end."""
+
+
+@dataclass
+class Durable:
+    """The workflows of this process. Open it when all that they use is there; `aclose` last."""
+
+    executor: str
+    """Id of this process among those that share the database."""
+    bodies: dict[str, Body]
+    """Name of a workflow -> what it does."""
+    file: Path
+    url: str | None
+    """Postgres; None = `file`."""
+    max_concurrency: int
+    max_crashes: int
+    per_minute: int | None = None
+    """Subagents started a minute by all replicas together; None = any number."""
+    owners: Callable[[], Awaitable[set[str]]] | None = None
+    """Tells who has work beside workflows; Postgres only."""
+    on_dead: Callable[[str], Awaitable[None]] | None = None
+    """Called for a replica that died, before its workflows are taken up."""
+    on_adopted: Callable[[], Awaitable[None]] | None = None
+    """Called when its work has been taken up."""
+    _flows: dict[str, Any] = field(default_factory=dict)
+    _lock: psycopg.AsyncConnection[Any] | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self.url is not None
+
+    async def open(self) -> None:
+        """Begin; workflows that an earlier process of this id left go on at once."""
+        for name, body in self.bodies.items():
+            made = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes)
+            self._flows[name] = made(_function(name, body))
+        DBOS(config=self._config())
+        if self.url:
+            await self._claim()
+        DBOS.launch()
+        if self.shared:
+            await DBOS.register_queue_async(
+                QUEUE,
+                global_concurrency=self.max_concurrency,
+                worker_concurrency=self.max_concurrency,
+                limiter={"limit": self.per_minute, "period": 60.0} if self.per_minute else None,
+                polling_interval_sec=QUEUE_POLL_S,
+                on_conflict="always_update",
+            )
+
+    def _config(self) -> DBOSConfig:
+        if self.url:
+            address = server_url(self.url).render_as_string(hide_password=False)
+        else:
+            self.file.touch(mode=0o600)
+            with sqlite3.connect(self.file) as connection:  # lasting, and five times faster
+                connection.execute("PRAGMA journal_mode=WAL")
+            connection.close()
+            address = f"sqlite:///{self.file}"
+        return DBOSConfig(
+            name="assistant",
+            system_database_url=address,
+            executor_id=self.executor,
+            application_version=APPLICATION,
+            max_executor_threads=THREADS,
+            serializer=DBOSPortableJSONSerializer(),
+            log_level="ERROR",
+        )
+
+    async def begin(self, name: str, id: str, *args: Any) -> None:
+        """Begin a workflow, once for each id whoever asks and however often."""
+        with SetWorkflowID(id):
+            await DBOS.start_workflow_async(self._flows[name], *args)
+
+    async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
+        """Begin a child of the workflow that calls: here, or by a queue where replicas share it."""
+        with SetWorkflowID(id):
+            if self.shared:
+                return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
+            return await DBOS.start_workflow_async(self._flows[name], *args)
+
+    @staticmethod
+    async def join(handle: WorkflowHandleAsync[dict[str, Any]]) -> dict[str, Any]:
+        return await handle.get_result(polling_interval_sec=JOIN_POLL_S)
+
+    async def crashed(self, ids: Iterable[str]) -> set[str]:
+        """Which of these workflows took their process down too often, and will not go on."""
+        wanted = list(ids)
+        if not wanted:
+            return set()
+        found = await DBOS.list_workflows_async(
+            workflow_ids=wanted, status=CRASHED, load_input=False, load_output=False
+        )
+        return {each.workflow_id for each in found}
+
+    async def cancel_children(self, id: str) -> None:
+        """End what a workflow that will not go on had begun."""
+        pending = await DBOS.list_workflows_async(
+            workflow_id_prefix=f"{id}/",
+            status=["PENDING", "ENQUEUED"],
+            load_input=False,
+            load_output=False,
+        )
+        await DBOS.cancel_workflows_async([each.workflow_id for each in pending])
+
+    async def forget(self, before: datetime) -> int:
+        """Delete ended workflows; returns how many. Their ids may then be begun again."""
+        ended = await DBOS.list_workflows_async(
+            status=["SUCCESS", "ERROR", "CANCELLED", CRASHED],
+            completed_before=before.isoformat(),
+            load_input=False,
+            load_output=False,
+            limit=10_000,
+        )
+        if ended:
+            await DBOS.delete_workflows_async([each.workflow_id for each in ended])
+        return len(ended)
+
+    async def aclose(self) -> None:
+        """Leave what is not ended to the next process of this id, or to another replica."""
+        DBOS.destroy(destroy_registry=True)
+        if self._lock:
+            await self._lock.close()
+            self._lock = None
+
+    # Postgres only: a replica holds a lock while it lives; who gets a dead one's recovers its work.
+
+    async def _claim(self) -> None:
+        assert self.url
+        address = server_url(self.url).set(drivername="postgresql")
+        self._lock = await psycopg.AsyncConnection.connect(
+            address.render_as_string(hide_password=False), autocommit=True, connect_timeout=10
+        )
+        query = "select pg_try_advisory_lock(%s, %s)"
+        cursor = await self._lock.execute(query, (LOCKS, _key(self.executor)))
+        row = await cursor.fetchone()
+        if not row or not row[0]:
+            raise LockLost(f"another replica is called {self.executor}")
+
+    async def reap(self) -> None:
+        """Take up the work of replicas that died, for ever. Raises LockLost."""
+        while self.shared:
+            try:
+                await self.reap_once()
+            except psycopg.Error as error:
+                raise LockLost("the lock of this replica was lost") from error
+            await asyncio.sleep(REAP_EVERY_S)
+
+    async def reap_once(self) -> list[str]:
+        """The replicas that were found dead, and whose work goes on here."""
+        assert self._lock
+        await self._lock.execute("select 1")
+        rows = await DBOS.list_workflows_async(
+            status="PENDING", load_input=False, load_output=False
+        )
+        known = {r.executor_id for r in rows if r.executor_id}
+        known |= await self.owners() if self.owners else set()
+        dead = []
+        for other in sorted(known - {self.executor}):
+            key = (LOCKS, _key(other))
+            cursor = await self._lock.execute("select pg_try_advisory_lock(%s, %s)", key)
+            row = await cursor.fetchone()
+            if row and row[0]:
+                try:
+                    if self.on_dead:
+                        await self.on_dead(other)
+                    # Private: dbos 3.4 has no public call for it; tests/test_durable.py holds it.
+                    await asyncio.to_thread(DBOS._recover_pending_workflows, [other])
+                    dead.append(other)
+                finally:
+                    await self._lock.execute("select pg_advisory_unlock(%s, %s)", key)
+        if dead and self.on_adopted:
+            await self.on_adopted()
+        return dead
+
+
+def _function(name: str, body: Body) -> Body:
+    """A plain function that does what `body` does: dbos marks those that it is given."""
+
+    async def flow(*args: Any) -> dict[str, Any]:
+        return await body(*args)
+
+    flow.__name__ = flow.__qualname__ = name
+    return flow
+
+
+def _key(executor: str) -> int:
+    return zlib.crc32(executor.encode()) - 2**31
+
+
+def long_ago(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)

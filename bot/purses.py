@@ -1,0 +1,201 @@
+"""The purse of a durable run: rows, so that replicas share it and a crash forgets nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.schema import StoreError
+from bot.serve_tables import purses, reservations
+from subagents.errors import BudgetExceeded
+from subagents.purse import Amount, Books, Caps, Purse
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 2.0
+"""Pause after which books that could not be stored are stored again: a disk may be emptied."""
+WHAT = tuple(each.name for each in fields(Amount))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One change of the books that waits for the transaction before its own."""
+
+    what: Literal["held", "sent", "settled"]
+    key: str
+    amount: Amount
+    done: asyncio.Future[BudgetExceeded | None]
+
+
+class StoredPurse(Purse):
+    """The books of a run as rows. What many subagents ask at one time shares a transaction."""
+
+    def __init__(
+        self, database: Database, run: str, caps: Caps, clock: Callable[[], float], owner: str
+    ) -> None:
+        super().__init__(caps, clock)
+        self._database, self._run, self._owner = database, run, owner
+        self._entries: list[_Entry] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, database: Database, run: str, caps: Caps, clock: Callable[[], float], owner: str
+    ) -> StoredPurse:
+        """The purse of this run; the caps that it was first opened with hold."""
+        insert = database.insert(purses).values(run=run, **_row("cap", caps), **_ZERO)
+        await database.write(insert.on_conflict_do_nothing())
+        return cls(database, run, caps, clock, owner)
+
+    async def reserve(self, key: str, worst: Amount) -> None:
+        if refusal := await self._enter("sent", key, worst):
+            raise refusal
+
+    async def hold(self, key: str, worst: Amount) -> None:
+        if refusal := await self._enter("held", key, worst):
+            raise refusal
+
+    async def settle(self, key: str, actual: Amount) -> None:
+        await self._enter("settled", key, actual)
+
+    async def aclose(self) -> None:
+        """Wait for what is still being written."""
+        if self._writing:
+            await self._writing
+
+    async def _enter(
+        self, what: Literal["held", "sent", "settled"], key: str, amount: Amount
+    ) -> BudgetExceeded | None:
+        loop = asyncio.get_running_loop()
+        entry = _Entry(what, key, amount, loop.create_future())
+        self._entries.append(entry)
+        if self._writing is None:
+            self._writing = loop.create_task(self._write_all())
+        return await entry.done
+
+    async def _write_all(self) -> None:
+        while self._entries:
+            entries, self._entries = self._entries, []
+            outcomes: list[BudgetExceeded | Exception | None]
+            try:
+                outcomes = [*await self._database.change(partial(self._apply, entries))]
+            except StoreError as error:  # no call is made that is not on the books
+                log.error("%s It is tried again every %.0f s.", error, RETRY_S)
+                self._entries = [*entries, *self._entries]
+                await asyncio.sleep(RETRY_S)
+                continue
+            except Exception as error:  # handed on to all who wait
+                outcomes = [error] * len(entries)
+            for entry, outcome in zip(entries, outcomes, strict=True):
+                if entry.done.cancelled():
+                    continue
+                if outcome is None or isinstance(outcome, BudgetExceeded):
+                    entry.done.set_result(outcome)
+                else:
+                    entry.done.set_exception(outcome)
+        self._writing = None
+
+    def _apply(
+        self, entries: Sequence[_Entry], connection: sa.Connection
+    ) -> list[BudgetExceeded | None]:
+        """Change the books by these entries; one outcome each, in order."""
+        mine = sa.select(purses).where(purses.c.run == self._run).with_for_update()
+        totals = connection.execute(mine).mappings().one()
+        found = _reservations(connection, self._run, [e.key for e in entries])
+        caps = Caps(**_amount(totals, "cap_"), seconds=self.caps.seconds)
+        spent, reserved = (Amount(**_amount(totals, f"{k}_")) for k in ("spent", "reserved"))
+        held = {k: Amount(**_amount(r)) for k, r in found.items() if r["state"] != "settled"}
+        settled = {k: Amount(**_amount(r)) for k, r in found.items() if r["state"] == "settled"}
+        books = Books(caps, spent, reserved, held, settled)
+        changed: dict[str, dict[str, Any]] = {}
+        outcomes = []
+        for entry in entries:
+            if entry.what == "sent" and entry.key in books.settled:
+                # The call was made and paid in an earlier life, its reply was lost: paid again.
+                changed.pop(entry.key, None)
+                _rename(connection, self._run, entry.key)
+                del books.settled[entry.key]
+            outcomes.append(self._one(books, entry, changed))
+        self._books = Books(caps, books.spent, books.reserved)
+        self._save(connection, books, changed)
+        return outcomes
+
+    def _one(
+        self, books: Books, entry: _Entry, changed: dict[str, dict[str, Any]]
+    ) -> BudgetExceeded | None:
+        if entry.what == "settled":
+            if entry.key in books.held or entry.amount != Amount():
+                books.settle(entry.key, entry.amount)
+        elif refusal := books.reserve(entry.key, entry.amount):
+            return refusal
+        amount = books.held.get(entry.key) or books.settled.get(entry.key)
+        if amount is not None:
+            state = "settled" if entry.key in books.settled else entry.what
+            row = {"run": self._run, "key": entry.key, "state": state, "owner": self._owner}
+            changed[entry.key] = row | {name: getattr(amount, name) for name in WHAT}
+        return None
+
+    def _save(
+        self, connection: sa.Connection, books: Books, changed: dict[str, dict[str, Any]]
+    ) -> None:
+        totals = _row("spent", books.spent) | _row("reserved", books.reserved)
+        connection.execute(sa.update(purses).where(purses.c.run == self._run).values(**totals))
+        if changed:
+            insert = self._database.insert(reservations)
+            latest = {name: insert.excluded[name] for name in (*WHAT, "state", "owner")}
+            save = insert.on_conflict_do_update(index_elements=["run", "key"], set_=latest)
+            connection.execute(save, list(changed.values()))
+
+
+def forget_calls_under_way(connection: sa.Connection, owner: str) -> None:
+    """The process `owner` has died: its calls under way count as paid at their worst, and what it
+    held for calls that it had not begun is free again."""
+    mine = sa.and_(reservations.c.owner == owner, reservations.c.state != "settled")
+    rows = connection.execute(sa.select(reservations).where(mine)).mappings().all()
+    for run in sorted({row["run"] for row in rows}):
+        connection.execute(sa.select(purses.c.run).where(purses.c.run == run).with_for_update())
+        own = [row for row in rows if row["run"] == run]
+        change = {}
+        for name in WHAT:
+            all_of_it = sum(row[name] for row in own)
+            paid = sum(row[name] for row in own if row["state"] == "sent")
+            change[f"reserved_{name}"] = purses.c[f"reserved_{name}"] - all_of_it
+            change[f"spent_{name}"] = purses.c[f"spent_{name}"] + paid
+        connection.execute(sa.update(purses).where(purses.c.run == run).values(**change))
+        for row in own:
+            if row["state"] == "sent":
+                _rename(connection, run, row["key"])
+    connection.execute(sa.delete(reservations).where(mine))
+
+
+def _rename(connection: sa.Connection, run: str, key: str) -> None:
+    """Keep the row as spent under a key of its own: its key will be used again."""
+    mine = sa.and_(reservations.c.run == run, reservations.c.key == key)
+    lost = f"{key}/lost-{uuid.uuid4().hex[:8]}"
+    connection.execute(sa.update(reservations).where(mine).values(key=lost, state="settled"))
+
+
+def _reservations(
+    connection: sa.Connection, run: str, keys: Sequence[str]
+) -> dict[str, sa.RowMapping]:
+    mine = sa.and_(reservations.c.run == run, reservations.c.key.in_(keys))
+    return {r["key"]: r for r in connection.execute(sa.select(reservations).where(mine)).mappings()}
+
+
+def _amount(row: Any, prefix: str = "") -> dict[str, int]:
+    return {name: row[f"{prefix}{name}"] for name in WHAT}
+
+
+def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
+    return {f"{prefix}_{name}": getattr(amount, name) for name in WHAT}
+
+
+_ZERO = _row("spent", Amount()) | _row("reserved", Amount())

@@ -1,0 +1,260 @@
+"""The runs at work in this process: each opened once, by whichever workflow needs it first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot import serve_tables, tables
+from bot.durable import Durable
+from bot.purses import StoredPurse
+from bot.schema import StoreError
+from bot.sink import StoreSink
+from bot.store import Store
+from config.settings import Limits
+from scopes.slack_reader import SlackReader
+from subagents.brief import Frozen
+from subagents.child import run_child
+from subagents.events import Emit, Event, SubagentFinished
+from subagents.fanout import Handle
+from subagents.frozen import frozen_json, frozen_of
+from subagents.gate import Gate
+from subagents.governor import RateGovernor
+from subagents.model import ModelClient
+from subagents.purse import NANO, Caps
+from subagents.result import SubagentResult
+from subagents.run import Run, Step
+
+log = logging.getLogger(__name__)
+
+STORE_RETRY_S = 2.0
+"""Pause before a step that could not be stored is stored again: a disk may be emptied."""
+WAITING = {"status": "waiting", "stopped_by": "none", "cost_usd": 0.0}
+
+
+class StepLog:
+    """The checkpoint of a durable run: what a step returned is stored, and handed out again."""
+
+    def __init__(self, store: Store, sink: StoreSink, run: str) -> None:
+        self._store, self._sink, self._run = store, sink, run
+        self._done: dict[str, dict[str, Any]] = {}
+
+    async def load(self, prefix: str = "") -> None:
+        """Read what the steps whose keys begin so returned in an earlier life."""
+        table = serve_tables.steps
+        query = sa.select(table.c.key, table.c.body).where(table.c.run == self._run)
+        if prefix:
+            query = query.where(sa.func.substr(table.c.key, 1, len(prefix)) == prefix)
+        for row in await self._store.database.read(query):
+            self._done[row["key"]] = row["body"]
+
+    def known(self, key: str) -> dict[str, Any] | None:
+        """What this step returned in an earlier life."""
+        return self._done.get(key)
+
+    async def step(self, key: str, fn: Step) -> dict[str, Any]:
+        if (done := self._done.get(key)) is not None:
+            return done
+        out = await fn()
+        keeping = self._sink.keep(self._run, key, out)
+        while True:
+            try:
+                await keeping
+                return out
+            except StoreError as error:
+                log.error("%s It is tried again every %.0f s.", error, STORE_RETRY_S)
+                await asyncio.sleep(STORE_RETRY_S)
+                keeping = self._sink.flush()
+
+
+@dataclass
+class Live:
+    """A run that is open in this process."""
+
+    run: Run
+    sink: StoreSink
+    purse: StoredPurse
+    steps: StepLog
+    args: Mapping[str, Any]
+    frozen: dict[str, Frozen] = field(default_factory=dict)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What its subagents returned in this process, by id."""
+    listeners: list[Emit] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    """Subagents whose end the listeners were told of."""
+    users: int = 0
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, SubagentFinished):
+            self.ended.add(event.child)
+        for listener in self.listeners:
+            listener(event)
+
+
+@dataclass
+class Runs:
+    """Opens runs from their stored rows."""
+
+    store: Store
+    model: ModelClient
+    governor: RateGovernor
+    reader: SlackReader
+    executor: str
+    _live: dict[str, Live] = field(default_factory=dict)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self._live)
+
+    def stop(self, run: str) -> None:
+        """Let everything of this run end with what it has."""
+        if live := self._live.get(run):
+            live.run.stop.set()
+
+    @asynccontextmanager
+    async def at_work(self, run: str) -> AsyncIterator[Live]:
+        """The run, opened where it is not, and closed by the last who leaves."""
+        async with self._opening:
+            live = self._live.get(run)
+            if live is None:
+                live = self._live[run] = await self._open(run)
+            live.users += 1
+        try:
+            yield live
+        finally:
+            live.users -= 1
+            if not live.users:
+                del self._live[run]
+                await self._close(live)
+
+    async def _open(self, run: str) -> Live:
+        row = await self.store.run(run)
+        limits = Limits.model_validate(row.args["limits"])
+        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        sink = StoreSink(self.store)
+        clock = asyncio.get_running_loop().time
+        purse = await StoredPurse.open(self.store.database, run, caps, clock, self.executor)
+        steps = StepLog(self.store, sink, run)
+        await steps.load()
+        reader = self.reader.fresh(frozenset(row.args["private"]))
+        made = Run(
+            id=run,
+            requester=row.requester,
+            model=self.model,
+            governor=self.governor,
+            purse=purse,
+            gate=Gate(sink.log_decision),
+            sink=sink,
+            limits=limits,
+            clients={SlackReader: reader},
+            checkpoint=steps,
+        )
+        live = Live(made, sink, purse, steps, row.args)
+        made.emit = live.emit
+        return live
+
+    async def _close(self, live: Live) -> None:
+        reader = live.run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
+        await reader.aclose()
+        await live.purse.aclose()
+        try:
+            await live.sink.aclose()
+        except StoreError as error:
+            log.error("what was recorded last of %s is lost: %s", live.run.id, error)
+
+
+@dataclass(frozen=True)
+class WorkflowHandle:
+    """A subagent at work as a workflow, here or on another replica."""
+
+    live: Live
+    store: Store
+    id: str
+    join: Callable[[], Any]
+
+    async def result(self) -> dict[str, Any]:
+        await self.join()
+        found = self.live.results.pop(self.id, None)
+        if found is None:
+            found = dict((await self.store.subagent(self.live.run.id, self.id)).result or {})
+        if self.id not in self.live.ended:  # it ended in another process, or in an earlier life
+            told = (found["status"], found["stopped_by"], len(found["findings"]))
+            self.live.emit(SubagentFinished(self.id, *told, found["cost_usd"]))
+        return found
+
+
+@dataclass
+class WorkflowSpawner:
+    """Starts the subagents of one run as child workflows."""
+
+    durable: Durable
+    store: Store
+    live: Live
+    workflow: str
+    """Id of the workflow that they are children of."""
+
+    async def ready(self, frozen: Sequence[Frozen]) -> None:
+        """Store the briefs, so that any process can take a subagent up."""
+        run, made = self.live.run.id, datetime.now(UTC)
+        rows = [tables.row_of(run, frozen_json(f, made), {"id": f.id, **WAITING}) for f in frozen]
+        texts = {f.template: {"system": f.system, "tools": f.tools} for f in frozen}
+        versions = [{"version": name, "body": body} for name, body in texts.items()]
+        insert = self.store.database.insert
+
+        def save(connection: sa.Connection) -> None:
+            for table, new in ((serve_tables.templates, versions), (tables.subagents, rows)):
+                connection.execute(insert(table).on_conflict_do_nothing(), new)
+
+        await self.store.database.change(save)
+
+    async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
+        run, durable = self.live.run.id, self.durable
+        self.live.frozen[child_id] = frozen
+        handle = await durable.spawn("subagent", f"{self.workflow}/{child_id}", run, child_id)
+        if ahead:
+            await durable.join(handle)
+        return WorkflowHandle(self.live, self.store, child_id, lambda: durable.join(handle))
+
+
+@dataclass
+class Subagents:
+    """The workflow of one subagent."""
+
+    runs: Runs
+    store: Store
+    slots: asyncio.Semaphore
+    """Subagents at work at once in this process."""
+
+    async def work(self, run: str, child: str) -> dict[str, Any]:
+        async with self.slots, self.runs.at_work(run) as live:
+            frozen = live.frozen.pop(child, None)
+            if frozen is None:
+                frozen = await self._stored(run, child)
+                await live.steps.load(f"{run}/{child}/")
+            result = await run_child(live.run, frozen)
+            await self._keep(live, frozen, result)
+            live.results[child] = result.model_dump(mode="json")
+        return {"id": child, "status": result.status}
+
+    async def _stored(self, run: str, child: str) -> Frozen:
+        row = await self.store.subagent(run, child)
+        return frozen_of(row.brief, await self.store.template(row.template))
+
+    async def _keep(self, live: Live, frozen: Frozen, result: SubagentResult) -> None:
+        brief = frozen_json(frozen, datetime.now(UTC))
+        while True:
+            try:
+                await self.store.save_subagent(live.run.id, brief, result.model_dump(mode="json"))
+                return
+            except StoreError as error:
+                log.error("%s It is tried again every %.0f s.", error, STORE_RETRY_S)
+                await asyncio.sleep(STORE_RETRY_S)

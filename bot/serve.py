@@ -1,0 +1,298 @@
+"""`assistant serve`: everything put together, from the sockets to the finished reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.answering import Answering
+from bot.backfill import Backfill
+from bot.cursors import Cursors
+from bot.dispatch import Dispatch
+from bot.durable import Durable, LockLost, long_ago
+from bot.errors import SetupError
+from bot.health import DatabaseProbe, Health, LoopLag
+from bot.heard import Bot, Opened
+from bot.home import Home
+from bot.inbox import Inbox
+from bot.intake import Intake
+from bot.metrics import Metrics
+from bot.names import Names
+from bot.outbox import Outbox
+from bot.people import People
+from bot.policy import Admission
+from bot.policy_file import PolicyFile
+from bot.runs import Runs, Subagents
+from bot.sockets import Sockets
+from bot.store import Store
+from bot.surroundings import Surroundings
+from bot.web import served, web_app
+from bot.workspace import clients, only_process, who_am_i
+from config.settings import Settings
+from scopes.slack_client import open_session
+from scopes.slack_reader import SlackReader
+from subagents.governor import RateGovernor
+from subagents.model import ModelClient
+
+log = logging.getLogger(__name__)
+
+TIDY_EVERY_S = 3_600.0
+
+
+@dataclass
+class Bench:
+    """The parts of a serving process that others look at."""
+
+    settings: Settings
+    dispatch: Dispatch
+    durable: Durable
+    intake: Intake
+    outbox: Outbox
+    health: Health
+    metrics: Metrics
+    sockets: Sockets | None
+    backfill: Backfill
+    url: str = ""
+    """Of /healthz and the rest."""
+    tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
+
+
+async def serve(
+    settings: Settings, policy_path: Path | None, model: ModelClient, name: str
+) -> None:
+    """Serve until SIGTERM or SIGINT, then end what was begun; the rest goes on at the next start.
+
+    Raises SetupError where it cannot begin.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with working(settings, policy_path, model, name) as bench:
+        log.info("serving; health and metrics at %s", bench.url)
+        await stopping.wait()
+        log.info("draining for at most %.0f s", settings.serve.drain_s)
+        if not await bench.dispatch.drained(settings.serve.drain_s):
+            log.warning("%d requests go on after the next start", len(bench.dispatch.at_work))
+            logging.shutdown()
+            os._exit(0)  # a process that is killed loses nothing: closing under them might
+
+
+@asynccontextmanager
+async def working(
+    settings: Settings, policy_path: Path | None, model: ModelClient, name: str
+) -> AsyncIterator[Bench]:
+    """A bot at work while inside. `name` is the model's: `claude` or `offline`."""
+    async with AsyncExitStack() as stack:
+        bench = await _bench(stack, settings, policy_path, model, name)
+        bench.url = await stack.enter_async_context(
+            served(_web(bench), settings.serve.host, settings.serve.port)
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                begun = [tasks.create_task(each) for each in bench.tasks]
+                yield bench
+                for task in begun:
+                    task.cancel()
+        except* SetupError as errors:
+            raise errors.exceptions[0] from None
+        except* LockLost as errors:
+            raise errors.exceptions[0] from None
+
+
+async def _bench(
+    stack: AsyncExitStack,
+    settings: Settings,
+    policy_path: Path | None,
+    model: ModelClient,
+    name: str,
+) -> Bench:
+    url = settings.secrets.database_url
+    database_url = url.get_secret_value() if url else None
+    executor = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if database_url else "single"
+    if not database_url:
+        stack.enter_context(only_process(settings.data_dir))
+    store = await Store.open(settings.data_dir, database_url)
+    stack.push_async_callback(store.aclose)
+    session = await stack.enter_async_context(open_session(settings.slack))
+    client, web = clients(settings, session)
+    bot, address = await who_am_i(client)
+    inbox, outbox = Inbox(store.database), Outbox(web, settings.slack)
+    people, cursors = People(client), Cursors(inbox)
+    admission = Admission(
+        PolicyFile(policy_path, settings.policy), people, inbox, settings.limits.cost_usd
+    )
+    reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
+    governor = RateGovernor(settings.limits.max_concurrency)
+    runs = Runs(store, model, governor, reader, executor)
+    durable = Durable(
+        executor=executor,
+        bodies={},
+        file=settings.data_dir / "workflows.sqlite",
+        url=database_url,
+        max_concurrency=settings.limits.max_concurrency,
+        max_crashes=settings.serve.max_crashes,
+        per_minute=settings.serve.subagents_per_minute,
+    )
+    dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
+    around = Surroundings(
+        store, inbox, client.web, Names(client), settings.reply, bot.user, address
+    )
+    answering = Answering(settings, name, store, inbox, outbox, runs, durable, admission, around)
+    slots = asyncio.Semaphore(settings.limits.max_concurrency)
+    _workflows(durable, dispatch, answering, Subagents(runs, store, slots))
+    intake = _intake(settings, inbox, cursors, outbox, web, bot, admission, address, dispatch)
+    stack.push_async_callback(intake.aclose)
+    backfill = Backfill(intake, inbox, cursors, client, settings.slack)
+    sockets = _sockets(settings, intake, backfill)
+    metrics, health = Metrics(), Health()
+    lag = LoopLag(metrics.lagged)
+    await stack.enter_async_context(lag.sampled())
+    probe = DatabaseProbe(store.database)
+    stack.push_async_callback(probe.aclose)
+    bench = Bench(settings, dispatch, durable, intake, outbox, health, metrics, sockets, backfill)
+    _register(bench, lag, probe, admission)
+    await inbox.adopt(executor, executor)  # the books of this process's earlier life
+    await durable.open()
+    stack.push_async_callback(durable.aclose)
+    await dispatch.recover()
+    backfill.ask()
+    bench.tasks = [
+        dispatch.run(),
+        dispatch.watch_stops(),
+        cursors.run(),
+        backfill.run(),
+        _tidy(settings, store, durable),
+        durable.reap(),
+        _count(bench),
+        *([sockets.run()] if sockets else []),
+    ]
+    return bench
+
+
+def _workflows(
+    durable: Durable, dispatch: Dispatch, answering: Answering, subagents: Subagents
+) -> None:
+    async def request(key: str, attempt: int) -> dict[str, Any]:
+        try:
+            return await answering.work(key, attempt)
+        finally:
+            dispatch.ended(key)
+
+    async def apology(key: str) -> dict[str, Any]:
+        return await answering.apologise(key)
+
+    async def adopt(dead: str) -> None:
+        log.warning("replica %s is dead; its work goes on here", dead)
+        await dispatch.inbox.adopt(dead, durable.executor)
+
+    async def owners() -> set[str]:
+        return {r.owner for r in await dispatch.inbox.at_work() if r.owner}
+
+    durable.bodies |= {"request": request, "subagent": subagents.work, "apology": apology}
+    durable.on_dead, durable.owners = adopt, owners
+    durable.on_adopted = dispatch.recover
+
+
+def _intake(
+    settings: Settings,
+    inbox: Inbox,
+    cursors: Cursors,
+    outbox: Outbox,
+    web: AsyncWebClient,
+    bot: Bot,
+    admission: Admission,
+    address: str,
+    dispatch: Dispatch,
+) -> Intake:
+    secret = settings.secrets.slack_signing_secret
+    home = Home(admission, web, address)
+
+    async def opened(event: Opened) -> None:
+        await home.show(event.user, event.team)
+
+    return Intake(
+        inbox,
+        cursors,
+        outbox,
+        web,
+        bot,
+        signing_secret=secret.get_secret_value() if secret else None,
+        on_request=dispatch.wake,
+        on_opened=opened,
+        is_admin=lambda user: user in settings.policy.admins,
+    )
+
+
+def _sockets(settings: Settings, intake: Intake, backfill: Backfill) -> Sockets | None:
+    if settings.slack.mode == "http":
+        if not settings.secrets.slack_signing_secret:
+            hint = "Set SLACK_SIGNING_SECRET, or slack.mode: socket."
+            raise SetupError("no_secret", "Slack's events cannot be checked.", hint)
+        return None
+    token = settings.secrets.slack_app_token
+    if not token:
+        hint = "Set SLACK_APP_TOKEN (xapp-...), or slack.mode: http. `assistant setup` helps."
+        raise SetupError("no_app_token", "There is no token for Socket Mode.", hint)
+    return Sockets(
+        intake.from_socket,
+        token.get_secret_value(),
+        settings.slack,
+        base_url=settings.endpoints.slack_api_url,
+        on_gap=backfill.ask,
+    )
+
+
+def _web(bench: Bench) -> Any:
+    http = bench.settings.slack.mode == "http"
+    return web_app(bench.health, bench.metrics, bench.intake.from_http if http else None)
+
+
+def _register(bench: Bench, lag: LoopLag, probe: DatabaseProbe, admission: Admission) -> None:
+    health, sockets = bench.health, bench.sockets
+
+    async def policy() -> str | None:
+        try:
+            await admission.file.read()
+        except SetupError as fault:
+            return str(fault)
+        return None
+
+    health.add("loop", lag.check, "live")
+    health.add("store", probe.thread, "live")
+    health.add("database", probe.reachable)
+    health.add("policy", policy)
+    health.add("draining", lambda: "It is ending." if bench.dispatch.draining else None)
+    if sockets:
+        health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")
+
+
+async def _count(bench: Bench) -> None:
+    """Keep the gauges true, until cancelled."""
+    while True:
+        bench.metrics.at_work(len(bench.dispatch.at_work))
+        if bench.sockets:
+            bench.metrics.connected(bench.sockets.alive)
+        await asyncio.sleep(1.0)
+
+
+async def _tidy(settings: Settings, store: Store, durable: Durable) -> None:
+    """Delete what is older than it is kept, now and every hour, until cancelled."""
+    retention = settings.retention
+    while True:
+        if days := retention.trajectories_days:
+            await store.purge(datetime.now(UTC) - timedelta(days=days))
+        await durable.forget(long_ago(retention.workflows_days))
+        await asyncio.sleep(TIDY_EVERY_S)
