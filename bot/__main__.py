@@ -85,6 +85,43 @@ def sweep(
 
 
 @app.command()
+def serve(
+    local: Annotated[
+        bool, typer.Option("--local", help="Serve the sample workspace, with a page to try it on.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="claude, or offline (the default with --local).")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Of /healthz; default: serve.port.")
+    ] = None,
+) -> None:
+    """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
+    from bot.serving import run_serve
+
+    raise typer.Exit(run_serve(local, model, port))
+
+
+@app.command()
+def pause(
+    by: Annotated[str | None, typer.Option(help="Who does it, for those who look.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Stop all new work of the bot, workspace-wide, at once."""
+    from bot.paused import run_pause
+
+    raise typer.Exit(run_pause(by, json))
+
+
+@app.command()
+def resume(json: AsJson = False) -> None:
+    """Go on after `pause`; what was asked meanwhile is answered now."""
+    from bot.paused import run_resume
+
+    raise typer.Exit(run_resume(json))
+
+
+@app.command()
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20, json: AsJson = False
 ) -> None:
@@ -124,6 +161,45 @@ def scopes(json: AsJson = False) -> None:
     from bot.lookups import list_scopes
 
     raise typer.Exit(list_scopes(json))
+
+
+@app.command()
+def manifest(
+    url: Annotated[
+        str | None, typer.Option(help="Public https address of the bot, where slack.mode is http.")
+    ] = None,
+    reasons: Annotated[
+        bool, typer.Option("--reasons", help="Print why each OAuth scope is asked for, only.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Print the Slack app manifest for what the configuration uses."""
+    from bot.manifest import print_manifest
+
+    raise typer.Exit(print_manifest(url, json, reasons))
+
+
+@app.command()
+def setup(
+    from_env: Annotated[
+        bool, typer.Option("--from-env", help="Ask nothing: take what the environment holds.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option(help="Public https address of the bot, where slack.mode is http.")
+    ] = None,
+) -> None:
+    """Ask for the tokens, try each, and write them to .env."""
+    from bot.setup import run_setup
+
+    raise typer.Exit(run_setup(from_env, url))
+
+
+@app.command()
+def doctor(json: AsJson = False) -> None:
+    """Check tokens, scopes, events, channels, database and models; say what to mend."""
+    from bot.doctor import diagnose
+
+    raise typer.Exit(diagnose(json))
 
 
 def main(args: list[str] | None = None) -> None:

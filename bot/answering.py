@@ -16,6 +16,7 @@ from bot.asked import Request
 from bot.durable import Durable
 from bot.inbox import Inbox, StoredRequest
 from bot.logs import about
+from bot.metrics import Metrics
 from bot.outbox import Outbox
 from bot.parent import Ask
 from bot.policy import Admission, Allowed, Refused
@@ -80,6 +81,7 @@ class Answering:
     durable: Durable
     admission: Admission
     surroundings: Surroundings
+    metrics: Metrics
 
     async def work(self, key: str, attempt: int) -> dict[str, Any]:
         """The workflow of one attempt. It ends with the request's state stored, come what may."""
@@ -92,6 +94,8 @@ class Answering:
             except Exception:  # the seam: one request
                 log.exception("request %s failed", key)
                 state = await self._fail(request, FAILED)
+        seconds = (datetime.now(UTC) - request.received).total_seconds()
+        self.metrics.request_ended(state, seconds if state == "done" else None)
         return {"state": state}
 
     async def apologise(self, key: str) -> dict[str, Any]:
@@ -167,6 +171,8 @@ class Answering:
         try:
             look_first = resumed or request.reply is not None
             await live.steps.step(f"{live.run.id}/reply", lambda: reply.open(look_first=look_first))
+            if not look_first:
+                self.metrics.first_sign((datetime.now(UTC) - request.received).total_seconds())
             if opened:  # the step was done in an earlier life: show that it goes on
                 await reply.open(look_first=look_first)
             await reply.working(True)

@@ -59,7 +59,7 @@ def explaining(where: object) -> Iterator[None]:
         code = getattr(error.orig, "sqlite_errorcode", None) or 0
         if code & 0xFF in _COMPLAINTS:
             raise StoreError(where, *_COMPLAINTS[code & 0xFF]) from error
-        if code or not isinstance(error, sa.exc.OperationalError):
+        if code or not isinstance(error, sa.exc.OperationalError | sa.exc.ProgrammingError):
             raise
         said = str(error.orig).strip().splitlines()
         hint = f"Check that Postgres runs and takes this account, or {_URL_ELSEWHERE}"

@@ -31,22 +31,27 @@ class Dispatch:
     draining: bool = False
     at_work: set[str] = field(default_factory=set)
     """Keys of the requests that this process works on."""
+    _recovered: dict[str, str] = field(default_factory=dict)
+    """Workflow id -> key of a request that was begun in an earlier life."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
         self._woken.set()
 
     async def recover(self) -> None:
         """Go on with what an earlier process of this id, or a dead replica, had taken up."""
-        left = await self.inbox.at_work(self.durable.executor)
-        crashed = await self.durable.crashed(map(workflow_id, left))
-        for request in left:
-            if request.key in self.at_work:
-                continue
-            if workflow_id(request) in crashed:
-                await self.durable.begin("apology", f"{workflow_id(request)}/apology", request.key)
-            else:
+        for request in await self.inbox.at_work(self.durable.executor):
+            if request.key not in self.at_work:
+                self._recovered[workflow_id(request)] = request.key
                 await self._begin(request)
+
+    async def _apologise(self) -> None:
+        """End the requests that will not be begun again: they took the process down too often."""
+        for id in await self.durable.crashed(self._recovered):
+            key = self._recovered.pop(id)
+            log.error("request %s is given up: each try ended with the process", key)
+            await self.durable.begin("apology", f"{id}/apology", key)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -54,6 +59,7 @@ class Dispatch:
             self._woken.clear()
             try:
                 await self._take()
+                await self._apologise()
             except StoreError as error:
                 log.error("%s", error)
             try:
@@ -76,6 +82,8 @@ class Dispatch:
     def ended(self, key: str) -> None:
         """A request is no longer at work here."""
         self.at_work.discard(key)
+        self._recovered = {id: k for id, k in self._recovered.items() if k != key}
+        self._idle.set()
         self.wake()
 
     async def watch_stops(self) -> None:
@@ -97,7 +105,8 @@ class Dispatch:
         try:
             async with asyncio.timeout(seconds):
                 while self.at_work:
-                    await asyncio.sleep(0.05)
+                    self._idle.clear()
+                    await self._idle.wait()
         except TimeoutError:
             return False
         return True

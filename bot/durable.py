@@ -61,6 +61,7 @@ class Durable:
     """Postgres; None = `file`."""
     max_concurrency: int
     max_crashes: int
+    """Times that a workflow may take its process down; it is not begun once more."""
     per_minute: int | None = None
     """Subagents started a minute by all replicas together; None = any number."""
     owners: Callable[[], Awaitable[set[str]]] | None = None
@@ -79,7 +80,7 @@ class Durable:
     async def open(self) -> None:
         """Begin; workflows that an earlier process of this id left go on at once."""
         for name, body in self.bodies.items():
-            made = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes)
+            made = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes - 1)
             self._flows[name] = made(_function(name, body))
         DBOS(config=self._config())
         if self.url:

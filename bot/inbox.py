@@ -12,9 +12,10 @@ import sqlalchemy as sa
 
 from bot.database import Database
 from bot.purses import forget_calls_under_way
-from bot.serve_tables import cursors, feedback, flags, inbox, stops
+from bot.serve_tables import cursors, feedback, flags, inbox, purses, reservations, steps, stops
 from bot.tables import StoredRun, runs
 from scopes.tool import readable
+from subagents.purse import NANO
 
 AT_WORK = ("new", "running", "waiting")
 PAUSED = "paused"
@@ -176,9 +177,25 @@ class Inbox:
         return await self.database.change(take) if free > 0 else []
 
     async def finish(self, key: str, state: str, reply: Mapping[str, Any] | None = None) -> None:
-        """The request is answered (`done`), refused or silent (`ignored`), or `failed`."""
+        """The request is answered (`done`), refused or silent (`ignored`), or `failed`.
+
+        What its steps returned is deleted with it: nobody will ask for it again.
+        """
         end = {"state": state, "reply": reply, "owner": None}
-        await self.database.write(sa.update(inbox).where(inbox.c.key == key).values(**end))
+        mine = inbox.c.key == key
+
+        def finish(connection: sa.Connection) -> None:
+            run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
+            connection.execute(sa.update(inbox).where(mine).values(**end))
+            for table in (steps, reservations):
+                connection.execute(sa.delete(table).where(table.c.run == run))
+
+        await self.database.change(finish)
+
+    async def forget(self, before: datetime) -> int:
+        """Delete what was asked before then and is over; returns how many requests."""
+        over = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
+        return await self.database.write(sa.delete(inbox).where(over))
 
     async def postpone(self, key: str, until: datetime, reply: Mapping[str, Any] | None) -> None:
         """Try the request anew from then on, as another run."""
@@ -237,8 +254,13 @@ class Inbox:
         await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
 
     async def spent(self, user: str | None, since: datetime) -> float:
-        """US dollars of the runs that `user` (None = anyone) asked for since then."""
-        query = sa.select(sa.func.sum(runs.c.cost_usd).label("sum")).where(runs.c.started >= since)
+        """US dollars of the runs that `user` (None = anyone) asked for since then.
+
+        A run at work counts with all that it has spent and reserved.
+        """
+        held = (purses.c.spent_nanousd + purses.c.reserved_nanousd) * (1.0 / NANO)
+        query = sa.select(sa.func.sum(sa.func.coalesce(runs.c.cost_usd, held)).label("sum"))
+        query = query.select_from(runs.outerjoin(purses)).where(runs.c.started >= since)
         if user:
             query = query.where(runs.c.requester == user)
         return float((await self.database.read(query))[0]["sum"] or 0.0)

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from bot import serve_tables, tables
 from bot.durable import Durable
+from bot.metrics import Metrics
 from bot.purses import StoredPurse
 from bot.schema import StoreError
 from bot.sink import StoreSink
@@ -107,6 +108,7 @@ class Runs:
     governor: RateGovernor
     reader: SlackReader
     executor: str
+    metrics: Metrics
     _live: dict[str, Live] = field(default_factory=dict)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -139,7 +141,7 @@ class Runs:
         row = await self.store.run(run)
         limits = Limits.model_validate(row.args["limits"])
         caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
-        sink = StoreSink(self.store)
+        sink = StoreSink(self.store, self.metrics.model_called)
         clock = asyncio.get_running_loop().time
         purse = await StoredPurse.open(self.store.database, run, caps, clock, self.executor)
         steps = StepLog(self.store, sink, run)
@@ -233,21 +235,22 @@ class Subagents:
     store: Store
     slots: asyncio.Semaphore
     """Subagents at work at once in this process."""
+    metrics: Metrics
 
     async def work(self, run: str, child: str) -> dict[str, Any]:
         async with self.slots, self.runs.at_work(run) as live:
             frozen = live.frozen.pop(child, None)
             if frozen is None:
-                frozen = await self._stored(run, child)
+                row = await self.store.subagent(run, child)
+                if row.status != WAITING["status"]:  # it ended just before a crash
+                    return {"id": child, "status": row.status}
+                frozen = frozen_of(row.brief, await self.store.template(row.template))
                 await live.steps.load(f"{run}/{child}/")
             result = await run_child(live.run, frozen)
             await self._keep(live, frozen, result)
             live.results[child] = result.model_dump(mode="json")
+            self.metrics.subagent_ended(result.status)
         return {"id": child, "status": result.status}
-
-    async def _stored(self, run: str, child: str) -> Frozen:
-        row = await self.store.subagent(run, child)
-        return frozen_of(row.brief, await self.store.template(row.template))
 
     async def _keep(self, live: Live, frozen: Frozen, result: SubagentResult) -> None:
         brief = frozen_json(frozen, datetime.now(UTC))

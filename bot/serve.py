@@ -19,6 +19,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.answering import Answering
 from bot.backfill import Backfill
+from bot.connection import Hear
 from bot.cursors import Cursors
 from bot.dispatch import Dispatch
 from bot.durable import Durable, LockLost, long_ago
@@ -38,6 +39,7 @@ from bot.runs import Runs, Subagents
 from bot.sockets import Sockets
 from bot.store import Store
 from bot.surroundings import Surroundings
+from bot.watch import Watch, timed
 from bot.web import served, web_app
 from bot.workspace import clients, only_process, who_am_i
 from config.settings import Settings
@@ -130,13 +132,14 @@ async def _bench(
     client, web = clients(settings, session)
     bot, address = await who_am_i(client)
     inbox, outbox = Inbox(store.database), Outbox(web, settings.slack)
+    metrics, health = Metrics(), Health()
     people, cursors = People(client), Cursors(inbox)
     admission = Admission(
         PolicyFile(policy_path, settings.policy), people, inbox, settings.limits.cost_usd
     )
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
     governor = RateGovernor(settings.limits.max_concurrency)
-    runs = Runs(store, model, governor, reader, executor)
+    runs = Runs(store, model, governor, reader, executor, metrics)
     durable = Durable(
         executor=executor,
         bodies={},
@@ -150,20 +153,22 @@ async def _bench(
     around = Surroundings(
         store, inbox, client.web, Names(client), settings.reply, bot.user, address
     )
-    answering = Answering(settings, name, store, inbox, outbox, runs, durable, admission, around)
+    answering = Answering(
+        settings, name, store, inbox, outbox, runs, durable, admission, around, metrics
+    )
     slots = asyncio.Semaphore(settings.limits.max_concurrency)
-    _workflows(durable, dispatch, answering, Subagents(runs, store, slots))
+    _workflows(durable, dispatch, answering, Subagents(runs, store, slots, metrics))
     intake = _intake(settings, inbox, cursors, outbox, web, bot, admission, address, dispatch)
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
-    sockets = _sockets(settings, intake, backfill)
-    metrics, health = Metrics(), Health()
+    sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
     lag = LoopLag(metrics.lagged)
     await stack.enter_async_context(lag.sampled())
     probe = DatabaseProbe(store.database)
     stack.push_async_callback(probe.aclose)
     bench = Bench(settings, dispatch, durable, intake, outbox, health, metrics, sockets, backfill)
-    _register(bench, lag, probe, admission)
+    watch = Watch(health, metrics, dispatch, outbox, intake, backfill, sockets)
+    watch.register(lag, probe, admission)
     await inbox.adopt(executor, executor)  # the books of this process's earlier life
     await durable.open()
     stack.push_async_callback(durable.aclose)
@@ -174,9 +179,9 @@ async def _bench(
         dispatch.watch_stops(),
         cursors.run(),
         backfill.run(),
-        _tidy(settings, store, durable),
+        _tidy(settings, store, inbox, durable),
         durable.reap(),
-        _count(bench),
+        watch.count(),
         *([sockets.run()] if sockets else []),
     ]
     return bench
@@ -236,7 +241,7 @@ def _intake(
     )
 
 
-def _sockets(settings: Settings, intake: Intake, backfill: Backfill) -> Sockets | None:
+def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | None:
     if settings.slack.mode == "http":
         if not settings.secrets.slack_signing_secret:
             hint = "Set SLACK_SIGNING_SECRET, or slack.mode: socket."
@@ -247,7 +252,7 @@ def _sockets(settings: Settings, intake: Intake, backfill: Backfill) -> Sockets 
         hint = "Set SLACK_APP_TOKEN (xapp-...), or slack.mode: http. `assistant setup` helps."
         raise SetupError("no_app_token", "There is no token for Socket Mode.", hint)
     return Sockets(
-        intake.from_socket,
+        hear,
         token.get_secret_value(),
         settings.slack,
         base_url=settings.endpoints.slack_api_url,
@@ -256,43 +261,17 @@ def _sockets(settings: Settings, intake: Intake, backfill: Backfill) -> Sockets 
 
 
 def _web(bench: Bench) -> Any:
+    heard = timed(bench.intake.from_http, bench.metrics.acked)
     http = bench.settings.slack.mode == "http"
-    return web_app(bench.health, bench.metrics, bench.intake.from_http if http else None)
+    return web_app(bench.health, bench.metrics, heard if http else None)
 
 
-def _register(bench: Bench, lag: LoopLag, probe: DatabaseProbe, admission: Admission) -> None:
-    health, sockets = bench.health, bench.sockets
-
-    async def policy() -> str | None:
-        try:
-            await admission.file.read()
-        except SetupError as fault:
-            return str(fault)
-        return None
-
-    health.add("loop", lag.check, "live")
-    health.add("store", probe.thread, "live")
-    health.add("database", probe.reachable)
-    health.add("policy", policy)
-    health.add("draining", lambda: "It is ending." if bench.dispatch.draining else None)
-    if sockets:
-        health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")
-
-
-async def _count(bench: Bench) -> None:
-    """Keep the gauges true, until cancelled."""
-    while True:
-        bench.metrics.at_work(len(bench.dispatch.at_work))
-        if bench.sockets:
-            bench.metrics.connected(bench.sockets.alive)
-        await asyncio.sleep(1.0)
-
-
-async def _tidy(settings: Settings, store: Store, durable: Durable) -> None:
+async def _tidy(settings: Settings, store: Store, inbox: Inbox, durable: Durable) -> None:
     """Delete what is older than it is kept, now and every hour, until cancelled."""
     retention = settings.retention
     while True:
         if days := retention.trajectories_days:
             await store.purge(datetime.now(UTC) - timedelta(days=days))
         await durable.forget(long_ago(retention.workflows_days))
+        await inbox.forget(long_ago(retention.workflows_days))
         await asyncio.sleep(TIDY_EVERY_S)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bot.schema import StoreError
 from bot.store import Store
 from subagents.gate import Decision
 from subagents.trajectory import Context, Origin, Recording
+
+OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
+"""Takes a model, how its call ended, the tokens and US dollars that it used."""
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +28,10 @@ class StoreSink:
     a cancellation everything stays in the buffer for the next flush.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, on_call: OnCall | None = None) -> None:
+        """`on_call` is told of each call of a model."""
+        self._store, self._on_call = store, on_call
+        self._models: dict[str, str] = {}
         self._buffer = Recording()
         self._decisions: list[Decision] = []
         self._steps: list[dict[str, Any]] = []
@@ -34,6 +39,7 @@ class StoreSink:
         self._task: asyncio.Task[None] | None = None
 
     def context(self, context: Context) -> None:
+        self._models[context.id] = context.model
         self._buffer.context(context)
 
     def note(
@@ -50,6 +56,10 @@ class StoreSink:
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
     ) -> None:
         self._buffer.reply(run, context, seq, attempt, body)
+        if self._on_call:
+            outcome = "failed" if body.get("error") else "ok"
+            model = self._models.get(context, "")
+            self._on_call(model, outcome, body.get("usage"), body.get("cost_usd"))
         if len(self._buffer.entries) >= FLUSH_AT and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._flush_aside())
 

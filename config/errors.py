@@ -1,11 +1,22 @@
 """What is wrong with the settings, said in sentences that name the key."""
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterator
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
+
+from config.sections import ASKER, LANGUAGE, URL, USER_ID
+
+_PATTERNS = {
+    URL: "an address that begins with http:// or https://",
+    LANGUAGE: "a language code such as en or pt-BR",
+    USER_ID: "a Slack user id such as U0123ABCD",
+    ASKER: "members, guests, external, or the id of a user (U...) or of a user group (S...)",
+}
+"""What a text must be that has to match a pattern."""
 
 
 class SettingsError(Exception):
@@ -17,6 +28,8 @@ def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
     key = key_of(error)
     if error["type"] in ("extra_forbidden", "invalid_key"):
         return _unknown_key(key, valid)
+    if error["loc"][-1] == "[key]":
+        return f"the key '{key_of(error)}' {expectation(error)}."
     if error["type"] == "value_error":
         return f"'{key}': {error['ctx']['error']}."
     return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
@@ -27,16 +40,13 @@ def expectation(error: ErrorDetails) -> str:
     if error["type"] == "model_type":
         return "must be a section with keys below it"
     if error["type"] == "string_pattern_mismatch":
-        if "http" in error["ctx"]["pattern"]:
-            return "must be an address that begins with http:// or https://"
-        return "must be a language code such as en or pt-BR"
-    return (
-        error["msg"].replace("Input should", "must", 1).replace("a valid string", "text in quotes")
-    )
+        return f"must be {_PATTERNS.get(error['ctx']['pattern'], 'written otherwise')}"
+    said = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
+    return said.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 
 
 def key_of(error: ErrorDetails) -> str:
-    return ".".join(str(part) for part in error["loc"])
+    return ".".join(str(part) for part in error["loc"] if part != "[key]")
 
 
 def _unknown_key(key: str, valid: type[BaseModel]) -> str:

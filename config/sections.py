@@ -4,18 +4,21 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+URL = r"^https?://"
+LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
+USER_ID = r"^[UW][A-Z0-9]{2,}$"
+ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
+
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
-Url = Annotated[str, StringConstraints(pattern=r"^https?://")]
+Url = Annotated[str, StringConstraints(pattern=URL)]
 Name = Annotated[str, StringConstraints(min_length=1)]
-Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
-
-
-USER_ID = r"^[UW][A-Z0-9]{2,}$"
-ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
+Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
+SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
+Asker = Annotated[str, StringConstraints(pattern=ASKER)]
 
 
 class Section(BaseModel):
@@ -123,15 +126,12 @@ class Reply(Section):
     update_s: Seconds
     stream_s: Seconds
     max_rows: PositiveCount
+    since_days: PositiveCount
     message_chars: Annotated[int, Field(ge=500, le=12_000)]
     thread_tokens: PositiveCount
     max_files: Count
     max_file_mb: Annotated[float, Field(gt=0)]
     max_file_tokens: PositiveCount
-
-
-SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
-Asker = Annotated[str, StringConstraints(pattern=ASKER)]
 
 
 class Rules(Section):
@@ -142,7 +142,7 @@ class Rules(Section):
     shared: bool | None = None
     ask: tuple[Asker, ...] | None = Field(default=None, strict=False)
     scopes: tuple[Name, ...] | None = Field(default=None, strict=False)
-    models: tuple[Literal["fast", "main"], ...] | None = Field(default=None, strict=False)
+    models: tuple[Literal["fast", "main"], ...] | None = Field(None, strict=False, min_length=1)
     cost_usd: Dollars | None = None
 
 
@@ -154,3 +154,10 @@ class Policy(Section):
     user_daily_usd: Dollars | None
     daily_usd: Dollars | None
     admins: tuple[SlackUser, ...] = Field(strict=False)
+
+    @model_validator(mode="after")
+    def _everywhere_says_it_all(self) -> Self:
+        unsaid = [n for n, v in self.everywhere if v is None and n != "cost_usd"]
+        if unsaid:
+            raise ValueError(f"everywhere.{unsaid[0]} must be set")
+        return self

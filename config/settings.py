@@ -105,13 +105,34 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     chosen = path or environment.assistant_config
     if chosen is None and env is None and Path("assistant.yaml").exists():
         chosen = Path("assistant.yaml")
-    values = yaml.safe_load((files("config") / "default.yaml").read_text("utf-8"))
-    if chosen is not None:
-        values = _merge(values, _read_yaml(chosen))
+    values = _values(chosen)
     if environment.assistant_data_dir or values["data_dir"] is None:
         values["data_dir"] = environment.assistant_data_dir or _default_data_dir()
     tunables = _check(values, str(chosen or "default.yaml"))
     return _with_environment(tunables, environment)
+
+
+def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
+    """The file that `load_settings` reads; `assistant.yaml` here even while there is none yet.
+
+    None where a given `env` leaves it at the defaults. Raises SettingsError.
+    """
+    chosen = path or _read_environment(env).assistant_config
+    if chosen is None and env is None:
+        chosen = Path("assistant.yaml")
+    return chosen.absolute() if chosen else None
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy that a file holds now; the whole file is checked. Raises SettingsError."""
+    values = _values(path)
+    return _check({**values, "data_dir": values["data_dir"] or Path()}, path.name).policy
+
+
+def _values(path: Path | None) -> dict[str, Any]:
+    """The defaults, and over them what a file says."""
+    values: dict[str, Any] = yaml.safe_load((files("config") / "default.yaml").read_text("utf-8"))
+    return _merge(values, _read_yaml(path)) if path else values
 
 
 def _default_data_dir() -> Path:

@@ -19,7 +19,8 @@ from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetry
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, TIERS, Fault, LocalSlack
+from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack_limits import TIERS
 from bot.local.slack_state import BOT_ID, BOT_USER, Identity, SlackState
 from bot.local.workspace import (
     Channel,
@@ -106,11 +107,15 @@ def typed(kind: type, names: str) -> dict[str, Any]:
 PROFILE = typed(
     str,
     "title real_name real_name_normalized display_name display_name_normalized status_text "
-    "status_emoji team email",
+    "status_emoji team email bot_id api_app_id",
 )
 USER = {
     **typed(str, "id team_id name real_name tz"),
-    **typed(bool, "deleted is_bot is_app_user"),
+    **typed(
+        bool,
+        "deleted is_bot is_app_user is_admin is_owner is_restricted is_ultra_restricted "
+        "is_stranger",
+    ),
     "profile": PROFILE,
     "updated": int,
 }
@@ -128,15 +133,19 @@ CHANNEL = {
     "num_members": int,
 }
 BOT_PROFILE = {
-    **typed(str, "id app_id name team_id"),
+    **typed(str, "id app_id user_id name team_id"),
     "deleted": bool,
     "updated": int,
 }
 FILE = {
-    **typed(str, "id name title mimetype filetype user mode permalink"),
+    **typed(
+        str,
+        "id name title mimetype filetype user mode permalink file_access url_private "
+        "url_private_download",
+    ),
     "created": int,
     "size": int,
-    "is_external": bool,
+    **typed(bool, "is_external is_public"),
 }
 MESSAGE: dict[str, Any] = {
     **typed(

@@ -3,11 +3,14 @@
 import asyncio
 import socket
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
@@ -29,6 +32,8 @@ def listen(port: int = 0) -> socket.socket:
 class LocalServer:
     """One ASGI app on 127.0.0.1 and a free port, in a daemon thread with its own event loop.
 
+    Serves HTTP and websockets.
+
     Installs no signal handlers and no log configuration, and runs no lifespan events. Use it as a
     context manager, or call `start` and `stop`.
     """
@@ -44,7 +49,8 @@ class LocalServer:
                 self._call,
                 interface="asgi3",
                 lifespan="off",
-                ws="none",
+                ws="websockets-sansio",
+                ws_per_message_deflate=False,
                 log_config=None,
                 log_level="error",
                 access_log=False,
@@ -102,14 +108,34 @@ async def drop_connection(scope: Scope) -> None:
 
     Whatever the app sends afterwards goes nowhere.
     """
-    connections = scope["extensions"][_CONNECTIONS]()
-    await _abort([each for each in connections if each.client == scope["client"]])
+    await _abort(_connections(scope))
 
 
-async def _abort(connections: list[Any]) -> None:
+def sever_connection(scope: Scope) -> None:
+    """The same at once, from a function; the loss is noticed later."""
+    for connection in _connections(scope):
+        connection.transport.abort()
+
+
+def mute_connection(scope: Scope) -> None:
+    """Read nothing more from a websocket and ping it no more, as behind a dead network.
+
+    What the app sends still arrives: the app has to keep silent itself.
+    """
+    for connection in _connections(scope):
+        connection.stop_keepalive()
+        connection.transport.pause_reading()
+
+
+async def _abort(connections: Sequence[Any]) -> None:
     for connection in connections:
         connection.transport.abort()
     await asyncio.sleep(0)  # lets the loss be noticed
+
+
+def _connections(scope: Scope) -> list[Any]:
+    connections = scope["extensions"][_CONNECTIONS]()
+    return [each for each in connections if each.client == scope["client"]]
 
 
 class _Server(uvicorn.Server):
@@ -129,12 +155,21 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         assert self._stopping
         await self._stopping.wait()
+        for websocket in self._websockets():  # their tasks would go on for ever
+            try:
+                websocket.shutdown()
+            except InvalidState:  # its app has just begun to close it
+                websocket.transport.abort()
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=GRACE_S)
         if self.server_state.tasks:  # left to uvicorn they would be logged with a traceback
             await _abort(self.connections())
             for task in self.server_state.tasks:
                 task.cancel()
+        await _abort(self._websockets())  # uvicorn would shut them down a second time
+
+    def _websockets(self) -> list[WebSocketsSansIOProtocol]:
+        return [c for c in self.connections() if isinstance(c, WebSocketsSansIOProtocol)]
 
     def stop(self) -> None:
         """May be called from another thread."""

@@ -1,21 +1,43 @@
 """A Slack workspace on loopback: the Web API methods that the product uses."""
 
-import asyncio
 import json
-import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
-from bot.local import slack_chat, slack_conversations, slack_directory
-from bot.local.server import drop_connection
+from bot.local import (
+    slack_agents,
+    slack_chat,
+    slack_conversations,
+    slack_directory,
+    slack_files,
+    slack_streams,
+    slack_views,
+)
+from bot.local.slack_delivery import ACK_S, RETRIES_S, Deliveries, Delivery
+from bot.local.slack_events import named_message, of_write
+from bot.local.slack_faults import (
+    Fault,
+    failed,
+    json_response,
+    lost,
+    next_fault,
+    ratelimited,
+)
+from bot.local.slack_interactions import RESPONSE_PATH
+from bot.local.slack_limits import DISTRIBUTED, DISTRIBUTED_PAGE, TIERS, RateLimits
+from bot.local.slack_people import People
+from bot.local.slack_request import Requests
+from bot.local.slack_shown import Shown, visible
+from bot.local.slack_socket import LINK_PATH, Sockets
 from bot.local.slack_state import (
     BOT_ID,
     BOT_USER,
@@ -28,46 +50,33 @@ from bot.local.slack_state import (
 )
 from bot.local.workspace import Workspace
 
+__all__ = ["API_PATH", "BOT_TOKEN", "DISTRIBUTED", "METHODS", "TIERS", "Fault", "LocalSlack"]
+
 API_PATH = "/api/"
 BOT_TOKEN = "xoxb-local"
 """The default bot token. `xoxp-<USERID>` is the token of a user."""
+APP_TOKEN = "xapp-local"
+"""The default app-level token, which only opens sockets."""
+SIGNING_SECRET = "local-secret"
+OPEN = "apps.connections.open"
 
-METHODS = {**slack_conversations.METHODS, **slack_chat.METHODS, **slack_directory.METHODS}
-
-TIERS: Mapping[str, int] = {
-    "conversations.list": 20,
-    "conversations.info": 50,
-    "conversations.members": 100,
-    "conversations.history": 50,
-    "conversations.replies": 50,
-    "users.info": 100,
-    "users.list": 20,
-    "search.messages": 20,
-    "slackLists.items.list": 20,
-    "chat.postMessage": 60,
-    "chat.update": 50,
-    "reactions.add": 50,
+METHODS = {
+    **slack_agents.METHODS,
+    **slack_chat.METHODS,
+    **slack_conversations.METHODS,
+    **slack_directory.METHODS,
+    **slack_files.METHODS,
+    **slack_streams.METHODS,
+    **slack_views.METHODS,
 }
-"""Calls a minute that Slack allows an app in a workspace (rate limit tiers 2 to 4)."""
-
-_WINDOW_S = 60.0
-
-
-class Fault(NamedTuple):
-    """One scripted failure: the next call of `method` ("*" = of any) fails in this way."""
-
-    method: str
-    kind: str
-    """"429", "500", "drop" (the connection), "slow" (answers late), "malformed" (cut JSON)."""
-    seconds: float = 1.0
-    """Retry-After of a 429, delay of "slow"."""
 
 
 class LocalSlack:
-    """The Web API of one workspace. `app` is the ASGI app; it serves under `API_PATH`.
+    """One workspace: its Web API, and its events. `app` is the ASGI app, with `API_PATH` in it.
 
     Writes change this object only and are listed in `effects`; `calls` counts the requests by
-    method; `faults` are consumed in order as their methods are called.
+    method; `faults` are consumed in order as their methods are called. `people` act, and the app
+    hears of it through `sockets`, or as requests to its `request_url`.
     """
 
     def __init__(
@@ -78,54 +87,138 @@ class LocalSlack:
         limits: Mapping[str, int] | None = None,
         invite_bot: bool = True,
         now: Callable[[], float] = time.time,
+        app_token: str = APP_TOKEN,
+        signing_secret: str = SIGNING_SECRET,
+        request_url: str | None = None,
+        retries_s: Sequence[float] = RETRIES_S,
+        ack_s: float = ACK_S,
+        stream_ttl_s: float = 300.0,
     ) -> None:
         """`tokens` adds to the default ones or replaces them.
 
-        `limits` maps methods to calls a minute, as `TIERS` does; None = no limits. `invite_bot`
-        and `now`: see SlackState.
+        `limits` maps methods to calls a minute, as slack_limits.TIERS and DISTRIBUTED do;
+        None = no limits. `invite_bot` and `now`: see SlackState. Without a `request_url` events
+        come in Socket Mode. An event that is not acknowledged within `ack_s` is sent again after
+        each of `retries_s`, then it is lost.
         """
         self.state = SlackState(workspace, invite_bot=invite_bot, now=now)
+        self.state.stream_ttl_s = stream_ttl_s
         self.faults: list[Fault] = []
         self.calls: Counter[str] = Counter()
         self.app = Starlette(
-            routes=[Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"])]
+            routes=[
+                Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
+                Route(slack_files.FILES_PATH, self._download),
+                Route(RESPONSE_PATH + "{key}", self._respond, methods=["POST"]),
+                WebSocketRoute(LINK_PATH, self._link),
+            ]
         )
         self._tokens = {BOT_TOKEN: Identity(BOT_USER, BOT_ID), **(tokens or {})}
-        self._limits = limits or {}
-        self._recent: dict[tuple[str, str], deque[float]] = {}
+        self._limits = RateLimits(limits)
+        self.state.page_limit = DISTRIBUTED_PAGE if limits is DISTRIBUTED else None
+        self.sockets = Sockets(app_token, ack_s)
+        self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
+        self._events = Deliveries(self.state, self.requests or self.sockets, retries_s)
+        self.people = People(self.state, self._events)
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """Every try to deliver an event so far, in order."""
+        return self._events.log
+
+    def send(
+        self,
+        event: Any,
+        *,
+        times: int = 1,
+        event_id: str | None = None,
+        authorizations: Iterable[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Deliver an event, however odd it is, and as often; its id.
+
+        One of type "app_rate_limited" is sent as such, any other inside of an event_callback.
+        """
+        for _ in range(times):
+            event_id = self._events.event(event, event_id=event_id, authorizations=authorizations)
+        return event_id or ""
+
+    def close(self) -> None:
+        """Deliver nothing more over HTTP; sockets end with their server."""
+        if self.requests:
+            self.requests.close()
 
     @property
     def effects(self) -> list[Effect]:
         """Every write so far, in order."""
         return self.state.effects
 
+    def visible(self, channel: str, thread_ts: str | None = None) -> list[Shown]:
+        """What a person sees in a channel, or in one thread of it."""
+        return visible(self.state, channel, thread_ts)
+
     async def _serve(self, request: Request) -> Response:
         method = request.path_params["method"]
         self.calls[method] += 1
-        fault = self._next_fault(method)
-        if fault and (failure := await _failed(fault, request)):
+        fault = next_fault(self.faults, method)
+        if fault and (failure := await failed(fault, request)):
             return failure
+        response = await self._answered(method, request)
+        return Response() if await lost(fault, request) else response
+
+    async def _answered(self, method: str, request: Request) -> Response:
         identity: Identity | None = None
         try:
-            if method not in METHODS:
+            if method not in METHODS and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
             args = await _arguments(request)
+            if method == OPEN:
+                return self._open(request, args)
             identity, token = self._identity(request, args)
-            if wait := self._wait(method, token):
-                return _ratelimited(wait)
-            body = {"ok": True, **METHODS[method](Call(self.state, identity, method, args))}
+            if wait := self._limits.wait(method, token, str(args.get("channel", ""))):
+                return ratelimited(wait)
+            with self.state.lock:
+                self.state.base_url = str(request.base_url)
+                body = {"ok": True, **self._call(Call(self.state, identity, method, args))}
         except SlackError as error:
             body = {"ok": False, "error": error.code, **error.extra}
         scopes = {"x-oauth-scopes": ",".join(sorted(identity.scopes))} if identity else {}
-        return _json(body, headers=scopes)
+        return json_response(body, headers=scopes)
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        """Carry a call out, and let the app hear of what it wrote."""
+        if not self._events.is_heard:
+            return METHODS[call.method](call)
+        before, written = named_message(call), len(self.effects)
+        body = METHODS[call.method](call)
+        for effect in self.effects[written:]:
+            for event in of_write(self.state, effect, before):
+                self._events.event(event)
+        return body
+
+    def _open(self, request: Request, args: dict[str, Any]) -> Response:
+        """apps.connections.open."""
+        token = _token(request, args)
+        self.state.base_url = str(request.base_url)
+        url = self.sockets.open(token, self.state.base_url.rstrip("/").replace("http", "ws", 1))
+        if wait := self._limits.wait(OPEN, token):
+            return ratelimited(wait)
+        return json_response({"ok": True, "url": url})
+
+    async def _link(self, websocket: WebSocket) -> None:
+        await self.sockets.serve(websocket)
+
+    async def _respond(self, request: Request) -> Response:
+        """The app's answer at a `response_url`."""
+        known = self.people.responses.take(request.path_params["key"], await _arguments(request))
+        return Response("ok" if known else "invalid_url", 200 if known else 404)
 
     def _identity(self, request: Request, args: dict[str, Any]) -> tuple[Identity, str]:
         """Whom the token in the header, or in the arguments, stands for."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        token = token.strip() if scheme.lower() == "bearer" else ""
-        token = token or str(args.pop("token", ""))
+        token = _token(request, args)
         if not token:
             raise SlackError("not_authed")
+        if token.startswith("xapp-"):
+            raise SlackError("not_allowed_token_type")
         if token in self._tokens:
             return self._tokens[token], token
         user = self.state.users.get(token.removeprefix("xoxp-"))
@@ -135,24 +228,20 @@ class LocalSlack:
             raise SlackError("account_inactive")
         return Identity(user.id, scopes=USER_SCOPES), token
 
-    def _wait(self, method: str, token: str) -> int:
-        """Whole seconds until the method may be called again; 0 = it may be now."""
-        if method not in self._limits:
-            return 0
-        now = time.monotonic()
-        recent = self._recent.setdefault((method, token), deque())
-        while recent and now - recent[0] >= _WINDOW_S:
-            recent.popleft()
-        if len(recent) >= self._limits[method]:
-            return max(1, math.ceil(recent[0] + _WINDOW_S - now))
-        recent.append(now)
-        return 0
+    async def _download(self, request: Request) -> Response:
+        """A file's content; the token has to be in the header, as with Slack."""
+        try:
+            identity, _ = self._identity(request, {})
+        except SlackError:
+            identity = None
+        place, name = request.path_params["place"], request.path_params["name"]
+        return slack_files.download(self.state, identity, place, name)
 
-    def _next_fault(self, method: str) -> Fault | None:
-        for number, fault in enumerate(self.faults):
-            if fault.method in (method, "*"):
-                return self.faults.pop(number)
-        return None
+
+def _token(request: Request, args: dict[str, Any]) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    sent = str(args.pop("token", ""))
+    return (token.strip() if scheme.lower() == "bearer" else "") or sent
 
 
 async def _arguments(request: Request) -> dict[str, Any]:
@@ -169,31 +258,3 @@ async def _arguments(request: Request) -> dict[str, Any]:
     if not isinstance(sent, dict):
         raise SlackError("json_not_object")
     return args | sent
-
-
-def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """JSON in pure ASCII, as Slack sends it; so half a surrogate pair gets through, too."""
-    return Response(json.dumps(body), status, headers, "application/json; charset=utf-8")
-
-
-def _ratelimited(seconds: float) -> Response:
-    headers = {"retry-after": str(math.ceil(seconds))}
-    return _json({"ok": False, "error": "ratelimited"}, 429, headers)
-
-
-async def _failed(fault: Fault, request: Request) -> Response | None:
-    """Carry a fault out; None when the call is to be answered after all."""
-    match fault.kind:
-        case "429":
-            return _ratelimited(fault.seconds)
-        case "500":
-            return Response("Internal Server Error", 500, media_type="text/plain")
-        case "malformed":
-            return Response('{"ok": true, "mess', media_type="application/json")
-        case "drop":
-            await drop_connection(request.scope)
-            return Response()
-        case "slow":
-            await asyncio.sleep(fault.seconds)
-            return None
-    raise ValueError(f"There is no fault {fault.kind!r}.")

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from bot.local.slack_json import Json, list_item_json, list_json, permalink, team_url, user_json
-from bot.local.slack_state import Call, SlackError
+from bot.local.slack_json import list_item_json, list_json, permalink, team_url, user_json
+from bot.local.slack_records import Json
+from bot.local.slack_state import APP_ID, BOT_ID, BOT_USER, Call, SlackError
 from bot.local.workspace import Channel, Message, micros
 
 _TERM = re.compile(
@@ -40,6 +41,50 @@ def _user_list(call: Call) -> Json:
     ids, cursor = call.page(list(call.state.users), "user", default=1000, most=1000)
     members = [user_json(call, call.state.users[id]) for id in ids]
     return {"members": members, "response_metadata": {"next_cursor": cursor}}
+
+
+def _group_users(call: Call) -> Json:
+    call.need("usergroups:read")
+    group = call.state.usergroups.get(call.required("usergroup"))
+    if group is None:
+        raise SlackError("no_such_subteam")
+    if group.disabled and not call.flag("include_disabled"):
+        raise SlackError("subteam_disabled")
+    return {"users": list(group.users)}
+
+
+def _groups(call: Call) -> Json:
+    call.need("usergroups:read")
+    groups = [
+        {
+            "id": group.id,
+            "team_id": call.state.team.id,
+            "is_usergroup": True,
+            "name": group.name or group.handle,
+            "handle": group.handle,
+            "user_count": len(group.users),
+            "date_delete": int(group.disabled),
+            **({"users": list(group.users)} if call.flag("include_users") else {}),
+        }
+        for group in call.state.usergroups.values()
+        if call.flag("include_disabled") or not group.disabled
+    ]
+    return {"usergroups": groups}
+
+
+def _team_info(call: Call) -> Json:
+    call.need("team:read")
+    team = call.state.team
+    url = team_url(call.state)
+    return {"team": {"id": team.id, "name": team.name, "domain": team.domain, "url": url}}
+
+
+def _bot_info(call: Call) -> Json:
+    call.need("users:read")
+    if call.text("bot") not in ("", BOT_ID):
+        raise SlackError("bot_not_found")
+    bot = {"id": BOT_ID, "deleted": False, "name": "Assistant", "updated": 0, "app_id": APP_ID}
+    return {"bot": bot | {"user_id": BOT_USER}}
 
 
 def _list_items(call: Call) -> Json:
@@ -170,6 +215,10 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "auth.test": _auth_test,
     "users.info": _user_info,
     "users.list": _user_list,
+    "usergroups.users.list": _group_users,
+    "usergroups.list": _groups,
+    "team.info": _team_info,
+    "bots.info": _bot_info,
     "slackLists.items.list": _list_items,
     "search.messages": _search,
 }

@@ -2,8 +2,10 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
-from bot.local.slack_state import APP_ID, BOT_ID, Call, SlackState
+from bot.local.slack_records import Json
+from bot.local.slack_state import APP_ID, BOT_ID, BOT_USER, Call, SlackState
 from bot.local.workspace import (
     Channel,
     File,
@@ -14,8 +16,6 @@ from bot.local.workspace import (
     User,
     micros,
 )
-
-Json = dict[str, Any]
 
 
 def team_url(state: SlackState) -> str:
@@ -36,13 +36,15 @@ def user_json(call: Call, user: User) -> Json:
         "display_name_normalized": user.display_name,
         "status_text": "",
         "status_emoji": "",
-        "team": call.state.team.id,
+        "team": user.team_id or call.state.team.id,
     }
     if user.email and "users:read.email" in call.identity.scopes:
         profile["email"] = user.email
-    return {
+    if user.id == BOT_USER:
+        profile |= {"bot_id": BOT_ID, "api_app_id": APP_ID}
+    body = {
         "id": user.id,
-        "team_id": call.state.team.id,
+        "team_id": user.team_id or call.state.team.id,
         "name": user.name,
         "deleted": user.deleted,
         "real_name": user.real_name,
@@ -50,8 +52,13 @@ def user_json(call: Call, user: User) -> Json:
         "profile": profile,
         "is_bot": user.is_bot,
         "is_app_user": False,
+        "is_admin": False,
+        "is_owner": False,
+        "is_restricted": user.is_restricted or user.is_ultra_restricted,
+        "is_ultra_restricted": user.is_ultra_restricted,
         "updated": 0,
     }
+    return body | ({"is_stranger": True} if user.is_stranger else {})
 
 
 def channel_json(call: Call, channel: Channel) -> Json:
@@ -76,8 +83,8 @@ def channel_json(call: Call, channel: Channel) -> Json:
         "is_private": channel.kind != "public_channel",
         "is_archived": channel.is_archived,
         "is_general": channel.is_general,
-        "is_shared": False,
-        "is_ext_shared": False,
+        "is_shared": channel.is_ext_shared,
+        "is_ext_shared": channel.is_ext_shared,
         "is_org_shared": False,
         "is_member": call.identity.user in members,
         "created": channel.created,
@@ -88,7 +95,9 @@ def channel_json(call: Call, channel: Channel) -> Json:
     }
 
 
-def message_json(state: SlackState, channel: str, message: Message) -> Json:
+def message_json(
+    state: SlackState, channel: str, message: Message, *, with_metadata: bool = False
+) -> Json:
     """A message; the root of a thread carries what Slack counts over all its replies."""
     body: Json = {"type": "message", "ts": message.ts, "text": message.text, "team": state.team.id}
     for name in ("user", "subtype", "bot_id", "username"):
@@ -103,11 +112,15 @@ def message_json(state: SlackState, channel: str, message: Message) -> Json:
             {"name": r.name, "users": list(r.users), "count": r.count} for r in message.reactions
         ]
     if message.files:
-        body["files"] = [_file_json(state, message, file) for file in message.files]
-    if message.attachments:
-        body["attachments"] = list(message.attachments)
-    if message.blocks:
-        body["blocks"] = list(message.blocks)
+        body["files"] = [file_json(state, channel, message, file) for file in message.files]
+    more = {
+        "attachments": list(message.attachments),
+        "blocks": list(message.blocks),
+        "streaming_state": message.streaming,
+    }
+    body |= {name: value for name, value in more.items() if value}
+    if message.metadata and with_metadata:
+        body["metadata"] = message.metadata
     return body | _thread_json(state, channel, message)
 
 
@@ -139,6 +152,7 @@ def _bot_profile(state: SlackState) -> Json:
     return {
         "id": BOT_ID,
         "app_id": APP_ID,
+        "user_id": BOT_USER,
         "name": "Assistant",
         "deleted": False,
         "updated": 0,
@@ -146,9 +160,12 @@ def _bot_profile(state: SlackState) -> Json:
     }
 
 
-def _file_json(state: SlackState, message: Message, file: File) -> Json:
+def file_json(state: SlackState, channel: str, message: Message, file: File) -> Json:
+    """A file as messages and files.info show it, with where it can be had."""
     if file.mode in ("tombstone", "hidden_by_limit"):
         return {"id": file.id, "mode": file.mode}
+    place = f"{state.base_url}files-pri/{state.team.id}-{file.id}/"
+    name = quote(file.name or file.id)
     return {
         "id": file.id,
         "created": micros(message.ts) // 1_000_000,
@@ -157,9 +174,13 @@ def _file_json(state: SlackState, message: Message, file: File) -> Json:
         "mimetype": file.mimetype,
         "filetype": file.filetype,
         "user": message.user,
-        "size": file.size,
+        "size": file.size or len(file.content),
         "mode": file.mode,
         "is_external": False,
+        "is_public": state.channels[channel].kind == "public_channel",
+        "file_access": "visible",
+        "url_private": f"{place}{name}",
+        "url_private_download": f"{place}download/{name}",
         "permalink": f"{team_url(state)}files/{message.user}/{file.id}/{file.name}",
     }
 

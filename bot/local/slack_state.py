@@ -3,13 +3,24 @@
 import base64
 import binascii
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bot.local.slack_records import Pane, Session, Stream, View, Whisper
 from bot.local.timeline import Timeline
-from bot.local.workspace import SLACKBOT, Channel, Message, SlackList, User, Workspace, micros
+from bot.local.workspace import (
+    SLACKBOT,
+    Channel,
+    Message,
+    SlackList,
+    User,
+    UserGroup,
+    Workspace,
+    micros,
+)
 
 APP_ID = "A0LOCAL"
 BOT_USER = "U0ASSISTANT"
@@ -25,8 +36,25 @@ _READ_SCOPES = frozenset(
     f"{prefix}:{right}" for prefix in _SCOPE_PREFIX.values() for right in ("read", "history")
 ) | {"lists:read", "users:read"}
 
-BOT_SCOPES = _READ_SCOPES | {"chat:write", "reactions:write"}
+BOT_SCOPES = _READ_SCOPES | {
+    "app_mentions:read",
+    "assistant:write",
+    "channels:join",
+    "chat:write",
+    "commands",
+    "files:read",
+    "im:write",
+    "mpim:write",
+    "reactions:write",
+    "team:read",
+    "usergroups:read",
+}
 USER_SCOPES = _READ_SCOPES | {"search:read"}
+ALL_SCOPES = BOT_SCOPES | {"users:read.email", "reactions:read", "chat:write.public"}
+"""Every OAuth scope of a bot that the local Slack knows."""
+
+MAX_METADATA = 8_000
+"""Characters of a message's metadata."""
 
 _FALSE = ("", "0", "false", "False")
 
@@ -90,15 +118,50 @@ class SlackState:
             for channel in workspace.channels:
                 if channel.kind == "public_channel":
                     self.members[channel.id][BOT_USER] = None
+        self.usergroups: dict[str, UserGroup] = {each.id: each for each in workspace.usergroups}
+        self.streams: dict[tuple[str, str], Stream] = {}
+        self.sessions: dict[tuple[str, str], Session] = {}
+        self.panes: dict[tuple[str, str], Pane] = {}
+        self.views: dict[str, View] = {}
+        self.triggers: dict[str, tuple[str, float]] = {}
+        """Trigger id -> whose it is ("" once used), and since when."""
+        self.whispers: list[Whisper] = []
         self.effects: list[Effect] = []
-        self._now = now
+        self.base_url = f"https://files.{self.team.domain}.slack.com/"
+        """Where files are served; the server puts its own address here."""
+        self.stream_ttl_s = 300.0
+        """Life of a stream, from its start: github.com/slackapi/python-slack-sdk/issues/1859."""
+        self.page_limit: int | None = None
+        """Most messages a call of history and replies returns; None = as many as Slack allows."""
+        self.lock = threading.RLock()
+        """Held through every call: people speak from other threads than the server's."""
+        self.now = now
 
     def new_ts(self, channel: str) -> int:
         """A time in microseconds for a new message: now, but after every other in the channel."""
-        return max(int(self._now() * 1_000_000), self.timelines[channel].newest() + 1)
+        return max(int(self.now() * 1_000_000), self.timelines[channel].newest() + 1)
 
     def may_see(self, user: str, channel: Channel) -> bool:
         return channel.kind == "public_channel" or user in self.members[channel.id]
+
+    def direct(self, *users: str) -> Channel:
+        """The direct message of these people (a group's from three on), made if need be."""
+        wanted = set(users)
+        for channel in self.channels.values():
+            if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == wanted:
+                return channel
+        number, is_group = len(self.channels), len(wanted) > 2
+        made = Channel(
+            f"{'G0MPIM' if is_group else 'D0IM'}{number}",
+            f"mpdm-{number}" if is_group else "",
+            is_private=True,
+            is_im=not is_group,
+            is_mpim=is_group,
+            created=int(self.now()),
+        )
+        self.channels[made.id], self.timelines[made.id] = made, Timeline(())
+        self.members[made.id] = dict.fromkeys(users)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +206,22 @@ class Call:
             raise SlackError(f"invalid_{name}_format")
         return tuple(value)
 
+    def metadata(self, default: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+        """The `metadata` of a message: an event type and its payload of at most 8 KB."""
+        value = self.args.get("metadata")
+        try:
+            value = json.loads(value) if isinstance(value, str) and value else value
+        except ValueError:
+            raise SlackError("invalid_metadata_format") from None
+        if not value:
+            return default
+        payload = value.get("event_payload") if isinstance(value, dict) else None
+        if not isinstance(payload, dict) or not isinstance(value.get("event_type"), str):
+            raise SlackError("invalid_metadata_format")
+        if len(json.dumps(payload)) > MAX_METADATA:
+            raise SlackError("metadata_too_large")
+        return dict(value)
+
     def need(self, *scopes: str) -> None:
         missing = [scope for scope in scopes if scope not in self.identity.scopes]
         if missing:
@@ -169,10 +248,14 @@ class Call:
         return self.identity.user in self.state.members[channel.id]
 
     def page(
-        self, keys: Sequence[Key], kind: str, default: int, most: int
+        self, keys: Sequence[Key], kind: str, default: int, most: int, cap: int | None = None
     ) -> tuple[Sequence[Key], str]:
-        """The keys of the page asked for, and the cursor of the next one (empty at the end)."""
+        """The keys of the page asked for, and the cursor of the next one (empty at the end).
+
+        A `limit` above `most` is refused, one above `cap` is cut.
+        """
         limit = self._limit(default, most)
+        limit = min(limit, cap or limit)
         start = self._start(keys, kind) if self.text("cursor") else 0
         end = start + limit
         following = f"{kind}:{keys[end]}" if end < len(keys) else ""

@@ -17,11 +17,12 @@ class Timeline:
         self._messages: dict[int, Message] = {micros(m.ts): m for m in messages}
         self._replies: dict[int, list[int]] = {}
         self._top: list[int] = []
+        self._newest = max(self._messages, default=0)
         for at in sorted(self._messages):
             self._index(at, self._messages[at])
         for root in self._replies.keys() - self._messages.keys():
             ts = timestamp(root)
-            self.add(Message(ts, TOMBSTONE_TEXT, SLACKBOT, thread_ts=ts, subtype="tombstone"))
+            self.add(_tombstone(ts))
 
     def get(self, at: int) -> Message | None:
         return self._messages.get(at)
@@ -31,7 +32,7 @@ class Timeline:
 
     def newest(self) -> int:
         """When the last message was written, in microseconds; 0 when there is none."""
-        return max(self._messages, default=0)
+        return self._newest
 
     def top(self, oldest: int, latest: int) -> list[int]:
         """Times of the top-level messages and broadcasts in [oldest, latest], oldest first."""
@@ -47,7 +48,20 @@ class Timeline:
     def add(self, message: Message) -> None:
         at = micros(message.ts)
         self._messages[at] = message
+        self._newest = max(self._newest, at)
         self._index(at, message)
+
+    def remove(self, at: int) -> None:
+        """Delete a message; a root with replies leaves a tombstone above them."""
+        message = self._messages[at]
+        if self._replies.get(at):
+            self._messages[at] = _tombstone(message.ts)
+            return
+        del self._messages[at]
+        if message.is_reply:
+            self._replies[micros(message.thread_ts)].remove(at)
+        if at in self._top:
+            self._top.remove(at)
 
     def replace(self, message: Message) -> None:
         """Put a changed message in the place of the one with its timestamp."""
@@ -58,3 +72,7 @@ class Timeline:
             insort(self._replies.setdefault(micros(message.thread_ts), []), at)
         if not message.is_reply or message.subtype == "thread_broadcast":
             insort(self._top, at)
+
+
+def _tombstone(ts: str) -> Message:
+    return Message(ts, TOMBSTONE_TEXT, SLACKBOT, thread_ts=ts, subtype="tombstone")

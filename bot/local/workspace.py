@@ -41,6 +41,23 @@ class User:
     tz: str = "Etc/UTC"
     is_bot: bool = False
     deleted: bool = False
+    is_restricted: bool = False
+    """A guest."""
+    is_ultra_restricted: bool = False
+    """A guest of one channel; Slack sets `is_restricted` as well."""
+    is_stranger: bool = False
+    """Of another company, met in a shared channel."""
+    team_id: str = ""
+    """The workspace of somebody from outside; empty = this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserGroup:
+    id: str
+    handle: str
+    users: tuple[str, ...] = ()
+    name: str = ""
+    disabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,8 @@ class File:
     """Bytes; 0 = not known."""
     mode: str = "hosted"
     """"tombstone" and "hidden_by_limit" are files whose content Slack no longer has."""
+    content: bytes = field(default=b"", repr=False)
+    """What a download gives; files loaded from an export have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +104,10 @@ class Message:
     attachments: tuple[Mapping[str, Any], ...] = ()
     """Legacy attachments and unfurls, as Slack sends them."""
     blocks: tuple[Mapping[str, Any], ...] = ()
+    metadata: Mapping[str, Any] | None = None
+    """{"event_type": ..., "event_payload": {...}}"""
+    streaming: str = ""
+    """"in_progress" or "completed" for a message that began as a stream."""
 
     @property
     def is_reply(self) -> bool:
@@ -109,6 +132,8 @@ class Channel:
     is_general: bool = False
     is_im: bool = False
     is_mpim: bool = False
+    is_ext_shared: bool = False
+    """Shared with another company (Slack Connect)."""
 
     @property
     def kind(self) -> str:
@@ -164,6 +189,7 @@ class Workspace:
     lists: tuple[SlackList, ...] = ()
     problems: tuple[str, ...] = ()
     """One sentence for each part of the source that could not be read."""
+    usergroups: tuple[UserGroup, ...] = ()
 
     @property
     def message_count(self) -> int:

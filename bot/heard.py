@@ -1,0 +1,297 @@
+"""What an envelope from Slack means for us: pure, for any JSON, and None for all that is odd."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.inbox import Incoming
+from bot.render import FEEDBACK, clicked
+
+MAX_TEXT = 40_000
+"""Characters of any text kept; Slack itself cuts a message's text there."""
+MAX_DEPTH = 40
+"""Levels of nesting kept of an event; Slack's own have fewer than 15."""
+
+SPOKEN = frozenset({None, "", "file_share", "thread_broadcast"})
+"""Subtypes of messages that people write."""
+
+SLACKBOT = "USLACKBOT"
+
+_TS = re.compile(r"[0-9]{10}\.[0-9]{6}")
+_ID = re.compile(r"[A-Z][A-Z0-9]{1,40}")
+_KEY = re.compile(r"[TE][A-Z0-9]{1,40}/[CDG][A-Z0-9]{1,40}/[0-9]{10}\.[0-9]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bot:
+    """Who we are, as `auth.test` says."""
+
+    user: str
+    id: str
+    """The bot id that our own messages carry (B...)."""
+    team: str
+    """The workspace that we are installed in; what comes without a team belongs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message that asks nothing: only the cursor moves."""
+
+    team: str
+    channel: str
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """A message was edited, or deleted (no text)."""
+
+    team: str
+    channel: str
+    ts: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The native Stop button was pressed."""
+
+    team: str
+    channel: str
+    thread_ts: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A user opened our App Home or agent pane, or (no tab) looks at something else beside it."""
+
+    team: str
+    user: str
+    channel: str
+    """The direct conversation with us; empty where Slack does not name it."""
+    tab: str
+    """`home`, `messages`, or empty for `app_context_changed`."""
+    event: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A feedback button was clicked."""
+
+    key: str
+    user: str
+    value: str
+    """`good` or `bad`."""
+    channel: str
+    thread_ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """Another button of ours was clicked."""
+
+    team: str
+    user: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """The slash command was used."""
+
+    user: str
+    word: str
+    """The first word behind it, in lower case."""
+
+
+Heard = Incoming | Seen | Amended | Stopped | Opened | Rated | Pressed | Commanded
+
+
+def heard(body: Any, bot: Bot) -> Heard | None:
+    """What a payload of Slack's says; None = nothing that concerns us.
+
+    A reply in a thread comes back as a `follow_up`; whether the bot was asked there before is for
+    the caller to find out.
+    """
+    if not isinstance(body, Mapping):
+        return None
+    if "command" in body:
+        return _command(body)
+    if body.get("type") == "block_actions":
+        return _click(body, bot)
+    event = body.get("event")
+    if body.get("type") != "event_callback" or not isinstance(event, Mapping):
+        return None
+    team = team_of(body, event, bot)
+    match event.get("type"):
+        case "message":
+            return _message(event, team, bot)
+        case "app_mention":
+            return asked(event, team, bot, mentioned=True)
+        case "agent_session_stopped":
+            return _stop(event, team)
+        case "app_home_opened" | "app_context_changed":
+            return _opened(event, team)
+    return None
+
+
+def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
+    """The workspace for which Slack sent an event.
+
+    In a channel shared with another company `team_id` may be theirs: `authorizations` comes first
+    (docs.slack.dev/apis/events-api, "Event type structure").
+    """
+    granted = _first(body.get("authorizations"))
+    said = (
+        granted.get("team_id"),
+        body.get("context_team_id"),
+        body.get("team_id"),
+        event.get("team"),
+    )
+    return next((name for name in map(_id, said) if name), bot.team)
+
+
+def asked(
+    event: Mapping[str, Any], team: str, bot: Bot, *, mentioned: bool = False, late: bool = False
+) -> Incoming | Seen | None:
+    """A message as a request, or as one that asks nothing; None for what is no message at all.
+
+    `mentioned`: Slack says so. `late`: it was read from the history, where an edit says nothing of
+    what the message asked at first.
+    """
+    channel, ts = _id(event.get("channel"), "CDG"), _ts(event.get("ts"))
+    if not channel or not ts:
+        return None
+    seen = Seen(team, channel, ts)
+    user, text = _id(event.get("user"), "UW"), event.get("text")
+    told = _of_a_person(event, user, bot) and isinstance(text, str | None)
+    if not told or (event.get("edited") and not late):
+        return seen
+    thread_ts = _ts(event.get("thread_ts")) or ts
+    if channel.startswith("D") or event.get("channel_type") == "im":
+        kind = "dm" if _says_something(event) else ""
+    elif mentioned or mentions(text or "", bot):
+        kind = "mention"
+    else:
+        kind = "follow_up" if thread_ts != ts and _says_something(event) else ""
+    return Incoming(team, channel, ts, thread_ts, user, kind, _storable(event)) if kind else seen
+
+
+def mentions(text: str, bot: Bot) -> bool:
+    """Whether Slack's own markup for a mention of us is in the text; a look-alike is none."""
+    return re.search(rf"<@{re.escape(bot.user)}(\|[^<>]*)?>", text) is not None
+
+
+def _of_a_person(event: Mapping[str, Any], user: str, bot: Bot) -> bool:
+    subtype = event.get("subtype")
+    return (
+        isinstance(subtype, str | None)
+        and subtype in SPOKEN
+        and user not in ("", bot.user, SLACKBOT)
+        and not any(event.get(name) for name in ("bot_id", "bot_profile", "hidden"))
+    )
+
+
+def _says_something(event: Mapping[str, Any]) -> bool:
+    """Whether there is more to a message than spaces and characters that nobody sees."""
+    text = event.get("text")
+    shown = any(
+        not (c.isspace() or unicodedata.category(c) in ("Cf", "Cc"))
+        for c in (text if isinstance(text, str) else "")
+    )
+    return shown or any(event.get(name) for name in ("files", "attachments"))
+
+
+def _message(event: Mapping[str, Any], team: str, bot: Bot) -> Heard | None:
+    subtype = event.get("subtype")
+    if subtype not in ("message_changed", "message_deleted"):
+        return asked(event, team, bot)
+    channel = _id(event.get("channel"), "CDG")
+    message = _map(event.get("message")) if subtype == "message_changed" else {}
+    told = message or _map(event.get("previous_message"))
+    ts = _ts(told.get("ts")) or _ts(event.get("deleted_ts"))
+    # A reply that is being written is changed once a second: that is not worth a look-up.
+    if not channel or not ts or told.get("bot_id") or told.get("user") == bot.user:
+        return None
+    if subtype == "message_deleted" or message.get("subtype") == "tombstone":
+        return Amended(team, channel, ts, None)
+    text = message.get("text")
+    if not isinstance(text, str) or not message.get("edited"):
+        return None  # an unfurled link or a new reply, which changes nothing that was asked
+    return Amended(team, channel, ts, _storable(text))
+
+
+def _stop(event: Mapping[str, Any], team: str) -> Stopped | None:
+    channel = _id(event.get("channel") or event.get("channel_id"), "CDG")
+    thread_ts, user = _ts(event.get("thread_ts")), _id(event.get("user"), "UW")
+    return Stopped(team, channel, thread_ts, user) if channel and thread_ts and user else None
+
+
+def _opened(event: Mapping[str, Any], team: str) -> Opened | None:
+    user, tab = _id(event.get("user"), "UW"), event.get("tab")
+    if not user or (event.get("type") == "app_home_opened" and tab not in ("home", "messages")):
+        return None
+    channel = _id(event.get("channel"), "D")
+    return Opened(team, user, channel, tab if isinstance(tab, str) else "", _storable(event))
+
+
+def _click(body: Mapping[str, Any], bot: Bot) -> Rated | Pressed | None:
+    """A click on a button; the value of one for feedback names the request."""
+    action, user = _first(body.get("actions")), _id(_map(body.get("user")).get("id"), "UW")
+    name, told = action.get("action_id"), action.get("value")
+    if not isinstance(name, str) or not user:
+        return None
+    if name != FEEDBACK:
+        return Pressed(_id(_map(body.get("team")).get("id")) or bot.team, user, name)
+    key, value = (clicked(told) if isinstance(told, str) else None) or ("", "")
+    if not _KEY.fullmatch(key):
+        return None
+    shown = _map(body.get("container"))
+    channel = _id(_map(body.get("channel")).get("id") or shown.get("channel_id"), "CDG")
+    thread = _map(body.get("message")).get("thread_ts") or shown.get("thread_ts")
+    return Rated(key, user, value, channel, _ts(thread))
+
+
+def _command(body: Mapping[str, Any]) -> Commanded | None:
+    user, text = _id(body.get("user_id"), "UW"), body.get("text")
+    words = text.split() if isinstance(text, str) else []
+    return Commanded(user, words[0].lower()[:40] if words else "") if user else None
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """JSON that each database takes: no NUL, no NaN, nothing endless."""
+    if isinstance(value, str):
+        return value[:MAX_TEXT].replace("\0", "")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if not isinstance(value, Mapping | list):
+        return value
+    if depth >= MAX_DEPTH:
+        return None
+    if isinstance(value, list):
+        return [_storable(each, depth + 1) for each in value]
+    return {_storable(str(k)): _storable(each, depth + 1) for k, each in value.items()}
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _first(value: Any) -> Mapping[str, Any]:
+    return _map(value[0]) if isinstance(value, list) and value else {}
+
+
+def _id(value: Any, kinds: str = "") -> str:
+    """An id of one of these kinds (first letters), or nothing."""
+    fits = isinstance(value, str) and _ID.fullmatch(value) and (not kinds or value[0] in kinds)
+    return value if fits else ""
+
+
+def _ts(value: Any) -> str:
+    return value if isinstance(value, str) and _TS.fullmatch(value) else ""

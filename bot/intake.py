@@ -1,0 +1,250 @@
+"""Slack's events as they arrive: stored first, then acked.
+
+All of it happens in one middleware in front of Bolt's own authorisation and listeners: those run
+after the ack, leave events without a matching listener (and `app_rate_limited`) unacked, and
+stumble over payloads of odd shapes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from slack_bolt.adapter.starlette.async_handler import to_starlette_response
+from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from slack_bolt.middleware.async_middleware import AsyncMiddleware
+from slack_bolt.request.internals import parse_body
+from slack_bolt.response import BoltResponse
+from slack_sdk.web.async_client import AsyncWebClient
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot.cursors import Cursors
+from bot.heard import (
+    Amended,
+    Bot,
+    Commanded,
+    Heard,
+    Opened,
+    Pressed,
+    Rated,
+    Seen,
+    Stopped,
+    asked,
+    heard,
+)
+from bot.inbox import Inbox, Incoming
+from bot.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+STORE_S = 10.0
+"""Seconds that storing may take; Slack has sent the event again long before."""
+AFTER_S = 60.0
+"""Seconds for what is done after the ack: a home page, a word of thanks."""
+THANKS = "Thank you, that is noted."
+_HELP = "Use `/assistant pause`, `/assistant resume` or `/assistant status`."
+_NOT_ALLOWED = "Only an administrator of the assistant may do that."
+
+
+async def nothing(event: Opened | Pressed) -> None:
+    """For a bot without an App Home."""
+
+
+class Intake:
+    """What is heard, stored and answered at once. `app` is the Bolt app of both transports."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        cursors: Cursors,
+        outbox: Outbox,
+        web: AsyncWebClient,
+        bot: Bot,
+        *,
+        signing_secret: str | None = None,
+        on_request: Callable[[], object] = lambda: None,
+        on_opened: Callable[[Opened], Awaitable[object]] = nothing,
+        on_pressed: Callable[[Pressed], Awaitable[object]] = nothing,
+        is_admin: Callable[[str], bool] = lambda user: False,
+    ) -> None:
+        """`on_request` is called after each new request; without a secret nothing by HTTP counts.
+
+        `on_opened` (App Home, the agent pane, its context) and `on_pressed` (a button that is not
+        for feedback) are called after the ack.
+        """
+        self.bot = bot
+        self.heard: Counter[str] = Counter()
+        """How many of which kind, for the metrics; `unstored` were left to come again."""
+        self._inbox, self._cursors, self._outbox = inbox, cursors, outbox
+        self._on_request, self._is_admin = on_request, is_admin
+        self._on_opened, self._on_pressed = on_opened, on_pressed
+        self._signed = bool(signing_secret)
+        self._later: set[asyncio.Task[None]] = set()
+        self.app = AsyncApp(
+            name="workspace-assistant",
+            logger=log,
+            client=web,
+            signing_secret=signing_secret or "",
+            before_authorize=_Ear(self.answer),
+        )
+
+    async def from_socket(self, payload: Any) -> BoltResponse:
+        """The answer to an envelope's payload, of whatever type that is; 200 = ack it."""
+        request = _request("socket_mode", {})
+        request.body = payload if isinstance(payload, dict) else {}
+        return await self.app.async_dispatch(request)
+
+    async def from_http(self, request: Request) -> Response:
+        """The answer to a POST of Slack's; one that is not signed by Slack gets a 401."""
+        bolt = _request("http", request.headers)
+        bolt.raw_body = (await request.body()).decode("utf-8", "replace")
+        bolt.body = _parsed(bolt.raw_body, bolt.content_type)
+        refusal = BoltResponse(status=401, body={"error": "invalid request"})
+        return to_starlette_response(
+            await self.app.async_dispatch(bolt) if self._signed else refusal
+        )
+
+    async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
+        """200 once all that this says is stored, 503 where that failed: Slack then sends it again.
+
+        Never raises.
+        """
+        try:
+            found = heard(body, self.bot)
+        except Exception:
+            log.exception("an event was not understood")
+            found = None
+        self.heard[type(found).__name__.lower() if found else "other"] += 1
+        if found is None and body.get("type") == "app_rate_limited":
+            log.warning("Slack holds events back: the app gets more than 30,000 an hour")
+        try:
+            async with asyncio.timeout(STORE_S):
+                text = await self._store(found)
+        except Exception:
+            log.exception("an event could not be stored; Slack will send it again")
+            self.heard["unstored"] += 1
+            return BoltResponse(status=503, body="")
+        if isinstance(found, Rated | Opened | Pressed):
+            self._do_later(self._follow(found))
+        return BoltResponse(status=200, body=text)
+
+    async def take_old(self, event: Mapping[str, Any], in_thread: bool) -> bool:
+        """A message out of the history; whether it is a new request.
+
+        `in_thread`: we were in its thread before it. Raises what storing raises.
+        """
+        found = asked(event, self.bot.team, self.bot, late=True)
+        if isinstance(found, Incoming) and found.kind == "follow_up" and not in_thread:
+            found = Seen(found.team, found.channel, found.ts)
+        new = isinstance(found, Incoming | Seen) and await self._message(found)
+        if isinstance(found, Incoming) and not new and event.get("edited"):
+            await self._inbox.amend(found.team, found.channel, found.ts, found.text)
+        return new
+
+    async def aclose(self) -> None:
+        """Give up what is still done after acks; none of it is a request."""
+        for task in self._later:
+            task.cancel()
+        await asyncio.gather(*self._later, return_exceptions=True)
+
+    async def _store(self, found: Heard | None) -> str:
+        """Store what is to be stored; returns what the user is told at once."""
+        inbox = self._inbox
+        match found:
+            case Incoming() | Seen():
+                await self._message(found)
+            case Amended(team, channel, ts, text):
+                await inbox.amend(team, channel, ts, text)
+            case Stopped(team, channel, thread_ts, user):
+                await inbox.stop(team, channel, thread_ts, user)
+            case Rated():
+                await inbox.feedback(found.key, found.user, found.value)
+            case Commanded():
+                return await self._obey(found)
+        return ""
+
+    async def _message(self, found: Incoming | Seen) -> bool:
+        """Whether it is a new request. The cursor moves on only when it is stored."""
+        team, channel, ts = found.team, found.channel, found.ts
+        with self._cursors.passing(team, channel, ts):
+            if isinstance(found, Seen):
+                return False
+            if found.kind == "follow_up" and not await self._inbox.has_answered(
+                team, channel, found.thread_ts
+            ):
+                return False
+            new = await self._inbox.add(found)
+        if new:
+            self._on_request()
+        return new
+
+    async def _obey(self, command: Commanded) -> str:
+        inbox = self._inbox
+        if command.word not in ("pause", "resume", "status"):
+            return _HELP
+        if command.word != "status" and not self._is_admin(command.user):
+            return _NOT_ALLOWED
+        if command.word == "pause":
+            await inbox.pause(f"<@{command.user}>")
+        if command.word == "resume":
+            await inbox.resume()
+        by = await inbox.paused()
+        return f"All new work is paused by {by}." if by else "The assistant is at work."
+
+    async def _follow(self, found: Rated | Opened | Pressed) -> None:
+        """What may be seen of an event after its ack."""
+        if isinstance(found, Opened):
+            await self._on_opened(found)
+        elif isinstance(found, Pressed):
+            await self._on_pressed(found)
+        elif found.channel:
+            thread_ts = found.thread_ts or None
+            await self._outbox.whisper(found.channel, found.user, THANKS, thread_ts)
+
+    def _do_later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_in_time(work))
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+
+class _Ear(AsyncMiddleware):
+    """Ends every request here but the one with which Slack tries out an address."""
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], Awaitable[BoltResponse]]) -> None:
+        self._answer = answer
+
+    async def async_process(
+        self,
+        *,
+        req: AsyncBoltRequest,
+        resp: BoltResponse,
+        next: Callable[[], Awaitable[BoltResponse]],
+    ) -> BoltResponse | None:
+        if req.body.get("type") == "url_verification":
+            return await next()
+        return await self._answer(req.body)
+
+
+def _request(mode: str, headers: Mapping[str, str]) -> AsyncBoltRequest:
+    """A request without a body: Bolt looks for users and channels in one, and trips over some."""
+    return AsyncBoltRequest(body="", headers=dict(headers), mode=mode)
+
+
+def _parsed(raw: str, content_type: str | None) -> dict[str, Any]:
+    try:
+        parsed = parse_body(raw, content_type)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+async def _in_time(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        async with asyncio.timeout(AFTER_S):
+            await work
+    except Exception:
+        log.exception("something that follows an event failed")

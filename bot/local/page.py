@@ -1,0 +1,257 @@
+"""A web page on the local Slack: a person picks who they are, asks, and watches the answer arrive.
+
+It is served by the local Slack's own server, on loopback, and sees and does only what a person in
+Slack could.
+"""
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from bot.local.page_seen import Json, changes_of
+from bot.local.slack import LocalSlack
+from bot.local.slack_state import BOT_USER, SlackError
+from bot.local.workspace import SLACKBOT, Channel, User, micros
+
+ACT_S = 20.0
+
+_OWN_SITES = ("none", "same-origin")
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_MARKUP = re.compile(
+    r"&lt;((?:@[UW]\w+|#[CG]\w+|https?://[^\s<>|]+)(?:\|[^<>\n|]*?)?)&gt;", re.ASCII
+)
+_AT_BOT = re.compile(r"(?<![\w@])@assistant\b", re.IGNORECASE)
+
+
+def page_routes(slack: LocalSlack) -> list[Route]:
+    """The routes of the page, for `slack.app`."""
+    page = _Page(slack)
+    return [
+        Route("/", page.html),
+        Route("/page/workspace", page.workspace),
+        Route("/page/live", page.live),
+        Route("/page/{act}", page.act, methods=["POST"]),
+    ]
+
+
+class Act(BaseModel):
+    """Something that a person does; which fields count depends on what it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    user: str
+    channel: str = ""
+    ts: str = ""
+    thread: str = ""
+    """Root of the thread; empty = not in a thread."""
+    text: str = ""
+    action: str = ""
+    value: str | None = None
+
+
+class Impossible(Exception):
+    """A request that the page does not make; the sentence goes back to its sender."""
+
+
+class _Page:
+    def __init__(self, slack: LocalSlack) -> None:
+        self._slack, self._state = slack, slack.state
+        self._html = (files("bot.local") / "page.html").read_text("utf-8")
+        self._policy = _content_policy(self._html)
+        self._acts: Mapping[str, Callable[[Act], Json | None]] = {
+            "say": self._say,
+            "edit": self._edit,
+            "delete": self._delete,
+            "click": self._click,
+            "stop": self._stop,
+            "dm": self._dm,
+            "home": self._home,
+        }
+
+    async def html(self, request: Request) -> Response:
+        if refusal := _foreign(request):
+            return refusal
+        headers = {
+            "content-security-policy": self._policy,
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cache-control": "no-store",
+        }
+        return Response(self._html, 200, headers, "text/html")
+
+    async def workspace(self, request: Request) -> Response:
+        """Who there is and, of the person asked for, which conversations they see."""
+        if refusal := _foreign(request):
+            return refusal
+        with self._state.lock:
+            everybody = [_user_json(user) for user in self._state.users.values()]
+            user = request.query_params.get("user", "")
+            channels = [
+                _channel_json(channel)
+                for channel in self._state.channels.values()
+                if not channel.is_im and self._state.may_see(user, channel)
+            ]
+        team = {"name": self._state.team.name, "domain": self._state.team.domain}
+        return JSONResponse(
+            {"team": team, "bot": BOT_USER, "users": everybody, "channels": channels}
+        )
+
+    async def live(self, request: Request) -> Response:
+        """Server-sent events: what is visible, again each time it has changed."""
+        if refusal := _foreign(request):
+            return refusal
+        asked = request.query_params
+        try:
+            self._user(asked.get("user", ""))
+            thread = self._ts(asked["thread"]) if asked.get("thread") else ""
+            if channel := asked.get("channel", ""):
+                self._channel(asked["user"], channel)
+        except Impossible as error:
+            return _refused(str(error))
+        changes = changes_of(self._slack, asked["user"], channel, thread)
+        headers = {"cache-control": "no-store"}
+        return StreamingResponse(changes, 200, headers, "text/event-stream")
+
+    async def act(self, request: Request) -> Response:
+        if refusal := _foreign(request):
+            return refusal
+        if not request.headers.get("content-type", "").startswith("application/json"):
+            return _refused("Send JSON.", 415)
+        do = self._acts.get(request.path_params["act"])
+        if do is None:
+            return _refused("There is no such act.", 404)
+        try:
+            act = Act.model_validate_json(await request.body())
+            self._user(act.user)
+            async with asyncio.timeout(ACT_S):
+                return JSONResponse(await asyncio.to_thread(do, act) or {})
+        except ValidationError as error:
+            return _refused(error.errors()[0]["msg"])
+        except TimeoutError:
+            return _refused(f"The local Slack did not take it within {ACT_S:g} s.", 504)
+        except (Impossible, SlackError) as error:
+            return _refused(str(error))
+        except KeyError:
+            return _refused("This is not there, or no longer.", 404)
+
+    def _say(self, act: Act) -> Json:
+        self._channel(act.user, act.channel)
+        if not act.text.strip():
+            raise Impossible("There is nothing to say.")
+        thread = self._ts(act.thread) if act.thread else None
+        ts = self._slack.people.say(act.user, act.channel, _as_sent(act.text), thread_ts=thread)
+        return {"ts": ts}
+
+    def _edit(self, act: Act) -> None:
+        self._own(act)
+        if not act.text.strip():
+            raise Impossible("There is nothing to say.")
+        self._slack.people.edit(act.user, act.channel, act.ts, _as_sent(act.text))
+
+    def _delete(self, act: Act) -> None:
+        self._own(act)
+        self._slack.people.delete(act.user, act.channel, act.ts)
+
+    def _click(self, act: Act) -> None:
+        """A button of a message, or, without a channel, of the assistant's home."""
+        if act.channel:
+            self._channel(act.user, act.channel)
+            ts = self._ts(act.ts)
+            self._slack.people.click(act.user, act.channel, ts, act.action, act.value)
+        else:
+            self._slack.people.click_home(act.user, act.action, act.value)
+
+    def _stop(self, act: Act) -> None:
+        self._channel(act.user, act.channel)
+        self._slack.people.stop(act.user, act.channel, self._ts(act.thread))
+
+    def _dm(self, act: Act) -> Json:
+        return {"channel": self._slack.people.dm(act.user)}
+
+    def _home(self, act: Act) -> None:
+        self._slack.people.open_home(act.user)
+
+    def _user(self, id: str) -> User:
+        user = self._state.users.get(id)
+        if user is None or user.is_bot or user.deleted or id == SLACKBOT:
+            raise Impossible("Nobody here has this user id.")
+        return user
+
+    def _channel(self, user: str, id: str) -> Channel:
+        channel = self._state.channels.get(id)
+        if channel is None or not self._state.may_see(user, channel):
+            raise Impossible("This person sees no such channel.")
+        return channel
+
+    def _own(self, act: Act) -> None:
+        self._channel(act.user, act.channel)
+        message = self._state.timelines[act.channel].get(micros(self._ts(act.ts)))
+        if message is None or message.user != act.user:
+            raise Impossible("This person has written no such message.")
+
+    @staticmethod
+    def _ts(text: str) -> str:
+        if not re.fullmatch(r"\d{1,12}\.\d{6}", text, re.ASCII):
+            raise Impossible("This is no message's timestamp.")
+        return text
+
+
+def _content_policy(html: str) -> str:
+    """Nothing runs or is styled but what stands in the file; nothing is loaded from elsewhere."""
+
+    def hashed(tag: str) -> str:
+        found = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        assert found
+        digest = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+        return f"'sha256-{digest}'"
+
+    return (
+        f"default-src 'none'; script-src {hashed('script')}; style-src {hashed('style')}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+
+
+def _foreign(request: Request) -> Response | None:
+    """Refuses what another site's page asks through the person's browser."""
+    host = request.headers.get("host", "").rpartition(":")
+    if (host[0] or host[2]) not in _HOSTS:
+        return _refused("Open this page at 127.0.0.1.", 403)
+    followed = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
+    if not followed and request.headers.get("sec-fetch-site", "none") not in _OWN_SITES:
+        return _refused("This may only be asked by the page itself.", 403)
+    return None
+
+
+def _refused(why: str, status: int = 400) -> Response:
+    return JSONResponse({"error": why}, status)
+
+
+def _as_sent(text: str) -> str:
+    """What a person typed as Slack's clients send it; links that an edit shows stay links."""
+    escaped = text.strip().replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _AT_BOT.sub(f"<@{BOT_USER}>", _MARKUP.sub(r"<\1>", escaped))
+
+
+def _user_json(user: User) -> Json:
+    name = user.display_name or user.real_name or user.name or user.id
+    person = not (user.is_bot or user.deleted or user.id == SLACKBOT)
+    return {"id": user.id, "name": name, "title": user.title, "person": person}
+
+
+def _channel_json(channel: Channel) -> Json:
+    return {
+        "id": channel.id,
+        "name": channel.name,
+        "topic": channel.topic,
+        "private": channel.kind != "public_channel",
+        "archived": channel.is_archived,
+    }

@@ -1,0 +1,83 @@
+"""Failures of the local Slack that a test asks for, and the answers of its Web API as HTTP."""
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot.local.server import drop_connection
+
+_ERROR = "error:"
+
+
+class Fault(NamedTuple):
+    """One scripted failure: the next call of `method` ("*" = of any) fails in this way."""
+
+    method: str
+    kind: str
+    """"429", "500", "drop" (the connection, before anything is done), "lost" (all is done, then
+    the connection drops), "slow" (answers late), "malformed" (cut JSON), "missing_scope", and
+    "error:<code>" for any error of Slack's.
+    """
+    seconds: float = 1.0
+    """Retry-After of a 429, delay of "slow"."""
+
+
+def next_fault(faults: list[Fault], method: str) -> Fault | None:
+    """Take the first fault that is meant for this method."""
+    for number, fault in enumerate(faults):
+        if fault.method in (method, "*"):
+            return faults.pop(number)
+    return None
+
+
+async def failed(fault: Fault, request: Request) -> Response | None:
+    """Carry a fault out before the call; None when the call is to be answered after all."""
+    match fault.kind:
+        case "429":
+            return ratelimited(fault.seconds)
+        case "500":
+            return Response("Internal Server Error", 500, media_type="text/plain")
+        case "malformed":
+            return Response('{"ok": true, "mess', media_type="application/json")
+        case "drop":
+            await drop_connection(request.scope)
+            return Response()
+        case "lost":
+            return None
+        case "slow":
+            await asyncio.sleep(fault.seconds)
+            return None
+        case "missing_scope":
+            return refusal("missing_scope", needed="some:scope", provided="identify")
+        case kind if kind.startswith(_ERROR):
+            return refusal(kind.removeprefix(_ERROR))
+    raise ValueError(f"There is no fault {fault.kind!r}.")
+
+
+async def lost(fault: Fault | None, request: Request) -> bool:
+    """Whether the answer gets lost on the way; then the connection is gone, too."""
+    if fault is None or fault.kind != "lost":
+        return False
+    await drop_connection(request.scope)
+    return True
+
+
+def json_response(
+    body: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """JSON in pure ASCII, as Slack sends it; so half a surrogate pair gets through, too."""
+    return Response(json.dumps(body), status, headers, "application/json; charset=utf-8")
+
+
+def refusal(code: str, **extra: Any) -> Response:
+    return json_response({"ok": False, "error": code, **extra})
+
+
+def ratelimited(seconds: float) -> Response:
+    headers = {"retry-after": str(math.ceil(seconds))}
+    return json_response({"ok": False, "error": "ratelimited"}, 429, headers)

@@ -1,0 +1,158 @@
+"""Payloads of interactions: docs.slack.dev/interactivity/handling-user-interaction."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bot.local import slack_events as events
+from bot.local.slack_delivery import VERIFICATION_TOKEN
+from bot.local.slack_json import message_json
+from bot.local.slack_records import Whisper
+from bot.local.slack_state import APP_ID, SlackState
+from bot.local.slack_views import home, new_trigger, view_json
+from bot.local.workspace import Message
+
+Json = dict[str, Any]
+
+RESPONSE_PATH = "/actions/"
+
+_FEEDBACK = ("positive_button", "negative_button")
+
+
+class Responses:
+    """The addresses (`response_url`) that answers to interactions may be sent to."""
+
+    def __init__(self, state: SlackState) -> None:
+        self._state = state
+        self._places: dict[str, tuple[str, str]] = {}
+        self._numbers = itertools.count(1)
+
+    def url(self, user: str, channel: str) -> str:
+        """A new address; what is sent there is whispered to this person."""
+        key = f"{self._state.team.id}-{next(self._numbers)}"
+        self._places[key] = (user, channel)
+        return f"{self._state.base_url.rstrip('/')}{RESPONSE_PATH}{key}"
+
+    def take(self, key: str, answer: Any) -> bool:
+        """False = there is no such address."""
+        if key not in self._places:
+            return False
+        self.whisper(*self._places[key], answer)
+        return True
+
+    def whisper(self, user: str, channel: str, answer: Any) -> None:
+        """Show an answer to one person; nothing when it says nothing."""
+        said = answer if isinstance(answer, dict) else {"text": answer}
+        text, blocks = said.get("text") or "", said.get("blocks") or ()
+        if text or blocks:
+            with self._state.lock:
+                ts = events.now_ts(self._state)
+                self._state.whispers.append(
+                    Whisper(channel, user, ts, str(text), blocks=tuple(blocks))
+                )
+
+
+def click(
+    state: SlackState, user: str, channel: str, message: Message, action: Json, response_url: str
+) -> Json:
+    """The press of a button of a message."""
+    container: Json = {
+        "type": "message",
+        "message_ts": message.ts,
+        "channel_id": channel,
+        "is_ephemeral": False,
+    }
+    if message.is_reply:
+        container["thread_ts"] = message.thread_ts
+    return _block_actions(state, user, action) | {
+        "container": container,
+        "channel": {"id": channel, "name": _name(state, channel)},
+        "message": message_json(state, channel, message),
+        "response_url": response_url,
+    }
+
+
+def click_home(state: SlackState, user: str, action_id: str, value: str | None) -> Json:
+    """The press of a button of an App Home; KeyError when there is none."""
+    view = home(state, user)
+    if view is None:
+        raise KeyError(f"{user} has no App Home.")
+    action = action_of(view.body.get("blocks", ()), action_id, value)
+    return _block_actions(state, user, action) | {
+        "container": {"type": "view", "view_id": view.id},
+        "view": view_json(state, view),
+    }
+
+
+def slash(
+    state: SlackState, user: str, channel: str, command: str, text: str, response_url: str
+) -> Json:
+    return {
+        "token": VERIFICATION_TOKEN,
+        "team_id": state.team.id,
+        "team_domain": state.team.domain,
+        "channel_id": channel,
+        "channel_name": _name(state, channel),
+        "user_id": user,
+        "user_name": state.users[user].name,
+        "command": command,
+        "text": text,
+        "api_app_id": APP_ID,
+        "is_enterprise_install": "false",
+        "response_url": response_url,
+        "trigger_id": new_trigger(state, user),
+    }
+
+
+def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
+    """What pressing an element sends; KeyError when the blocks have no such element."""
+    for block_id, element in _elements(blocks):
+        if element.get("action_id") != action_id:
+            continue
+        sent: Json = {
+            "type": element["type"],
+            "action_id": action_id,
+            "block_id": block_id,
+        }
+        choices = [element[name] for name in _FEEDBACK if name in element] or [element]
+        values = [choice.get("value") for choice in choices]
+        if value is not None and value not in values and choices != [element]:
+            raise KeyError(f"{action_id} has no button with the value {value!r}.")
+        chosen = choices[values.index(value) if value in values else 0]
+        said = value if value is not None else chosen.get("value")
+        sent |= {"value": said} if said is not None else {}
+        return sent | ({"text": chosen["text"]} if "text" in chosen else {})
+    raise KeyError(f"There is nothing to press with the action_id {action_id!r}.")
+
+
+def _elements(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, block in enumerate(blocks):
+        block_id = str(block.get("block_id") or f"b{number}")
+        for element in (*(block.get("elements") or ()), block.get("accessory")):
+            if isinstance(element, Mapping):
+                yield block_id, element
+
+
+def _block_actions(state: SlackState, user: str, action: Json) -> Json:
+    team, person = state.team, state.users[user]
+    return {
+        "type": "block_actions",
+        "token": VERIFICATION_TOKEN,
+        "user": {
+            "id": user,
+            "username": person.name,
+            "name": person.name,
+            "team_id": person.team_id or team.id,
+        },
+        "api_app_id": APP_ID,
+        "trigger_id": new_trigger(state, user),
+        "team": {"id": team.id, "domain": team.domain},
+        "enterprise": None,
+        "is_enterprise_install": False,
+        "state": {"values": {}},
+        "actions": [action | {"action_ts": events.now_ts(state)}],
+    }
+
+
+def _name(state: SlackState, channel: str) -> str:
+    return state.channels[channel].name or "directmessage"

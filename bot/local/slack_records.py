@@ -1,0 +1,91 @@
+"""What the local Slack remembers beside messages: streams, agent sessions, views, whispers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Json = dict[str, Any]
+
+StreamEnd = Literal["", "stopped", "expired", "stopped_by_user"]
+
+
+@dataclass(slots=True)
+class Row:
+    """A task of a plan or a timeline."""
+
+    id: str
+    title: str = ""
+    status: str = "pending"
+    """ "pending", "in_progress", "complete" or "error"."""
+    details: str = ""
+    output: str = ""
+    sources: list[Json] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Stream:
+    """A message that is written bit by bit, or was."""
+
+    channel: str
+    ts: str
+    display: str
+    """ "plan" or "timeline"."""
+    started: float
+    """Seconds since 1970."""
+    mode: str = ""
+    """ "text" or "chunks", from the first content on; the other kind is refused."""
+    text: str = ""
+    title: str = ""
+    """Of the plan."""
+    rows: dict[str, Row] = field(default_factory=dict)
+    blocks: list[Json] = field(default_factory=list)
+    """Sent in chunks."""
+    ended: StreamEnd = ""
+
+
+@dataclass(slots=True)
+class Session:
+    """An agent's conversation in one thread, as agents.sessions.* sees it."""
+
+    channel: str
+    thread_ts: str
+    status: str = "active"
+    """ "processing" (with Slack's Stop button), "active", "suspended" or "closed"."""
+    title: str = ""
+    initiator: str = ""
+
+
+@dataclass(slots=True)
+class Pane:
+    """What assistant.threads.* has set for a thread; `thread_ts` "" holds the pane's prompts."""
+
+    status: str = ""
+    loading_messages: tuple[str, ...] = ()
+    title: str = ""
+    prompts_title: str = ""
+    prompts: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Whisper:
+    """A message that only one person saw."""
+
+    channel: str
+    user: str
+    ts: str
+    text: str
+    thread_ts: str = ""
+    blocks: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A published App Home or an open modal."""
+
+    id: str
+    user: str
+    """Who sees it."""
+    hash: str
+    """Changes with each update; an update that names an old one is refused."""
+    body: Mapping[str, Any]
+    """As it was sent: type, blocks, ..."""

@@ -1,0 +1,265 @@
+"""The Slack app's manifest: what the configuration uses, and why each permission is asked for.
+
+Shape: version 2 of Slack's manifest schema (github.com/slackapi/manifest-schema).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from bot.errors import SetupError
+from bot.outcome import DONE, dump, guarded, say
+from bot.pane import prompts
+from config.settings import Settings, load_settings
+
+Manifest = dict[str, Any]
+
+EVENTS_PATH = "/slack/events"
+"""Where `serve` takes events, clicks and commands in mode http."""
+PLACEHOLDER = "https://YOUR-PUBLIC-ADDRESS"
+NEW_APP = "https://api.slack.com/apps?new_app=1&manifest_yaml="
+
+NAME = "Assistant"
+COMMAND = "/assistant"
+DESCRIPTION = "Answers from what your channels say, with a link for every claim."
+AGENT_DESCRIPTION = (
+    "Ask what your channels say: open questions, unsolved issues, who promised what. Readers work "
+    "in isolation, and every claim in the answer links to the message that it stands on."
+)
+
+
+def _always(settings: Settings) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """An OAuth scope: why it is asked for, and what does not work without it."""
+
+    scope: str
+    reason: str
+    methods: tuple[str, ...] = ()
+    """Web API methods that need it."""
+    events: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    """Fields of Slack's objects that only a token with this scope can use."""
+    wanted: Callable[[Settings], bool] = _always
+
+
+_READ = (
+    *("conversations.info", "conversations.list", "conversations.members"),
+    "users.conversations",
+)
+_HISTORY = ("conversations.history", "conversations.replies")
+
+BOT_PERMISSIONS = (
+    Permission("app_mentions:read", "hears the messages that mention it", events=("app_mention",)),
+    Permission(
+        "assistant:write",
+        "the agent pane: titles and suggested prompts",
+        ("assistant.threads.setTitle", "assistant.threads.setSuggestedPrompts"),
+        ("app_context_changed",),
+    ),
+    Permission(
+        "channels:history",
+        "reads public channels that it is in, and hears follow-ups in their threads",
+        _HISTORY,
+        ("message.channels",),
+    ),
+    Permission("channels:read", "names and members of public channels", _READ),
+    Permission(
+        "chat:write",
+        "writes, streams and corrects its own answers; the Stop button",
+        (
+            *("chat.postMessage", "chat.update", "chat.delete", "chat.postEphemeral"),
+            *("chat.startStream", "chat.appendStream", "chat.stopStream"),
+            "agents.sessions.setStatus",
+        ),
+    ),
+    Permission("commands", f"the command {COMMAND}"),
+    Permission(
+        "files:read",
+        "reads files that are attached to a request",
+        ("files.info",),
+        fields=("url_private", "url_private_download"),
+        wanted=lambda settings: settings.reply.max_files > 0,
+    ),
+    Permission(
+        "groups:history",
+        "reads private channels that it was invited to, for requests made there",
+        _HISTORY,
+        ("message.groups",),
+    ),
+    Permission("groups:read", "names and members of private channels that it is in", _READ),
+    Permission("im:history", "hears and reads direct messages with it", _HISTORY, ("message.im",)),
+    Permission("im:read", "knows who is in a direct message with it", _READ),
+    Permission(
+        "lists:read",
+        "reads the Slack Lists that slack.lists names",
+        ("slackLists.items.list",),
+        wanted=lambda settings: bool(settings.slack.lists),
+    ),
+    Permission(
+        "mpim:history", "hears and reads group messages that it is in", _HISTORY, ("message.mpim",)
+    ),
+    Permission("mpim:read", "knows who is in a group message with it", _READ),
+    Permission(
+        "usergroups:read",
+        "knows who is in the user groups that the policy names",
+        ("usergroups.users.list",),
+        wanted=lambda settings: any(asker.startswith("S") for asker in _askers(settings)),
+    ),
+    Permission(
+        "users:read",
+        "people's names, time zones, and whether they are guests",
+        ("users.info", "users.list", "bots.info"),
+    ),
+)
+
+_USER_REASON = "search as the person whose token is SLACK_USER_TOKEN"
+USER_PERMISSIONS = (
+    Permission("channels:read", f"{_USER_REASON}: who may see a public channel", _READ),
+    Permission("groups:read", f"{_USER_REASON}: who may see a private channel", _READ),
+    Permission("search:read", _USER_REASON, ("search.messages",)),
+)
+
+FREE_METHODS = frozenset({"auth.test", "chat.getPermalink", "views.publish"})
+"""Web API methods that need no scope."""
+APP_METHODS = frozenset({"apps.connections.open"})
+"""Methods of the app-level token, which has its own scope: connections:write."""
+UNASKED_METHODS = frozenset({"reactions.add"})
+"""Methods of tools that wait for an approval, which nobody can give yet."""
+FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
+"""Events that need no scope."""
+
+
+def bot_permissions(settings: Settings) -> tuple[Permission, ...]:
+    """What the bot token has to be granted for what these settings use."""
+    return tuple(p for p in BOT_PERMISSIONS if p.wanted(settings))
+
+
+def user_permissions(settings: Settings) -> tuple[Permission, ...]:
+    return USER_PERMISSIONS if settings.secrets.slack_user_token else ()
+
+
+def bot_events(settings: Settings) -> list[str]:
+    return sorted({*FREE_EVENTS, *(e for p in bot_permissions(settings) for e in p.events)})
+
+
+def manifest(settings: Settings, url: str | None = None) -> Manifest:
+    """The manifest; `url` is the bot's public address in mode http, None = a placeholder."""
+    address = _address(settings, url)
+    there = {"request_url": address} if address else {}
+    return {
+        "_metadata": {"major_version": 2, "minor_version": 1},
+        "display_information": {"name": NAME, "description": DESCRIPTION},
+        "features": _features({"url": address} if address else {}),
+        "oauth_config": {"scopes": _scopes(settings)},
+        "settings": {
+            "event_subscriptions": {**there, "bot_events": bot_events(settings)},
+            "interactivity": {"is_enabled": True, **there},
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": settings.slack.mode == "socket",
+            "token_rotation_enabled": False,
+        },
+    }
+
+
+def _features(there: Mapping[str, str]) -> Manifest:
+    command = {
+        "command": COMMAND,
+        **there,
+        "description": "Is it at work? And for those who run it: pause and resume",
+        "usage_hint": "[status | pause | resume]",
+        "should_escape": False,
+    }
+    return {
+        "agent_view": {
+            "agent_description": AGENT_DESCRIPTION,
+            "suggested_prompts": prompts(),
+        },
+        "app_home": {
+            "home_tab_enabled": True,
+            "messages_tab_enabled": True,
+            "messages_tab_read_only_enabled": False,
+        },
+        "bot_user": {"display_name": NAME, "always_online": True},
+        "slash_commands": [command],
+    }
+
+
+def _scopes(settings: Settings) -> Manifest:
+    asked = {"bot": bot_permissions(settings), "user": user_permissions(settings)}
+    return {kind: [p.scope for p in each] for kind, each in asked.items() if each}
+
+
+def _address(settings: Settings, url: str | None) -> str:
+    """Where Slack sends events; empty in Socket Mode."""
+    if settings.slack.mode == "socket":
+        if url:
+            hint = "Leave --url out, or set slack.mode to http."
+            raise SetupError("url", "Socket Mode needs no address.", hint)
+        return ""
+    if url and not url.startswith("https://"):
+        raise SetupError("url", f"Slack sends nothing to {url}.", "Give --url https://...")
+    return (url or PLACEHOLDER).rstrip("/") + EVENTS_PATH
+
+
+def _askers(settings: Settings) -> set[str]:
+    policy = settings.policy
+    rules = (policy.everywhere, policy.direct, *policy.channels.values(), *policy.users.values())
+    return {asker for rule in rules for asker in rule.ask or ()}
+
+
+# ---- as text
+
+
+def reasons(settings: Settings) -> dict[str, dict[str, str]]:
+    """Why each scope is asked for: kind of token -> scope -> reason."""
+    asked = {"bot": bot_permissions(settings), "user": user_permissions(settings)}
+    return {kind: {p.scope: p.reason for p in each} for kind, each in asked.items() if each}
+
+
+def as_yaml(made: Manifest, why: Mapping[str, Mapping[str, str]]) -> str:
+    """The manifest as YAML, with the reason behind each scope."""
+    lines, kind = [], ""
+    for line in _plain_yaml(made).splitlines():
+        if key := re.fullmatch(r" {4}(bot|user):", line):
+            kind = key[1]
+        scope = line.strip().removeprefix("- ")
+        reason = why.get(kind, {}).get(scope) if line.strip() != scope else None
+        lines.append(f"{line:<34}# {reason}" if reason else line)
+    return "\n".join(lines)
+
+
+def new_app_link(made: Manifest) -> str:
+    """A link that opens Slack's page for a new app with this manifest filled in."""
+    return NEW_APP + quote(_plain_yaml(made), safe="")
+
+
+def _plain_yaml(made: Manifest) -> str:
+    return yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
+    """`assistant manifest`."""
+
+    def run() -> int:
+        settings = load_settings()
+        made, why = manifest(settings, url), reasons(settings)
+        if as_json:
+            dump(why if only_reasons else made)
+        elif only_reasons:
+            rows = [(scope, r) for each in why.values() for scope, r in each.items()]
+            say("\n".join(f"{scope:20}{reason}" for scope, reason in rows))
+        else:
+            say(as_yaml(made, why))
+        return DONE
+
+    return guarded(run, as_json)

@@ -1,0 +1,157 @@
+"""Facts about users, user groups and channels, asked of Slack and kept briefly.
+
+None stands for "could not be checked": who decides by a fact treats that as the worst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import aiohttp
+
+from scopes.slack_client import Absent, SlackClient, SlackRefused
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 300.0
+"""Seconds that a fact is believed; then Slack is asked again. A failure is not kept."""
+MOST_KEPT = 10_000
+SLACKBOT = "USLACKBOT"
+
+Kind = Literal["member", "guest", "external", "bot", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user as the policy sees one."""
+
+    id: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFacts:
+    """A channel as the policy sees one."""
+
+    id: str
+    name: str
+    shared: bool
+    """People of other companies are in it."""
+    private: bool
+
+
+@dataclass(slots=True)
+class _Slot:
+    value: Any = None
+    until: float = 0.0
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class People:
+    """Asks each fact once in `KEPT_S`, however many requests need it at the same time."""
+
+    def __init__(self, client: SlackClient, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._slots: dict[tuple[str, ...], _Slot] = {}
+
+    async def person(self, user: str, team: str) -> Person | None:
+        """The user, seen from this workspace."""
+
+        async def ask() -> Person | None:
+            body = await self._client.call("users.info", user=user)
+            return person_of(body.get("user"), team)
+
+        found: Person | None = await self._kept(("user", team, user), ask)
+        return found
+
+    async def channel(self, channel: str) -> ChannelFacts | None:
+        async def ask() -> ChannelFacts | None:
+            body = await self._client.call("conversations.info", channel=channel)
+            return channel_of(body.get("channel"))
+
+        found: ChannelFacts | None = await self._kept(("channel", channel), ask)
+        return found
+
+    async def group(self, group: str) -> frozenset[str] | None:
+        """Ids of the users in a user group; a group that was switched off holds nobody."""
+
+        async def ask() -> frozenset[str] | None:
+            body = await self._client.call("usergroups.users.list", usergroup=group)
+            users = body.get("users")
+            return frozenset(map(str, users)) if isinstance(users, list) else None
+
+        found: frozenset[str] | None = await self._kept(("group", group), ask)
+        return found
+
+    async def _kept(self, key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
+        slot = self._slots.get(key)
+        if slot is None:
+            self._make_room()
+            slot = self._slots[key] = _Slot()
+        async with slot.asking:
+            if self._clock() >= slot.until:
+                slot.value = await _or_unknown(key, ask)
+                slot.until = 0.0 if slot.value is None else self._clock() + KEPT_S
+            return slot.value
+
+    def _make_room(self) -> None:
+        if len(self._slots) >= MOST_KEPT:
+            now = self._clock()
+            self._slots = {k: s for k, s in self._slots.items() if s.until > now}
+        if len(self._slots) >= MOST_KEPT:
+            self._slots.clear()
+
+
+async def _or_unknown(key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        found = await ask()
+    except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+        log.warning("could not check the %s %s: %s", key[0], key[-1], error or type(error).__name__)
+        return None
+    if found is None:
+        log.warning("could not check the %s %s: Slack's answer makes no sense", key[0], key[-1])
+    return found
+
+
+def person_of(user: Any, team: str) -> Person | None:
+    """What users.info says of a user; None where it does not say enough."""
+    if not isinstance(user, Mapping) or not isinstance(user.get("id"), str):
+        return None
+    home = user.get("team_id")
+    if not isinstance(home, str):
+        return None
+    return Person(user["id"], _kind(user, home, team))
+
+
+def _kind(user: Mapping[str, Any], home: str, team: str) -> Kind:
+    if user.get("deleted"):
+        return "deleted"
+    if user.get("is_bot") or user.get("is_workflow_bot") or user["id"] == SLACKBOT:
+        return "bot"
+    if user.get("is_stranger") or (home != team and team not in _teams(user)):
+        return "external"
+    if user.get("is_restricted") or user.get("is_ultra_restricted"):
+        return "guest"
+    return "member"
+
+
+def _teams(user: Mapping[str, Any]) -> list[str]:
+    """The workspaces of an Enterprise Grid user, who has one `team_id` for all of them."""
+    enterprise = user.get("enterprise_user")
+    teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
+    return [str(team) for team in teams] if isinstance(teams, list) else []
+
+
+def channel_of(channel: Any) -> ChannelFacts | None:
+    """What conversations.info says of a channel; None where it does not say enough."""
+    if not isinstance(channel, Mapping) or not isinstance(channel.get("id"), str):
+        return None
+    shared = channel.get("is_ext_shared") or channel.get("is_pending_ext_shared")
+    name, private = str(channel.get("name") or ""), bool(channel.get("is_private"))
+    return ChannelFacts(channel["id"], name, bool(shared), private)

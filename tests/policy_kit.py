@@ -1,0 +1,113 @@
+"""What the tests of the policy stand on: a Slack that says what it is told to, on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from engine_kit import MUX
+from slack_sdk.web.async_client import AsyncWebClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from bot.people import People
+from config.settings import Policy, load_policy, load_settings
+from scopes.slack_client import SlackClient, connect, open_session
+
+Json = dict[str, Any]
+TEAM = "T0ACME"
+
+
+def user(id: str, **more: Any) -> Json:
+    return {"ok": True, "user": {"id": id, "team_id": TEAM, "deleted": False} | more}
+
+
+def channel(id: str, **more: Any) -> Json:
+    facts = {"name": id.lower(), "is_private": False, "is_ext_shared": False}
+    return {"ok": True, "channel": {"id": id, **facts, **more}}
+
+
+def policy(text: str = "") -> Policy:
+    """The policy of a settings file that holds this `policy` section."""
+    path = Path("policy-under-test.yaml")
+    path.write_text(text and f"policy:\n{text}", "utf-8")
+    return load_policy(path)
+
+
+@dataclass
+class SaidSlack:
+    """Answers each method as `answers` says: by "method argument", else by "method"."""
+
+    answers: dict[str, Json | int | str] = field(default_factory=dict)
+    """A body, the status of an error, or text that is no JSON."""
+    calls: list[tuple[str, Json]] = field(default_factory=list)
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/api/{method}", self._serve, methods=["GET", "POST"])])
+
+    def count(self, method: str) -> int:
+        return sum(called == method for called, _ in self.calls)
+
+    def sent(self, method: str) -> list[Json]:
+        return [arguments for called, arguments in self.calls if called == method]
+
+    async def _serve(self, request: Request) -> Response:
+        method = request.path_params["method"]
+        is_json = "json" in request.headers.get("content-type", "")
+        raw = (await request.body()).decode()
+        body = json.loads(raw) if is_json else dict(parse_qsl(raw))
+        arguments = {**request.query_params, **body}
+        self.calls.append((method, arguments))
+        subject = next((str(v) for k, v in arguments.items() if k in _SUBJECTS), "")
+        answer = self.answers.get(f"{method} {subject}", self.answers.get(method, _UNKNOWN))
+        if isinstance(answer, int):
+            return Response("oh no", answer)
+        return Response(answer) if isinstance(answer, str) else JSONResponse(answer)
+
+
+_SUBJECTS = ("user", "channel", "usergroup")
+_UNKNOWN: Json = {"ok": False, "error": "unknown_method"}
+
+
+@dataclass
+class Clock:
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Asking:
+    slack: SaidSlack
+    people: People
+    web: AsyncWebClient
+    clock: Clock
+
+
+@asynccontextmanager
+async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIterator[Asking]:
+    """People who are asked of a scripted Slack."""
+    slack, clock = SaidSlack(answers or {}), Clock()
+    limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, "timeout_s": 1})
+    with MUX.serving(slack.app) as url:
+        async with open_session(limits) as session:
+            client = connect(session, "xoxb-t", f"{url}/api/", limits)
+            yield Asking(slack, People(client, clock=clock), client.web, clock)
+
+
+@asynccontextmanager
+async def client_of(app: Any, token: str) -> AsyncIterator[SlackClient]:
+    """A client of a local Slack."""
+    limits = load_settings(env={}).slack
+    with MUX.serving(app) as url:
+        async with open_session(limits) as session:
+            yield connect(session, token, f"{url}/api/", limits)

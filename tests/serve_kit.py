@@ -1,0 +1,162 @@
+"""What the tests of `serve` stand on: the whole bot in this process, Slack and the model beside it.
+
+Nothing of ours is replaced: a test changes settings, minds, faults and what people do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from bot.inbox import Inbox
+from bot.local.model import Faults, Mind, ModelServer
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Workspace
+from bot.serve import Bench, working
+from bot.store import Store
+from config.settings import Settings
+from subagents.model import ModelClient
+from tests.engine_kit import brief_answer, led_by, say, settings_for, until, workspace
+
+ASKER = "U0ANA"
+CENTURY_DAYS = 36_500
+
+
+def mentioned(text: str) -> str:
+    return f"<@{BOT_USER}> {text}"
+
+
+def serve_settings(
+    data_dir: Path,
+    slack_url: str,
+    *,
+    url: str | None = None,
+    mode: str = "socket",
+    port: int = 0,
+    **sections: Any,
+) -> Settings:
+    """Short waits, a free port, and what is given: `serve={...}`, `reply={...}`, `limits={...}`."""
+    base = settings_for(limits=sections.pop("limits", None), models=sections.pop("models", None))
+    slack = {"mode": mode, "deaf_after_s": 5.0, "retry_attempts": 3, "timeout_s": 5}
+    quick = {"port": port, "drain_s": 10.0, "outage_retry_s": 0.5, "outage_give_up_s": 5.0}
+    given: dict[str, Mapping[str, Any]] = {
+        "slack": {**slack, **sections.pop("slack", {})},
+        "serve": {**quick, **sections.pop("serve", {})},
+        "reply": {"since_days": CENTURY_DAYS, "update_s": 0.05, **sections.pop("reply", {})},
+        **sections,
+    }
+    tokens = {
+        "slack_bot_token": SecretStr(BOT_TOKEN),
+        "slack_app_token": SecretStr(APP_TOKEN),
+        "slack_signing_secret": SecretStr(SIGNING_SECRET),
+        "database_url": SecretStr(url) if url else None,
+    }
+    changed: dict[str, Any] = {n: getattr(base, n).model_copy(update=v) for n, v in given.items()}
+    changed["secrets"] = base.secrets.model_copy(update=tokens)
+    changed["endpoints"] = base.endpoints.model_copy(update={"slack_api_url": slack_url})
+    return base.model_copy(update={**changed, "data_dir": data_dir})
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@dataclass
+class Served:
+    """A bot at work."""
+
+    slack: LocalSlack
+    model: ModelServer
+    bench: Bench
+    settings: Settings
+    channel: str
+
+    @property
+    def store(self) -> Store:
+        return self.bench.dispatch.runs.store
+
+    @property
+    def inbox(self) -> Inbox:
+        return self.bench.dispatch.inbox
+
+    def ask(
+        self, text: str = "What is open?", *, user: str = ASKER, channel: str = "", **more: Any
+    ) -> str:
+        """Mention the bot; the message's timestamp."""
+        return self.slack.people.say(user, channel or self.channel, mentioned(text), **more)
+
+    def replies(self, thread: str, channel: str = "") -> list[Shown]:
+        """What the bot has written in a thread."""
+        return [
+            m for m in self.slack.visible(channel or self.channel, thread) if m.user == BOT_USER
+        ]
+
+    async def answers(
+        self, thread: str, count: int = 1, *, channel: str = "", seconds: float = 20.0
+    ) -> list[Shown]:
+        """The finished messages in a thread, when there are that many and all work has ended."""
+
+        def finished() -> list[Shown]:
+            return [m for m in self.replies(thread, channel) if m.metadata and not m.streaming]
+
+        await until(lambda: len(finished()) >= count and not self.bench.dispatch.at_work, seconds)
+        return finished()
+
+    async def answer(self, thread: str, **more: Any) -> Shown:
+        (only,) = await self.answers(thread, **more)
+        return only
+
+
+@asynccontextmanager
+async def serving(
+    tmp_path: Path,
+    mind: Mind | None = None,
+    *,
+    slack: LocalSlack | None = None,
+    space: Workspace | None = None,
+    url: str | None = None,
+    mode: str = "socket",
+    faults: Faults | None = None,
+    latency_s: float = 0.0,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
+    policy_path: Path | None = None,
+    **sections: Any,
+) -> AsyncIterator[Served]:
+    """The bot, connected and ready; by default its parent asks one subagent and then answers."""
+    port = free_port() if mode == "http" else 0
+    heard_at = f"http://127.0.0.1:{port}/slack/events" if port else None
+    slack = slack or LocalSlack(
+        space or workspace(6), retries_s=(0.0, 0.3, 1.0), request_url=heard_at
+    )
+    mind = mind or led_by(brief_answer(1), say("It is **open** [F1.1]."))
+    server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
+    with LocalServer(slack.app, "slack") as at, LocalServer(server.app, "model") as minds:
+        settings = serve_settings(
+            tmp_path / "data", at.url + API_PATH, url=url, mode=mode, port=port, **sections
+        )
+        settings = change(settings)
+        model = ModelClient(settings.models, "k", minds.url)
+        try:
+            async with working(settings, policy_path, model, "claude") as bench:
+                if bench.sockets:
+                    await asyncio.wait_for(bench.sockets.connected.wait(), 10)
+                channel = next(c for c in slack.state.channels.values() if not c.is_im)
+                yield Served(slack, server, bench, settings, channel.id)
+                await bench.dispatch.drained(10)
+        finally:
+            await model.aclose()
+
+
+__all__ = ["ASKER", "Served", "mentioned", "serve_settings", "serving"]

@@ -1,0 +1,268 @@
+"""What was said while nobody listened: found once, in order, within Slack's rates, and said so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from bot.backfill import Backfill
+from bot.cursors import Cursors
+from bot.database import Database
+from bot.heard import Bot
+from bot.inbox import Inbox
+from bot.intake import Intake
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack_faults import Fault
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import Channel, Message, Team, User, Workspace
+from bot.outbox import Outbox
+from bot.serve_tables import cursors as cursors_table
+from bot.serve_tables import inbox as inbox_table
+from config.settings import load_settings
+from scopes.slack_client import connect, open_session
+
+NOW = int(time.time())
+HOUR = 3600
+AT = f"<@{BOT_USER}> what is new?"
+SUPPORT, SECRET, OTHER = "C0SUPPORT", "C0SECRET", "C0OTHER"
+
+
+def ts(hours: float, number: int = 1) -> str:
+    """So many hours ago."""
+    return f"{int(NOW - hours * HOUR)}.{number:06d}"
+
+
+def said(hours: float, text: str = AT, root: float | None = None, user: str = "U0ANA") -> Message:
+    bot = BOT_ID if user == BOT_USER else ""
+    thread = "" if root is None else ts(root)
+    return Message(ts(hours), text, user, thread_ts=thread, bot_id=bot)
+
+
+def place(*messages: Message, id: str = SUPPORT, private: bool = False) -> Channel:
+    members = ("U0ANA", BOT_USER) if private else ("U0ANA",)
+    return Channel(id, id.lower(), messages, members, is_private=private)
+
+
+@dataclass
+class Past:
+    """A backfill over a local Slack and a real inbox."""
+
+    slack: LocalSlack
+    inbox: Inbox
+    cursors: Cursors
+    intake: Intake
+    backfill: Backfill
+
+    async def look(self) -> list[tuple[str, str]]:
+        """Let it read what was missed; (kind, ts) of all requests so far."""
+        self.backfill.ask()
+        async with asyncio.timeout(10):
+            await self.backfill.idle()
+        await self.cursors.flush()
+        rows = await self.inbox.database.read(sa.select(inbox_table).order_by("received", "ts"))
+        return [(row["kind"], row["ts"]) for row in rows]
+
+    async def heard_until(self, hours: float, channel: str = SUPPORT) -> None:
+        await self.inbox.advance("T0ACME", channel, ts(hours))
+
+
+@asynccontextmanager
+async def missed(
+    folder: Path,
+    *channels: Channel,
+    page_size: int = 200,
+    scopes: frozenset[str] = BOT_SCOPES,
+    **slack_settings: Any,
+) -> AsyncIterator[Past]:
+    people = (User("U0ANA", "ana", "Ana Ruiz"), User("U0LUIS", "luis", "Luis Gil"))
+    slack = LocalSlack(
+        Workspace(Team("T0ACME", "Acme", "acme"), people, channels),
+        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, scopes)},
+    )
+    settings = load_settings(env={}).slack.model_copy(
+        update={"page_size": page_size, "retry_attempts": 0, "timeout_s": 5, **slack_settings}
+    )
+    database = await Database.open(folder)
+    with LocalServer(slack.app, "slack") as server:
+        async with open_session(settings) as session:
+            client = connect(session, BOT_TOKEN, server.url + API_PATH, settings)
+            inbox = Inbox(database)
+            cursors = Cursors(inbox)
+            outbox = Outbox(client.web, settings)
+            intake = Intake(inbox, cursors, outbox, client.web, Bot(BOT_USER, BOT_ID, "T0ACME"))
+            backfill = Backfill(intake, inbox, cursors, client, settings)
+            running = asyncio.create_task(backfill.run())
+            try:
+                yield Past(slack, inbox, cursors, intake, backfill)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await intake.aclose()
+                await database.aclose()
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 200])
+async def test_what_was_asked_in_the_gap_is_found_wherever_it_was_asked(
+    page_size: int, data_dir: Path
+) -> None:
+    messages = (
+        said(9, "an old thread"),
+        said(1.9, root=9),
+        said(8, "another, heard before"),
+        said(7.5, root=8),
+        said(2, "begun in the gap"),
+        said(1.8, root=2),
+        said(1.7),
+        said(1.6, "nothing for the bot"),
+    )
+    secret = place(said(1.5), id=SECRET, private=True)
+    async with missed(data_dir, place(*messages), secret, page_size=page_size) as past:
+        direct = past.slack.people.dm("U0ANA")
+        asked = past.slack.people.say("U0ANA", direct, "and here")
+        for channel in (SUPPORT, SECRET, direct):
+            await past.heard_until(3, channel)
+        found = await past.look()
+        assert sorted(found) == sorted(
+            [*(("mention", ts(h)) for h in (1.9, 1.8, 1.7, 1.5)), ("dm", asked)]
+        )
+        assert await past.inbox.cursors("T0ACME") == {
+            SUPPORT: ts(1.6),
+            SECRET: ts(1.5),
+            direct: asked,
+        }
+        stored = await past.inbox.request(f"T0ACME/{SUPPORT}/{ts(1.9)}")
+        assert stored
+        assert (stored.thread_ts, stored.user, stored.text) == (ts(9), "U0ANA", AT)
+        assert past.backfill.last
+        assert (past.backfill.last.channels, past.backfill.last.found) == (3, 5)
+        assert past.backfill.last.failed == {}
+        assert await past.look() == found  # nothing twice
+        assert past.backfill.last.found == 0
+
+
+async def test_what_was_heard_already_is_one_request_with_what_is_read(data_dir: Path) -> None:
+    async with missed(data_dir, place(said(1))) as past:
+        event = {"type": "app_mention", "channel": SUPPORT, "ts": ts(1), "user": "U0ANA"}
+        body = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "text": AT}}
+        assert (await past.intake.from_socket(body)).status == 200
+        assert await past.look() == [("mention", ts(1))]
+
+
+async def test_only_so_many_hours_are_looked_back_and_none_at_all_if_none_is_set(
+    data_dir: Path,
+) -> None:
+    talk = place(said(30), said(20), said(31, "old thread"), said(19, root=31))
+    async with missed(data_dir, talk, backfill_hours=0) as past:
+        assert await past.look() == []
+        assert past.slack.calls["users.conversations"] == 0
+    async with missed(data_dir, talk) as past:
+        assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
+
+
+async def test_a_channel_with_nothing_new_costs_one_call(data_dir: Path) -> None:
+    quiet = [place(said(5, "x"), said(4, root=5), said(4.5), id=f"C0QUIET{n}") for n in range(5)]
+    async with missed(data_dir, *quiet) as past:
+        for channel in quiet:
+            await past.heard_until(2, channel.id)
+        assert await past.look() == []
+        assert past.slack.calls["conversations.history"] == 5
+        assert past.slack.calls["conversations.replies"] == 0
+
+
+async def test_follow_ups_count_from_where_the_bot_was_in_the_thread(data_dir: Path) -> None:
+    messages = (
+        said(2, "root"),
+        said(1.9, "before anyone asked the bot", root=2),
+        said(1.8, root=2),
+        said(1.7, "an answer", root=2, user=BOT_USER),
+        said(1.6, "and the second one?", root=2),
+        said(1.5, "a thread without the bot"),
+        said(1.4, "a reply", root=1.5),
+    )
+    async with missed(data_dir, place(*messages)) as past:
+        expected = [("mention", ts(1.8)), ("follow_up", ts(1.6))]
+        assert await past.look() == expected
+        await past.inbox.database.write(sa.delete(cursors_table))  # so all is read once more
+        assert await past.look() == expected
+
+
+async def test_an_edit_in_the_gap_reaches_the_request_that_waits(data_dir: Path) -> None:
+    async with missed(data_dir, place(said(1))) as past:
+        await past.look()
+        past.slack.people.edit("U0ANA", SUPPORT, ts(1), f"{AT} I mean today")
+        await past.heard_until(1)
+        await past.look()
+        stored = await past.inbox.request(f"T0ACME/{SUPPORT}/{ts(1)}")
+        assert stored
+        assert stored.text == f"{AT} I mean today"
+
+
+async def test_the_cursor_of_a_channel_that_could_not_be_read_stays(data_dir: Path) -> None:
+    async with missed(data_dir, place(said(1)), place(said(1), id=OTHER)) as past:
+        await past.heard_until(3, SUPPORT)
+        await past.heard_until(2, OTHER)  # read first: it was heard of last
+        past.slack.faults.append(Fault("conversations.history", "500"))
+        found = await past.look()
+        assert found == [("mention", ts(1))]
+        last = past.backfill.last
+        assert last
+        assert (last.channels, dict(last.failed)) == (1, {OTHER: "no proper answer"})
+        live = {"type": "message", "channel": OTHER, "ts": ts(0.1), "user": "U0ANA", "text": "x"}
+        body = {"type": "event_callback", "team_id": "T0ACME", "event": live}
+        assert (await past.intake.from_socket(body)).status == 200
+        await past.cursors.flush()
+        assert await past.inbox.cursors("T0ACME") == {SUPPORT: ts(1), OTHER: ts(2)}
+        assert len(await past.look()) == 2
+        assert await past.inbox.cursors("T0ACME") == {SUPPORT: ts(1), OTHER: ts(0.1)}
+
+
+async def test_kinds_of_channels_that_may_not_be_listed_are_named_and_the_rest_is_read(
+    data_dir: Path,
+) -> None:
+    scopes = BOT_SCOPES - {"mpim:read", "groups:history"}
+    secret = place(said(1), id=SECRET, private=True)
+    async with missed(data_dir, place(said(1)), secret, scopes=scopes) as past:
+        assert await past.look() == [("mention", ts(1))]
+        assert past.backfill.last
+        assert past.backfill.last.failed == {"mpim": "missing_scope", SECRET: "missing_scope"}
+
+
+async def test_a_gap_during_a_pass_leads_to_one_more(data_dir: Path) -> None:
+    async with missed(data_dir, place(said(1))) as past:
+        past.slack.faults.append(Fault("conversations.history", "slow", 0.3))
+        past.backfill.ask()
+        await asyncio.sleep(0.15)
+        for _ in range(5):
+            past.backfill.ask()
+        await past.backfill.idle()
+        assert past.slack.calls["users.conversations"] == 2
+
+
+async def test_events_are_taken_while_a_pass_waits_for_slack(data_dir: Path) -> None:
+    async with missed(data_dir, place()) as past:
+        past.slack.faults.append(Fault("conversations.history", "slow", 0.5))
+        past.backfill.ask()
+        await asyncio.sleep(0.1)
+        event = {"type": "app_mention", "channel": SUPPORT, "ts": ts(0), "user": "U0ANA"}
+        body = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "text": AT}}
+        began = time.monotonic()
+        assert (await past.intake.from_socket(body)).status == 200
+        assert time.monotonic() - began < 0.2
+        await past.backfill.idle()
+
+
+async def test_an_app_that_is_sold_reads_fifteen_messages_a_minute(data_dir: Path) -> None:
+    talk = place(*(Message(ts(2, number), "x", "U0LUIS") for number in range(20)))
+    async with missed(data_dir, talk, app_distribution="distributed") as past:
+        past.backfill.ask()
+        await asyncio.sleep(0.4)
+        assert past.slack.calls["conversations.history"] == 1

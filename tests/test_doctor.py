@@ -1,0 +1,432 @@
+"""`assistant doctor`: one line for each check, and for each fault one sentence with what to do."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from bot_kit import Done, Shell, configure, model_at
+from engine_kit import MUX, channel_of, say
+from slack_sdk import WebClient
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from websockets.sync.client import connect
+
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, Fault, LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import Team, User, Workspace
+
+HTTP = "slack: {mode: http}\nserve: {port: 0}\n"
+SOCKETS = "serve: {port: 0}\n"
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A machine on which everything is set up, with a model that answers and no Slack yet."""
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
+    monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-local")
+    monkeypatch.setenv("SLACK_SIGNING_SECRET", "local-secret")
+    configure(HTTP)
+    with model_at(monkeypatch, lambda body: say("ok")):
+        yield Shell(capsys)
+
+
+def workspace(threads: int = 25) -> Workspace:
+    """Two public channels with more messages than a distributed app gets in one call."""
+    channels = [channel_of(number, threads) for number in (1, 2)]
+    users = (User("U0ANA", "ana", "Ana Ruiz"),)
+    return Workspace(Team("T0LOCAL", "Acme", "acme"), users, tuple(channels), ())
+
+
+@contextmanager
+def slack_served(
+    monkeypatch: pytest.MonkeyPatch, slack: LocalSlack, app: ASGIApp | None = None
+) -> Iterator[LocalSlack]:
+    with LocalServer(app or slack.app, "slack") as server:
+        monkeypatch.setenv("SLACK_API_URL", server.url + API_PATH)
+        yield slack
+
+
+@pytest.fixture
+def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
+    few = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history"})
+    fewer = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history", "im:read", "groups:read"})
+    made = LocalSlack(workspace(), tokens={"xoxb-few": few, "xoxb-fewer": fewer})
+    with slack_served(monkeypatch, made):
+        yield made
+
+
+def lines(done: Done) -> dict[str, str]:
+    assert "Traceback" not in done.err
+    found = {line[:11].strip(): line[12:] for line in done.out.splitlines()}
+    for says in found.values():
+        assert says, "each check says something"
+    return found
+
+
+def problem(shell: Shell, check: str) -> str:
+    """What is said of a check that found a problem: one sentence, exit code 1."""
+    done = shell("doctor")
+    assert done.code == 1, done.out
+    says = lines(done)[check]
+    assert not says.startswith(("ok:", "not checked:")), says
+    assert says.endswith(".")
+    return says
+
+
+def test_a_bot_that_is_set_up_has_ok_in_every_line(slack: LocalSlack, shell: Shell) -> None:
+    done = shell("doctor")
+    assert done.code == 0, done.out
+    found = lines(done)
+    odd = {c: says for c, says in found.items() if not says.startswith("ok: ") and c != "clock"}
+    assert odd == {}
+    assert found["token"] == "ok: @assistant in Acme"
+    assert found["channels"] == "ok: in 2 of 2"
+    assert found["rates"] == "ok: as of an app that is internal"
+    assert "no `serve` is running" in found["database"]
+    assert found["model main"] == "ok: claude-sonnet-5-5 answers"
+
+
+def test_socket_mode_is_tried_with_a_socket(slack: LocalSlack, shell: Shell) -> None:
+    configure(SOCKETS)
+    done = shell("doctor")
+    found = lines(done)
+    assert done.code == 0, done.out
+    assert found["events"] == "ok: a socket was greeted"
+    assert found["sockets"] == "ok: 0 open, 2 wanted, 10 allowed"
+
+
+def test_a_wrong_app_token_keeps_events_out(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(SOCKETS)
+    monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-wrong")
+    assert problem(shell, "events").startswith("SLACK_APP_TOKEN is not valid: copy it again")
+    assert lines(shell("doctor"))["sockets"] == "not checked: see events"
+
+
+def test_sockets_that_leave_no_room_are_told(slack: LocalSlack, shell: Shell) -> None:
+    configure(SOCKETS)
+    with ExitStack() as others:
+        for _ in range(9):
+            others.enter_context(connect(new_socket()))
+        says = problem(shell, "sockets")
+        assert says.startswith("9 sockets are open and Slack allows 10: stop another")
+        others.enter_context(connect(new_socket()))
+        assert problem(shell, "events").startswith("10 sockets are open, Slack's limit")
+
+
+def new_socket() -> str:
+    client = WebClient(base_url=os.environ["SLACK_API_URL"])
+    return str(client.apps_connections_open(app_token="xapp-local")["url"])
+
+
+def test_tokens_of_two_apps_are_told_apart(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are valid then, and no event ever comes."""
+    slack = LocalSlack(workspace())
+
+    async def other(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].endswith("/bots.info"):
+            body = {"ok": True, "bot": {"id": BOT_ID, "app_id": "A0OTHER"}}
+            await JSONResponse(body)(scope, receive, send)
+        else:
+            await slack.app(scope, receive, send)
+
+    configure(SOCKETS)
+    with slack_served(monkeypatch, slack, other):
+        says = problem(shell, "events")
+    assert says.startswith("SLACK_APP_TOKEN is of the app A0LOCAL, SLACK_BOT_TOKEN of A0OTHER:")
+
+
+def test_json_says_the_same(slack: LocalSlack, shell: Shell) -> None:
+    slack.faults.append(Fault("auth.test", "error:token_revoked"))
+    document = shell("doctor", "--json").json
+    assert document["ok"] is False
+    assert [c["check"] for c in document["checks"]][:2] == ["token", "scopes"]
+    token = document["checks"][0]
+    assert token["state"] == "problem"
+    assert "was revoked" in token["says"]
+    assert {c["state"] for c in document["checks"]} == {"ok", "problem", "unchecked"}
+    assert shell("doctor", "--json").json["ok"] is True
+
+
+def test_a_wrong_token_is_one_problem_and_what_follows_is_not_checked(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-wrong")
+    says = problem(shell, "token")
+    assert says == "SLACK_BOT_TOKEN is not valid: copy it again with `assistant setup`."
+    found = lines(shell("doctor"))
+    assert found["scopes"] == "not checked: see token"
+    assert found["channels"] == "not checked: see token"
+    assert found["database"].startswith("ok: ")
+
+
+def test_each_refusal_of_the_token_says_what_to_do(slack: LocalSlack, shell: Shell) -> None:
+    for code, words in (
+        ("token_revoked", "was revoked: reinstall the app"),
+        ("account_inactive", "was removed: reinstall the app"),
+        ("token_expired", "turn token rotation off"),
+        ("internal_error", "look up internal_error at docs.slack.dev"),
+        ("missing_scope", "Reinstall the app"),
+    ):
+        slack.faults.append(Fault("auth.test", f"error:{code}"))
+        assert words in problem(shell, "token")
+
+
+def test_a_slack_in_trouble_is_no_fault_of_the_token(slack: LocalSlack, shell: Shell) -> None:
+    for kind, words in (
+        ("429", "try again in a minute"),
+        ("500", "try again in a minute"),
+        ("malformed", "no proper answer to auth.test"),
+        ("drop", "Slack cannot be reached at 127.0.0.1"),
+    ):
+        slack.faults.append(Fault("auth.test", kind))
+        assert words in problem(shell, "token")
+
+
+def test_an_unreachable_slack_is_said_at_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_API_URL", f"http://127.0.0.1:{free_port()}/api/")
+    began = time.monotonic()
+    assert problem(shell, "token").endswith("check the network and SLACK_API_URL.")
+    assert time.monotonic() - began < 5
+
+
+def test_missing_scopes_are_named(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-few")
+    assert problem(shell, "scopes") == "Reinstall the app: channels:history is missing."
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-fewer")
+    several = "Reinstall the app: channels:history, groups:read and im:read are missing."
+    assert problem(shell, "scopes") == several
+    assert problem(shell, "channels") == "Reinstall the app: groups:read is missing."
+
+
+def test_a_user_token_is_checked_where_there_is_one(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_USER_TOKEN", "xoxp-U0ANA")
+    assert lines(shell("doctor"))["user token"] == "ok: searches as ana"
+    monkeypatch.setenv("SLACK_USER_TOKEN", "xoxp-U0NOBODY")
+    assert "SLACK_USER_TOKEN is not valid" in problem(shell, "user token")
+
+
+def test_a_clock_that_is_wrong_is_measured_by_slacks(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack = LocalSlack(workspace())
+    for ahead, way in ((75, "ahead of"), (-400, "behind")):
+        with slack_served(monkeypatch, slack, dated(slack.app, -ahead)):
+            said = re.fullmatch(
+                rf"This machine's clock is (\d+) s {way} Slack's, .* set it right\.",
+                problem(shell, "clock"),
+            )
+        assert said
+        assert abs(int(said[1]) - abs(ahead)) < 10
+    with slack_served(monkeypatch, slack, dated(slack.app, 0)):
+        assert lines(shell("doctor"))["clock"] == "ok: right to the minute"
+
+
+def dated(app: ASGIApp, offset_s: int) -> ASGIApp:
+    """The app with Slack's time in its answers, that far from ours."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                date = formatdate(time.time() + offset_s, usegmt=True).encode()
+                message = {**message, "headers": [*message["headers"], (b"date", date)]}
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    return call
+
+
+def test_channels_that_the_policy_names_need_the_bot(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack = LocalSlack(workspace(), invite_bot=False)
+    name = workspace().channels[0].name
+    with slack_served(monkeypatch, slack):
+        done = shell("doctor")
+        assert done.code == 0, "a bot for direct messages only is whole"
+        assert lines(done)["channels"] == "ok: in none: /invite @assistant in some"
+        assert lines(done)["rates"].startswith("not checked: ")
+        configure(HTTP + f"policy: {{channels: {{'{name}': {{cost_usd: 2.0}}}}}}")
+        says = problem(shell, "channels")
+        assert says == f"The policy names #{name}: type /invite @assistant there."
+        configure(HTTP + f"policy: {{channels: {{'{name}': {{answer: false}}}}}}")
+        assert shell("doctor").code == 0
+
+
+def test_the_real_limits_are_measured(slack: LocalSlack, shell: Shell) -> None:
+    slack.state.page_limit = 15
+    assert problem(shell, "rates").endswith("set slack.app_distribution to distributed.")
+    configure("slack: {mode: http, app_distribution: distributed}\nserve: {port: 0}\n")
+    assert lines(shell("doctor"))["rates"] == "ok: as of an app that is distributed"
+    slack.state.page_limit = None
+    assert problem(shell, "rates").endswith("set slack.app_distribution to internal.")
+
+
+# ---- this machine
+
+
+def test_nothing_set_up_at_all_exits_with_2_and_names_each_thing(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "ANTHROPIC_API_KEY")
+    for name in (*names, "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name)
+    configure(SOCKETS)
+    done = shell("doctor")
+    assert done.code == 2
+    for name in names:
+        assert f"{name} is not set: run `assistant setup`." in done.out
+    monkeypatch.delenv("SLACK_SIGNING_SECRET")
+    configure(HTTP)
+    done = shell("doctor")
+    assert "SLACK_SIGNING_SECRET is not set" in done.out
+    assert done.code == 2
+
+
+def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) -> None:
+    configure("serve: {prt: 1}")
+    done = shell("doctor", "--json")
+    assert done.code == 2
+    assert done.json["error"]["code"] == "bad_settings"
+    configure(HTTP + "policy: {direct: {scopes: [salck]}}")
+    assert problem(shell, "settings").startswith("There is no scope salck: mend it in `policy`")
+    configure("slack: {mode: http}\nserve: {port: 0, subagents_per_minute: 5}")
+    assert problem(shell, "settings").startswith("serve.subagents_per_minute holds on Postgres")
+
+
+def test_a_port_that_another_program_has_is_told(slack: LocalSlack, shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        configure(f"slack: {{mode: http}}\nserve: {{port: {number}}}")
+        says = problem(shell, "port")
+        assert says.startswith(f"Port {number} of 127.0.0.1 is taken by another program")
+    assert lines(shell("doctor"))["port"] == f"ok: 127.0.0.1:{number} is free"
+    configure("slack: {mode: http}\nserve: {host: 192.0.2.1, port: 3000}")
+    assert problem(shell, "port").endswith("set serve.host.")
+
+
+def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_dir: Path) -> None:
+    async def healthy(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    with LocalServer(healthy, "health") as server:
+        number = server.url.rpartition(":")[2]
+        configure(f"slack: {{mode: http}}\nserve: {{port: {number}}}")
+        assert lines(shell("doctor"))["port"] == f"ok: `serve` answers on 127.0.0.1:{number}"
+    data_dir.mkdir(exist_ok=True)
+    with (data_dir / "serve.lock").open("w") as lock:
+        lock.write("4711\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "`serve` is running (pid 4711)" in lines(shell("doctor"))["database"]
+
+
+def test_a_disk_that_is_nearly_full_is_told(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 5 * 2**20))
+    says = problem(shell, "database")
+    assert "nearly full (5 MB free, 100 MB needed)" in says
+    assert says.endswith("set data_dir to another disk.")
+
+
+def test_a_store_that_cannot_be_used_is_told(
+    slack: LocalSlack, shell: Shell, data_dir: Path
+) -> None:
+    data_dir.mkdir()
+    (data_dir / "assistant.sqlite").write_bytes(b"this is no database, it is a text" * 99)
+    assert "is not a database" in problem(shell, "database")
+
+
+def test_a_database_that_cannot_be_reached_is_told_without_its_password(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"postgresql://bot:hunter2secret@127.0.0.1:{free_port()}/assistant"
+    monkeypatch.setenv("DATABASE_URL", address)
+    says = problem(shell, "database")
+    assert "Check that Postgres runs" in says
+    assert "hunter2secret" not in says
+    monkeypatch.setenv("DATABASE_URL", "mysql://bot:hunter2secret@db/assistant")
+    says = problem(shell, "database")
+    assert "postgresql://user@host/database" in says
+    assert "hunter2secret" not in says
+
+
+# ---- the model
+
+
+def test_each_refusal_of_the_model_api_says_what_to_do(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for status, kind, words in (
+        (401, "authentication_error", "ANTHROPIC_API_KEY is not valid"),
+        (403, "permission_error", "may not use claude-sonnet-5-5"),
+        (404, "not_found_error", "There is no model claude-sonnet-5-5: mend models.main"),
+        (429, "rate_limit_error", "try again in a minute"),
+        (529, "overloaded_error", "try again in a minute"),
+        (500, "api_error", "try again in a minute"),
+        (400, "invalid_request_error", "check `models` and your account there"),
+    ):
+        with MUX.serving(refusing(status, kind, "no")) as url:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+            assert words in problem(shell, "model main")
+
+
+def refusing(status: int, kind: str, message: str) -> ASGIApp:
+    """A Messages API that answers with one error."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        body = {"type": "error", "error": {"type": kind, "message": message}}
+        await JSONResponse(body, status)(scope, receive, send)
+
+    return call
+
+
+def test_a_model_api_that_cannot_be_reached_is_told(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{port}")
+    says = problem(shell, "model fast")
+    assert says.startswith(f"The model API cannot be reached at 127.0.0.1:{port}")
+
+
+def test_no_secret_is_printed_whatever_a_service_quotes(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-quoted")
+    with MUX.serving(refusing(400, "invalid_request_error", "bad key sk-ant-quoted")) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        done = shell("doctor")
+        document = json.dumps(shell("doctor", "--json").json)
+    assert "bad key ***" in done.out
+    for secret in ("sk-ant-quoted", "xoxb-local", "xapp-local", "local-secret"):
+        assert secret not in done.out + done.err + document
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number: int = server.getsockname()[1]
+    return number

@@ -1,0 +1,374 @@
+"""Files of a request: read within limits or refused by name, fetched from Slack alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import struct
+import sys
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from engine_kit import MUX
+from pypdf import PdfWriter
+from slack_sdk.web.async_client import AsyncWebClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from bot.files import LOGIN, PDF_PROGRAM, Attached, read_files
+from bot.images import dimensions, image_type
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import Channel, File, Message, Team, User, Workspace
+from config.settings import load_settings
+
+REPLY = load_settings(env={}).reply
+FENCE = "items-" + "0" * 32
+Json = dict[str, Any]
+
+
+class Host:
+    """A place that serves files under /files/, and notes who asked."""
+
+    def __init__(self, **served: bytes | Response) -> None:
+        self.served = served
+        self.asked: list[tuple[str, str]] = []
+        self.info: Json = {}
+        self.app = Starlette(
+            routes=[
+                Route("/files/{name}", self._file),
+                Route("/api/files.info", self._info, methods=["GET", "POST"]),
+            ]
+        )
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        self.asked.append((name, request.headers.get("authorization", "")))
+        found = self.served[name]
+        return found if isinstance(found, Response) else Response(found)
+
+    async def _info(self, request: Request) -> Response:
+        return Response(json.dumps(self.info), media_type="application/json")
+
+
+async def read(host: Host, *files: Any, fence: str = "", **limits: Any) -> Attached:
+    """Read files; a text instead of a file's facts names what the host serves."""
+    with MUX.serving(host.app) as url:
+        web = AsyncWebClient(token="xoxb-1", base_url=f"{url}/api/")
+        given = [
+            {"id": "F1", "name": f, "url_private": f"{url}/files/{f}"} if isinstance(f, str) else f
+            for f in files
+        ]
+        return await read_files(web, {"files": given}, REPLY.model_copy(update=limits), fence)
+
+
+async def one(content: bytes | Response, name: str = "a.txt", **limits: Any) -> Attached:
+    return await read(Host(**{name: content}), name, **limits)
+
+
+def text_of(found: Attached) -> str:
+    assert found.refused == ()
+    (block,) = found.blocks
+    assert block["type"] == "text"
+    return str(block["text"])
+
+
+def refusal(found: Attached) -> str:
+    assert found.blocks == ()
+    (sentence,) = found.refused
+    assert sentence.endswith(".")
+    return sentence
+
+
+# ---- kinds
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "how"),
+    [
+        (b"a,b\r\n1,2\r\n", "a,b\n1,2\n", "text"),
+        ("¿qué? 😀".encode(), "¿qué? 😀", "text"),
+        ("¿qué?".encode("utf-8-sig"), "¿qué?", "text, utf-8-sig"),
+        ("¿qué?".encode("utf-16"), "¿qué?", "text, utf-16"),
+        ("¿qué?".encode("utf-32"), "¿qué?", "text, utf-32"),
+        ("¿qué? 5 €".encode("cp1252"), "¿qué? 5 €", "text, charset guessed: Windows-1252"),
+        (b'{"a": [1, 2]}', '{"a": [1, 2]}', "text"),
+        (b"\x1b[31mred\x1b[0m log" * 20, " [31mred [0m log" * 20, "text"),
+    ],
+)
+async def test_text_is_read_whatever_its_charset(data: bytes, text: str, how: str) -> None:
+    assert text_of(await one(data)) == f"FILE: a.txt ({how})\n{text}"
+
+
+async def test_text_stands_in_the_fence_and_is_cut_with_a_mark() -> None:
+    text = text_of(await read(Host(**{"a.log": b"word " * 9000}), "a.log", fence=FENCE))
+    head, first, *_, last = text.splitlines()
+    assert head == "FILE: a.log (text; cut: about 8000 of 15000 tokens are shown)"
+    assert (first, last) == (f"<{FENCE}>", f"</{FENCE}>")
+    assert " [cut]\n" in text
+    assert len(text) < 25_000
+
+
+def png(width: int, height: int, padding: int = 0) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + b"0" * padding
+
+
+JPEG = b"\xff\xd8\xff\xe0" + struct.pack(">H", 6) + b"JFIF" + b"\xff\xff\xc0\x00\x0b\x08"
+IMAGES = [
+    (png(30, 20), "image/png"),
+    (b"GIF89a" + struct.pack("<HH", 30, 20) + b"...", "image/gif"),
+    (JPEG + struct.pack(">HH", 20, 30) + b"\x03", "image/jpeg"),
+    (b"RIFF____WEBPVP8X" + b"\0" * 8 + b"\x1d\0\0\x13\0\0", "image/webp"),
+    (b"RIFF____WEBPVP8 " + b"\0" * 10 + struct.pack("<HH", 30, 20), "image/webp"),
+    (b"RIFF____WEBPVP8L" + b"\0" * 5 + struct.pack("<I", 29 | 19 << 14), "image/webp"),
+]
+
+
+@pytest.mark.parametrize(("data", "kind"), IMAGES)
+async def test_an_image_is_known_by_its_bytes_not_its_name(data: bytes, kind: str) -> None:
+    assert (image_type(data), dimensions(data)) == (kind, (30, 20))
+    found = await one(data, "shot.txt")
+    assert found.refused == ()
+    name, block = found.blocks
+    assert name == {"type": "text", "text": "IMAGE: shot.txt"}
+    source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
+    assert block == {"type": "image", "source": source}
+    assert dimensions(data[:-7]) is None, "not a whole header"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "x.bin is empty."),
+        (png(9000, 2), "x.bin is an image of more than 8000 pixels a side."),
+        (png(9, 2, 4_000_000), "x.bin is an image of more than 3.75 MB."),
+        (png(9, 2)[:20], "x.bin is a damaged image."),
+        (JPEG, "x.bin is a damaged image."),
+        (b"PK\x03\x04" + b"docx" * 90, "x.bin is of a kind that I cannot read"),
+        (b"\x7fELF\x00\x00", "x.bin is of a kind that I cannot read"),
+        (bytes(range(1, 256)) * 9, "x.bin is of a kind that I cannot read"),
+        (b"%PDF-1.7 nothing", "x.bin is a PDF that I cannot read"),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_by_name(data: bytes, said: str) -> None:
+    assert refusal(await one(data, "x.bin")).startswith(said)
+
+
+# ---- PDF
+
+
+def pdf(*pages: bytes, flate: bool = False) -> bytes:
+    """A PDF whose pages have these content streams."""
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    kids = b" ".join(b"%d 0 R" % (4 + 2 * n) for n in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(pages)),
+        font,
+    ]
+    for number, content in enumerate(pages):
+        at = 5 + 2 * number
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
+            b"/Resources << /Font << /F1 3 0 R >> >> >>" % at
+        )
+        kind = b"/Filter /FlateDecode " if flate else b""
+        body = b"<< %s/Length %d >>\nstream\n%s\nendstream" % (kind, len(content), content)
+        objects.append(body)
+    out = bytearray(b"%PDF-1.7\n")
+    places = []
+    for number, each in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"trailer << /Size %d /Root 1 0 R >>\n" % (len(objects) + 1)
+    return bytes(out + b"startxref\n%d\n%%%%EOF" % start)
+
+
+def shown(text: str) -> bytes:
+    return b"BT /F1 12 Tf 72 700 Td (%s) Tj ET" % text.encode()
+
+
+async def test_the_text_of_a_pdf_is_read() -> None:
+    text = text_of(await one(pdf(shown("Invoice 7"), shown("Total 12")), "invoice.pdf"))
+    head, *lines = text.splitlines()
+    assert head == "FILE: invoice.pdf (PDF, text of 2 of 2 pages)"
+    assert [line for line in lines if line] == ["Invoice 7", "Total 12"]
+
+
+async def test_a_long_pdf_is_cut() -> None:
+    text = text_of(await one(pdf(*[shown("word " * 50)] * 90), "long.pdf", max_file_tokens=500))
+    assert "of 90 pages" in text.splitlines()[0]
+    assert text.endswith("[cut]")
+    assert len(text) < 1700
+
+
+async def test_a_pdf_with_a_password_or_without_text_is_refused() -> None:
+    writer = PdfWriter()
+    writer.add_blank_page(100, 100)
+    plain, locked = io.BytesIO(), io.BytesIO()
+    writer.write(plain)
+    writer.encrypt("secret", algorithm="RC4-128")
+    writer.write(locked)
+    assert refusal(await one(locked.getvalue(), "x.pdf")) == (
+        "x.pdf is a PDF with a password, which I cannot open."
+    )
+    assert refusal(await one(plain.getvalue(), "x.pdf")).startswith("x.pdf is a PDF without text")
+
+
+async def test_a_bomb_of_a_pdf_takes_nothing_down() -> None:
+    bomb = pdf(zlib.compress(b" " * 100_000_000, 9), flate=True)
+    assert len(bomb) < 1_000_000
+    assert refusal(await one(bomb, "bomb.pdf")).startswith("bomb.pdf is a PDF ")
+
+
+async def test_a_pdf_that_takes_too_long_is_ended() -> None:
+    slow = pdf(zlib.compress(b"BT /F1 1 Tf " + b"(a) Tj " * 1_500_000, 9), flate=True)
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", str(PDF_PROGRAM), "1", "9", "9000"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    out, _ = await program.communicate(slow)
+    assert program.returncode != 0
+    assert out == b""
+
+
+# ---- where from
+
+
+async def test_the_token_goes_to_slack_and_nowhere_else() -> None:
+    host, other = Host(**{"a.txt": b"hello"}), Host(**{"b.txt": b"stolen"})
+    with MUX.serving(other.app) as foreign:
+        foreign = foreign.replace("127.0.0.1", "localhost")
+        found = await read(
+            host,
+            "a.txt",
+            {"name": "b.txt", "url_private": f"{foreign}/files/b.txt"},
+            {"name": "c.txt", "url_private": "https://files.slack.com.evil.example/c.txt"},
+            {"name": "d.txt", "url_private": "https://files.slack.com@evil.example/d.txt"},
+            {"name": "e.txt", "url_private": "http://files.slack.com/e.txt"},
+            max_files=9,
+        )
+    assert host.asked == [("a.txt", "Bearer xoxb-1")]
+    assert other.asked == []
+    assert len(found.blocks) == 1
+    assert found.refused == tuple(
+        f"{n}.txt does not lie with Slack, so I did not fetch it." for n in "bcde"
+    )
+
+
+async def test_a_redirection_is_followed_within_slack_only() -> None:
+    away = RedirectResponse("https://acme.slack.com/?redir=x")
+    assert refusal(await one(away)) == f"a.txt {LOGIN}."
+    served: dict[str, bytes | Response] = {"a.txt": RedirectResponse("b.txt"), "b.txt": b"moved"}
+    host = Host(**served)
+    assert text_of(await read(host, "a.txt")).endswith("moved")
+    assert "in circles" in refusal(await one(RedirectResponse("a.txt")))
+
+
+async def test_a_page_to_log_in_on_is_told_from_a_file() -> None:
+    page = b"\n<!DOCTYPE html><html><title>Sign in</title></html>"
+    assert refusal(await one(page)) == f"a.txt {LOGIN}."
+    host = Host(**{"a.html": page})
+    with MUX.serving(host.app) as url:
+        web = AsyncWebClient(token="x", base_url=f"{url}/api/")
+        file = {"name": "a.html", "mimetype": "text/html", "url_private": f"{url}/files/a.html"}
+        found = await read_files(web, {"files": [file]}, REPLY)
+    assert "Sign in" in text_of(found)
+
+
+async def test_the_size_is_held_whatever_is_claimed() -> None:
+    async def long() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b"x" * 65_536
+            await asyncio.sleep(0.001)
+
+    stream = StreamingResponse(long())
+    assert refusal(await one(stream, max_file_mb=0.2)) == "a.txt is larger than 0.2 MB."
+    host = Host()
+    claimed = {"name": "a.txt", "size": 10**9, "url_private": "https://files.slack.com/a"}
+    assert refusal(await read(host, claimed)) == "a.txt is larger than 10 MB."
+
+
+async def test_more_files_than_may_be_read_are_named() -> None:
+    host = Host(**{f"{n}.txt": b"text" for n in range(4)})
+    found = await read(host, *host.served, max_files=2)
+    assert len(found.blocks) == 2
+    assert found.refused == tuple(
+        f"{n}.txt was not read: at most 2 files are read of a message." for n in (2, 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"mode": "tombstone"}, "A file was deleted."),
+        ({"id": "F1", "mode": "hidden_by_limit"}, "F1 is hidden by the limit of this Slack plan."),
+        ({"name": "d", "is_external": True}, "d lies outside Slack, where I do not go."),
+        ({"name": "q", "mode": "quip"}, "q is a canvas, which I cannot read."),
+        ({"name": "a", "file_access": "access_denied"}, "a is not shared with me."),
+        ({"name": "a\n<!channel>"}, "a _!channel_ has no address to read it from."),
+        ({"name": 7, "url_private": "http://["}, "7 does not lie with Slack"),
+        ({"name": "x" * 900}, "x" * 80 + " has no address"),
+    ],
+)
+async def test_odd_files_are_named_not_fetched(facts: Json, said: str) -> None:
+    assert refusal(await read(Host(), facts)).startswith(said)
+
+
+async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
+    host = Host(**{"a.txt": b"from afar"})
+    hint = {"id": "F1", "file_access": "check_file_info"}
+    with MUX.serving(host.app) as url:
+        web = AsyncWebClient(token="x", base_url=f"{url}/api/")
+        facts = {"name": "a.txt", "url_private": f"{url}/files/a.txt", "file_access": "visible"}
+        host.info = {"ok": True, "file": facts}
+        assert "from afar" in text_of(await read_files(web, {"files": [hint]}, REPLY))
+        host.info = {"ok": False, "error": "file_not_found"}
+        assert "F1 could not be had" in refusal(await read_files(web, {"files": [hint]}, REPLY))
+
+
+@pytest.mark.parametrize(
+    "event", [{}, {"files": None}, {"files": "x"}, {"files": [None, 3, "x"]}, {"files": {"a": 1}}]
+)
+async def test_no_files_are_no_trouble(event: Mapping[str, Any]) -> None:
+    web = AsyncWebClient(token="x", base_url="http://127.0.0.1:1/api/")
+    assert await read_files(web, event, REPLY) == Attached((), ())
+
+
+async def test_slack_out_of_reach_is_a_sentence() -> None:
+    web = AsyncWebClient(token="x", base_url="http://127.0.0.1:1/api/")
+    file = {"name": "a.txt", "url_private": "http://127.0.0.1:1/files/a.txt"}
+    assert "could not be had from Slack" in refusal(await read_files(web, {"files": [file]}, REPLY))
+    assert "Slack answered 404" in refusal(await one(Response("", 404)))
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_files_of_the_local_slack_need_the_scope_to_read_them(granted: bool) -> None:
+    file = File("F0LOG", "app.log", mimetype="text/plain", content=b"boom at line 7")
+    message = Message("1741564800.000100", "look", "U0ANA", files=(file,))
+    channel = Channel("C0A", "a", (message,), ("U0ANA",))
+    scopes = BOT_SCOPES | {"files:read"} if granted else BOT_SCOPES - {"files:read"}
+    slack = LocalSlack(
+        Workspace(Team("T0ACME", "Acme", "acme"), (User("U0ANA", "ana"),), (channel,)),
+        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, frozenset(scopes))},
+    )
+    with MUX.serving(slack.app) as url:
+        web = AsyncWebClient(token=BOT_TOKEN, base_url=url + API_PATH)
+        place = f"{url}/files-pri/T0ACME-F0LOG/app.log"
+        facts = {"id": "F0LOG", "name": "app.log", "url_private": place}
+        found = await read_files(web, {"files": [facts]}, REPLY)
+    if granted:
+        assert text_of(found) == "FILE: app.log (text)\nboom at line 7"
+    else:
+        assert refusal(found) == f"app.log {LOGIN}."

@@ -1,0 +1,199 @@
+"""Logs: one object a line, with the ids of the run, and never a secret."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from bot.logs import CUT, Redactor, about, written
+from config.settings import Secrets, Serve, load_settings
+
+SECRETS = Secrets(
+    slack_signing_secret=SecretStr("8f742231b10e8888abcd99yyyzzz85a5"),
+    database_url=SecretStr("postgresql://bot:p%40ss-word-1@db.example/assistant"),
+)
+
+
+def serve_settings(**changes: Any) -> Serve:
+    return load_settings(env={}).serve.model_copy(update=changes)
+
+
+class Lines(io.StringIO):
+    def objects(self) -> list[dict[str, str]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+@contextmanager
+def logging_to_lines(**changes: Any) -> Iterator[Lines]:
+    lines = Lines()
+    with written(serve_settings(**changes), SECRETS, lines):
+        yield lines
+
+
+def test_a_line_is_an_object_with_the_ids_of_its_run() -> None:
+    log = logging.getLogger("bot.request")
+    with logging_to_lines() as lines:
+        with about(run="r1", request="T0/C0/1.0", team=None):
+            log.info("took %d rows", 3)
+            with about(child="c2"):
+                log.warning("slow")
+        log.info("alone")
+    first, second, third = lines.objects()
+    assert first.pop("at").endswith("Z")
+    assert first == {
+        "level": "info",
+        "logger": "bot.request",
+        "message": "took 3 rows",
+        "run": "r1",
+        "request": "T0/C0/1.0",
+    }
+    assert (second["run"], second["child"], second["level"]) == ("r1", "c2", "warning")
+    assert "run" not in third
+
+
+async def test_ids_follow_tasks_and_do_not_leak_into_siblings() -> None:
+    log = logging.getLogger("bot.request")
+
+    async def work(name: str) -> None:
+        with about(run=name):
+            await asyncio.sleep(0)
+            await asyncio.create_task(inner(name))
+
+    async def inner(name: str) -> None:
+        await asyncio.to_thread(log.info, name)
+
+    with logging_to_lines() as lines:
+        await asyncio.gather(*(work(f"run-{n}") for n in range(5)))
+        log.info("after")
+    *inside, after = lines.objects()
+    assert len(inside) == 5
+    assert all(line["run"] == line["message"] for line in inside)
+    assert "run" not in after
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "xoxb-2345-6789-aBcDeF",
+        "xoxp-1-2-3-abc",
+        "xoxe.xoxp-1-Mi0yLTk",
+        "xapp-1-A012-345-abcdef",
+        "sk-ant-api03-AbC_d-9",
+        "8f742231b10e8888abcd99yyyzzz85a5",
+        "p%40ss-word-1",
+        "p@ss-word-1",
+    ],
+)
+def test_no_secret_is_written(secret: str) -> None:
+    log = logging.getLogger("bot.x")
+    with logging_to_lines() as lines, logging_to_lines(log_format="text") as text:
+        log.info("in the message %s end", secret)
+        log.info({"in": ["an", "object", secret]})
+        with about(request=f"id-{secret}"):
+            try:
+                raise ValueError(f"in the traceback: {secret}")
+            except ValueError:
+                log.exception("failed")
+    assert lines.getvalue() == ""  # the inner one has taken over
+    assert secret not in text.getvalue()
+    assert text.getvalue().count(CUT) >= 3
+    assert "ValueError: in the traceback: " + CUT in text.getvalue()
+
+
+def test_secrets_are_known_by_their_surroundings() -> None:
+    clean = Redactor().clean
+    assert clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {CUT}"
+    assert clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{CUT}@h/d failed"
+    assert clean("host=h password=hunter2 user=u") == f"host=h password={CUT} user=u"
+    assert clean("wss://w.slack.com/link/?ticket=a-b&app_id=1").count(CUT) == 1
+    assert clean("https://hooks.slack.com/actions/T0/1/abc") == f"https://hooks.slack.com/{CUT}"
+
+
+def test_what_is_no_secret_stays() -> None:
+    for text in (
+        "https://local.slack.com/archives/C0/p1740498077000100?thread_ts=1.2&cid=C0",
+        "postgresql://bot@db.example:5432/assistant",
+        "at 12:30 the bearer of news: mail a@b.example",
+    ):
+        assert Redactor(["short"]).clean(text) == text
+
+
+def test_libraries_are_heard_from_warnings_on_and_in_the_same_form() -> None:
+    with logging_to_lines(log_level="debug") as lines:
+        for name in (
+            "slack_bolt.AsyncApp",
+            "slack_sdk.web",
+            "dbos",
+            "sqlalchemy.engine",
+            "uvicorn",
+        ):
+            logger = logging.getLogger(name)
+            before = logger.level
+            logger.setLevel(logging.DEBUG)  # as some of them do by themselves
+            logger.info("the text of a message")
+            logger.warning("reconnecting with %s", "xapp-1-A-2-b")
+            logger.setLevel(before)
+        logging.getLogger("subagents.model").debug("heard")
+    said = lines.objects()
+    assert [line["message"] for line in said] == [f"reconnecting with {CUT}"] * 5 + ["heard"]
+
+
+def test_the_durable_engine_adds_no_handler_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    from dbos._logger import init_logger
+
+    with logging_to_lines() as lines:
+        init_logger()
+        logging.getLogger("dbos").error("lost the database")
+    assert [line["message"] for line in lines.objects()] == ["lost the database"]
+    assert capsys.readouterr().err == ""
+
+
+def test_only_what_is_serious_enough_is_written() -> None:
+    with logging_to_lines(log_level="error") as lines:
+        logging.getLogger("bot.x").warning("not this")
+        logging.getLogger("aiohttp.client").warning("nor this")
+        logging.getLogger("bot.x").error("this")
+    assert [line["message"] for line in lines.objects()] == ["this"]
+
+
+def test_no_text_can_begin_a_line_or_steer_a_terminal() -> None:
+    nasty = "one\ntwo\r\x1b[31mred\u2028three \ud83d"
+    with logging_to_lines() as lines:
+        logging.getLogger("bot.x").info("%s", nasty)
+    assert len(lines.getvalue().splitlines()) == 1
+    assert lines.objects()[0]["message"] == nasty
+    with logging_to_lines(log_format="text") as text:
+        logging.getLogger("bot.x").info("%s", nasty)
+    first, second = text.getvalue().splitlines()
+    assert first.endswith("bot.x: one")
+    assert second.startswith("    two??[31mred?three")
+
+
+def test_a_slip_in_a_log_call_prints_neither_a_trace_nor_a_secret(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with logging_to_lines() as lines:
+        logging.getLogger("bot.x").error("%d rows", "xoxb-1-2-3")
+    assert "the arguments do not fit" in lines.objects()[0]["message"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_huge_message_is_cut() -> None:
+    with logging_to_lines() as lines:
+        logging.getLogger("bot.x").error("x" * 100_000)
+    assert len(lines.getvalue()) < 9_000
+    assert lines.objects()[0]["message"].endswith("[cut, 100000 chars]")
+
+
+def test_logging_is_afterwards_as_it_was() -> None:
+    loggers = [logging.getLogger(name) for name in ("", "dbos", "bot", "subagents")]
+    before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
+    with logging_to_lines():
+        pass
+    assert [(each.level, list(each.handlers), each.propagate) for each in loggers] == before

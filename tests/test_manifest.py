@@ -1,0 +1,192 @@
+"""The manifest: its shape, and that each permission in it is one that our code uses."""
+
+import ast
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from bot_kit import Shell, configure, refused
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.manifest import (
+    APP_METHODS,
+    BOT_PERMISSIONS,
+    EVENTS_PATH,
+    FREE_EVENTS,
+    FREE_METHODS,
+    UNASKED_METHODS,
+    USER_PERMISSIONS,
+    manifest,
+    new_app_link,
+)
+from bot.web import EVENTS_PATH as SERVED_PATH
+from config.settings import load_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = [
+    path
+    for package in ("bot", "scopes", "subagents")
+    for path in (ROOT / package).rglob("*.py")
+    if not path.is_relative_to(ROOT / "bot" / "local") and path.name != "manifest.py"
+]
+TABLE = (*BOT_PERMISSIONS, *USER_PERMISSIONS)
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+@cache
+def helpers() -> dict[str, str]:
+    """Name of each method of the SDK's client -> the Web API method that it calls."""
+    source = inspect.getsource(AsyncWebClient)
+    parts = re.split(r"    async def (\w+)\(", source)[1:]
+    calls = {
+        name: re.search(r'self\.api_call\(\s*"([\w.]+)"', text)
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+    found = {name: call[1] for name, call in calls.items() if call}
+    assert len(found) > 200
+    return found
+
+
+@cache
+def web_api_calls() -> dict[str, str]:
+    """Web API method that our sources call -> a file that does: by its name or by the SDK's."""
+    known = helpers()
+    names = set(known.values())
+    calls: dict[str, str] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in names:
+                calls[str(node.value)] = path.name
+            elif isinstance(node, ast.Attribute) and node.attr in known:
+                calls[known[node.attr]] = path.name
+    return calls
+
+
+def test_every_web_api_method_that_we_call_has_its_scope_in_the_table() -> None:
+    covered = {method for p in TABLE for method in p.methods}
+    named = covered | FREE_METHODS | APP_METHODS | UNASKED_METHODS
+    assert {m: file for m, file in web_api_calls().items() if m not in named} == {}
+
+
+def test_no_scope_is_asked_for_that_no_code_uses() -> None:
+    called = web_api_calls()
+    sources = "\n".join(path.read_text("utf-8") for path in SOURCES)
+    for permission in TABLE:
+        if permission.scope == "commands":  # for the slash command, which no method stands for
+            continue
+        methods = [m for m in permission.methods if m in called]
+        events = [e for e in permission.events if f'"{e.partition(".")[0]}"' in sources]
+        fields = [f for f in permission.fields if f'"{f}"' in sources]
+        assert methods or events or fields, permission.scope
+    assert [m for p in TABLE for m in p.methods if m not in called] == []
+    assert [m for m in FREE_METHODS | APP_METHODS | UNASKED_METHODS if m not in called] == []
+
+
+def test_every_event_that_is_subscribed_to_is_listened_for() -> None:
+    sources = "\n".join(path.read_text("utf-8") for path in SOURCES)
+    for event in (*FREE_EVENTS, *(e for p in TABLE for e in p.events)):
+        assert f'"{event.partition(".")[0]}"' in sources, event
+    assert 'command"' in sources  # the slash command
+
+
+def test_slack_is_sent_to_the_path_that_is_served() -> None:
+    assert EVENTS_PATH == SERVED_PATH
+
+
+def test_the_manifest_is_one_that_slack_takes() -> None:
+    """By version 2 of the schema in github.com/slackapi/manifest-schema."""
+    for overrides in ({}, {"SLACK_USER_TOKEN": "xoxp-1"}):
+        made = manifest(load_settings(env=overrides))
+        keys = {"_metadata", "display_information", "features", "oauth_config", "settings"}
+        assert made.keys() == keys
+        assert made["_metadata"]["major_version"] == 2
+        shown = made["display_information"]
+        assert len(shown["name"]) <= 35
+        assert len(shown["description"]) <= 140
+        features = made["features"]
+        assert features.keys() == {"agent_view", "app_home", "bot_user", "slash_commands"}
+        pane = features["agent_view"]
+        assert pane.keys() == {"agent_description", "suggested_prompts"}
+        assert 0 < len(pane["agent_description"]) <= 300
+        assert 1 <= len(pane["suggested_prompts"]) <= 4
+        assert all(p.keys() == {"title", "message"} for p in pane["suggested_prompts"])
+        assert features["app_home"]["messages_tab_read_only_enabled"] is False
+        (command,) = features["slash_commands"]
+        assert re.fullmatch(r"/[a-z]{1,31}", command["command"])
+        scopes = made["oauth_config"]["scopes"]
+        assert scopes.keys() == ({"bot", "user"} if overrides else {"bot"})
+        assert all(len(s) == len(set(s)) and sorted(s) == s for s in scopes.values())
+        settings = made["settings"]
+        assert settings["socket_mode_enabled"] is True
+        assert not settings["org_deploy_enabled"]
+        assert not settings["token_rotation_enabled"]
+        assert settings["interactivity"] == {"is_enabled": True}
+        assert settings["event_subscriptions"].keys() == {"bot_events"}
+
+
+def test_the_manifest_asks_for_what_the_settings_use_and_no_more(tmp_path: Path) -> None:
+    def scopes(text: str) -> set[str]:
+        path = tmp_path / "assistant.yaml"
+        path.write_text(text, "utf-8")
+        asked: list[str] = manifest(load_settings(path, env={}))["oauth_config"]["scopes"]["bot"]
+        return set(asked)
+
+    plain = scopes("")
+    assert scopes("slack: {lists: {F0BUGS: Bugs}}") - plain == {"lists:read"}
+    assert scopes("policy: {channels: {'csm-*': {ask: [S0SUPPORT]}}}") - plain == {
+        "usergroups:read"
+    }
+    assert plain - scopes("reply: {max_files: 0}") == {"files:read"}
+
+
+def test_yaml_gives_a_reason_behind_each_scope_and_says_the_same_as_json(shell: Shell) -> None:
+    as_yaml, as_json = shell("manifest"), shell("manifest", "--json")
+    assert (as_yaml.code, as_json.code) == (0, 0)
+    assert yaml.safe_load(as_yaml.out) == as_json.json
+    lines = as_yaml.out.splitlines()
+    for scope in as_json.json["oauth_config"]["scopes"]["bot"]:
+        (line,) = [each for each in lines if re.match(rf" +- {scope} ", each)]
+        assert re.search(r"  # \w+.*\w", line), line
+
+
+def test_reasons_can_be_had_alone(shell: Shell) -> None:
+    made = shell("manifest", "--json").json
+    why: dict[str, Any] = shell("manifest", "--reasons", "--json").json
+    assert list(why) == ["bot"]
+    assert list(why["bot"]) == made["oauth_config"]["scopes"]["bot"]
+    printed = shell("manifest", "--reasons").out.splitlines()
+    assert len(printed) == len(why["bot"])
+    assert all("\n" not in reason and reason for reason in why["bot"].values())
+
+
+def test_http_needs_addresses_and_a_socket_none(shell: Shell) -> None:
+    why = refused(shell("manifest", "--url", "https://bot.example.com"), "url")
+    assert "Socket Mode needs no address" in why
+    configure("slack: {mode: http}")
+    made = shell("manifest", "--json").json
+    assert "YOUR-PUBLIC-ADDRESS" in made["settings"]["event_subscriptions"]["request_url"]
+    made = shell("manifest", "--url", "https://bot.example.com/", "--json").json
+    address = "https://bot.example.com/slack/events"
+    assert made["settings"]["event_subscriptions"]["request_url"] == address
+    assert made["settings"]["interactivity"]["request_url"] == address
+    assert made["features"]["slash_commands"][0]["url"] == address
+    assert made["settings"]["socket_mode_enabled"] is False
+    refused(shell("manifest", "--url", "http://bot.example.com"), "url")
+
+
+def test_the_link_to_a_new_app_carries_the_manifest() -> None:
+    made = manifest(load_settings(env={}))
+    link = urlsplit(new_app_link(made))
+    assert link.netloc == "api.slack.com"
+    query = parse_qs(link.query)
+    assert query["new_app"] == ["1"]
+    assert yaml.safe_load(query["manifest_yaml"][0]) == made

@@ -1,0 +1,436 @@
+"""The page of the local Slack: what it lets a browser do, and how it looks to a person in one."""
+
+import json
+import re
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from slack_sdk import WebClient
+
+from bot.local.page import page_routes
+from bot.local.sample_workspace import load_sample
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack_state import BOT_USER
+
+CHROMIUM = Path(shutil.which("chromium") or "/usr/bin/chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+CHANNEL = "csm-spain"
+WORKSPACE = load_sample()
+NASTY = '<img src=x onerror="window.hacked = 1"> <script>window.hacked = 1</script> & <b>bold</b>'
+ANSWER = """## What stands out
+**Two** threads wait, see [thread 1](https://almadora.slack.com/archives/{channel}/p{ts}).
+
+| Market | Open |
+|---|---:|
+| Spain | 2 |
+
+1. Refunds
+   - by card
+2. `sync --all`
+
+> quoted & <b>plain</b> [no](javascript:alert(1))
+"""
+
+
+class Running:
+    """A local Slack with its page, and the bot's hands on it."""
+
+    def __init__(self, slack: LocalSlack, url: str) -> None:
+        self.slack, self.url = slack, url
+        self.bot = WebClient(BOT_TOKEN, base_url=url + API_PATH)
+        channels = slack.state.channels.values()
+        self.channel = next(channel.id for channel in channels if channel.name == CHANNEL)
+        self.people = [u.id for u in slack.state.users.values() if u.title and not u.is_bot]
+        self.me, self.other = self.people[:2]
+
+    def post(self, act: str, **fields: str) -> tuple[int, dict[str, Any]]:
+        return self.send(f"/page/{act}", json.dumps({"user": self.me, **fields}))
+
+    def send(
+        self, path: str, body: str | None = None, **headers: str
+    ) -> tuple[int, dict[str, Any]]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {"content-type": "application/json", **named}
+        data = None if body is None else body.encode()
+        request = urllib.request.Request(self.url + path, data, sent)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def texts(self, channel: str | None = None) -> list[str]:
+        return [each.text for each in self.slack.visible(channel or self.channel)]
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    slack = LocalSlack(WORKSPACE)
+    slack.app.router.routes.extend(page_routes(slack))
+    with LocalServer(slack.app, "slack") as server:
+        yield Running(slack, server.url)
+    slack.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip("there is no Chromium here (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, running: Running) -> Iterator[Page]:
+    """The page, opened by the first person in the channel, which must raise no error at all."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
+    opened, faults = context.new_page(), list[str]()
+    opened.set_default_timeout(8_000)
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    opened.goto(f"{running.url}/#{running.channel}")
+    opened.get_by_label("You are").select_option(running.me)
+    expect(opened.get_by_text("Live", exact=True)).to_be_visible()
+    yield opened
+    assert opened.evaluate("window.hacked") is None
+    context.close()
+    assert faults == []
+
+
+def open_stream(running: Running, thread: str) -> str:
+    """The bot begins an answer with a plan of two rows, one of them done."""
+    started = running.bot.chat_startStream(
+        channel=running.channel,
+        thread_ts=thread,
+        recipient_team_id="T0LOCAL",
+        recipient_user_id=running.me,
+        task_display_mode="plan",
+        chunks=[
+            {"type": "plan_update", "title": "Reading 2 sources"},
+            task("a", "#csm-spain", "complete", output="3 findings"),
+            task("b", "#csm-italy", "in_progress"),
+        ],
+    )
+    return str(started["ts"])
+
+
+def task(id: str, title: str, status: str, **more: str) -> dict[str, str]:
+    return {"type": "task_update", "id": id, "title": title, "status": status, **more}
+
+
+def footer(key: str) -> list[dict[str, Any]]:
+    def button(text: str, value: str) -> dict[str, Any]:
+        return {"text": {"type": "plain_text", "text": text}, "value": value}
+
+    feedback = {
+        "type": "feedback_buttons",
+        "action_id": "feedback",
+        "positive_button": button("Good", f"good {key}"),
+        "negative_button": button("Bad", f"bad {key}"),
+    }
+    return [
+        {"type": "divider"},
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": "*Cost* $0.02 · 14 s"}]},
+        {"type": "context_actions", "elements": [feedback]},
+    ]
+
+
+def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
+    running: Running, page: Page
+) -> None:
+    box = page.get_by_role("textbox", name="Message")
+    box.fill(f"@Assistant what waits? {NASTY}")
+    box.press("Enter")
+    thread = page.get_by_label("Thread", exact=True)
+    expect(thread.get_by_text("what waits?")).to_be_visible()
+    root = running.slack.visible(running.channel)[-1]
+    assert root.user == running.me
+    stored = running.slack.state.timelines[running.channel].get(int(root.ts.replace(".", "")))
+    assert stored
+    assert stored.text.startswith(f"<@{BOT_USER}> what waits? &lt;img")
+    ts = open_stream(running, root.ts)
+    expect(thread.get_by_text("Reading 2 sources")).to_be_visible()
+    expect(thread.get_by_role("img", name="at work")).to_have_count(1)
+    expect(thread.get_by_text("3 findings")).to_be_visible()
+    expect(thread.get_by_text("Assistant is at work")).to_be_visible()
+    first = running.slack.visible(running.channel)[0].ts.replace(".", "")
+    text = ANSWER.format(channel=running.channel, ts=first)
+    for piece in (text[at : at + 60] for at in range(0, len(text), 60)):
+        running.bot.chat_appendStream(
+            channel=running.channel, ts=ts, chunks=[{"type": "markdown_text", "text": piece}]
+        )
+    expect(thread.get_by_role("heading", name="What stands out")).to_be_visible()
+    running.bot.chat_stopStream(
+        channel=running.channel,
+        ts=ts,
+        chunks=[task("b", "#csm-italy", "complete")],
+        blocks=footer("k"),
+    )
+    expect(thread.get_by_role("img", name="done")).to_have_count(2)
+    expect(thread.get_by_role("cell", name="Spain")).to_be_visible()
+    expect(thread.get_by_role("listitem").filter(has_text="by card").last).to_be_visible()
+    expect(thread.get_by_text("quoted & <b>plain</b> no (javascript:alert(1))")).to_be_visible()
+    expect(thread.get_by_text("Assistant is at work")).to_be_hidden()
+    expect(
+        page.get_by_label("Messages", exact=True).get_by_text("1 reply").last
+    ).to_be_in_viewport()
+
+
+@pytest.mark.slow
+def test_buttons_are_clicked(running: Running, page: Page) -> None:
+    running.bot.chat_postMessage(channel=running.channel, text="Done.", blocks=footer("k1"))
+    page.get_by_role("button", name="Bad").click()
+    expect(page.get_by_role("button", name="Bad")).to_have_attribute("aria-pressed", "true")
+    (clicked,) = [each for each in running.slack.deliveries if each.type == "block_actions"]
+    assert clicked.attempt == 0
+
+
+def test_stop_is_pressed(running: Running, page: Page) -> None:
+    root = running.slack.people.say(running.me, running.channel, f"<@{BOT_USER}> everything")
+    ts = open_stream(running, root)
+    page.get_by_role("article").filter(has_text="everything").get_by_text("1 reply").click()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#working")).to_be_hidden()
+    assert not running.slack.visible(running.channel, root)[-1].streaming
+    assert [each.type for each in running.slack.deliveries][-1] == "agent_session_stopped"
+    assert ts
+
+
+def test_a_direct_message_needs_no_mention_and_is_answered_in_its_thread(
+    running: Running, page: Page
+) -> None:
+    page.get_by_role("button", name="Direct message").click()
+    expect(page.get_by_text("Nothing has been said here yet.")).to_be_visible()
+    box = page.get_by_role("textbox", name="Message")
+    box.fill("hello")
+    box.press("Enter")
+    expect(page.get_by_label("Thread", exact=True).get_by_text("hello")).to_be_visible()
+    channel = running.slack.people.dm(running.me)
+    (asked,) = running.slack.visible(channel)
+    running.bot.chat_postMessage(
+        channel=channel,
+        thread_ts=asked.ts,
+        text="Hi",
+        blocks=[{"type": "markdown", "text": "Hi *you*"}],
+    )
+    expect(page.get_by_label("Thread", exact=True).get_by_text("Hi you")).to_be_visible()
+    reply = page.get_by_role("textbox", name="Reply in the thread")
+    reply.fill("more\nof it")
+    page.get_by_label("Thread", exact=True).get_by_role("button", name="Send").click()
+    expect(page.get_by_label("Thread", exact=True).get_by_text("more")).to_be_visible()
+    assert [each.thread_ts for each in running.slack.visible(channel)] == ["", asked.ts, asked.ts]
+
+
+@pytest.mark.slow
+def test_own_messages_are_edited_and_deleted_and_no_others(running: Running, page: Page) -> None:
+    running.slack.people.say(running.other, running.channel, "theirs")
+    link = "<https://example.com/?a=1&amp;b|a link>"
+    running.slack.people.say(running.me, running.channel, f"<@{BOT_USER}> mine &amp; more {link}")
+    mine = page.get_by_role("article").filter(has_text="mine & more")
+    theirs = page.get_by_role("article").filter(has_text="theirs")
+    expect(mine).to_be_visible()
+    expect(theirs.get_by_role("button", name="Edit")).to_have_count(0)
+    mine.get_by_role("button", name="Edit").click()
+    box = page.get_by_role("textbox", name="Edit your message")
+    expect(box).to_have_value("@Assistant mine & more <https://example.com/?a=1&b|a link>")
+    running.slack.people.say(running.other, running.channel, "said meanwhile")
+    expect(page.get_by_text("said meanwhile")).to_be_visible()
+    box.fill("@assistant changed <https://example.com/?a=1&b|a link> <i>")
+    box.press("Enter")
+    changed = page.get_by_role("article").filter(has_text="changed")
+    expect(changed.get_by_text("(edited)")).to_be_visible()
+    assert f"<@{BOT_USER}> changed {link} &lt;i&gt;" in running.texts()
+    changed.get_by_role("button", name="Delete").click()
+    changed.get_by_role("button", name="Really delete?").click()
+    expect(page.get_by_text("changed")).to_have_count(0)
+    assert not any("changed" in text for text in running.texts())
+
+
+@pytest.mark.slow
+def test_what_only_one_person_may_see_is_shown_to_that_person(running: Running, page: Page) -> None:
+    running.bot.chat_postEphemeral(channel=running.channel, user=running.me, text="Not allowed")
+    expect(page.get_by_text("Only visible to you")).to_be_visible()
+    page.get_by_label("You are").select_option(running.other)
+    expect(page.get_by_text("Not allowed")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_label("You are")).to_have_value(running.other)
+
+
+@pytest.mark.slow
+def test_the_home_of_the_assistant_is_shown(running: Running, page: Page) -> None:
+    view = {
+        "type": "home",
+        "blocks": [{"type": "header", "text": {"type": "plain_text", "text": "Hi there"}}],
+    }
+    page.get_by_role("button", name="Home").click()
+    expect(page.get_by_text("has not shown anything")).to_be_visible()
+    running.bot.views_publish(user_id=running.me, view=view)
+    expect(page.get_by_role("heading", name="Hi there")).to_be_visible()
+    assert [each.type for each in running.slack.deliveries][-1] == "app_home_opened"
+
+
+@pytest.mark.slow
+def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> None:
+    page.get_by_label("You are").focus()
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#title")).not_to_have_text(f"# {CHANNEL}")
+    page.goto(f"{running.url}/#{running.channel}")
+    page.get_by_role("textbox", name="Message").focus()
+    page.keyboard.type("@Assistant hi")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("textbox", name="Reply in the thread")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Thread", exact=True)).to_be_hidden()
+    expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+
+
+@pytest.mark.slow
+def test_a_link_to_a_message_opens_it_here(running: Running, page: Page) -> None:
+    timeline = running.slack.state.timelines[running.channel]
+    thread = next(
+        message for message in timeline.all() if timeline.replies(int(message.ts.replace(".", "")))
+    )
+    url = running.bot.chat_getPermalink(channel=running.channel, message_ts=thread.ts)["permalink"]
+    running.bot.chat_postMessage(
+        channel=running.channel,
+        text="See",
+        blocks=[{"type": "markdown", "text": f"See [this one]({url})."}],
+    )
+    page.get_by_role("link", name="this one").click()
+    expect(
+        page.get_by_label("Thread", exact=True).locator(f'[data-ts="{thread.ts}"]')
+    ).to_be_visible()
+
+
+@pytest.mark.slow
+def test_text_of_any_kind_is_shown_soon_and_as_text(page: Page) -> None:
+    """Unclosed marks, nested ones, half surrogates: nothing hangs, nothing becomes an element."""
+    texts = [
+        "**_`[x](" * 1_500,
+        "__a " * 3_000,
+        "[" * 6_000 + "](" * 3_000,
+        "> " * 6_000,
+        "- a\n" * 3_000,
+        "".join(" " * (2 * n) + "- a\n" for n in range(80)),
+        "|" * 3_000 + "\n" + "|-" * 3_000,
+        "<@" * 4_000,
+        "`" * 12_000,
+        ":a" * 6_000,
+        "\u202e\u200bright to left \ud83d \0",
+        NASTY,
+        "[x](data:text/html,<script>1</script>) [y](JaVaScRiPt:1) <javascript:1|z>",
+    ]
+    seconds = page.evaluate(
+        """(texts) => {
+          const begun = performance.now();
+          for (const text of texts) for (const show of [markdown, slackText]) {
+            const box = document.createElement("div");
+            box.append(...show(text).flat(9));
+            const bad = "script, img, iframe, b, a[href^='javascript' i], a[href^='data' i]";
+            if (box.querySelector(bad))
+              throw new Error("an element came of " + text.slice(0, 50));
+          }
+          return (performance.now() - begun) / 1000;
+        }""",
+        texts,
+    )
+    assert seconds < 5
+
+
+def test_changes_are_sent_once_each_to_whom_they_are_visible(running: Running) -> None:
+    def events(**query: str) -> Generator[dict[str, Any], None, None]:
+        address = f"{running.url}/page/live?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(address, timeout=10) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            for line in response:
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+
+    seen = events(user=running.me, channel=running.channel, thread="")
+    before = next(seen)
+    root = running.slack.people.say(running.me, running.channel, "hello")
+    after = next(seen)
+    assert after["messages"][:-1] == before["messages"]
+    assert after["messages"][-1]["text"] == "hello"
+    running.bot.chat_postMessage(channel=running.channel, thread_ts=root, text="hi")
+    running.bot.chat_postEphemeral(channel=running.channel, user=running.other, text="psst")
+    last = next(seen)["messages"][-1]
+    assert (last["replies"], last["repliers"]) == (1, [BOT_USER])
+    inside = next(events(user=running.other, channel=running.channel, thread=root))
+    assert [each["text"] for each in inside["thread"]] == ["hello", "hi"]
+    assert [each["text"] for each in inside["whispers"]] == ["psst"]
+    seen.close()
+
+
+def test_the_page_works_without_anything_from_elsewhere(running: Running) -> None:
+    with urllib.request.urlopen(running.url + "/", timeout=10) as response:
+        html, policy = response.read().decode(), response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", html)
+    assert re.findall(r"""(?:src|href)=["']?https?://""", html) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site", "sec_fetch_mode": "navigate"},
+    ],
+)
+def test_other_sites_can_do_and_read_nothing(running: Running, headers: dict[str, str]) -> None:
+    body = json.dumps({"user": running.me, "channel": running.channel, "text": "hi"})
+    before = running.texts()
+    assert running.send("/page/say", body, **headers)[0] == 403
+    assert running.send("/page/workspace", **headers)[0] == 403
+    assert running.send("/page/say", body, content_type="text/plain")[0] == 415
+    assert running.texts() == before
+
+
+def test_what_the_page_does_not_ask_is_refused_in_words(running: Running) -> None:
+    theirs = running.slack.people.say(running.other, running.channel, "theirs")
+    place = {"channel": running.channel}
+    for act, fields in (
+        ("say", {**place, "text": "  "}),
+        ("say", {"channel": "C0NOWHERE", "text": "x"}),
+        ("say", {"channel": running.slack.people.dm(running.other), "text": "x"}),
+        ("say", {**place, "text": "x", "thread": "now"}),
+        ("say", {**place, "text": "x", "thread": "1.000000"}),
+        ("say", {**place, "text": "x", "user": BOT_USER}),
+        ("say", {**place, "text": "x", "odd": "x"}),
+        ("edit", {**place, "ts": theirs, "text": "x"}),
+        ("delete", {**place, "ts": theirs}),
+        ("click", {**place, "ts": theirs, "action": "none"}),
+        ("click", {"action": "none"}),
+        ("fly", {}),
+    ):
+        status, body = running.post(act, **fields)
+        assert 400 <= status < 500, (act, fields, body)
+        assert body["error"]
+    assert running.send("/page/say", "not json")[0] == 400
+    assert running.send("/page/live?user=U0NOBODY&channel=")[0] == 400
+    assert running.texts()[-1] == "theirs"

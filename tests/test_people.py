@@ -1,0 +1,159 @@
+"""Facts about users, groups and channels: asked once, believed briefly, unknown when in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from policy_kit import TEAM, asking, channel, client_of, user
+
+from bot.local.slack import BOT_TOKEN, LocalSlack
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Channel, Team, User, UserGroup, Workspace
+from bot.people import KEPT_S, ChannelFacts, People, channel_of, person_of
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({}, "member"),
+        ({"is_admin": True, "is_owner": True}, "member"),
+        ({"is_restricted": True}, "guest"),
+        ({"is_restricted": True, "is_ultra_restricted": True}, "guest"),
+        ({"is_ultra_restricted": True}, "guest"),
+        ({"is_stranger": True}, "external"),
+        ({"team_id": "T0OTHER"}, "external"),
+        ({"team_id": "T0OTHER", "is_restricted": True}, "external"),
+        ({"team_id": "T0OTHER", "enterprise_user": {"teams": [TEAM]}}, "member"),
+        ({"team_id": "T0OTHER", "enterprise_user": {"teams": ["T0MORE"]}}, "external"),
+        ({"team_id": "T0OTHER", "enterprise_user": "odd"}, "external"),
+        ({"is_stranger": True, "enterprise_user": {"teams": [TEAM]}}, "external"),
+        ({"is_bot": True}, "bot"),
+        ({"is_workflow_bot": True}, "bot"),
+        ({"id": "USLACKBOT"}, "bot"),
+        ({"deleted": True}, "deleted"),
+        ({"deleted": True, "is_bot": True}, "deleted"),
+    ],
+)
+def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> None:
+    found = person_of(user("U0ANA")["user"] | facts, TEAM)
+    assert found
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize(
+    "said", [None, "U0ANA", [], {}, {"id": "U0ANA"}, {"id": 1, "team_id": TEAM}, {"team_id": TEAM}]
+)
+def test_a_user_of_whom_slack_says_too_little_is_unknown(said: Any) -> None:
+    assert person_of(said, TEAM) is None
+    assert channel_of(said if said != {"id": "U0ANA"} else {}) is None
+
+
+async def test_a_channel_is_shared_when_another_company_is_in_it() -> None:
+    answers = {
+        "conversations.info C0OWN": channel("C0OWN"),
+        "conversations.info C0EXT": channel("C0EXT", is_ext_shared=True, is_private=True),
+        "conversations.info C0SOON": channel("C0SOON", is_pending_ext_shared=True),
+        "conversations.info C0ORG": channel("C0ORG", is_shared=True, is_org_shared=True),
+    }
+    async with asking(dict(answers)) as at:
+        found = [await at.people.channel(c) for c in ("C0OWN", "C0EXT", "C0SOON", "C0ORG")]
+    assert [f and (f.name, f.shared, f.private) for f in found] == [
+        ("c0own", False, False),
+        ("c0ext", True, True),
+        ("c0soon", True, False),
+        ("c0org", False, False),
+    ]
+
+
+async def test_a_fact_is_asked_once_for_everybody_and_again_when_it_is_old() -> None:
+    async with asking({"users.info": user("U0ANA")}) as at:
+        found = await asyncio.gather(*(at.people.person("U0ANA", TEAM) for _ in range(20)))
+        assert {f and f.kind for f in found} == {"member"}
+        assert at.slack.count("users.info") == 1
+        at.slack.answers["users.info"] = user("U0ANA", deleted=True)
+        at.clock.now += KEPT_S - 1
+        assert (person := await at.people.person("U0ANA", TEAM))
+        assert person.kind == "member"
+        at.clock.now += 1
+        assert (person := await at.people.person("U0ANA", TEAM))
+        assert person.kind == "deleted"
+        assert at.slack.count("users.info") == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"ok": False, "error": "user_not_found"},
+        {"ok": False, "error": "missing_scope", "needed": "users:read"},
+        {"ok": False, "error": "ratelimited"},
+        {"ok": True},
+        {"ok": True, "user": "U0ANA", "channel": 1, "users": {}},
+        500,
+        429,
+        '{"ok": tr',
+    ],
+)
+async def test_what_cannot_be_checked_is_unknown_and_is_asked_again(
+    fault: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    methods = ("users.info", "conversations.info", "usergroups.users.list")
+    async with asking(dict.fromkeys(methods, fault)) as at:
+        assert await at.people.person("U0ANA", TEAM) is None
+        assert await at.people.channel("C0OWN") is None
+        assert await at.people.group("S0CSM") is None
+        said = [r.getMessage() for r in caplog.records if r.name == "bot.people"]
+        assert [line.split(":")[0] for line in said] == [
+            "could not check the user U0ANA",
+            "could not check the channel C0OWN",
+            "could not check the group S0CSM",
+        ]
+        at.slack.answers |= {
+            "users.info": user("U0ANA"),
+            "conversations.info": channel("C0OWN"),
+            "usergroups.users.list": {"ok": True, "users": ["U0ANA"]},
+        }
+        assert await at.people.person("U0ANA", TEAM)
+        assert await at.people.channel("C0OWN")
+        assert await at.people.group("S0CSM") == frozenset({"U0ANA"})
+
+
+async def test_a_slack_that_cannot_be_reached_leaves_everything_unknown() -> None:
+    async with asking() as at:
+        at.web.base_url = "http://127.0.0.1:9/"
+        assert await at.people.person("U0ANA", TEAM) is None
+
+
+async def test_who_waits_for_a_fact_gets_it_though_the_one_who_asked_has_gone() -> None:
+    async with asking({"users.info": user("U0ANA")}) as at:
+        first = asyncio.create_task(at.people.person("U0ANA", TEAM))
+        second = asyncio.create_task(at.people.person("U0ANA", TEAM))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second
+        assert first.cancelled()
+
+
+async def test_the_local_slack_tells_the_same_kinds_of_people_and_channels_apart() -> None:
+    users = (
+        User("U0ANA", "ana"),
+        User("U0GUEST", "gus", is_restricted=True),
+        User("U0EXT", "ext", is_stranger=True, team_id="T0OTHER"),
+        User("U0GONE", "gone", deleted=True),
+    )
+    channels = (Channel("C0OWN", "own"), Channel("C0EXT", "ext", is_ext_shared=True))
+    groups = (UserGroup("S0CSM", "csm", ("U0ANA",)),)
+    slack = LocalSlack(Workspace(Team(TEAM), users, channels, usergroups=groups))
+    async with client_of(slack.app, BOT_TOKEN) as client:
+        people = People(client)
+        found = [await people.person(u, TEAM) for u in (*(u.id for u in users), BOT_USER, "U0NONE")]
+        kinds = [f and f.kind for f in found]
+        assert kinds == ["member", "guest", "external", "deleted", "bot", None]
+        assert [await people.channel(c) for c in ("C0OWN", "C0EXT", "C0NONE")] == [
+            ChannelFacts("C0OWN", "own", shared=False, private=False),
+            ChannelFacts("C0EXT", "ext", shared=True, private=False),
+            None,
+        ]
+        assert await people.group("S0CSM") == frozenset({"U0ANA"})
+        assert await people.group("S0NONE") is None

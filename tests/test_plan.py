@@ -1,0 +1,121 @@
+"""The plan in Slack: a row a subagent, grouped when there are many, never more than it may show."""
+
+from __future__ import annotations
+
+from slack_sdk.models.blocks import PlanBlock
+from slack_sdk.models.messages.chunk import Chunk
+
+from bot.plan import MAX_TITLE, Plan, block, heading, lines, tasks
+from subagents.events import (
+    AnswerDelta,
+    BriefWasRefused,
+    Event,
+    ParentHandedOver,
+    SubagentFinished,
+    SubagentQueued,
+    SubagentStarted,
+    ToolsCalled,
+)
+
+
+def planned(*events: Event) -> Plan:
+    plan = Plan()
+    for event in events:
+        plan.take(event)
+    return plan
+
+
+def queued(count: int, scope: str = "slack", start: int = 1) -> list[Event]:
+    return [
+        SubagentQueued(f"s{n}", f"Read {n}", scope, "fast") for n in range(start, start + count)
+    ]
+
+
+def done(n: int, status: str = "complete") -> Event:
+    return SubagentFinished(f"s{n}", status, "none", 2, 0.001)
+
+
+def said(plan: Plan, max_rows: int = 40, shown: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    return [(task.title, task.status) for task in tasks(plan, max_rows, shown)]
+
+
+def test_before_anything_is_known_the_request_is_being_read() -> None:
+    plan = Plan()
+    assert heading(plan) == "On it …"
+    assert said(plan) == [("Reading the request", "in_progress")]
+    plan.take(ToolsCalled("p1", ("list_channels", "list_channels")))
+    assert said(plan) == [("Reading the request · list_channels", "in_progress")]
+    plan.take(AnswerDelta("So"))
+    assert said(plan) == [("Reading the request", "complete")]
+
+
+def test_each_subagent_has_a_row_that_follows_it() -> None:
+    plan = planned(*queued(4), SubagentStarted("s1"), SubagentStarted("s2"))
+    plan.take(ToolsCalled("s1", ("read_thread",)))
+    plan.take(done(3))
+    plan.take(done(4, "failed"))
+    assert said(plan)[1:] == [
+        ("Read 1 · read_thread", "in_progress"),
+        ("Read 2", "in_progress"),
+        ("Read 3 · 2 findings, $0.0010", "complete"),
+        ("Read 4 · 2 findings, $0.0010", "error"),
+    ]
+    assert heading(plan) == "2 of 4 subagents done"
+
+
+def test_refusals_and_a_handover_are_rows_too() -> None:
+    refused = [BriefWasRefused("Poem", "contract", "no"), BriefWasRefused("Song", "task", "no")]
+    plan = planned(*refused, ParentHandedOver(2))
+    assert said(plan)[1:] == [
+        ("Brief refused: Poem: contract (and 1 more)", "error"),
+        ("The context was full: session 2 goes on", "complete"),
+    ]
+
+
+def test_many_subagents_are_counted_by_scope() -> None:
+    plan = planned(
+        *queued(52), *queued(3, "email", 53), *map(done, range(1, 37)), done(37, "failed")
+    )
+    assert said(plan)[1:] == [
+        ("slack: 37 of 52 done, 1 failed", "in_progress"),
+        ("email: 0 of 3 done", "pending"),
+    ]
+
+
+def test_rows_that_a_stream_shows_stay_and_the_rest_is_counted() -> None:
+    plan = planned(*queued(50), done(1))
+    rows = said(plan, 40, ("request", "s1", "s2"))
+    assert [title for title, _ in rows[1:]] == [
+        "Read 1 · 2 findings, $0.0010",
+        "Read 2",
+        "slack: 0 of 48 more done",
+    ]
+
+
+def test_nothing_goes_on_moving_when_it_is_over() -> None:
+    plan = planned(*queued(2), SubagentStarted("s1"))
+    assert {task.status for task in tasks(plan, 40, over=True)} == {"complete", "error"}
+
+
+def test_events_in_any_order_hurt_nothing() -> None:
+    plan = planned(SubagentStarted("s9"), done(8, "exploded"), *queued(1, start=8), done(7))
+    assert len(said(plan)) == 3
+
+
+def test_what_strangers_wrote_is_calm_and_short() -> None:
+    plan = planned(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
+    row = tasks(plan, 40)[1]
+    assert len(row.title) <= MAX_TITLE
+    assert "\n" not in row.title
+    text = lines(tasks(plan, 40), heading(plan))
+    assert "&lt;!channel&gt;" in text
+    assert "<!" not in text
+
+
+def test_slack_sdk_knows_what_we_send() -> None:
+    plan = planned(*queued(3), done(1), done(2, "cancelled"))
+    rows = tasks(plan, 40)
+    PlanBlock(
+        **{k: v for k, v in block(rows, heading(plan)).items() if k != "type"}
+    ).validate_json()
+    assert all(Chunk.parse(row.chunk()) for row in rows)

@@ -1,0 +1,424 @@
+"""Answers as Slack shows them: nothing acts or is lost, and every message is within limits."""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from slack_sdk.models.blocks import Block, ContextActionsBlock, ContextBlock, MarkdownBlock
+
+from bot.local.slack_blocks import checked
+from bot.markdown import MAX_COLUMNS, MAX_ROWS, cells, harmless, lines, tidy
+from bot.render import (
+    FEEDBACK,
+    FEEDBACK_BAD,
+    FEEDBACK_GOOD,
+    MAX_MESSAGE,
+    Rendered,
+    answer,
+    clicked,
+    linked,
+    live,
+    sentence,
+    size,
+)
+from bot.split import split
+from config.settings import Reply, load_settings
+
+REPLY = load_settings(env={}).reply
+KEY = "T0ACME/C0SUPPORT/1740498077.000100"
+URL = "https://acme.slack.com/archives/C0A/p1740498077000100?thread_ts=1.2&cid=C0A"
+LINKS = {"F1.1": [URL], "F1.2": [URL + "1", URL], "F2.1": []}
+Json = dict[str, Any]
+
+
+def reply(chars: int) -> Reply:
+    return REPLY.model_copy(update={"message_chars": chars})
+
+
+def document(text: str, **more: Any) -> Json:
+    ended = dict.fromkeys(("complete", "partial", "failed", "cancelled", "refused"), 0)
+    cover = {"items": 5, **ended, "complete": 5, "not_covered": [], "read": {}}
+    findings = [{"id": i, "claim": f"Claim of {i}"} for i in LINKS]
+    return {
+        "run_id": "0123456789ab",
+        "status": "complete",
+        "stopped_by": "none",
+        "model": "claude",
+        "answer": text,
+        "coverage": cover | more.pop("coverage", {}),
+        "links": LINKS,
+        "unsupported": 0,
+        "degraded": False,
+        "cost_usd": 0.0123,
+        "subagents": [{"findings": findings}],
+        **more,
+    }
+
+
+def rendered(text: str, chars: int = 11_000, **more: Any) -> Rendered:
+    made = answer(document(text, **more), KEY, reply(chars), 14.2)
+    check(made, chars)
+    return made
+
+
+def check(made: Rendered, chars: int = 11_000) -> None:
+    """Every message is one that Slack takes, by the SDK's own models and the measured limits."""
+    assert made.parts
+    assert made.streamed_text == made.parts[0].blocks[0]["text"]
+    for part in made.parts:
+        assert part.text.strip()
+        assert len(part.blocks) <= 50
+        assert size(part.blocks) <= MAX_MESSAGE
+        assert part.blocks[0]["type"] == "markdown"
+        assert len(part.blocks[0]["text"]) <= chars
+        for parsed in Block.parse_all(list(part.blocks)):
+            assert isinstance(parsed, MarkdownBlock | ContextBlock | ContextActionsBlock)
+            parsed.validate_json()
+        assert checked(part.blocks), "the local Slack takes them, too"
+        for block in part.blocks[1:]:
+            assert all(len(e["text"]) <= 3000 for e in block["elements"] if "text" in e)
+    assert [len(p.blocks) > 1 for p in made.parts[:-1]] == [False] * (len(made.parts) - 1)
+
+
+def bodies(made: Rendered) -> list[str]:
+    return [part.blocks[0]["text"] for part in made.parts]
+
+
+def foot(made: Rendered) -> str:
+    blocks = made.parts[-1].blocks[1:]
+    return "\n".join(e["text"] for b in blocks for e in b["elements"] if e["type"] == "mrkdwn")
+
+
+# ---- the text
+
+
+def test_citations_become_numbered_links_in_the_order_of_their_first_use() -> None:
+    text = "One [F1.2]. Two [F1.1]. One again [F1.2]; both [F1.1, F1.2], and a row [F2.1]."
+    one, two = f"[1]({URL}1)", f"[2]({URL})"
+    assert linked(text, LINKS) == (
+        f"One {one}. Two {two}. One again {one}; both {two} {one}, and a row [3]."
+    )
+
+
+def test_a_link_is_made_only_where_it_is_one() -> None:
+    odd = {"F1.1": ["javascript:alert(1)"], "F1.2": ["https://x.example/a b(c)|d"]}
+    assert linked("a [F1.1] b [F1.2]", odd) == "a [1] b [2](https://x.example/a%20b%28c%29%7Cd)"
+    assert linked("a `[F1.2]` b", odd) == "a `[1]` b"
+    assert linked("```\n[F1.2]\n```", odd) == "```\n[1]\n```"
+    assert linked("[F1.2][F1.1](see) wow![F1.2]", LINKS) == (
+        f"[1]({URL}1) [2]({URL}) (see) wow! [1]({URL}1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<!channel> hi", "@\u2060channel hi"),
+        ("<!here|here> @everyone", "@\u2060here @\u2060everyone"),
+        ("`<!channel>`", "`@\u2060channel`"),
+        ("```\n<!channel>\n```", "```\n@\u2060channel\n```"),
+        ("<@U0ANA> and <@U0ANA|ana>", "@U0ANA and @ana"),
+        ("<#C0SUPPORT|support> <#C0SUPPORT>", "#support #C0SUPPORT"),
+        ("<!subteam^S0TEAM|@csm> <!date^1^{date}|today>", "@csm @today"),
+        ("<@<!channel>>", "@\u2060channel"),
+        ("a < b > c, List<String>", "a &lt; b &gt; c, List&lt;String&gt;"),
+        ("`List<String>`", "`List<String>`"),
+        ("> quoted\n>> twice > here", "> quoted\n>> twice &gt; here"),
+        ("AT&T", "AT&T"),
+        ("[text](evil[.]example)", "[text] (evil[.]example)"),
+        ("![pixel](//evil.example)", "! [pixel] (//evil.example)"),
+        ("[a [b]](mailto:x@evil.example)", "[a [b]] (mailto:x@evil.example)"),
+        ("[docs](https://asked.example)", "[docs](https://asked.example)"),
+        ("[x]: evil[.]example", "[x] : evil[.]example"),
+        ("half \ud83d of a pair\x00", "half ? of a pair"),
+    ],
+)
+def test_nothing_in_the_text_acts(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+@given(st.text("<>!@#|U0channel here^`\n[](F1.)", max_size=40))
+def test_no_control_sequence_survives_however_it_is_put(text: str) -> None:
+    shown = linked(text, LINKS)
+    assert not re.search(r"<[@#!][^<>\n]*>", shown)
+    assert not re.search(r"@(channel|here|everyone)\b", shown)
+    assert not re.search(r"\]\((?!https://acme)", shown)
+
+
+# ---- parts
+
+WORDS = st.sampled_from(
+    ["Ana", "pays", "twice.", "Why?", "é", "😀", "👩‍👩‍👧", "🇪🇸🇩🇪", "a-b", "[F1.1]"]
+)
+SENTENCES = st.lists(WORDS, min_size=1, max_size=60).map(" ".join)
+ROW = st.lists(WORDS, min_size=3, max_size=3).map(lambda c: "| " + " | ".join(c) + " |")
+BLOCKS = st.one_of(
+    SENTENCES,
+    SENTENCES.map(lambda s: f"## {s[:60]}"),
+    st.lists(SENTENCES, min_size=1, max_size=9).map(lambda s: "\n".join(f"- {x}" for x in s)),
+    st.lists(SENTENCES, min_size=1, max_size=9).map(lambda s: "\n".join(f"> {x}" for x in s)),
+    st.lists(SENTENCES, max_size=9).map(lambda s: "```python\n" + "\n".join(s) + "\n```"),
+    st.lists(ROW, max_size=30).map(lambda r: "\n".join(["| a | b | c |", "|---|---|---|", *r])),
+    st.integers(1, 3000).map(lambda n: "x" * n),
+)
+TEXTS = st.lists(BLOCKS, min_size=1, max_size=8).map("\n\n".join)
+
+
+def words(text: str) -> list[str]:
+    """Words without marks, as they are read."""
+    bare = re.sub(r"\]\(https://[^)]*\)", "]", html.unescape(text))
+    return re.findall(r"[^\s|*`~>:·-]+", bare.replace("\u2060", ""))
+
+
+def balanced(text: str) -> bool:
+    every = lines(text)
+    return sum(x.kind == "open" for x in every) == sum(x.kind == "close" for x in every)
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
+def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
+    made = bodies(rendered(text, chars))
+    wanted = words(linked(text, LINKS))
+    for body in made:
+        assert balanced(body)
+        kinds = [line.kind for line in lines(body)]
+        assert kinds.count("header") <= 1
+        assert not re.search(r"\]\([^)]*\Z", body), "cut inside a link"
+    found = words("\n".join(made))
+    lost = Counter(w for w in wanted if len(w) <= 400) - Counter(found)
+    assert not lost
+    assert len("".join(wanted)) <= len("".join(found))
+    if "|---" not in text and "```" not in text:
+        assert "".join(found) == "".join(wanted)
+
+
+PLAIN = st.lists(
+    st.one_of(SENTENCES, SENTENCES.map(lambda s: f"# {s}"), SENTENCES.map(lambda s: f"- {s}")),
+    min_size=1,
+    max_size=20,
+).flatmap(lambda blocks: st.sampled_from(["\n", "\n\n"]).map(lambda gap: gap.join(blocks)))
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(PLAIN, st.integers(60, 2000))
+@example("x" * 3000, 100)
+@example("🇪🇸" * 300, 101)
+def test_the_parts_joined_are_the_text(text: str, limit: int) -> None:
+    parts = split(text, limit)
+    assert "".join(parts) == text
+    assert all(0 < len(part) <= limit for part in parts)
+
+
+@pytest.mark.parametrize("letter", ["👩‍👩‍👧", "🇪🇸", "é", "👍🏽", "नि"])
+def test_no_letter_is_cut_through(letter: str) -> None:
+    for limit in range(100, 120):
+        for part in split(letter * 200, limit):
+            assert len(part) % len(letter) == 0
+
+
+def test_a_text_is_cut_at_the_best_place_near_the_end() -> None:
+    para = "Some words here. " * 10
+    heading = f"{para}\n\n{para}\n\n## Next\n\n{para}"
+    assert split(heading, 430)[1].startswith("## Next")
+    listed = f"{para}\n" + "".join(f"- item {n} {'z' * 40}\n" for n in range(9))
+    assert all(part.startswith(("Some", "- item")) for part in split(listed, 300))
+    assert split(para * 3, 200)[1].startswith("Some words here. ")
+    link = "word " * 30 + f"[some long label](https://asked.example/{'a' * 40})"
+    assert split(link, 180) == ["word " * 30, link[150:]]
+
+
+def test_a_fence_that_goes_on_is_closed_and_opened_again() -> None:
+    code = "\n".join(f"line {n} = {n}" for n in range(200))
+    parts = split(tidy(f"Look:\n\n- ~~~~python\n{code}\n~~~~\n\nEnd.", 600), 600)
+    assert len(parts) > 3
+    for part in parts[1:-1]:
+        assert part.startswith("  ~~~~python\nline ")
+        assert part.endswith("\n  ~~~~")
+    assert re.findall(r"line \d+ = \d+", "\n".join(parts)) == code.splitlines()
+
+
+def test_a_fence_is_closed_where_the_model_forgot_to() -> None:
+    assert tidy("```py\nx = 1", 500) == "```py\nx = 1\n```"
+    info = "x" * 90
+    assert tidy(f"```{info}\ny\n```", 500) == f"```\n{info}\ny\n```"
+
+
+def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
+    head = "|" + "|".join(f" h{c} " for c in range(columns)) + "|"
+    rule = "|" + "---|" * columns
+    body = ["|" + "|".join(f" {cell}{r}.{c} " for c in range(columns)) + "|" for r in range(rows)]
+    return "\n".join([head, rule, *body])
+
+
+def test_a_long_table_is_split_with_its_header_repeated() -> None:
+    made = bodies(rendered(f"Before.\n\n{table(250)}\n\nAfter."))
+    assert len(made) == 3
+    for body in made:
+        kinds = [line.kind for line in lines(body)]
+        assert kinds.count("header") == 1
+        assert kinds.count("row") <= MAX_ROWS
+    found = re.findall(r"cell(\d+)\.0", "\n".join(made))
+    assert found == [str(n) for n in range(250)]
+    narrow = bodies(rendered(table(60), chars=600))
+    assert all(body.startswith("| h0 | h1 | h2 |\n|---|") for body in narrow)
+
+
+def test_a_wide_table_is_set_side_by_side_under_its_first_column() -> None:
+    made = bodies(rendered(table(3, columns=45)))
+    heads = [cells(next(x.text for x in lines(b) if x.kind == "header")) for b in made]
+    assert [len(head) for head in heads] == [MAX_COLUMNS, MAX_COLUMNS, 7]
+    assert all(head[0] == "h0" for head in heads)
+    assert {c for head in heads for c in head} == {f"h{n}" for n in range(45)}
+
+
+def test_a_table_whose_rows_are_too_long_becomes_a_list() -> None:
+    (body,) = bodies(rendered(table(3, cell="many words " * 100)))
+    assert body.startswith("- **h0:** many words")
+    assert not any(line.kind == "header" for line in lines(body))
+
+
+def test_each_message_holds_one_table_as_slack_demands() -> None:
+    text = "\n\n".join(f"## Part {n}\n\n{table(2)}" for n in range(6))
+    made = bodies(rendered(text))
+    assert [b.splitlines()[0] for b in made] == [f"## Part {n}" for n in range(4)]
+    assert made[-1].count("**h0:**") == 4
+
+
+def test_pipes_in_prose_and_code_are_no_table() -> None:
+    text = "Use a | b.\n---|---|---\n\n```\n| a | b |\n|---|---|\n```"
+    assert not any(line.kind == "header" for line in lines(text))
+    assert tidy(text, 500) == text
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(TEXTS, st.integers(0, 10_000))
+def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
+    final = answer(document(text), KEY, REPLY, 1.0)
+    so_far = live(text[: cut % (len(text) + 1)], LINKS, REPLY)
+    if len(final.parts) == 1:
+        assert final.streamed_text.startswith(so_far)
+
+
+@pytest.mark.parametrize(
+    ("so_far", "shown"),
+    [
+        ("All is <!chan", "All is"),
+        ("See [F1.1] and [F", f"See [1]({URL}) and"),
+        ("Done.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "Done."),
+        ("Code:\n``", "Code:"),
+        ("Code:\n```py\nx = 1", "Code:\n```py\nx = 1"),
+        ("Mail @ever", "Mail"),
+    ],
+)
+def test_what_may_still_change_is_held_back(so_far: str, shown: str) -> None:
+    assert live(so_far, LINKS, REPLY) == shown
+
+
+def test_odd_and_large_text_is_rendered_in_time() -> None:
+    started = time.monotonic()
+    for piece in ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n"):
+        rendered(piece * (30_000 // len(piece)))
+    assert time.monotonic() - started < 6
+
+
+# ---- what stands below it
+
+
+def test_the_last_part_ends_with_sources_gaps_cost_and_buttons() -> None:
+    made = rendered(
+        "One [F1.2]. Two [F1.1].",
+        coverage={"failed": 1, "complete": 4, "not_covered": ["s3: #ops: <!channel> & more"]},
+        unsupported=2,
+    )
+    assert foot(made).splitlines() == [
+        "*Sources*",
+        f"<{URL.replace('&', '&amp;')}1|[1]> Claim of F1.2 (and 1 more)",
+        f"<{URL.replace('&', '&amp;')}|[2]> Claim of F1.1",
+        "*Not covered* (1 failed of 5 subagents)",
+        "• s3: #ops: &lt;!channel&gt; &amp; more",
+        "2 statements left out because no source carries it.",
+        "5 subagents, $0.012, 14 s · run 0123456789ab",
+    ]
+    assert made.parts[0].text == "One [1]. Two [2]."
+    (buttons,) = made.parts[-1].blocks[-1]["elements"]
+    assert buttons["action_id"] == FEEDBACK
+    values = [buttons[f"{kind}_button"]["value"] for kind in ("positive", "negative")]
+    assert list(map(clicked, values)) == [(KEY, FEEDBACK_GOOD), (KEY, FEEDBACK_BAD)]
+    assert clicked("else") is None
+
+
+def test_many_sources_and_gaps_are_counted_not_listed() -> None:
+    links = {f"F1.{n}": [URL] for n in range(1, 31)}
+    text = " ".join(f"[{i}]" for i in links)
+    gaps = [f"s{n}: {'long ' * 100}" for n in range(30)]
+    made = rendered(text, links=links, coverage={"not_covered": gaps})
+    said = foot(made)
+    assert "and 22 more, linked in the text" in said
+    assert "• and 25 more" in said
+    assert len(said) < 4000
+
+
+@pytest.mark.parametrize("length", range(10_000, 12_001, 250))
+def test_the_last_part_leaves_room_for_what_stands_below(length: int) -> None:
+    gaps = [f"s{n}: {'long ' * 100}" for n in range(5)]
+    text = ("word " * (length // 5)).strip() + " [F1.1]"
+    rendered(text, 12_000, coverage={"not_covered": gaps})
+
+
+@pytest.mark.parametrize(
+    ("status", "stopped_by", "said"),
+    [
+        ("cancelled", "user", "*Stopped as asked. This is what there was until then.*"),
+        ("partial", "cost", "*The budget of this request was used up before it was finished.*"),
+        ("partial", "none", "*This answer is not complete.*"),
+        ("failed", "none", "*This request could not be answered.*"),
+        ("failed", "model_error", "*The language model failed, so this was ended early.*"),
+    ],
+)
+def test_an_answer_that_is_not_whole_says_so(status: str, stopped_by: str, said: str) -> None:
+    made = rendered("Something.", status=status, stopped_by=stopped_by)
+    assert foot(made).splitlines()[0] == said
+
+
+def test_the_cost_line_tells_what_is_not_known_and_what_was_not_paid() -> None:
+    assert "price unknown" in foot(rendered("x", cost_usd=None))
+    assert "nothing was paid" in foot(rendered("x", model="offline"))
+    assert "isolation is advisory" in foot(rendered("x", degraded=True))
+    assert "2 min 5 s" in foot(answer_after(125))
+
+
+def answer_after(seconds: float) -> Rendered:
+    return answer(document("x"), KEY, REPLY, seconds)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\x00", "\n\n\n"])
+def test_there_is_always_something_to_read(text: str) -> None:
+    assert bodies(rendered(text))[0].strip()
+
+
+def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
+    made = sentence("It broke, <!channel>.", "0123456789ab")
+    check(made)
+    assert made.streamed_text == "It broke, @\u2060channel."
+    assert foot(made) == "Reference: 0123456789ab"
+    check(sentence(""))
+    check(sentence("long " * 9000))
+
+
+def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
+    claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
+    found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
+    said = foot(rendered("One [F1.1].", subagents=found))
+    assert "://evil" not in said
+    assert "<!" not in said
+    assert "@here" not in said

@@ -1,0 +1,478 @@
+"""The live reply: at once visible, one visible answer in the end, whatever fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from engine_kit import until
+from outbox_kit import ASKED, CHANNEL, Desk, desk, rendered, workspace
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot import render
+from bot.local.slack import Fault, LocalSlack
+from bot.outbox import Outbox
+from bot.pace import Pace
+from bot.render import Rendered
+from bot.reply import Reply
+from bot.writes import ChannelClosed, WriteFailed
+from config.settings import load_settings
+from subagents.events import (
+    AnswerDelta,
+    AnswerRestarted,
+    SubagentFinished,
+    SubagentQueued,
+    SubagentStarted,
+)
+
+START, APPEND, STOP = "chat.startStream", "chat.appendStream", "chat.stopStream"
+POST, UPDATE = "chat.postMessage", "chat.update"
+NO_STREAM = [Fault(START, "error:not_allowed")]
+ANSWER = "Two invoices are open.\n\nBoth wait for Ana."
+
+
+def texts(d: Desk) -> list[str]:
+    return [m.text for m in d.answers()]
+
+
+def one(d: Desk) -> Any:
+    (shown,) = d.answers()
+    return shown
+
+
+def work(reply: Reply) -> None:
+    reply.emit(SubagentQueued("s1", "Read #help", "slack", "fast"))
+    reply.emit(SubagentStarted("s1"))
+    reply.emit(SubagentFinished("s1", "complete", "none", 2, 0.001))
+
+
+async def streamed(d: Desk, reply: Reply, text: str = ANSWER) -> None:
+    """Emit the text in pieces and wait until some of it is shown."""
+    for start in range(0, len(text), 7):
+        reply.emit(AnswerDelta(text[start : start + 7]))
+        await asyncio.sleep(0.003)
+    await until(lambda: text[:5] in one(d).text)
+
+
+async def test_a_stream_shows_the_plan_then_the_answer_then_what_stands_below() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        began = time.monotonic()
+        state = await reply.open(look_first=False)
+        assert time.monotonic() - began < 0.5
+        shown = one(d)
+        assert (shown.streaming, shown.plan_title) == (True, "On it …")
+        assert state == {"ts": [shown.ts], "streamed": True}
+        reply.emit(SubagentQueued("s1", "Read #help", "slack", "fast"))
+        await until(lambda: len(one(d).plan) == 2)
+        reply.emit(SubagentStarted("s1"))
+        reply.emit(SubagentFinished("s1", "complete", "none", 2, 0.001))
+        await streamed(d, reply)
+        done = await reply.finish(rendered(ANSWER))
+        shown = one(d)
+        assert not shown.streaming
+        assert shown.text == ANSWER + "\n1 subagent"
+        assert [row.status for row in shown.plan] == ["complete", "complete"]
+        assert shown.plan_title == "1 of 1 subagents done"
+        assert shown.metadata["event_payload"]["key"] == f"T0LOCAL/{CHANNEL}/{ASKED}"
+        assert done == {"ts": [shown.ts], "streamed": False}
+        assert d.slack.calls[UPDATE] == d.slack.calls[POST] == 0
+
+
+async def test_without_a_stream_a_message_is_posted_and_edited() -> None:
+    async with desk() as d:
+        d.slack.faults += NO_STREAM
+        reply = d.reply()
+        state = await reply.open(look_first=False)
+        assert one(d).plan_title == "On it …"
+        assert state["streamed"] is False
+        work(reply)
+        await until(lambda: one(d).plan_title == "1 of 1 subagents done")
+        await streamed(d, reply)
+        await reply.finish(rendered(ANSWER))
+        assert one(d).text == ANSWER + "\n1 subagent"
+        assert d.slack.calls[POST] == 1
+
+
+async def test_at_most_one_write_an_interval_and_none_for_what_is_shown_already() -> None:
+    async with desk(update_s=0.2) as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        for n in range(300):
+            reply.emit(SubagentQueued(f"s{n % 30}", f"Read {n % 30}", "slack", "fast"))
+            await asyncio.sleep(0.002)
+        assert 2 <= d.slack.calls[APPEND] <= 6
+        await asyncio.sleep(0.25)
+        calls = d.slack.calls[APPEND]
+        reply.emit(SubagentQueued("s1", "Read 1", "slack", "fast"))
+        await asyncio.sleep(0.3)
+        assert d.slack.calls[APPEND] == calls
+        await reply.aclose()
+
+
+async def test_fifty_subagents_are_shown_as_a_group() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        for n in range(50):
+            reply.emit(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
+        await until(lambda: len(one(d).plan) == 2)
+        for n in range(50):
+            reply.emit(SubagentFinished(f"s{n}", "complete", "none", 0, None))
+        await until(lambda: one(d).plan[1].title == "slack: 50 of 50 done")
+        await reply.finish(rendered(ANSWER))
+        assert one(d).text == ANSWER + "\n1 subagent"
+
+
+async def test_an_answer_that_begins_again_replaces_what_was_streamed() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        await streamed(d, reply, "It is all fine. ")
+        reply.emit(AnswerRestarted())
+        reply.emit(AnswerDelta("Two "))
+        await until(lambda: one(d).text == "Two ")
+        assert not one(d).streaming
+        await reply.finish(rendered(ANSWER))
+        assert one(d).text == ANSWER + "\n1 subagent"
+
+
+async def test_a_stream_is_left_before_it_dies() -> None:
+    async with desk(stream_s=0.3) as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        ts = one(d).ts
+        await until(lambda: not one(d).streaming)
+        work(reply)
+        await streamed(d, reply)
+        await reply.finish(rendered(ANSWER))
+        assert (one(d).ts, one(d).text) == (ts, ANSWER + "\n1 subagent")
+
+
+async def test_a_stream_that_expired_or_was_stopped_by_the_user_is_edited() -> None:
+    async with desk(LocalSlack(workspace(), stream_ttl_s=0.1)) as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        await asyncio.sleep(0.15)
+        work(reply)
+        await reply.finish(rendered(ANSWER))
+        assert one(d).text == ANSWER + "\n1 subagent"
+
+
+@pytest.mark.parametrize("method", [START, APPEND, STOP])
+@pytest.mark.parametrize(
+    "kind",
+    ["500", "lost", "drop", "malformed", "error:msg_too_long", "error:stopped_by_user"],
+)
+async def test_a_stream_that_fails_anywhere_still_gives_one_answer(method: str, kind: str) -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(method, kind)] * 2
+        reply = d.reply()
+        await reply.open(look_first=False)
+        work(reply)
+        await streamed(d, reply)
+        await reply.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+        assert not one(d).streaming
+
+
+@pytest.mark.parametrize("method", [START, APPEND, UPDATE])
+async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
+    async with desk() as d:
+        d.outbox = d.new_outbox(quick_s=0.1, settle_s=0.3)
+        d.slack.faults += NO_STREAM if method == UPDATE else []
+        d.slack.faults += [Fault(method, "slow", 0.2)]
+        reply = d.reply()
+        await reply.open(look_first=False)
+        work(reply)
+        reply.emit(AnswerDelta("Two invoices "))
+        await asyncio.sleep(0.15)
+        await reply.finish(rendered(ANSWER))
+        await asyncio.sleep(0.1)
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+async def test_text_too_long_for_a_stream_is_put_in_by_an_update() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        text = "é" * 5_000
+        reply.emit(AnswerDelta(text[:1_000]))
+        await until(lambda: one(d).text)
+        reply.emit(AnswerDelta(text[1_000:]))
+        await reply.finish(rendered(text, "And more.", "And more.\n\nAnd more."))
+        assert texts(d) == [text, "And more.", "And more.\n\nAnd more.\n1 subagent"]
+        keys = [m.metadata["event_payload"] for m in d.answers() if m.metadata]
+        assert [(k["key"].partition("#")[2], k["part"]) for k in keys] == [
+            ("", 1),
+            ("2", 2),
+            ("3", 3),
+        ]
+
+
+async def test_citations_are_shown_as_the_given_function_says() -> None:
+    async with desk() as d:
+        reply = d.reply(shown=lambda text: text.replace("[F1.1]", "[1](https://x.test/1)"))
+        await reply.open(look_first=False)
+        reply.emit(AnswerDelta("Open [F1.1] "))
+        await until(lambda: one(d).text == "Open [1](https://x.test/1) ")
+        await reply.finish(rendered("Open [1](https://x.test/1) still"))
+        assert d.slack.calls[UPDATE] == 0
+
+
+async def test_what_render_makes_of_an_answer_needs_no_second_write() -> None:
+    text = "## Open\n\nTwo invoices wait [F1.1]. Call **Ana** [F1.2]!\n\n- one\n- two"
+    links = {"F1.1": ["https://x.test/1"], "F1.2": ["https://x.test/2"]}
+    async with desk() as d:
+        reply = d.reply(shown=lambda text: render.live(text, links, d.settings))
+        await reply.open(look_first=False)
+        for start in range(0, len(text), 5):
+            reply.emit(AnswerDelta(text[start : start + 5]))
+            await asyncio.sleep(0.02)
+        document = {
+            **{"answer": text, "links": links, "subagents": [], "run_id": "r1", "cost_usd": 0.01},
+            **{"status": "complete", "stopped_by": "none", "model": "claude"},
+            **{"unsupported": 0, "degraded": False},
+            "coverage": {"items": 0, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0}
+            | {"not_covered": []},
+        }
+        final = render.answer(document, "k", d.settings, 2.0)
+        assert d.slack.calls[APPEND] > 3
+        await reply.finish(final)
+        assert d.slack.calls[UPDATE] == 0
+        assert one(d).text.startswith(final.streamed_text)
+
+
+async def test_finish_may_be_called_again() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        first = await reply.finish(rendered(ANSWER, "more"))
+        calls = d.slack.calls.copy()
+        assert await reply.finish(rendered(ANSWER, "more")) == first
+        assert d.slack.calls == calls
+        assert await reply.finish(rendered("Shorter")) == {"ts": first["ts"][:1], "streamed": False}
+        assert texts(d) == ["Shorter\n1 subagent"]
+
+
+async def test_finish_needs_no_open() -> None:
+    async with desk() as d:
+        await d.outbox.post("other", CHANNEL, ASKED, "an earlier answer")
+        await d.reply().finish(rendered(ANSWER))
+        await d.reply().finish(rendered(ANSWER))
+        assert texts(d) == ["an earlier answer", ANSWER + "\n1 subagent"]
+
+
+async def test_a_failure_is_one_sentence_and_nothing_else() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        work(reply)
+        await streamed(d, reply)
+        await reply.fail("Something went wrong.", "r-17")
+        assert one(d).text == "Something went wrong.\nReference: r-17"
+        assert one(d).plan == ()
+
+
+async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        state = await reply.open(look_first=False)
+        await reply.working(True)
+        await streamed(d, reply)
+        await reply.aclose()
+        assert one(d).streaming
+        assert d.slack.state.sessions[CHANNEL, ASKED].status == "active"
+        again = d.reply(state)
+        assert await again.open() == state
+        again.emit(AnswerDelta("Now "))
+        await until(lambda: one(d).text == "Now ")
+        await again.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+async def test_a_shorter_answer_after_a_crash_takes_only_our_own_parts_away() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        state = await reply.open(look_first=False)
+        await reply.finish(rendered("one", "two", "three"))
+        await d.outbox.post("other", CHANNEL, ASKED, "not ours")
+        await d.reply(state).finish(rendered("one", "the rest"))
+        assert texts(d) == ["one", "the rest\n1 subagent", "not ours"]
+
+
+async def test_a_message_that_somebody_deleted_is_made_anew() -> None:
+    for faults in ([], NO_STREAM):
+        async with desk() as d:
+            d.slack.faults += faults
+            reply = d.reply()
+            await reply.open(look_first=False)
+            if not faults:
+                await d.outbox.stop_stream("x", CHANNEL, one(d).ts)
+            await d.outbox.delete(CHANNEL, one(d).ts)
+            await reply.finish(rendered(ANSWER))
+            assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault(START, "error:is_archived")]
+        with pytest.raises(ChannelClosed):
+            await d.reply().open(look_first=False)
+        d.slack.faults += [*NO_STREAM, *[Fault(POST, "500")] * 4]
+        d.slack.faults += [Fault("conversations.replies", "500")] * 4
+        reply = d.reply()
+        assert await reply.open(look_first=False) == {"ts": [], "streamed": False}
+        work(reply)
+        await until(lambda: d.answers())
+        d.slack.faults.clear()
+        await reply.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+async def test_the_stop_button_comes_and_goes_in_every_way_a_reply_ends() -> None:
+    def sessions(d: Desk) -> str:
+        return d.slack.state.sessions[CHANNEL, ASKED].status
+
+    ends: list[Callable[[Reply], Any]] = [
+        lambda reply: reply.finish(rendered(ANSWER)),
+        lambda reply: reply.fail("No."),
+        lambda reply: reply.aclose(),
+    ]
+    for end in ends:
+        async with desk() as d:
+            reply = d.reply(title="What is open? " * 50)
+            await reply.open(look_first=False)
+            await reply.working(True)
+            assert sessions(d) == "processing"
+            assert len(d.slack.state.sessions[CHANNEL, ASKED].title) == 200
+            await end(reply)
+            assert sessions(d) == "active"
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        await reply.working(True)
+        d.slack.faults += [Fault("*", "error:is_archived")] * 2
+        with pytest.raises(WriteFailed):
+            await reply.finish(rendered(ANSWER))
+        await reply.aclose()
+        assert sessions(d) == "active"
+
+
+async def test_progress_that_cannot_be_shown_never_hurts_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(text: str) -> str:
+        raise ZeroDivisionError(text)
+
+    async with desk() as d:
+        reply = d.reply(shown=broken)
+        await reply.open(look_first=False)
+        reply.emit(AnswerDelta("x"))
+        reply.emit(None)  # type: ignore[arg-type]
+        await until(lambda: "cannot be shown" in caplog.text)
+        await reply.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+# ---- crashes
+
+
+class Mortal(AsyncWebClient):
+    """The SDK's client in a process that dies at one of its calls."""
+
+    dies_at = -1
+    after = False
+    made = 0
+
+    async def api_call(self, *args: Any, **kwargs: Any) -> Any:
+        self.made += 1
+        dead = 0 < self.dies_at <= self.made
+        if dead and not (self.after and self.made == self.dies_at):
+            raise asyncio.CancelledError
+        answer = await super().api_call(*args, **kwargs)
+        if dead:
+            raise asyncio.CancelledError
+        return answer
+
+
+def mortal(d: Desk, dies_at: int, after: bool) -> Outbox:
+    web = Mortal(token=d.web.token, base_url=d.web.base_url, session=d.web.session)
+    web.dies_at, web.after = dies_at, after
+    slack = load_settings(env={}).slack
+    return Outbox(web, slack, pace=Pace(None), backoff_s=0.001, settle_s=0.002)
+
+
+async def life(reply: Reply, store: dict[str, Any], answer: Any, first: bool) -> None:
+    """What a run does with its reply; `store` outlives it."""
+    store["state"] = await reply.open(look_first=not first)
+    work(reply)
+    reply.emit(AnswerDelta("Two invoices "))
+    await asyncio.sleep(0.03)
+    store["done"] = await reply.finish(answer)
+
+
+async def lives(d: Desk, deaths: list[int], after: bool, answer: Rendered) -> None:
+    """A request whose process dies at these calls, one life after the other; the last one lives."""
+    good, others, store = d.outbox, asyncio.all_tasks(), dict[str, Any]()
+    for born, dies_at in enumerate(deaths):
+        d.outbox = mortal(d, dies_at, after)
+        ended = life(d.reply(store.get("state")), store, answer, born == 0)
+        await asyncio.gather(ended, return_exceptions=True)
+        for task in asyncio.all_tasks() - others:
+            task.cancel()
+    d.outbox = good
+    await life(d.reply(store.get("state")), store, answer, False)
+    assert store["done"]["ts"] == [m.ts for m in d.answers()]
+    assert not any(m.streaming for m in d.answers())
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_crash_at_any_call_leaves_one_answer(streams: bool, after: bool) -> None:
+    wanted = ["Two invoices are open.", "Part two.", "Part three."]
+    for dies_at in range(1, 12):
+        async with desk() as d:
+            d.slack.faults += [] if streams else NO_STREAM
+            await lives(d, [dies_at, 1 + dies_at // 2], after, rendered(*wanted))
+            assert texts(d) == [*wanted[:2], wanted[2] + "\n1 subagent"], f"died at {dies_at}"
+
+
+KINDS = ["500", "lost", "drop", "malformed", "429", "error:internal_error"]
+METHODS = [START, APPEND, STOP, POST, UPDATE, "chat.delete", "conversations.replies"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "rounds", "mortality"),
+    [
+        (11, 15, 0),
+        (12, 15, 2),
+        pytest.param(13, 200, 0, marks=pytest.mark.slow),
+        pytest.param(14, 200, 2, marks=pytest.mark.slow),
+    ],
+)
+async def test_writes_that_fail_at_random_leave_one_answer(
+    seed: int, rounds: int, mortality: int
+) -> None:
+    rng = random.Random(seed)
+    for number in range(rounds):
+        async with desk() as d:
+            for _ in range(rng.randint(1, 6)):
+                d.slack.faults.append(Fault(rng.choice(METHODS), rng.choice(KINDS), 0))
+            parts = ["Two invoices are open.", "Part two.", "Part three."][: rng.randint(1, 3)]
+            deaths = [rng.randint(1, 14) for _ in range(rng.randint(0, mortality))]
+            await lives(d, deaths, rng.random() < 0.5, rendered(*parts))
+            shown = [text.removesuffix("\n1 subagent") for text in texts(d)]
+            assert shown == parts, f"round {number}"
+
+
+async def test_a_storm_of_rate_limits_ends_with_one_answer() -> None:
+    async with desk() as d:
+        d.slack.faults += [Fault("*", "429", 0)] * 40
+        store: dict[str, Any] = {}
+        await life(d.reply(), store, rendered("Two invoices are open."), True)
+        assert texts(d) == ["Two invoices are open.\n1 subagent"]

@@ -1,0 +1,235 @@
+"""`assistant setup`: each secret is tried at once, and `.env` is written whole or not at all."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bot_kit import Shell, configure, model_at, refused, slack_at
+from engine_kit import MUX, say
+from engine_kit import workspace as small
+from typer.testing import CliRunner, Result
+
+from bot.__main__ import app
+from bot.envfile import changed, storable, write_env
+from bot.errors import SetupError
+from bot.local.model import ModelServer
+from bot.local.slack import LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_USER, Identity
+from config.settings import load_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SECRET = "0123456789abcdef0123456789abcdef"
+ENV = Path(".env")
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+@pytest.fixture
+def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
+    """A workspace and a model to try secrets on; none is set, and events come by HTTP."""
+    few = Identity(BOT_USER, BOT_ID, frozenset({"chat:write"}))
+    made = LocalSlack(small(), tokens={"xoxb-few": few})
+    with slack_at(monkeypatch, made), model_at(monkeypatch, lambda body: say("ok")):
+        for name in ("SLACK_BOT_TOKEN", "ANTHROPIC_API_KEY", "DATABASE_URL"):
+            monkeypatch.delenv(name, raising=False)
+        configure("slack: {mode: http}")
+        yield made
+
+
+def typed(*lines: str) -> Result:
+    return CliRunner().invoke(app, ["setup"], input="".join(f"{line}\n" for line in lines))
+
+
+def stored() -> dict[str, str]:
+    lines = ENV.read_text("utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def test_setup_asks_for_each_secret_and_writes_a_file_for_its_owner_only(slack: LocalSlack) -> None:
+    ran = typed("xoxb-local", SECRET, "sk-ant-secret", "")
+    assert ran.exit_code == 0, ran.output
+    assert "https://api.slack.com/apps?new_app=1&manifest_yaml=" in ran.output
+    assert stored() == {
+        "SLACK_BOT_TOKEN": "xoxb-local",
+        "SLACK_SIGNING_SECRET": SECRET,
+        "ANTHROPIC_API_KEY": "sk-ant-secret",
+    }
+    assert ENV.stat().st_mode & 0o777 == 0o600
+    assert not [p for p in Path.cwd().iterdir() if p.name.startswith(".env.")]
+    for secret in stored().values():
+        assert secret not in ran.output, "nothing is printed back"
+    assert slack.calls["auth.test"] == 1
+
+
+def test_a_secret_that_does_not_work_is_explained_and_asked_for_again(slack: LocalSlack) -> None:
+    ran = typed(
+        *("xapp-1", "xoxb-wrong", "xoxb-few", "xoxb-local"),
+        *("short", SECRET, "k", "mysql://db", ""),
+    )
+    assert ran.exit_code == 0, ran.output
+    said = ran.output + ran.stderr
+    assert "This cannot be SLACK_BOT_TOKEN: the bot token begins with xoxb-. Try again." in said
+    assert "SLACK_BOT_TOKEN is not valid" in said
+    assert "it lacks app_mentions:read" in said
+    assert "the signing secret has 32 characters" in said
+    assert "the address is written postgresql://" in said
+    assert "xoxb-wrong" not in said
+    assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local"
+
+
+def test_a_key_that_the_model_api_refuses_is_asked_for_again(
+    slack: LocalSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ModelServer(lambda body: say("ok"), api_key="sk-ant-good")
+    with MUX.serving(model.app) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        ran = typed("xoxb-local", SECRET, "sk-ant-bad", "sk-ant-good", "")
+    assert ran.exit_code == 0, ran.output
+    assert "ANTHROPIC_API_KEY is not valid" in ran.output + ran.stderr
+    assert stored()["ANTHROPIC_API_KEY"] == "sk-ant-good"
+
+
+def test_what_was_in_the_file_stays_and_a_set_secret_can_be_kept(slack: LocalSlack) -> None:
+    before = (
+        "# ours\nOTHER='a b'\nexport SLACK_BOT_TOKEN=xoxb-local\n\nSLACK_BOT_TOKEN=xoxb-local\n"
+        "LAST=1"
+    )
+    ENV.write_text(before)
+    ENV.chmod(0o644)
+    ran = typed("y", SECRET, "sk-ant-1", "")
+    assert ran.exit_code == 0, ran.output
+    assert ENV.read_text() == (
+        "# ours\nOTHER='a b'\nSLACK_BOT_TOKEN=xoxb-local\n\nLAST=1\n"
+        f"SLACK_SIGNING_SECRET={SECRET}\nANTHROPIC_API_KEY=sk-ant-1\n"
+    )
+    assert ENV.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_end_of_input_leaves_nothing_half_written(slack: LocalSlack) -> None:
+    ENV.write_text("OTHER=1\n")
+    ran = typed("xoxb-local", SECRET)
+    assert ran.exit_code == 2
+    assert "Stopped. Nothing was written." in ran.output + ran.stderr
+    assert ENV.read_text() == "OTHER=1\n"
+    assert sorted(p.name for p in Path.cwd().iterdir() if "env" in p.name) == [".env"]
+
+
+def test_ctrl_c_at_a_prompt_ends_it_with_a_sentence(slack: LocalSlack) -> None:
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "bot", "setup"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=env, start_new_session=True
+    )
+    os.close(terminal)
+    seen = _until(controller, "SLACK_BOT_TOKEN:")
+    while termios.tcgetattr(controller)[3] & termios.ECHO:
+        time.sleep(0.01)
+    os.write(controller, b"xoxb-typ")
+    process.send_signal(signal.SIGINT)
+    seen += _until(controller, "written.")
+    assert process.wait(10) == 2
+    os.close(controller)
+    assert "Traceback" not in seen
+    assert "xoxb-typ" not in seen
+    assert not ENV.exists()
+
+
+def _until(controller: int, word: str) -> str:
+    seen, deadline = "", time.monotonic() + 20
+    while word not in seen:
+        assert time.monotonic() < deadline, seen
+        if select.select([controller], [], [], 0.2)[0]:
+            seen += os.read(controller, 4096).decode("utf-8", "replace")
+    return seen
+
+
+def test_from_env_asks_nothing(
+    slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = refused(shell("setup", "--from-env"), "not_set")
+    assert "SLACK_BOT_TOKEN is not set." in why
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
+    monkeypatch.setenv("SLACK_SIGNING_SECRET", SECRET)
+    assert not ENV.exists()
+    done = shell("setup", "--from-env")
+    assert done.code == 0, done.err
+    assert stored() == {"SLACK_BOT_TOKEN": "xoxb-local", "SLACK_SIGNING_SECRET": SECRET}
+    assert "xoxb-local" not in done.out + done.err
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-wrong")
+    why = refused(shell("setup", "--from-env"), "refused")
+    assert "SLACK_BOT_TOKEN is not valid" in why
+    assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local", "what was there stays"
+
+
+def test_a_link_or_a_file_that_git_tracks_is_not_written(slack: LocalSlack, shell: Shell) -> None:
+    Path("elsewhere").write_text("A=1\n")
+    ENV.symlink_to("elsewhere")
+    assert "is a link" in refused(shell("setup", "--from-env"), "env_file")
+    ENV.unlink()
+    ENV.mkdir()
+    assert "is no file" in refused(shell("setup", "--from-env"), "env_file")
+    ENV.rmdir()
+    git("init", "-q")
+    ENV.write_text("A=1\n")
+    git("add", ".env")
+    assert "is tracked by git" in refused(shell("setup", "--from-env"), "env_file")
+    assert ENV.read_text() == "A=1\n"
+    assert Path("elsewhere").read_text() == "A=1\n"
+
+
+def test_a_file_that_git_does_not_ignore_is_warned_about(slack: LocalSlack) -> None:
+    git("init", "-q")
+    ran = typed("xoxb-local", SECRET, "k", "")
+    assert ran.exit_code == 0
+    assert "add it to .gitignore" in ran.output + ran.stderr
+    Path(".gitignore").write_text(".env\n")
+    ran = typed("y", "y", "y", "")
+    assert ran.exit_code == 0, ran.output
+    assert "gitignore" not in ran.output + ran.stderr
+
+
+def git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], check=True, capture_output=True, timeout=10)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["plain-1", "with space", 'quo"te', "ha#sh", "dollar$HOME", "a=b", "p@ss:w/rd?x=%20&y", "ü"],
+)
+def test_a_value_is_read_back_as_it_was_written(value: str) -> None:
+    assert storable(value)
+    write_env(ENV, {"SLACK_BOT_TOKEN": value})
+    token = load_settings().secrets.slack_bot_token
+    assert token
+    assert token.get_secret_value() == value
+
+
+def test_a_value_that_cannot_be_read_back_is_refused() -> None:
+    assert not any(map(storable, ("", "a'b", "a\nb", "a\\b", "a${HOME}", "a\0b")))
+
+
+def test_other_lines_keep_their_bytes() -> None:
+    text = "A=1\r\n  # x\r\nB = 2\r\n\r\nC='x\ny'\r\n"
+    assert changed(text, {"B": "3"}) == text.replace("B = 2\r\n", "B=3\n")
+    assert changed("", {}) == ""
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_the_old_file_stays(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="cannot be written: no such file or directory"):
+        write_env(tmp_path / "gone" / ".env", {"A": "1"})
+    ENV.write_bytes(b"A=\xff\n")
+    with pytest.raises(SetupError, match="not UTF-8"):
+        write_env(ENV, {"A": "1"})
+    assert ENV.read_bytes() == b"A=\xff\n"

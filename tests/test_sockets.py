@@ -1,0 +1,241 @@
+"""Sockets to Slack: kept up, watched, replaced one at a time, and closed without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from slack_bolt.response import BoltResponse
+
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, LocalSlack
+from bot.local.slack_faults import Fault
+from bot.local.workspace import Channel, Team, User, Workspace
+from bot.sockets import SocketRefused, Sockets
+from config.settings import load_settings
+
+WORKSPACE = Workspace(
+    Team("T0ACME", "Acme", "acme"),
+    (User("U0ANA", "ana", "Ana Ruiz"),),
+    (Channel("C0SUPPORT", "support", (), ("U0ANA",)),),
+)
+
+
+@dataclass
+class Line:
+    """Sockets at work against a local Slack."""
+
+    slack: LocalSlack
+    sockets: Sockets
+    heard: list[Any] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    status: int = 200
+    delay: float = 0.0
+
+    async def hear(self, payload: Any) -> BoltResponse:
+        self.heard.append(payload)
+        await asyncio.sleep(self.delay)
+        return BoltResponse(status=self.status, body="")
+
+    def texts(self) -> list[str]:
+        events = [p["event"] for p in self.heard if isinstance(p.get("event"), dict)]
+        return [str(e.get("text")) for e in events if e.get("type") == "message"]
+
+
+@asynccontextmanager
+async def line(
+    count: int = 2, deaf_after_s: float = 40.0, token: str = "xapp-local", **how: Any
+) -> AsyncIterator[Line]:
+    slack = LocalSlack(WORKSPACE, **{"retries_s": (0.2, 0.2, 0.2), "ack_s": 0.5, **how})
+    settings = load_settings(env={}).slack.model_copy(
+        update={"sockets": count, "deaf_after_s": deaf_after_s, "timeout_s": 2}
+    )
+    with LocalServer(slack.app, "slack") as server:
+        made: Line
+
+        async def hear(payload: Any) -> BoltResponse:
+            return await made.hear(payload)
+
+        sockets = Sockets(
+            hear,
+            token,
+            settings,
+            base_url=server.url + API_PATH,
+            on_gap=lambda: made.gaps.append(time.monotonic()),
+            stagger_s=0.02,
+        )
+        made = Line(slack, sockets)
+        before = asyncio.all_tasks()
+        task = asyncio.create_task(sockets.run())
+        try:
+            yield made
+        finally:
+            sockets.close()
+            async with asyncio.timeout(5):
+                await asyncio.gather(task, return_exceptions=True)
+            await asyncio.sleep(0)
+            assert asyncio.all_tasks() == before
+    slack.close()
+
+
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_as_many_sockets_as_are_set_hear_each_event_once() -> None:
+    async with line(count=3) as on:
+        assert not on.sockets.healthy()
+        await until(lambda: on.sockets.alive == 3)
+        assert on.sockets.connected.is_set()
+        for number in range(30):
+            on.slack.people.say("U0ANA", "C0SUPPORT", f"hello {number}")
+        await until(lambda: len(on.texts()) == 30)
+        await until(lambda: all(d.acked_at for d in on.slack.deliveries))
+        assert sorted(on.texts()) == sorted(f"hello {n}" for n in range(30))
+        assert {d.attempt for d in on.slack.deliveries} == {0}
+        assert on.slack.sockets.count == 3
+    await until(lambda: on.slack.sockets.count == 0)
+
+
+async def test_what_is_not_answered_by_200_comes_again() -> None:
+    async with line() as on:
+        await until(lambda: on.sockets.alive == 2)
+        on.status = 503
+        on.slack.people.say("U0ANA", "C0SUPPORT", "hello")
+        await until(lambda: len(on.heard) == 2)
+        assert not any(d.acked_at for d in on.slack.deliveries)
+        on.status = 200
+        await until(lambda: bool(on.slack.deliveries[-1].acked_at))
+
+
+@pytest.mark.parametrize("how", ["refresh_requested", "warning", "link_disabled", "abort"])
+async def test_a_socket_that_ends_is_replaced_and_the_gap_is_told(how: Any) -> None:
+    async with line() as on:
+        on.slack.sockets.warning_s = 1.0
+        await until(lambda: on.sockets.alive == 2 and len(on.gaps) == 1)
+        on.slack.sockets.drop(how)
+        await until(lambda: on.sockets.counts["connected"] == 4)
+        await until(lambda: on.sockets.alive == 2 and on.slack.sockets.count == 2)
+        await until(lambda: len(on.gaps) >= 2)
+        assert on.sockets.counts["lost" if how == "abort" else how] == 2
+        on.slack.people.say("U0ANA", "C0SUPPORT", "still there?")
+        await until(lambda: on.texts() == ["still there?"])
+
+
+async def test_planned_replacements_take_turns_so_that_one_socket_always_listens() -> None:
+    async with line() as on:
+        on.slack.sockets.warning_s = 5.0
+        await until(lambda: on.sockets.alive == 2)
+        lowest = 2
+        on.slack.sockets.drop("warning")
+        while on.sockets.counts["connected"] < 4:
+            lowest = min(lowest, on.slack.sockets.count)
+            await asyncio.sleep(0.001)
+        assert lowest >= 1
+
+
+async def test_a_silent_socket_is_noticed_and_replaced() -> None:
+    async with line(count=1, deaf_after_s=0.4) as on:
+        await until(lambda: on.sockets.alive == 1)
+        await asyncio.sleep(1.0)  # quiet, but alive: pings are answered
+        assert on.sockets.counts["connected"] == 1
+        on.slack.sockets.drop("silent")
+        await until(lambda: not on.sockets.healthy())
+        await until(lambda: on.sockets.counts["deaf"] == 1 and on.sockets.healthy())
+        on.slack.people.say("U0ANA", "C0SUPPORT", "hello?")
+        await until(lambda: "hello?" in on.texts())
+
+
+async def test_a_stall_of_our_own_loop_does_not_make_a_socket_deaf() -> None:
+    async with line(count=1, deaf_after_s=0.4) as on:
+        await until(lambda: on.sockets.alive == 1)
+        for _ in range(3):
+            time.sleep(0.6)  # noqa: ASYNC251 - this is the stall
+            await asyncio.sleep(0.05)
+        await until(on.sockets.healthy)
+        assert on.sockets.counts["connected"] == 1
+
+
+async def test_refused_connections_are_tried_again_with_pauses() -> None:
+    async with line(count=1) as on:
+        await until(lambda: on.sockets.alive == 1)
+        on.slack.sockets.refuse(1.0)
+        on.slack.sockets.drop("abort")
+        await until(lambda: on.sockets.counts["refused"] >= 1)
+        assert not on.sockets.healthy()
+        await until(lambda: on.sockets.alive == 1)
+        assert on.sockets.counts["refused"] <= 3
+        assert on.slack.sockets.count == 1
+
+
+async def test_a_rate_limit_is_waited_out_as_long_as_slack_says() -> None:
+    slack_before = time.monotonic()
+    async with line(count=1) as on:
+        on.slack.faults.append(Fault("apps.connections.open", "429", 1.0))
+        await until(lambda: on.sockets.alive == 1)
+        assert time.monotonic() - slack_before >= 1.0
+        assert on.sockets.counts["refused"] == 1
+
+
+@pytest.mark.parametrize("kind", ["500", "drop", "malformed", "slow"])
+async def test_a_faulty_answer_is_tried_again(kind: str) -> None:
+    async with line(count=1) as on:
+        on.slack.faults.append(Fault("apps.connections.open", kind, 2.5))
+        await until(lambda: on.sockets.alive == 1)
+        assert on.sockets.counts["refused"] == 1
+
+
+@pytest.mark.parametrize(
+    ("token", "code"), [("xapp-wrong", "invalid_auth"), ("xoxb-1", "not_allowed_token_type")]
+)
+async def test_a_refused_token_ends_it_and_is_named(token: str, code: str) -> None:
+    async with line(token=token) as on:
+        with pytest.raises(SocketRefused, match=f"SLACK_APP_TOKEN: {code}") as caught:
+            await on.sockets.run()
+        assert caught.value.reason == code
+        assert token not in str(caught.value)
+
+
+async def test_odd_envelopes_are_acked_or_ignored() -> None:
+    async with line(count=1) as on:
+        await until(lambda: on.sockets.alive == 1)
+        long = {"type": "message", "text": "y" * 10**6}
+        odd: list[Any] = [None, 5, [], "x", {}, {"type": None}, long]
+        for event in odd:
+            on.slack.send(event)
+        on.slack.send({"type": "app_rate_limited", "minute_rate_limited": 1})
+        await until(lambda: len(on.heard) == 8)
+        await until(lambda: all(d.acked_at for d in on.slack.deliveries))
+
+
+async def test_what_was_received_is_acked_before_the_close() -> None:
+    async with line(count=1) as on:
+        await until(lambda: on.sockets.alive == 1)
+        on.delay = 0.3
+        on.slack.people.say("U0ANA", "C0SUPPORT", "hello")
+        await until(lambda: bool(on.heard))
+        on.sockets.close()
+        await until(lambda: bool(on.slack.deliveries[-1].acked_at))
+
+
+async def test_fifty_drops_leave_exactly_the_sockets_that_are_set(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with line() as on:
+        for number in range(50):
+            await until(lambda: on.sockets.healthy() and on.slack.sockets.count >= 1)
+            on.slack.sockets.drop("abort" if number % 3 else "refresh_requested", number % 2)
+            await asyncio.sleep(0.02)
+        await until(lambda: on.sockets.alive == 2)
+        await until(lambda: on.slack.sockets.count == 2)
+        assert len(on.gaps) < on.sockets.counts["connected"]  # near ones are one gap
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []

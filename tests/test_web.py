@@ -1,0 +1,284 @@
+"""The bot's HTTP side: health that tells the truth, numbers, and events within limits."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import sqlalchemy as sa
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from bot.database import Database
+from bot.errors import SetupError
+from bot.health import DatabaseProbe, Health, LoopLag
+from bot.metrics import OTHER, Metrics
+from bot.web import EVENTS_PATH, MOST_BYTES, Events, served, web_app
+
+SESSION_TIMEOUT = aiohttp.ClientTimeout(total=10)
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=SESSION_TIMEOUT) as session:
+        yield session
+
+
+async def answer(http: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
+    async with http.get(url) as response:
+        return response.status, await response.json()
+
+
+async def echo(request: Request) -> Response:
+    return PlainTextResponse(str(len(await request.body())))
+
+
+async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession) -> None:
+    health, wrong = Health(), {"sockets": "Both sockets are down."}
+
+    async def waits() -> str | None:
+        await asyncio.sleep(0)
+        return None
+
+    health.add("loop", lambda: None, "live")
+    health.add("database", waits)
+    health.add("sockets", lambda: wrong.get("sockets"))
+    health.add("model", lambda: "The model was overloaded.", "noted")
+    async with served(web_app(health, Metrics()), "127.0.0.1", 0) as url:
+        assert await answer(http, url + "/healthz") == (
+            200,
+            {"ok": True, "reasons": [], "parts": {"loop": "ok"}},
+        )
+        status, body = await answer(http, url + "/readyz")
+        assert status == 503
+        assert body["reasons"] == [
+            "sockets: Both sockets are down.",
+            "model: The model was overloaded.",
+        ]
+        assert body["parts"]["database"] == "ok"
+        wrong.clear()
+        assert (await answer(http, url + "/readyz"))[0] == 503, "it is kept for a second"
+        await asyncio.sleep(1.05)
+        status, body = await answer(http, url + "/readyz")
+        assert (status, body["ok"]) == (200, True)
+        assert body["reasons"] == ["model: The model was overloaded."]
+
+
+async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def breaks() -> str | None:
+        raise KeyError("x")
+
+    health = Health(check_s=0.1)
+    health.add("broken", breaks)
+    health.add("hanging", lambda: asyncio.sleep(0.3, None))
+    report = await health.ready()
+    assert report.parts == {
+        "broken": "It could not be checked (KeyError).",
+        "hanging": "It did not answer within 0.1 s.",
+    }
+    assert "KeyError" in caplog.text
+    with pytest.raises(ValueError, match="'broken'"):
+        health.add("broken", lambda: None)
+
+
+async def test_many_probes_at_once_ask_each_part_once() -> None:
+    health, asked = Health(), 0
+
+    async def count() -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.01)
+
+    health.add("part", count)
+    await asyncio.gather(*(health.ready() for _ in range(50)))
+    assert asked == 1
+
+
+async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
+    told: list[float] = []
+    lag = LoopLag(told.append, bad_s=0.2)
+    async with lag.sampled():
+        await asyncio.sleep(0.01)
+        assert lag.check() is None
+        time.sleep(0.8)  # noqa: ASYNC251
+        await asyncio.sleep(0.01)
+    assert lag.check() == f"The event loop was blocked for {told[-1]:.1f} s a moment ago."
+
+
+async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir: Path) -> None:
+    database = await Database.open(data_dir)
+    probe, release = DatabaseProbe(database, answer_s=0.3), threading.Event()
+    assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
+    stuck = asyncio.create_task(database.change(lambda connection: release.wait(10)))
+    await asyncio.sleep(0.05)
+    started = time.monotonic()
+    said = list(await asyncio.gather(probe.thread(), probe.reachable()))
+    assert said == ["The database did not answer within 0.3 s."] * 2
+    assert 0.2 < time.monotonic() - started < 2
+    release.set()
+    await stuck
+    assert list(await asyncio.gather(probe.thread(), probe.reachable())) == [None, None]
+    await probe.aclose()
+    await database.aclose()
+
+
+async def test_a_database_that_refuses_answers_but_is_not_ready(tmp_path: Path) -> None:
+    path = tmp_path / "gone.sqlite"
+    engine = sa.create_engine(f"sqlite:///{path / 'nothing'}")
+    database = Database(engine, str(path))
+    probe = DatabaseProbe(database)
+    assert await probe.thread() is None
+    assert "cannot be opened" in str(await probe.reachable())
+    await probe.aclose()
+    await database.aclose()
+
+
+async def test_numbers_are_served_and_their_labels_are_bounded(
+    http: aiohttp.ClientSession,
+) -> None:
+    metrics = Metrics()
+    metrics.acked(0.004)
+    metrics.first_sign(0.2)
+    metrics.request_ended("complete", 12.5)
+    metrics.request_ended("sixty ways to fail")
+    metrics.subagent_ended("partial")
+    metrics.model_called("claude-x", tokens={"input": 10, "output": 5, "odd": 1}, dollars=0.25)
+    metrics.backfilled(2)
+    metrics.duplicate()
+    metrics.queued(3)
+    metrics.at_work(4)
+    metrics.connected(2)
+    metrics.lagged(0.01)
+    for number in range(1_000):
+        metrics.slack_called(f"method{number}", f"error{number}")
+    async with (
+        served(web_app(Health(), metrics), "127.0.0.1", 0) as url,
+        http.get(url + "/metrics") as response,
+    ):
+        assert response.content_type == "text/plain"
+        lines = (await response.text()).splitlines()
+    for line in (
+        'assistant_requests_total{outcome="complete"} 1.0',
+        f'assistant_requests_total{{outcome="{OTHER}"}} 1.0',
+        'assistant_ack_seconds_bucket{le="0.005"} 1.0',
+        "assistant_first_sign_seconds_count 1.0",
+        "assistant_answer_seconds_sum 12.5",
+        'assistant_subagents_total{status="partial"} 1.0',
+        'assistant_model_calls_total{model="claude-x",outcome="ok"} 1.0',
+        'assistant_model_tokens_total{kind="input",model="claude-x"} 10.0',
+        'assistant_model_dollars_total{model="claude-x"} 0.25',
+        "assistant_backfilled_total 2.0",
+        "assistant_duplicates_total 1.0",
+        "assistant_queue_depth 3.0",
+        "assistant_requests_at_work 4.0",
+        "assistant_sockets_connected 2.0",
+        "assistant_event_loop_lag_seconds 0.01",
+    ):
+        assert line in lines
+    assert not any("odd" in line for line in lines)
+    assert sum(line.startswith("assistant_slack_calls_total") for line in lines) <= 61
+    assert any(line.startswith("process_resident_memory_bytes") for line in lines)
+
+
+async def test_two_bots_in_one_process_count_for_themselves() -> None:
+    first, second = Metrics(), Metrics()
+    first.duplicate()
+    assert b"assistant_duplicates_total 0.0" in second.render()
+
+
+async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(MOST_BYTES // 100_000 + 1):
+            yield b"x" * 100_000
+
+    async with served(web_app(Health(), Metrics(), echo), "127.0.0.1", 0) as url:
+        events = url + EVENTS_PATH
+        async with http.post(events, data=b"x" * MOST_BYTES) as response:
+            assert (response.status, await response.text()) == (200, str(MOST_BYTES))
+        async with http.post(events, data=b"x" * (MOST_BYTES + 1)) as response:
+            assert response.status == 413
+            assert "1,000,000" in (await response.json())["error"]
+        async with http.post(events, data=endless()) as response:
+            assert response.status == 413
+
+
+async def test_a_body_that_does_not_come_is_given_up() -> None:
+    async with served(web_app(Health(), Metrics(), echo, body_s=0.2), "127.0.0.1", 0) as url:
+        port = int(url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
+        assert b"408" in await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+        await writer.wait_closed()
+        _, gone = await asyncio.open_connection("127.0.0.1", port)
+        gone.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
+        gone.close()
+        await gone.wait_closed()
+
+
+async def test_an_event_that_cannot_be_taken_is_asked_for_again(
+    http: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(request: Request) -> Response:
+        raise RuntimeError("the insert failed")
+
+    async with (
+        served(web_app(Health(), Metrics(), fails), "127.0.0.1", 0) as url,
+        http.post(url + EVENTS_PATH, data=b"{}") as response,
+    ):
+        assert response.status == 500
+        assert "insert" not in await response.text()
+    assert "the insert failed" in caplog.text
+
+
+@pytest.mark.parametrize("events", [None, echo])
+async def test_anything_else_is_not_found(
+    http: aiohttp.ClientSession, events: Events | None
+) -> None:
+    async with served(web_app(Health(), Metrics(), events), "127.0.0.1", 0) as url:
+        for path in ("/", "/healthz/", "/docs", "/slack/events/x"):
+            assert await answer(http, url + path) == (404, {"error": "not found"})
+        if events is None:
+            async with http.post(url + EVENTS_PATH, data=b"{}") as response:
+                assert response.status == 404
+        async with http.post(url + "/healthz") as response:
+            assert (response.status, await response.json())[0] == 405
+
+
+async def test_an_address_in_use_is_said_in_a_sentence() -> None:
+    app = web_app(Health(), Metrics())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SetupError, match=rf"127\.0\.0\.1, port {port}: address already in use"):
+            async with served(app, "127.0.0.1", port):
+                pass
+
+
+async def test_a_request_at_work_is_finished_before_the_stop(http: aiohttp.ClientSession) -> None:
+    begun = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        begun.set()
+        await asyncio.sleep(0.3)
+        return PlainTextResponse("done")
+
+    async with served(web_app(Health(), Metrics(), slow), "127.0.0.1", 0) as url:
+        asking = asyncio.create_task(http.post(url + EVENTS_PATH, data=b""))
+        await begun.wait()
+    async with await asking as response:
+        assert await response.text() == "done"
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await http.get(url + "/healthz")
+
+
+async def test_what_fails_inside_is_raised_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with served(web_app(Health(), Metrics()), "127.0.0.1", 0):
+            raise ZeroDivisionError
