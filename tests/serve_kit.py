@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine_kit import brief_answer, led_by, say, settings_for, until, workspace
 from pydantic import SecretStr
 
 from bot.inbox import Inbox
@@ -26,7 +27,6 @@ from bot.serve import Bench, working
 from bot.store import Store
 from config.settings import Settings
 from subagents.model import ModelClient
-from tests.engine_kit import brief_answer, led_by, say, settings_for, until, workspace
 
 ASKER = "U0ANA"
 CENTURY_DAYS = 36_500
