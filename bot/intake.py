@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
 from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
@@ -50,8 +51,22 @@ _HELP = "Use `/assistant pause`, `/assistant resume` or `/assistant status`."
 _NOT_ALLOWED = "Only an administrator of the assistant may do that."
 
 
-async def nothing(event: Opened | Pressed) -> None:
-    """For a bot without an App Home."""
+class Face(Protocol):
+    """What the bot shows beside its answers; what is awaited is called after the ack."""
+
+    def looked(self, opened: Opened) -> None: ...
+    def folded(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The event of a new direct message as it is to be stored."""
+
+    async def opened(self, opened: Opened) -> None: ...
+    async def pressed(self, pressed: Pressed) -> None:
+        """A button that is not for feedback."""
+
+    async def begun(self, request: Incoming) -> None:
+        """A direct message was stored as a request."""
+
+    async def is_admin(self, user: str) -> bool:
+        """Called before the ack."""
 
 
 class Intake:
@@ -67,21 +82,17 @@ class Intake:
         *,
         signing_secret: str | None = None,
         on_request: Callable[[], object] = lambda: None,
-        on_opened: Callable[[Opened], Awaitable[object]] = nothing,
-        on_pressed: Callable[[Pressed], Awaitable[object]] = nothing,
-        is_admin: Callable[[str], bool] = lambda user: False,
+        face: Face | None = None,
     ) -> None:
         """`on_request` is called after each new request; without a secret nothing by HTTP counts.
 
-        `on_opened` (App Home, the agent pane, its context) and `on_pressed` (a button that is not
-        for feedback) are called after the ack.
+        Without a `face` nobody is an admin.
         """
         self.bot = bot
         self.heard: Counter[str] = Counter()
         """How many of which kind, for the metrics; `unstored` were left to come again."""
         self._inbox, self._cursors, self._outbox = inbox, cursors, outbox
-        self._on_request, self._is_admin = on_request, is_admin
-        self._on_opened, self._on_pressed = on_opened, on_pressed
+        self._on_request, self._face = on_request, face
         self._signed = bool(signing_secret)
         self._later: set[asyncio.Task[None]] = set()
         self.app = AsyncApp(
@@ -128,6 +139,8 @@ class Intake:
             log.exception("an event could not be stored; Slack will send it again")
             self.heard["unstored"] += 1
             return BoltResponse(status=503, body="")
+        if isinstance(found, Opened) and self._face:
+            self._face.looked(found)
         if isinstance(found, Rated | Opened | Pressed):
             self._do_later(self._follow(found))
         return BoltResponse(status=200, body=text)
@@ -177,16 +190,21 @@ class Intake:
                 team, channel, found.thread_ts
             ):
                 return False
+            direct = self._face if found.kind == "dm" else None
+            if direct:
+                found = replace(found, event=direct.folded(found.event))
             new = await self._inbox.add(found)
         if new:
             self._on_request()
+        if new and direct:
+            self._do_later(direct.begun(found))
         return new
 
     async def _obey(self, command: Commanded) -> str:
         inbox = self._inbox
         if command.word not in ("pause", "resume", "status"):
             return _HELP
-        if command.word != "status" and not self._is_admin(command.user):
+        if command.word != "status" and not await self._may_command(command.user):
             return _NOT_ALLOWED
         if command.word == "pause":
             await inbox.pause(f"<@{command.user}>")
@@ -195,15 +213,19 @@ class Intake:
         by = await inbox.paused()
         return f"All new work is paused by {by}." if by else "The assistant is at work."
 
+    async def _may_command(self, user: str) -> bool:
+        return self._face is not None and await self._face.is_admin(user)
+
     async def _follow(self, found: Rated | Opened | Pressed) -> None:
         """What may be seen of an event after its ack."""
-        if isinstance(found, Opened):
-            await self._on_opened(found)
-        elif isinstance(found, Pressed):
-            await self._on_pressed(found)
-        elif found.channel:
-            thread_ts = found.thread_ts or None
-            await self._outbox.whisper(found.channel, found.user, THANKS, thread_ts)
+        if isinstance(found, Rated):
+            if found.channel:
+                thread_ts = found.thread_ts or None
+                await self._outbox.whisper(found.channel, found.user, THANKS, thread_ts)
+        elif self._face and isinstance(found, Opened):
+            await self._face.opened(found)
+        elif self._face and isinstance(found, Pressed):
+            await self._face.pressed(found)
 
     def _do_later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_in_time(work))

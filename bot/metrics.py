@@ -12,7 +12,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 OTHER = "other"
 
 REQUEST_OUTCOMES = frozenset(
-    ("complete", "partial", "failed", "stopped", "refused", "ignored", "given_up", "crashed")
+    ("done", "partial", "failed", "waiting", "stopped", "refused", "ignored", "given_up", "crashed")
 )
 SUBAGENT_STATUSES = frozenset(("complete", "partial", "failed", "cancelled", "refused"))
 TOKEN_KINDS = frozenset(("input", "output", "cache_read", "cache_write"))

@@ -24,9 +24,9 @@ from bot.cursors import Cursors
 from bot.dispatch import Dispatch
 from bot.durable import Durable, LockLost, long_ago
 from bot.errors import SetupError
+from bot.faces import Faces
 from bot.health import DatabaseProbe, Health, LoopLag
-from bot.heard import Bot, Opened
-from bot.home import Home
+from bot.heard import Bot
 from bot.inbox import Inbox
 from bot.intake import Intake
 from bot.metrics import Metrics
@@ -223,11 +223,6 @@ def _intake(
     dispatch: Dispatch,
 ) -> Intake:
     secret = settings.secrets.slack_signing_secret
-    home = Home(admission, web, address)
-
-    async def opened(event: Opened) -> None:
-        await home.show(event.user, event.team)
-
     return Intake(
         inbox,
         cursors,
@@ -236,8 +231,7 @@ def _intake(
         bot,
         signing_secret=secret.get_secret_value() if secret else None,
         on_request=dispatch.wake,
-        on_opened=opened,
-        is_admin=lambda user: user in settings.policy.admins,
+        face=Faces(admission, web, address),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_")
+OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
 
 
 class NetworkBlocked(RuntimeError):

@@ -371,6 +371,34 @@ def test_what_no_database_takes_is_taken_out_of_an_event() -> None:
 
 
 @dataclass
+class Shown:
+    """A face that notes what it is asked for; its Home cannot be had."""
+
+    seen: list[Opened] = field(default_factory=list)
+    clicked: list[Pressed] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+
+    def looked(self, opened: Opened) -> None: ...
+
+    def folded(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**event, "app_context": {"entities": []}}
+
+    async def opened(self, opened: Opened) -> None:
+        self.seen.append(opened)
+        if opened.tab == "home":
+            raise RuntimeError("no home page today")
+
+    async def pressed(self, pressed: Pressed) -> None:
+        self.clicked.append(pressed)
+
+    async def begun(self, request: Incoming) -> None:
+        self.named.append(request.key)
+
+    async def is_admin(self, user: str) -> bool:
+        return user == "U0BOSS"
+
+
+@dataclass
 class Ears:
     """An intake over a real inbox, and what it led to."""
 
@@ -378,8 +406,7 @@ class Ears:
     cursors: Cursors
     intake: Intake
     woken: list[None] = field(default_factory=list)
-    opened: list[Opened] = field(default_factory=list)
-    pressed: list[Pressed] = field(default_factory=list)
+    face: Shown = field(default_factory=Shown)
     whispered: list[dict[str, Any]] = field(default_factory=list)
 
     async def hear(self, body: Any) -> int:
@@ -406,16 +433,8 @@ async def listening(folder: Path) -> AsyncIterator[Ears]:
         web = AsyncWebClient("xoxb-local", base_url=server.url + "/")
         inbox = Inbox(database)
         cursors = Cursors(inbox)
-        ears: Ears
-
-        async def opened(what: Opened) -> None:
-            ears.opened.append(what)
-            if what.tab == "home":
-                raise RuntimeError("no home page today")
-
-        async def pressed(what: Pressed) -> None:
-            ears.pressed.append(what)
-
+        woken: list[None] = []
+        face = Shown()
         intake = Intake(
             inbox,
             cursors,
@@ -423,12 +442,10 @@ async def listening(folder: Path) -> AsyncIterator[Ears]:
             web,
             BOT,
             signing_secret=SECRET,
-            on_request=lambda: ears.woken.append(None),
-            on_opened=opened,
-            on_pressed=pressed,
-            is_admin=lambda user: user == "U0BOSS",
+            on_request=lambda: woken.append(None),
+            face=face,
         )
-        ears = Ears(inbox, cursors, intake, whispered=whispered)
+        ears = Ears(inbox, cursors, intake, woken, face, whispered)
         try:
             yield ears
         finally:
@@ -589,7 +606,7 @@ async def test_what_people_do_in_slack_is_heard_as_what_it_is(data_dir: Path) ->
         }
         assert rows[asked_at]["event"]["text"] == f"<@{BOT_USER}> hello!"
         assert ears.intake.heard["stopped"] == ears.intake.heard["commanded"] == 1
-        await until(lambda: [o.tab for o in ears.opened] == ["home"])
+        await until(lambda: [o.tab for o in ears.face.seen] == ["home"])
 
 
 async def test_a_reply_without_a_mention_counts_where_the_bot_was_asked_before(
@@ -642,7 +659,7 @@ async def test_home_and_pane_are_shown_after_the_ack_and_may_fail(
             home = {"type": "app_home_opened", "user": "U0ANA", "channel": "D0ANA", "tab": tab}
             assert await ears.hear(envelope(home)) == 200
         assert await ears.hear(click(action_id="home_pause")) == 200
-        await until(lambda: len(ears.opened) == 2 and len(ears.pressed) == 1)
+        await until(lambda: len(ears.face.seen) == 2 and len(ears.face.clicked) == 1)
     assert "no home page today" in caplog.text
 
 

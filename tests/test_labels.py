@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from engine_kit import (
@@ -37,6 +37,7 @@ from engine_kit import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bot.app import App
 from bot.asked import Request
 from bot.local.model import Answer, Mind
 from bot.local.slack import Fault as SlackFault
@@ -63,7 +64,7 @@ async def sweep_of(
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "sweep", "*", "claude", {})
         parts = settings.sweep.model_copy(update={"threads_per_subagent": per_subagent})
-        app = replace(e.ask("", store).app, settings=settings.model_copy(update={"sweep": parts}))
+        app = replace(cast(App, e.ask("", store).app), settings=settings.model_copy(update={"sweep": parts}))
         channels = await e.reader.channels()
         return e, await Sweep(app, e.run, Request("*", WINDOW), channels).report()
 

@@ -12,6 +12,7 @@ import pytest
 from engine_kit import until
 from outbox_kit import ASKED, CHANNEL, Desk, desk, rendered, workspace
 from slack_sdk.web.async_client import AsyncWebClient
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot import render
 from bot.local.slack import Fault, LocalSlack
@@ -180,9 +181,27 @@ async def test_a_stream_that_fails_anywhere_still_gives_one_answer(method: str, 
         assert not one(d).streaming
 
 
+def heard_out(app: ASGIApp) -> ASGIApp:
+    """The app, for which no caller ever hangs up: what it has heard it carries out."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        heard = [await receive()]
+        while heard[-1].get("more_body"):
+            heard.append(await receive())
+
+        async def again() -> Message:
+            return heard.pop(0) if heard else await asyncio.Future[Message]()
+
+        await app(scope, again, send)
+
+    return call
+
+
 @pytest.mark.parametrize("method", [START, APPEND, UPDATE])
 async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
-    async with desk() as d:
+    slack = LocalSlack(workspace())
+    slack.app = heard_out(slack.app)  # type: ignore[assignment]
+    async with desk(slack) as d:
         d.outbox = d.new_outbox(quick_s=0.1, settle_s=0.3)
         d.slack.faults += NO_STREAM if method == UPDATE else []
         d.slack.faults += [Fault(method, "slow", 0.2)]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -52,7 +52,7 @@ from engine_kit import (
 )
 from starlette.types import Receive, Scope, Send
 
-from bot.app import Options, open_app
+from bot.app import App, Options, open_app
 from bot.asked import Request
 from bot.local.model import Answer, Faults, ModelServer
 from bot.local.model_answer import stream_events
@@ -441,7 +441,7 @@ async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path
 async def swept(e: Engine, store: Any, settings: Settings | None = None) -> Json:
     """A sweep of all channels."""
     await store.start_run("r1", "sweep", "*", "claude", {})
-    app = replace(e.ask("", store).app, settings=settings or e.settings)
+    app = replace(cast(App, e.ask("", store).app), settings=settings or e.settings)
     return await Sweep(app, e.run, Request("*", WINDOW), await e.reader.channels()).report()
 
 

@@ -146,7 +146,7 @@ async def test_numbers_are_served_and_their_labels_are_bounded(
     metrics = Metrics()
     metrics.acked(0.004)
     metrics.first_sign(0.2)
-    metrics.request_ended("complete", 12.5)
+    metrics.request_ended("done", 12.5)
     metrics.request_ended("sixty ways to fail")
     metrics.subagent_ended("partial")
     metrics.model_called("claude-x", tokens={"input": 10, "output": 5, "odd": 1}, dollars=0.25)
@@ -165,7 +165,7 @@ async def test_numbers_are_served_and_their_labels_are_bounded(
         assert response.content_type == "text/plain"
         lines = (await response.text()).splitlines()
     for line in (
-        'assistant_requests_total{outcome="complete"} 1.0',
+        'assistant_requests_total{outcome="done"} 1.0',
         f'assistant_requests_total{{outcome="{OTHER}"}} 1.0',
         'assistant_ack_seconds_bucket{le="0.005"} 1.0',
         "assistant_first_sign_seconds_count 1.0",

@@ -177,5 +177,6 @@ class ExportMessage(_Model):
             files=tuple(file.value() for file in self.files if file),
             attachments=self.attachments,
             blocks=self.blocks,
-            **edited,
+            edited=edited.get("edited", ""),
+            edited_by=edited.get("edited_by", ""),
         )

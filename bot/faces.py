@@ -1,0 +1,59 @@
+"""Where the bot shows itself beside its answers: App Home, the agent pane, and who may press what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot import pane
+from bot.heard import Opened, Pressed
+from bot.home import PAUSE, RESUME, Home
+from bot.inbox import Incoming
+from bot.policy import Admission
+from bot.policy_file import PolicyFault
+
+HOME_TAB = "home"
+
+
+class Faces:
+    """What follows when somebody opens, presses or looks at something."""
+
+    def __init__(self, admission: Admission, web: AsyncWebClient, url: str) -> None:
+        """`url` is the workspace's address, as auth.test says it."""
+        self._admission, self._web = admission, web
+        self._home, self._looking = Home(admission, web, url), pane.Looking()
+
+    def looked(self, opened: Opened) -> None:
+        """Remember what a user turned to: the next message may be about it."""
+        self._looking.note(opened.event)
+
+    def folded(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The event of a request, with what its user looks at."""
+        return self._looking.folded(event)
+
+    async def opened(self, opened: Opened) -> None:
+        """Show Home, or prompts in the pane. Raises StoreError."""
+        if opened.tab == HOME_TAB:
+            await self._home.show(opened.user, opened.team)
+            return
+        event = {**opened.event, "channel": opened.channel}
+        await pane.suggest(self._web, self._admission.people, event)
+
+    async def pressed(self, pressed: Pressed) -> None:
+        """Obey a button of Home. Raises StoreError."""
+        if pressed.action in (PAUSE, RESUME):
+            await self._home.press(pressed.action, pressed.user, pressed.team)
+
+    async def begun(self, request: Incoming) -> None:
+        """Name a conversation after the request that it begins with."""
+        if request.kind == "dm" and request.thread_ts == request.ts:
+            await pane.entitle(self._web, request.channel, request.ts, request.text)
+
+    async def is_admin(self, user: str) -> bool:
+        """Whether the policy of now names this user; nobody while it is wrong."""
+        try:
+            return user in (await self._admission.file.read()).admins
+        except PolicyFault:
+            return False
