@@ -1,4 +1,4 @@
-"""`python -m benchmarks [engine|economy]`: measure against the stand-ins and print two tables.
+"""`python -m benchmarks [engine|economy|serve]`: measure against the stand-ins and print tables.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -8,20 +8,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from benchmarks import economy, engine
+from benchmarks import economy, engine, serve
 from benchmarks.table import columns, rows_text, verdicts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("tables", nargs="*", help="engine, economy; both if none is named")
-    wanted = parser.parse_args().tables or ["engine", "economy"]
+    parser.add_argument("tables", nargs="*", help="engine, economy, serve; without: the first two")
+    parser.add_argument("--parts", default="", help=f"of serve: {','.join(serve.PARTS)}")
+    parser.add_argument("--full", action="store_true", help="of serve: the long form")
+    parser.add_argument(
+        "--postgres",
+        default="postgresql://127.0.0.1:5432/postgres",
+        help="of serve: a database of a server on which one more can be made for the time",
+    )
+    given = parser.parse_args()
+    wanted = given.tables or ["engine", "economy"]
     if "economy" in wanted:
         lines = economy.economy()
         print(f"economy\n\n{columns(economy.HEAD, lines)}\n\n{economy.notes(lines)}\n", flush=True)
     if "engine" in wanted:
         rows = asyncio.run(engine.engine())
-        print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}")
+        print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
+    if "serve" in wanted:
+        parts = [part for part in given.parts.split(",") if part]
+        rows = serve.serve(parts, given.postgres, given.full)
+        print(f"serve\n\n{rows_text(rows)}\n\n{serve.NOTES}\n\n{verdicts(rows)}")
 
 
 if __name__ == "__main__":

@@ -234,8 +234,7 @@ class Answering:
         """The provider is down: say so once, and try again until it is given up."""
         serve, now = self.settings.serve, datetime.now(UTC)
         ended = (now - request.received).total_seconds() > serve.outage_give_up_s
-        text = GIVEN_UP if ended else DOWN
-        said = dict(request.reply) if request.reply and not ended else await reply.fail(text)
+        said = await reply.fail(GIVEN_UP if ended else DOWN)
         await self.store.finish_run(live.run.id, "failed", result=document, cost_usd=0.0)
         if ended:
             await self.inbox.finish(request.key, "failed", said)

@@ -1,4 +1,4 @@
-"""Where the bot shows itself beside its answers: App Home, the agent pane, and who may press what."""
+"""What the bot shows beside its answers: App Home, the agent pane; and who may press what."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.pace import Pace
+from bot.pace import TIERS, Pace
 from bot.writes import (
     ContentRefused,
     MessageGone,
@@ -57,7 +57,8 @@ class Outbox:
         `quick_s` is the deadline of what is only for show.
         """
         attempts = slack.retry_attempts + 1
-        self._writes = Writes(web, slack.timeout_s, attempts, pace or Pace(), backoff_s)
+        pace = pace or Pace(TIERS if slack.paced else None)
+        self._writes = Writes(web, slack.timeout_s, attempts, pace, backoff_s)
         self._written = Written(self._writes, slack.page_size)
         self._attempts, self._deadline_s, self._settle_s = attempts, deadline_s, settle_s
         self._sessions, self._quick_s = True, quick_s

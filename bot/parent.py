@@ -249,8 +249,9 @@ def written(results: Sequence[SubagentResult], done: ParentRun, known: Collectio
         return text
     why = done.ending.reason or done.ending.stopped_by
     what = "The answer could not be finished" if text else "No answer could be written"
+    said = "It was stopped." if why == "user" else f"{what} ({why})."
     lines = [text, ""] if text else []
-    lines.append(f"{what} ({why})." + (" What the subagents returned:" if results else ""))
+    lines.append(said + (" What the subagents returned:" if results else ""))
     lines += [f"- {r.text} {' '.join(f'[{f.id}]' for f in r.findings[:5])}" for r in results]
     return "\n".join(lines)
 

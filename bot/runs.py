@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 STORE_RETRY_S = 2.0
 """Pause before a step that could not be stored is stored again: a disk may be emptied."""
+FOLLOW_EVERY_S = 1.0
 WAITING = {"status": "waiting", "stopped_by": "none", "cost_usd": 0.0}
 
 
@@ -116,6 +117,25 @@ class Runs:
     def ids(self) -> list[str]:
         return list(self._live)
 
+    async def follow(self) -> None:
+        """Tell the listeners of subagents that ended in other processes. Until cancelled."""
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            try:
+                await self._follow()
+            except StoreError as error:
+                log.error("%s", error)
+
+    async def _follow(self) -> None:
+        table = tables.subagents
+        shown = [run for run, live in self._live.items() if live.listeners]
+        over = sa.and_(table.c.run.in_(shown), table.c.status != WAITING["status"])
+        query = sa.select(table.c.run, table.c.id, table.c.result).where(over)
+        for row in await self.store.database.read(query) if shown else ():
+            live = self._live.get(row["run"])
+            if live and row["id"] not in live.ended:
+                live.emit(ended(row["result"]))
+
     def stop(self, run: str) -> None:
         """Let everything of this run end with what it has."""
         if live := self._live.get(run):
@@ -174,6 +194,12 @@ class Runs:
             log.error("what was recorded last of %s is lost: %s", live.run.id, error)
 
 
+def ended(result: Mapping[str, Any]) -> SubagentFinished:
+    """What the listeners are told of a stored result."""
+    how = (result["status"], result["stopped_by"], len(result["findings"]))
+    return SubagentFinished(result["id"], *how, result["cost_usd"])
+
+
 @dataclass(frozen=True)
 class WorkflowHandle:
     """A subagent at work as a workflow, here or on another replica."""
@@ -189,8 +215,7 @@ class WorkflowHandle:
         if found is None:
             found = dict((await self.store.subagent(self.live.run.id, self.id)).result or {})
         if self.id not in self.live.ended:  # it ended in another process, or in an earlier life
-            told = (found["status"], found["stopped_by"], len(found["findings"]))
-            self.live.emit(SubagentFinished(self.id, *told, found["cost_usd"]))
+            self.live.emit(ended(found))
         return found
 
 

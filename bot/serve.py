@@ -181,6 +181,7 @@ async def _bench(
         backfill.run(),
         _tidy(settings, store, inbox, durable),
         durable.reap(),
+        *([runs.follow()] if durable.shared else []),
         watch.count(),
         *([sockets.run()] if sockets else []),
     ]

@@ -92,6 +92,7 @@ class Slack(Section):
     page_size: Annotated[int, Field(ge=1, le=999)]
     timeout_s: PositiveCount
     retry_attempts: Count
+    paced: bool
     lists: dict[Name, Name]
 
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_kit import brief_answer, led_by, say, settings_for, until, workspace
+from engine_kit import (
+    Json,
+    brief_answer,
+    is_child,
+    led_by,
+    say,
+    settings_for,
+    until,
+    workspace,
+)
 from pydantic import SecretStr
 
 from bot.inbox import Inbox
@@ -26,6 +35,7 @@ from bot.local.workspace import Workspace
 from bot.serve import Bench, working
 from bot.store import Store
 from config.settings import Settings
+from subagents.audit import Leak, audit
 from subagents.model import ModelClient
 
 ASKER = "U0ANA"
@@ -118,6 +128,20 @@ class Served:
         (only,) = await self.answers(thread, **more)
         return only
 
+    def parents(self) -> list[Json]:
+        """The requests of parents that reached the model, in order of arrival."""
+        return [body for body in list(self.model.recorded) if not is_child(body)]
+
+    def whispers(self, user: str = ASKER) -> list[str]:
+        """What only this person was told."""
+        return [w.text for w in self.slack.state.whispers if w.user == user]
+
+    async def leaks(self) -> list[Leak]:
+        """What the audit finds in the runs that are over."""
+        runs = [r for r in await self.store.runs(200) if r.status not in ("running", "refused")]
+        reports = [audit(await self.store.trajectory(run.id)) for run in runs]
+        return [leak for report in reports for leak in report.leaks]
+
 
 @asynccontextmanager
 async def serving(
@@ -140,7 +164,7 @@ async def serving(
     slack = slack or LocalSlack(
         space or workspace(6), retries_s=(0.0, 0.3, 1.0), request_url=heard_at
     )
-    mind = mind or led_by(brief_answer(1), say("It is **open** [F1.1]."))
+    mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
     server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
     with LocalServer(slack.app, "slack") as at, LocalServer(server.app, "model") as minds:
         settings = serve_settings(
@@ -153,8 +177,10 @@ async def serving(
                 if bench.sockets:
                     await asyncio.wait_for(bench.sockets.connected.wait(), 10)
                 channel = next(c for c in slack.state.channels.values() if not c.is_im)
-                yield Served(slack, server, bench, settings, channel.id)
-                await bench.dispatch.drained(10)
+                bot = Served(slack, server, bench, settings, channel.id)
+                yield bot
+                assert await bench.dispatch.drained(10)
+                assert await bot.leaks() == []
         finally:
             await model.aclose()
 

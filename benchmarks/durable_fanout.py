@@ -1,0 +1,154 @@
+"""What durability costs a fan-out: subagents as child workflows beside the same ones as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+from slack_sdk.web.async_client import AsyncWebClient
+
+from benchmarks.ours import Ours
+from benchmarks.standin import standin
+from benchmarks.table import Row
+from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
+from bot.durable import Durable
+from bot.metrics import Metrics
+from bot.runs import Runs, Subagents, WorkflowSpawner
+from bot.store import Store
+from scopes.slack_client import SlackClient
+from scopes.slack_reader import ChannelInfo, SlackReader
+from subagents.fanout import Fanout
+from subagents.governor import RateGovernor
+from subagents.model import ModelClient
+
+NUMBER = 50
+LATENCY_S = 1.0
+REPEATS = 3
+BARS = {"SQLite": 1.2, "Postgres": 1.5}
+
+
+class FixedReader(SlackReader):
+    """Reads one thing, from memory: the channels."""
+
+    async def channels(self) -> list[ChannelInfo]:
+        return CHANNELS
+
+    def fresh(self, private: frozenset[str] | None = None) -> SlackReader:
+        return FixedReader(self.web, self.lookback)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass
+class DurableSide:
+    """Fan-outs as `serve` does them; each is a workflow with child workflows."""
+
+    durable: Durable
+    store: Store
+    runs: Runs
+    ended: dict[str, asyncio.Future[int]]
+
+    async def parent(self, run: str) -> dict[str, Any]:
+        """The body of the parent's workflow."""
+        async with self.runs.at_work(run) as live:
+            spawner = WorkflowSpawner(self.durable, self.store, live, f"bench/{run}")
+            results = await Fanout(live.run, spawner).run_all(briefs(NUMBER))
+        whole = sum(r.status == "complete" and len(r.findings) == 1 for r in results)
+        self.ended[run].set_result(whole)
+        return {"whole": whole}
+
+    async def sample(self) -> Spent:
+        run = uuid.uuid4().hex[:12]
+        self.ended[run] = asyncio.get_running_loop().create_future()
+        args = {"limits": settings_for(NUMBER).limits.model_dump(mode="json"), "private": []}
+        wall, cpu = time.perf_counter(), time.process_time()
+        await self.store.start_run(run, "ask", "bench", "claude", args)
+        await self.durable.begin("bench", f"bench/{run}", run)
+        whole = await asyncio.wait_for(self.ended.pop(run), 120)
+        assert whole == NUMBER, f"{whole} of {NUMBER} subagents answered"
+        return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+@asynccontextmanager
+async def both(url: str, folder: Path, database: str | None) -> AsyncIterator[tuple[Any, Any]]:
+    """The durable side and the plain one, on the same store."""
+    settings, store = settings_for(NUMBER), await Store.open(folder, database)
+    model = ModelClient(settings.models, "bench", url)
+    reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
+    metrics = Metrics()
+    runs = Runs(store, model, RateGovernor(NUMBER), reader, "bench", metrics)
+    subagents = Subagents(runs, store, asyncio.Semaphore(NUMBER), metrics)
+    durable = Durable("bench", {}, folder / "workflows.sqlite", database, NUMBER, 5)
+    side = DurableSide(durable, store, runs, {})
+    durable.bodies |= {"bench": side.parent, "subagent": subagents.work}
+    await durable.open()
+    try:
+        yield side, Ours(model, store)
+    finally:
+        await durable.aclose()
+        await model.aclose()
+        await store.aclose()
+
+
+async def measure(url: str, database: str | None) -> list[tuple[Spent, Spent]]:
+    """Pairs of a durable and a plain fan-out, one right after the other; the first not counted."""
+    pairs = []
+    with TemporaryDirectory() as folder:
+        async with both(url, Path(folder), database) as (durable, plain):
+            for _ in range(REPEATS + 1):
+                gc.collect()
+                mine = await durable.sample()
+                gc.collect()
+                other = await plain.sample(NUMBER)
+                pairs.append((mine, Spent(other.wall_s, other.cpu_s)))
+    return pairs[1:]
+
+
+def row(name: str, pairs: Sequence[tuple[Spent, Spent]]) -> Row:
+    ratio = statistics.median(mine.wall_s / other.wall_s for mine, other in pairs)
+    mine, other = (statistics.median(p[k].wall_s for p in pairs) for k in (0, 1))
+    cpu = [statistics.median(p[k].cpu_s for p in pairs) for k in (0, 1)]
+    note = f"{mine:.2f} s and {other:.2f} s, ideal {CALLS * LATENCY_S:g} s; "
+    note += f"CPU {cpu[0]:.2f} s and {cpu[1]:.2f} s"
+    return Row(f"{NUMBER} subagents, durable over plain, {name}", ratio, "x", BARS[name], note)
+
+
+@contextmanager
+def own_database(admin: str) -> Iterator[str]:
+    """A database of our own on this server. Raises psycopg.OperationalError where there is none."""
+    name = f"bench_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(admin, autocommit=True, connect_timeout=3) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        try:
+            at, _, _ = admin.rpartition("/")
+            yield f"{at}/{name}"
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def rows(postgres: str) -> list[Row]:
+    """`postgres` is the address of a database on a server in which one can be made."""
+    with standin(LATENCY_S) as url:
+        made = [row("SQLite", await measure(url, None))]
+        try:
+            with own_database(postgres) as database:
+                made.append(row("Postgres", await measure(url, database)))
+        except psycopg.OperationalError as error:
+            said = str(error).splitlines()[0]
+            made.append(Row("durable over plain, Postgres", 0, "", None, f"not run: {said}"))
+    return made

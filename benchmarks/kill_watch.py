@@ -1,0 +1,202 @@
+"""What passes between the bot and its outside, noted as it passes; at one moment it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from benchmarks.kill_mind import call_of
+from bot.local.server import drop_connection
+
+Phase = Literal["asked", "done", "mid", "answered"]
+"""It reached us; it took effect and its answer is withheld; a part of the answer left; it left."""
+LAST = "parent 2"
+"""The parent's call that writes the answer."""
+STREAM_PAUSE_S = 0.03
+"""Between two events of it, as a model takes its time to write."""
+
+
+@dataclass(eq=False)
+class Call:
+    """One model call as the stand-in saw it."""
+
+    name: str
+    """`parent 1`, `child 7.2`."""
+    body: bytes
+    model: str
+    asked: float
+    finished: float | None = None
+    """When its whole answer had left."""
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Watch:
+    """Notes every moment of a request. `on_moment` returns whether the bot is dead since."""
+
+    on_moment: Callable[[str, Phase], bool]
+    log: list[tuple[float, str, Phase]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    holds: dict[str, threading.Event] = field(default_factory=dict)
+    """Names of model calls that are answered only when it is set."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _acks: dict[str, str] = field(default_factory=dict)
+
+    def note(self, name: str, phase: Phase) -> bool:
+        with self._lock:
+            self.log.append((time.time(), name, phase))
+            return self.on_moment(name, phase)
+
+    def slack(self, app: ASGIApp) -> ASGIApp:
+        """The local Slack, watched."""
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "websocket":
+                await app(scope, self._acking(receive), self._delivering(send))
+                return
+            body = await _body(receive)
+            name = _slack_name(scope, body)
+            await self._passing(app, scope, body, send, name)
+
+        return watched
+
+    def model(self, app: ASGIApp) -> ASGIApp:
+        """The model stand-in, watched."""
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            body = await _body(receive)
+            asked = json.loads(body)
+            who, turn = call_of(asked)
+            name = f"{who} {turn}" if who == "parent" else f"{who}.{turn}"
+            call = Call(name, body, asked["model"], time.time())
+            self.calls.append(call)
+            await self._passing(app, scope, body, send, name, call)
+
+        return watched
+
+    async def _passing(
+        self,
+        app: ASGIApp,
+        scope: Scope,
+        body: bytes,
+        send: Send,
+        name: str,
+        call: Call | None = None,
+    ) -> None:
+        """Hand a request on and its answer back, unless the bot was killed on the way."""
+        if self.note(name, "asked"):
+            await drop_connection(scope)
+            return
+        while call and (hold := self.holds.get(name)) and not hold.is_set():
+            await asyncio.sleep(0.01)
+        parts: list[bytes] = []
+        dead = False
+
+        async def sending(message: Message) -> None:
+            nonlocal dead
+            if message["type"] == "http.response.start":
+                dead = self.note(name, "done")
+                if dead:
+                    await drop_connection(scope)
+            if dead:
+                return
+            await send(message)
+            if message["type"] != "http.response.body":
+                return
+            parts.append(message.get("body", b""))
+            if message.get("more_body"):
+                if name == LAST:
+                    await asyncio.sleep(STREAM_PAUSE_S)
+                dead = self.note(name, "mid")
+                if dead:
+                    await drop_connection(scope)
+            else:
+                if call:
+                    call.finished, call.usage = time.time(), _usage(b"".join(parts))
+                self.note(name, "answered")
+
+        await app(scope, _replayed(body), sending)
+
+    def _delivering(self, send: Send) -> Send:
+        async def sending(message: Message) -> None:
+            name = ""
+            if message["type"] == "websocket.send":
+                envelope = json.loads(message.get("text") or "{}")
+                kind = str(envelope.get("payload", {}).get("event", {}).get("type", ""))
+                if envelope.get("type") == "events_api" and kind == "app_mention":
+                    name = "event"
+                    self._acks[envelope["envelope_id"]] = "ack"
+            if name and self.note(name, "asked"):
+                return
+            await send(message)
+            if name:
+                self.note(name, "answered")
+
+        return sending
+
+    def _acking(self, receive: Receive) -> Receive:
+        async def receiving() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                id = json.loads(message.get("text") or "{}").get("envelope_id")
+                if self._acks.pop(id, None) and self.note("ack", "asked"):
+                    return {"type": "websocket.receive", "text": "{}"}
+                self.note("ack", "answered")
+            return message
+
+        return receiving
+
+
+async def _body(receive: Receive) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _replayed(body: bytes) -> Receive:
+    sent = False
+
+    async def receive() -> Message:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _slack_name(scope: Scope, body: bytes) -> str:
+    """The method, and of some what they do: `chat.appendStream text`."""
+    method = str(scope["path"]).rpartition("/")[2]
+    try:
+        args = json.loads(body) if body[:1] == b"{" else dict(parse_qsl(body.decode()))
+    except ValueError:
+        args = {}
+    if method == "agents.sessions.setStatus":
+        return f"{method} {args.get('status')}"
+    if method == "chat.appendStream":
+        return f"{method} {'text' if 'markdown_text' in str(args.get('chunks')) else 'plan'}"
+    if method == "chat.update":
+        return f"{method} {'final' if 'feedback_buttons' in str(args.get('blocks')) else 'live'}"
+    return method
+
+
+def _usage(answer: bytes) -> dict[str, Any]:
+    text = answer.decode()
+    if not text.startswith("event:"):
+        return dict(json.loads(text).get("usage") or {})
+    events = [json.loads(e.split("data: ", 1)[1]) for e in text.strip().split("\n\n")]
+    last = next(e for e in events if e["type"] == "message_delta")
+    return {**events[0]["message"]["usage"], **last["usage"]}

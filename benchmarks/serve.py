@@ -1,0 +1,201 @@
+"""The `serve` table: the bot under load, idle, starting and over time, and what durability costs."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks import durable_fanout, start
+from benchmarks.bot_process import BotProcess, bot_process
+from benchmarks.table import Row
+from bot.local.slack import TIERS
+
+STORM_PER_S, STORM_S = 50, 30
+CALM_PER_S, CALM_S = 1, 30
+ANSWERED_S = 300.0
+"""How long after the last mention answers are waited for."""
+SIGNS = 20
+IDLE_S = 20.0
+SETTLE_S = 5.0
+"""After its start, before a bot counts as idle: the second socket comes 3 s after the first."""
+STARTS = 3
+SHORT, FULL = 300, 2_000
+"""Requests over which memory is looked at."""
+TOGETHER = 10
+PARTS = ("storm", "calm", "sign", "idle", "start", "memory", "fanout")
+NOTES = """\
+Slack and the model are stand-ins in this process, two event loops in two threads; the bot is
+`python -m bot serve --port 0` in a process of its own, in Socket Mode with two sockets, on SQLite.
+Each mention comes as Slack sends it, as `app_mention` and as `message`. Acks are measured at the
+stand-in from the moment at which it begins to deliver. An answer here is a parent's alone, whose
+model answers at once: it is counted when its last write to Slack has been made. CPU and RSS are of
+the bot's process, from /proc. The fan-out is 50 subagents with three model calls of 1 s and two
+rounds of list_channels, answered from memory: once as child workflows, with a stored purse and
+stored steps, once as tasks with the same store behind their trajectory; turn by turn, in one run."""
+
+
+@dataclass
+class Load:
+    """What came of a number of mentions."""
+
+    mentions: int
+    acks: list[float]
+    """Seconds of the first try of each event; infinite where that was not acked."""
+    unanswered: int
+    doubled: int
+    seconds: float
+    """From the first mention to the last answer."""
+    cpu_s: float
+    calls: Counter[str]
+    """Of Slack's methods."""
+    model_calls: int
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def p99_ms(self) -> float:
+        return sorted(self.acks)[int(0.99 * len(self.acks))] * 1000
+
+    def one_answer(self) -> str:
+        """The calls of one answer."""
+        slack = {m: n / self.mentions for m, n in sorted(self.calls.items())}
+        named = ", ".join(f"{m} {n:.2g}" for m, n in slack.items() if n >= 0.05)
+        return f"model calls {self.model_calls / self.mentions:.2g}; {named}"
+
+
+def load(bot: BotProcess, per_s: float, seconds: float) -> Load:
+    """Mentions at an even rate, then the rest of the answers."""
+    calls, model_calls, cpu = Counter(bot.slack.calls), bot.model.requests, bot.cpu_s()
+    delivered, began, asked = len(bot.slack.deliveries), time.perf_counter(), set[str]()
+    for number in range(int(per_s * seconds)):
+        time.sleep(max(0.0, began + number / per_s - time.perf_counter()))
+        asked.add(bot.ask()[1])
+    bot.wait_for_answers(bot.asked, ANSWERED_S)
+    ended = time.perf_counter()
+    time.sleep(1.0)  # for what should not come
+    answers = bot.answered()
+    written = Counter(m.thread_ts for m in bot.written())
+    tries = [d for d in bot.slack.deliveries[delivered:] if d.attempt == 0]
+    return Load(
+        mentions=len(asked),
+        acks=[d.acked_at - d.sent_at if d.acked_at else float("inf") for d in tries],
+        unanswered=sum(ts not in answers for ts in asked),
+        doubled=sum(written[ts] > 1 for ts in asked),
+        seconds=ended - began,
+        cpu_s=bot.cpu_s() - cpu,
+        calls=Counter(bot.slack.calls) - calls,
+        model_calls=bot.model.requests - model_calls,
+        errors=bot.errors(),
+    )
+
+
+def load_rows(name: str, found: Load) -> list[Row]:
+    median = statistics.median(found.acks) * 1000
+    told = f"; {len(found.errors)} errors logged: {found.errors[0][:200]}" if found.errors else ""
+    return [
+        Row(f"{name}: ack p99", found.p99_ms, " ms", 500, f"p50 {median:.3g} ms{told}"),
+        Row(f"{name}: mentions unanswered", found.unanswered, "", 0, f"of {found.mentions:,}"),
+        Row(f"{name}: mentions answered twice", found.doubled, "", 0),
+    ]
+
+
+def storm_rows(full: bool) -> list[Row]:
+    with bot_process() as bot:
+        found = load(bot, STORM_PER_S, STORM_S)
+    each = found.cpu_s / found.mentions * 1000
+    rate = found.mentions / found.seconds
+    return [
+        *load_rows(f"{STORM_PER_S}/s for {STORM_S} s", found),
+        Row("full answers a second", rate, "", None, found.one_answer()),
+        Row("bot's CPU an answer", each, " ms", None, f"{found.seconds:.0f} s to the last answer"),
+    ]
+
+
+def calm_rows(full: bool) -> list[Row]:
+    with bot_process(TIERS) as bot:
+        found = load(bot, CALM_PER_S, CALM_S * (3 if full else 1))
+    last = f"{found.seconds:.0f} s to the last answer; {found.one_answer()}"
+    name = f"{CALM_PER_S}/s, rate tiers on"
+    return [*load_rows(name, found), Row(f"{name}: time", found.seconds, " s", None, last)]
+
+
+def sign_rows(full: bool) -> list[Row]:
+    """From a mention to the first thing written below it, one after another."""
+    signs, answers = [], []
+    with bot_process() as bot:
+        time.sleep(SETTLE_S)
+        for _ in range(SIGNS):
+            time.sleep(0.3)
+            began, before = time.perf_counter(), len(bot.slack.effects)
+            bot.ask()
+            while len(bot.slack.effects) == before and time.perf_counter() < began + 20:
+                time.sleep(0.001)
+            signs.append(time.perf_counter() - began)
+            bot.wait_for_answers(bot.asked, 20, 0.005)
+            answers.append(time.perf_counter() - began)
+    note = f"worst {max(signs) * 1000:.0f} ms; answer p50 {statistics.median(answers):.2f} s"
+    sign = statistics.median(signs) * 1000
+    return [Row("first visible sign, p50", sign, " ms", 500, note)]
+
+
+def idle_rows(full: bool) -> list[Row]:
+    with bot_process() as bot:
+        bot.ask()
+        bot.wait_for_answers(1, 20)
+        time.sleep(SETTLE_S)
+        cpu, began = bot.cpu_s(), time.perf_counter()
+        time.sleep(IDLE_S)
+        share = (bot.cpu_s() - cpu) / (time.perf_counter() - began) * 100
+    return [Row(f"idle CPU over {IDLE_S:.0f} s", share, " %", 2, "of one core")]
+
+
+def start_rows(full: bool) -> list[Row]:
+    """The first start, which makes the database, is one of them."""
+    times = []
+    for _ in range(STARTS):
+        with bot_process() as bot:
+            times.append(bot.connected_s)
+    note = f"a new database each time; `import anthropic` alone {start.import_sdk_s():.2f} s"
+    return [Row("start to connected", statistics.median(times), " s", 3, note)]
+
+
+def memory_rows(full: bool) -> list[Row]:
+    """RSS after each ten requests; the slope of the last two thirds."""
+    number, points = FULL if full else SHORT, []
+    with bot_process() as bot:
+        while bot.asked < number:
+            for _ in range(TOGETHER):
+                bot.ask()
+            bot.wait_for_answers(bot.asked, 60)
+            points.append((bot.asked, bot.rss_kb()))
+    later = points[len(points) // 3 :]
+    slope = statistics.linear_regression(*zip(*later, strict=True)).slope
+    note = (
+        f"{points[0][1] / 1024:.0f} MB after {TOGETHER}, {points[-1][1] / 1024:.0f} MB at the end"
+    )
+    return [Row(f"RSS a request, over {number:,}", slope, " KB", 4, note)]
+
+
+def fanout_rows(postgres: str) -> list[Row]:
+    return asyncio.run(durable_fanout.rows(postgres))
+
+
+def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
+    """The rows of these parts; all without any."""
+    measured: Mapping[str, Callable[[bool], list[Row]]] = {
+        "storm": storm_rows,
+        "calm": calm_rows,
+        "sign": sign_rows,
+        "idle": idle_rows,
+        "start": start_rows,
+        "memory": memory_rows,
+        "fanout": lambda full: fanout_rows(postgres),
+    }
+    speed = [start.machine_s()]
+    rows = [row for part in parts or PARTS for row in measured[part](full)]
+    speed.append(start.machine_s())
+    note = f"at the start; {speed[1] * 1000:.0f} ms at the end; absolute figures go with it"
+    return [*rows, Row("this machine: 2 million additions", speed[0] * 1000, " ms", None, note)]

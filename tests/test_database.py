@@ -1,0 +1,522 @@
+"""One database, in a file or on a server: changes in order, none harmed by another, faults told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from pg_kit import Kept, at, execute, of, place, postgres, role, server
+from test_store import FILL, decision, integrity, python, record, result
+
+import bot.serve_tables  # noqa: F401 - adds its tables to the metadata
+from bot.database import SCHEMA, Database, _file_engine, server_url
+from bot.sink import StoreSink
+from bot.store import RunNotFound, Store, StoreError
+from bot.tables import METADATA
+from subagents.trajectory import MemorySink, Trajectory
+
+__all__ = ["place", "postgres"]
+
+COUNT = sa.text("SELECT count(*) FROM flags")
+
+
+def put(name: str) -> Any:
+    """A change that leaves a mark, and tells how many there are then."""
+
+    def work(connection: sa.Connection) -> int:
+        mark = sa.text("INSERT INTO flags (name, at) VALUES (:name, '2025')")
+        connection.execute(mark, {"name": name})
+        return int(connection.execute(COUNT).scalar_one())
+
+    return work
+
+
+def spoil(name: str) -> Any:
+    """A change that fails after it has written something."""
+
+    def work(connection: sa.Connection) -> None:
+        put(name)(connection)
+        raise LookupError(name)
+
+    return work
+
+
+async def marks(database: Database) -> set[str]:
+    table = METADATA.tables["flags"]
+    return {row["name"] for row in await database.read(sa.select(table.c.name))}
+
+
+@asynccontextmanager
+async def opened(place: Kept) -> AsyncIterator[Database]:
+    database = await Database.open(place.path, place.url)
+    try:
+        yield database
+    finally:
+        await database.aclose()
+
+
+# ---- changes
+
+
+async def test_changes_are_made_in_the_order_asked_for(place: Kept) -> None:
+    async with opened(place) as database:
+        first = database.change(put("first"))
+        told = await asyncio.gather(first, *(database.change(put(f"{n}")) for n in range(200)))
+
+        assert told == list(range(1, 202))
+
+
+async def test_changes_that_are_asked_for_together_share_transactions(place: Kept) -> None:
+    async with opened(place) as database:
+        seen: set[Any] = set()
+
+        def which(connection: sa.Connection) -> None:
+            query = "SELECT txid_current()" if place.shared else "SELECT 1"
+            seen.add(connection.exec_driver_sql(query).scalar())
+            put(f"{len(seen)}/{id(connection)}/{next(numbers)}")(connection)
+
+        numbers = iter(range(1_000))
+        if not place.shared:
+            engine: Any = database._engine
+            sa.event.listen(engine, "commit", lambda connection: seen.add(object()))
+        await asyncio.gather(*(database.change(which) for _ in range(200)))
+
+        assert len(seen) <= 4
+
+
+async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(place: Kept) -> None:
+    async with opened(place) as database:
+        works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]
+        twice = [put("good 0"), sa.text("no such statement")]
+        outcomes = await asyncio.gather(
+            *(database.change(work) for work in works),
+            database.change(twice[0]),
+            database.change(lambda connection: connection.execute(twice[1])),
+            database.change(put("last")),
+            return_exceptions=True,
+        )
+
+        bad = [n for n in range(50) if n % 7 == 3]
+        assert [n for n in range(50) if isinstance(outcomes[n], LookupError)] == bad
+        assert isinstance(outcomes[50], sa.exc.IntegrityError)
+        assert isinstance(outcomes[51], Exception)
+        good = [o for o in outcomes if isinstance(o, int)]
+        assert good == list(range(1, 45))
+        assert await marks(database) == {f"good {n}" for n in range(50) if n not in bad} | {"last"}
+
+
+async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> None:
+    async with opened(place) as database:
+        waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
+        await asyncio.sleep(0)
+        for task in waiting[::2]:
+            task.cancel()
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
+        assert all(isinstance(each, int) for each in told[1::2])
+        assert len(await marks(database)) == 20
+
+
+async def test_a_close_waits_for_what_was_asked_for(place: Kept) -> None:
+    database = await Database.open(place.path, place.url)
+    waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
+    await asyncio.sleep(0)
+    await database.aclose()
+    await asyncio.gather(*waiting)
+
+    async with opened(place) as database:
+        assert len(await marks(database)) == 20
+
+
+async def test_what_is_read_after_a_change_holds_it(place: Kept) -> None:
+    async with opened(place) as database:
+        for n in range(20):
+            await database.change(put(f"{n}"))
+            assert len(await marks(database)) == n + 1
+
+
+# ---- a store keeps the same in both
+
+
+async def test_a_run_is_the_same_from_both(place: Kept) -> None:
+    store = await place.store("abc123", "%_x")
+    sink, memory = StoreSink(store), MemorySink()
+    for each in (sink, memory):
+        record(each, "abc123", words="Grüße \ud83d 🎉 日本")
+    sink.log_decision(decision())
+    sink.log_decision(decision())
+    with pytest.raises(sa.exc.IntegrityError):  # decisions are of r1, which there is not
+        await sink.aclose()
+    await store.start_run("r1", "ask", "nul \0 and half \ud83d", "m", {"x": ["\ud83d", None, 1.5]})
+    await sink.aclose()
+    await store.save_subagent("r1", {"id": "s1", "template": "t@1"}, result("s1"))
+    await store.save_subagent("r1", {"id": "s1", "template": "t@1"}, result("s1", "partial"))
+    await store.finish_run("r1", "complete", result={"a": "日本 \ud83d"}, cost_usd=0.25)
+    await store.aclose()
+    store = await place.store()
+
+    assert await store.trajectory("abc123") == memory.trajectory("abc123")
+    assert await store.trajectory("none") == Trajectory("none", (), (), (), (), {})
+    assert await store.decisions("r1") == [decision()]
+    done = await store.run("r1")
+    assert done.args == {"x": ["\ud83d", None, 1.5]}
+    assert (done.question, done.result, done.cost_usd) == (
+        "nul  and half ?",
+        {"a": "日本 \ud83d"},
+        0.25,
+    )
+    assert [s.status for s in await store.subagents("r1")] == ["partial"]
+    assert (await store.run("%")).id == "%_x"
+    with pytest.raises(RunNotFound):
+        await store.run("zzz")
+    assert [run.id for run in await store.runs()] == ["r1", "%_x", "abc123"]
+    await store.aclose()
+
+
+async def test_the_log_of_decisions_cannot_be_changed(place: Kept) -> None:
+    store = await place.store("r1")
+    sink = StoreSink(store)
+    sink.log_decision(decision("post_message", "deny"))
+    await sink.aclose()
+
+    with pytest.raises(sa.exc.DBAPIError, match="append-only"):
+        await store.database.write(
+            sa.update(METADATA.tables["decisions"]).values(verdict="allow")
+        )
+    assert [d.verdict for d in await store.decisions("r1")] == ["deny"]
+    await store.aclose()
+
+
+# ---- the schema
+
+
+def engine_of(place: Kept) -> sa.Engine:
+    """A connection of one's own to what the program made."""
+    if place.url:
+        options = {"options": f"-csearch_path={SCHEMA}"}
+        return sa.create_engine(server_url(place.url), connect_args=options)
+    return _file_engine(place.path / "assistant.sqlite")
+
+
+def migrate_to(place: Kept, revision: str) -> None:
+    """As an older program left it."""
+    if place.url:
+        execute("CREATE SCHEMA IF NOT EXISTS assistant", place.url)
+    engine = engine_of(place)
+    config = Config()
+    config.set_main_option("script_location", "bot:migrations")
+    config.set_main_option("path_separator", "os")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+async def test_the_schema_is_what_the_tables_say(place: Kept) -> None:
+    await (await place.store()).aclose()
+    engine = engine_of(place)
+    with engine.connect() as connection:
+        difference = compare_metadata(MigrationContext.configure(connection), METADATA)
+        indexes = {
+            table: {i["name"] for i in sa.inspect(connection).get_indexes(table)}
+            for table in ("inbox", "reservations", "runs")
+        }
+    engine.dispose()
+
+    assert difference == []
+    assert indexes["inbox"] == {"inbox_by_thread", "inbox_by_state"}
+    assert "ix_reservations_owner" in indexes["reservations"]
+    assert {"ix_runs_request", "ix_runs_requester"} <= indexes["runs"]
+
+
+async def test_an_older_schema_is_brought_up_to_date_with_all_that_it_holds(place: Kept) -> None:
+    migrate_to(place, "0001")
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        for number in range(50):
+            row = sa.text(
+                "INSERT INTO runs (id, kind, status, question, model, args, started)"
+                " VALUES (:id, 'ask', 'complete', '¿qué?', 'offline', '{\"a\": 1}', :at)"
+            )
+            connection.execute(row, {"id": f"run-{number}", "at": f"2025-01-01T00:00:{number:02}"})
+        kept = sa.text("INSERT INTO blocks (hash, body) VALUES ('h', 'body')")
+        connection.execute(kept)
+        entry = sa.text(
+            "INSERT INTO ledger (run, context, origin, hash, ref)"
+            " VALUES ('run-7', 's1', 'brief', 'h', '')"
+        )
+        connection.execute(entry)
+    engine.dispose()
+
+    store = await place.store()
+
+    runs = await store.runs(100)
+    assert [run.id for run in runs] == [f"run-{n}" for n in range(49, -1, -1)]
+    assert {(r.question, r.args["a"], r.requester, r.request) for r in runs} == {
+        ("¿qué?", 1, None, None)
+    }
+    assert len((await store.trajectory("run-7")).entries) == 1
+    await store.start_run("new", "mention", "?", "m", {}, requester="U1", request="T/C/1")
+    assert (await store.run("new")).request == "T/C/1"
+    await store.aclose()
+
+
+async def test_many_that_start_together_migrate_it_once(place: Kept) -> None:
+    migrate_to(place, "0001")
+    stores = await asyncio.gather(*(place.store() for _ in range(6)))
+    for number, store in enumerate(stores):
+        await store.start_run(f"r{number}", "ask", "?", "m", {})
+    assert len(await stores[0].runs()) == 6
+    for store in stores:
+        await store.aclose()
+
+
+async def test_many_that_start_together_on_an_empty_database_make_it_once(place: Kept) -> None:
+    stores = await asyncio.gather(*(place.store() for _ in range(6)))
+    for store in stores:
+        await store.aclose()
+    async with opened(place) as database:
+        assert await marks(database) == set()
+
+
+async def test_a_database_of_a_newer_program_is_refused(place: Kept) -> None:
+    await (await place.store()).aclose()
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+
+    with pytest.raises(StoreError, match=r"newer assistant \(schema 9999.*Update this program"):
+        await place.store()
+
+
+async def test_what_else_lies_in_a_postgres_database_is_left_alone(postgres: Kept) -> None:
+    assert postgres.url
+    execute("CREATE TABLE public.runs (recipe text)", postgres.url)
+    execute("INSERT INTO public.runs VALUES ('soup')", postgres.url)
+    store = await postgres.store("r1")
+    await store.aclose()
+
+    assert execute("SELECT * FROM public.runs", postgres.url) == [("soup",)]
+    assert execute("SELECT id FROM assistant.runs", postgres.url) == [("r1",)]
+
+
+# ---- faults
+
+
+@asynccontextmanager
+async def refusing(code: str, message: str) -> AsyncIterator[int]:
+    """The port of a server that speaks Postgres just long enough to refuse."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            size = struct.unpack("!I", await reader.readexactly(4))[0]
+            kind = struct.unpack("!I", (await reader.readexactly(size - 4))[:4])[0]
+            if kind not in (80877103, 80877104):
+                break
+            writer.write(b"N")  # neither TLS nor GSSAPI
+        fields = {"S": "FATAL", "V": "FATAL", "C": code, "M": message}
+        body = b"".join(f"{k}{v}".encode() + b"\0" for k, v in fields.items()) + b"\0"
+        writer.write(b"E" + struct.pack("!I", len(body) + 4) + body)
+        await writer.drain()
+        writer.close()
+
+    served = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with served:
+        yield served.sockets[0].getsockname()[1]
+
+
+async def complaint(tmp_path: Path, url: str) -> str:
+    with pytest.raises(StoreError) as error:
+        await Database.open(tmp_path, url)
+    told = str(error.value)
+    assert "\n" not in told
+    assert "Check that Postgres runs" in told
+    assert "set DATABASE_URL to another database" in told
+    return told
+
+
+async def test_a_server_that_cannot_be_reached_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"postgresql://postgres:hidden-word@127.0.0.1:{port}/somewhere"
+
+    told = await complaint(tmp_path, url)
+
+    assert told.startswith("The store somewhere on 127.0.0.1 cannot be used: ")
+    assert "refused" in told
+    assert "hidden-word" not in told
+
+
+async def test_a_wrong_password_is_told_in_a_sentence_without_it(tmp_path: Path) -> None:
+    said = 'password authentication failed for user "bot"'
+    async with refusing("28P01", said) as port:
+        told = await complaint(tmp_path, f"postgresql://bot:hidden-word@127.0.0.1:{port}/x")
+
+    assert said in told
+    assert "hidden-word" not in told
+
+
+async def test_a_full_server_is_told_in_a_sentence(tmp_path: Path) -> None:
+    async with refusing("53300", "sorry, too many clients already") as port:
+        told = await complaint(tmp_path, f"postgresql://bot@127.0.0.1:{port}/x")
+
+    assert "too many clients" in told
+
+
+async def test_an_unknown_account_or_database_is_told_in_a_sentence(tmp_path: Path) -> None:
+    assert '"nobody" does not exist' in await complaint(tmp_path, of(server(), username="nobody"))
+    assert '"nowhere" does not exist' in await complaint(tmp_path, of(server(), database="nowhere"))
+
+
+async def test_an_account_without_rights_is_told_in_a_sentence(postgres: Kept) -> None:
+    assert postgres.url
+    with role() as (name, password):
+        url = of(postgres.url, username=name, password=password)
+        fresh = await complaint(postgres.path, url)
+        await (await postgres.store("r1")).aclose()
+        used = await complaint(postgres.path, url)
+
+    assert "permission denied for database" in fresh
+    assert "permission denied" in used
+
+
+async def test_an_account_that_owns_only_our_schema_is_enough(postgres: Kept) -> None:
+    assert postgres.url
+    with role() as (name, password):
+        execute("CREATE SCHEMA assistant AUTHORIZATION {name}", postgres.url, name=name)
+        url = of(postgres.url, username=name, password=password)
+        store = await Store.open(postgres.path, url)
+        await store.start_run("r1", "ask", "?", "m", {})
+        assert (await store.run("r1")).id == "r1"
+        await store.aclose()
+        execute("DROP SCHEMA assistant CASCADE", postgres.url)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x", "sqlite:///x"]
+)
+async def test_an_address_that_is_none_is_told_without_repeating_it(
+    tmp_path: Path, url: str
+) -> None:
+    with pytest.raises(StoreError, match=r"Write it as postgresql://user@host/database") as error:
+        await Database.open(tmp_path, url)
+    assert "hidden" not in str(error.value)
+
+
+def drop_connections(url: str) -> None:
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
+
+
+async def test_a_dropped_connection_heals(postgres: Kept) -> None:
+    assert postgres.url
+    async with opened(postgres) as database:
+        await database.change(put("before"))
+        drop_connections(postgres.url)
+        assert await marks(database) == {"before"}
+        drop_connections(postgres.url)
+        await database.change(put("after"))
+
+        def cut(connection: sa.Connection) -> None:
+            put("lost")(connection)
+            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        outcomes = await asyncio.gather(
+            database.change(put("beside")),
+            database.change(cut),
+            database.change(put("behind")),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[1], StoreError)
+        assert not isinstance(outcomes[0] or outcomes[2], BaseException)
+        assert await marks(database) == {"before", "after", "beside", "behind"}
+
+
+async def test_a_server_that_comes_back_is_used_again(postgres: Kept) -> None:
+    assert postgres.url
+    name = postgres.url.rsplit("/", 1)[1]
+    async with opened(postgres) as database:
+        execute("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false", name=name)
+        try:
+            drop_connections_of(name)
+            with pytest.raises(StoreError, match="not currently accepting connections"):
+                await database.change(put("lost"))
+            with pytest.raises(StoreError, match="not currently accepting connections"):
+                await marks(database)
+        finally:
+            execute("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true", name=name)
+        await database.change(put("found"))
+        assert await marks(database) == {"found"}
+
+
+def drop_connections_of(name: str) -> None:
+    who = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    execute(who)
+
+
+async def test_changes_that_wait_while_the_disk_is_full_are_all_told_and_later_ones_made(
+    tmp_path: Path,
+) -> None:
+    filler = python(GROUP.replace("BYTES", "600_000"), tmp_path)
+    out, err = await asyncio.to_thread(filler.communicate)
+    assert err == ""
+    told = json.loads(out)
+
+    assert told["failed"] > 0
+    assert told["made"] > 0
+    assert told["made"] + told["failed"] == 200
+    assert told["kinds"] == ["StoreError"]
+    assert "the disk is full" in told["said"]
+    assert told["after"] == "made"
+    assert integrity(tmp_path) == "ok"
+    async with opened(Kept(tmp_path, None)) as database:
+        assert len(await marks(database)) == told["made"] + 1
+
+
+GROUP = """
+import asyncio, json, os, pathlib, resource
+import sqlalchemy as sa
+from bot.database import Database
+
+SAVE = sa.text("INSERT INTO flags (name, at) VALUES (:name, :at)")
+
+def put(name, size):
+    return lambda c: c.execute(SAVE, {"name": name, "at": os.urandom(size).hex()}).rowcount
+
+async def main():
+    database = await Database.open(pathlib.Path("."))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, hard))
+    works = (database.change(put(f"{n}", 20 if n % 2 else 20_000)) for n in range(200))
+    ends = await asyncio.gather(*works, return_exceptions=True)
+    bad = [e for e in ends if isinstance(e, BaseException)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    after = await database.change(put("after", 20_000))
+    kinds = sorted({type(e).__name__ for e in bad})
+    print(json.dumps({"made": ends.count(1), "failed": len(bad), "kinds": kinds,
+                      "said": str(bad[0]), "after": "made" if after == 1 else after}))
+    await database.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_addresses_are_shown_without_their_password() -> None:
+    assert at("postgresql://bot:hidden@host/x") == "postgresql://bot:***@host/x"
+
+
+assert FILL  # the store's own test of a full disk stands beside: test_store.py
