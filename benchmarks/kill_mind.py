@@ -14,7 +14,9 @@ from subagents.brief import SUBMIT
 Json = dict[str, Any]
 
 CHANNELS = 12
-ASKER, CUSTOMER = "U0ANA", "U0EVA"
+ASKERS = 90
+"""People who may ask: one a request, so that none of them is known before."""
+CUSTOMER = "U0EVA"
 OFFICE = "C0OFFICE"
 DAY_S = 86_400
 WORDS = """amber basil cedar dahlia ebony fennel garlic hazel indigo juniper kelp lavender""".split()
@@ -25,14 +27,19 @@ MARK = "This is all of it"
 
 def workspace() -> Workspace:
     """Twelve channels with one open question each, asked yesterday, and one to ask the bot in."""
-    people = (User(ASKER, "ana", "Ana Ruiz"), User(CUSTOMER, "eva", "Eva Roth"))
+    askers = tuple(User(asker(n), f"ana{n}", f"Ana Ruiz {n}") for n in range(ASKERS))
+    people = (*askers, User(CUSTOMER, "eva", "Eva Roth"))
     asked = int(time.time()) - DAY_S
     channels = [
-        Channel(channel_id(n), f"support-{n}", (_question(n, asked + n),), (ASKER, CUSTOMER))
+        Channel(channel_id(n), f"support-{n}", (_question(n, asked + n),), (CUSTOMER,))
         for n in range(1, CHANNELS + 1)
     ]
-    office = Channel(OFFICE, "office", (), (ASKER, CUSTOMER))
+    office = Channel(OFFICE, "office", (), (CUSTOMER,))
     return Workspace(Team("T0ACME", "Acme", "acme"), people, (*channels, office))
+
+
+def asker(number: int) -> str:
+    return f"U0ASKER{number % ASKERS:02d}"
 
 
 def channel_id(number: int) -> str:

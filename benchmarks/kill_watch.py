@@ -147,9 +147,10 @@ class Watch:
             message = await receive()
             if message["type"] == "websocket.receive":
                 id = json.loads(message.get("text") or "{}").get("envelope_id")
-                if self._acks.pop(id, None) and self.note("ack", "asked"):
-                    return {"type": "websocket.receive", "text": "{}"}
-                self.note("ack", "answered")
+                if self._acks.pop(id, None):
+                    if self.note("ack", "asked"):
+                        return {"type": "websocket.receive", "text": "{}"}
+                    asyncio.get_running_loop().call_soon(self.note, "ack", "answered")
             return message
 
         return receiving

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
-from bot.schema import StoreError, migrate
+from bot.schema import MIGRATING, StoreError, migrate
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
@@ -48,6 +48,8 @@ _COMPLAINTS = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE),
     sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE),
 }
+_STATES = ("08", "25006", "28", "3D", "3F", "40", "42501", "53", "55", "57", "58", "XX")
+"""SQLSTATEs, or their classes, of what is wrong with a server or an account, not with a query."""
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def explaining(where: object) -> Iterator[None]:
         code = getattr(error.orig, "sqlite_errorcode", None) or 0
         if code & 0xFF in _COMPLAINTS:
             raise StoreError(where, *_COMPLAINTS[code & 0xFF]) from error
-        if code or not isinstance(error, sa.exc.OperationalError | sa.exc.ProgrammingError):
+        if code or not _is_of_the_server(error):
             raise
         said = str(error.orig).strip().splitlines()
         hint = f"Check that Postgres runs and takes this account, or {_URL_ELSEWHERE}"
@@ -68,6 +70,12 @@ def explaining(where: object) -> Iterator[None]:
         reason = (error.strerror or str(error)).lower()
         hint = f"Mend that, or {_FILE_ELSEWHERE}"
         raise StoreError(where, f"cannot be used: {reason}", hint) from error
+
+
+def _is_of_the_server(error: sa.exc.DBAPIError) -> bool:
+    if state := getattr(error.orig, "sqlstate", None):
+        return bool(state.startswith(_STATES))
+    return isinstance(error, sa.exc.OperationalError | sa.exc.ProgrammingError)
 
 
 def open_file(path: Path) -> sa.Engine:
@@ -95,9 +103,6 @@ def open_server(url: str) -> sa.Engine:
             connect_args={"options": f"-csearch_path={SCHEMA}", "connect_timeout": BUSY_SECONDS},
             json_serializer=_dumps,
         )
-        with engine.begin() as connection:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(7_002)))
-            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         return _migrated(engine, where, _URL_ELSEWHERE)
 
 
@@ -105,7 +110,7 @@ def server_url(url: str) -> URL:
     """The address with the driver that is installed. Raises StoreError for one of another kind."""
     try:
         address = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
         address = URL.create("unknown")
     if not address.drivername.startswith(("postgresql", "postgres")):
         what = "is named by a DATABASE_URL that is no postgresql:// address"
@@ -120,11 +125,20 @@ def place_of(address: URL) -> str:
 
 def _migrated(engine: sa.Engine, where: object, elsewhere: str) -> sa.Engine:
     try:
+        if engine.dialect.name == "postgresql":
+            _make_schema(engine)
         migrate(engine, where, elsewhere)
     except BaseException:
         engine.dispose()
         raise
     return engine
+
+
+def _make_schema(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
+        if not sa.inspect(connection).has_schema(SCHEMA):  # an account may own no more than it
+            connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
 
 
 def _file_engine(path: Path) -> sa.Engine:

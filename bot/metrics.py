@@ -41,6 +41,8 @@ class Metrics:
     """What one process counts, in a registry of its own."""
 
     def __init__(self) -> None:
+        self.last_model_outcome = ""
+        """How the last call of a model ended: `ok`, or why it gave nothing; empty = none yet."""
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._models, self._methods, self._codes = _Values(), _Values(), _Values()
@@ -103,6 +105,7 @@ class Metrics:
         dollars: float | None = None,
     ) -> None:
         """`tokens`: by TOKEN_KINDS, other keys are left out; `dollars` None = not known."""
+        self.last_model_outcome = outcome
         model = self._models(model)
         self._calls.labels(model, self._codes(outcome)).inc()
         for kind in TOKEN_KINDS & (tokens or {}).keys():

@@ -73,6 +73,7 @@ class Watch:
         self.health.add("database", probe.reachable)
         self.health.add("policy", policy)
         self.health.add("draining", self._draining)
+        self.health.add("model", self._model, "noted")
         if self.sockets:
             self.health.add("slack", self._connected)
 
@@ -98,6 +99,10 @@ class Watch:
         if (last := self.backfill.last) and last.found and last.finished not in self._passes:
             self._passes = {last.finished}
             metrics.backfilled(last.found)
+
+    def _model(self) -> str | None:
+        failed = self.metrics.last_model_outcome not in ("", "ok")
+        return "The last call of the model failed." if failed else None
 
     def _draining(self) -> str | None:
         return "It is ending." if self.dispatch.draining else None

@@ -71,7 +71,7 @@ def database() -> Iterator[str]:
 
 
 @contextmanager
-def role(**options: str) -> Iterator[tuple[str, str]]:
+def role() -> Iterator[tuple[str, str]]:
     """Name and password of an account that may log in and nothing else."""
     name, password = f"test_{secrets.token_hex(6)}", secrets.token_hex(8)
     execute(f"CREATE ROLE {{name}} LOGIN PASSWORD '{password}'", name=name)

@@ -102,7 +102,7 @@ class Served:
         return self.bench.dispatch.inbox
 
     def ask(
-        self, text: str = "What is open?", *, user: str = ASKER, channel: str = "", **more: Any
+        self, text: str = "What is open in #support-2?", *, user: str = ASKER, channel: str = "", **more: Any
     ) -> str:
         """Mention the bot; the message's timestamp."""
         return self.slack.people.say(user, channel or self.channel, mentioned(text), **more)

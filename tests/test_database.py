@@ -18,7 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from pg_kit import Kept, at, execute, of, place, postgres, role, server
-from test_store import FILL, decision, integrity, python, record, result
+from test_store import decision, integrity, python, record, result
 
 import bot.serve_tables  # noqa: F401 - adds its tables to the metadata
 from bot.database import SCHEMA, Database, _file_engine, server_url
@@ -390,6 +390,8 @@ async def test_an_account_without_rights_is_told_in_a_sentence(postgres: Kept) -
         await (await postgres.store("r1")).aclose()
         used = await complaint(postgres.path, url)
 
+        execute("DROP SCHEMA assistant CASCADE", postgres.url)
+
     assert "permission denied for database" in fresh
     assert "permission denied" in used
 
@@ -517,6 +519,3 @@ asyncio.run(main())
 
 def test_addresses_are_shown_without_their_password() -> None:
     assert at("postgresql://bot:hidden@host/x") == "postgresql://bot:***@host/x"
-
-
-assert FILL  # the store's own test of a full disk stands beside: test_store.py
