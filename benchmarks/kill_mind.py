@@ -19,7 +19,9 @@ ASKERS = 90
 CUSTOMER = "U0EVA"
 OFFICE = "C0OFFICE"
 DAY_S = 86_400
-WORDS = """amber basil cedar dahlia ebony fennel garlic hazel indigo juniper kelp lavender""".split()
+WORDS = (
+    """amber basil cedar dahlia ebony fennel garlic hazel indigo juniper kelp lavender""".split()
+)
 """One a channel: no channel shares a word that matters with another."""
 MARK = "This is all of it"
 """Ends the answer; stands in it once."""
@@ -53,11 +55,14 @@ def _question(number: int, at: int) -> Message:
 
 
 def mind(body: Json) -> Answer:
-    """The parent starts twelve subagents in one turn and cites all; each reads and submits."""
+    """The parent lists the channels, starts twelve subagents in one turn and cites them all; each
+    of them reads its channel and submits a finding."""
     name, turn = call_of(body)
     if name != "parent":
         return _child(int(name.removeprefix("child ")), turn, body)
     if turn == 1:
+        return Answer([_use("list_channels", match="support")])
+    if turn == 2:
         return Answer([_brief(n) for n in range(1, CHANNELS + 1)])
     lines = [
         f"- In channel {n} the {WORDS[n - 1]} import shows rows twice [F{n}.1]."

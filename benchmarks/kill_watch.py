@@ -18,8 +18,9 @@ from bot.local.server import drop_connection
 
 Phase = Literal["asked", "done", "mid", "answered"]
 """It reached us; it took effect and its answer is withheld; a part of the answer left; it left."""
-LAST = "parent 2"
+LAST = "parent 3"
 """The parent's call that writes the answer."""
+HOLD_S = 60.0
 STREAM_PAUSE_S = 0.03
 """Between two events of it, as a model takes its time to write."""
 
@@ -95,35 +96,9 @@ class Watch:
         if self.note(name, "asked"):
             await drop_connection(scope)
             return
-        while call and (hold := self.holds.get(name)) and not hold.is_set():
-            await asyncio.sleep(0.01)
-        parts: list[bytes] = []
-        dead = False
-
-        async def sending(message: Message) -> None:
-            nonlocal dead
-            if message["type"] == "http.response.start":
-                dead = self.note(name, "done")
-                if dead:
-                    await drop_connection(scope)
-            if dead:
-                return
-            await send(message)
-            if message["type"] != "http.response.body":
-                return
-            parts.append(message.get("body", b""))
-            if message.get("more_body"):
-                if name == LAST:
-                    await asyncio.sleep(STREAM_PAUSE_S)
-                dead = self.note(name, "mid")
-                if dead:
-                    await drop_connection(scope)
-            else:
-                if call:
-                    call.finished, call.usage = time.time(), _usage(b"".join(parts))
-                self.note(name, "answered")
-
-        await app(scope, _replayed(body), sending)
+        if call and (hold := self.holds.get(name)):
+            await asyncio.to_thread(hold.wait, HOLD_S)
+        await app(scope, _replayed(body), _Answering(self, scope, send, name, call))
 
     def _delivering(self, send: Send) -> Send:
         async def sending(message: Message) -> None:
@@ -154,6 +129,42 @@ class Watch:
             return message
 
         return receiving
+
+
+@dataclass
+class _Answering:
+    """Sends an answer on, until the bot was killed."""
+
+    watch: Watch
+    scope: Scope
+    send: Send
+    name: str
+    call: Call | None
+    parts: list[bytes] = field(default_factory=list)
+    is_cut: bool = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await self._note("done")
+        if self.is_cut:
+            return
+        await self.send(message)
+        if message["type"] != "http.response.body":
+            return
+        self.parts.append(message.get("body", b""))
+        if message.get("more_body"):
+            if self.name == LAST:
+                await asyncio.sleep(STREAM_PAUSE_S)
+            await self._note("mid")
+            return
+        if self.call:
+            self.call.finished, self.call.usage = time.time(), _usage(b"".join(self.parts))
+        self.watch.note(self.name, "answered")
+
+    async def _note(self, phase: Phase) -> None:
+        self.is_cut = self.watch.note(self.name, phase)
+        if self.is_cut:
+            await drop_connection(self.scope)
 
 
 async def _body(receive: Receive) -> bytes:

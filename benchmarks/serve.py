@@ -1,4 +1,4 @@
-"""The `serve` table: the bot under load, idle, starting and over time, and what durability costs."""
+"""The `serve` table: the bot under load, idle, starting and over time; what durability costs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ stand-in from the moment at which it begins to deliver. An answer here is a pare
 model answers at once: it is counted when its last write to Slack has been made. CPU and RSS are of
 the bot's process, from /proc. The fan-out is 50 subagents with three model calls of 1 s and two
 rounds of list_channels, answered from memory: once as child workflows, with a stored purse and
-stored steps, once as tasks with the same store behind their trajectory; turn by turn, in one run."""
+stored steps, once as tasks with the same store for their trajectory, turn by turn."""
 
 
 @dataclass

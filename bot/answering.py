@@ -23,6 +23,7 @@ from bot.policy import Admission, Allowed, Refused
 from bot.reply import Place, Reply
 from bot.runs import Live, Runs, WorkflowSpawner
 from bot.store import RunNotFound, Store
+from bot.writes import WriteFailed
 from config.settings import Settings
 from scopes.label import Label
 from scopes.tool import Window, iso
@@ -88,6 +89,8 @@ class Answering:
         request = await self.inbox.request(key)
         if request is None or request.run is None or request.attempt != attempt:
             return {"state": "gone"}
+        if request.state != "running":  # it was over: the process died before this workflow ended
+            return {"state": request.state}
         with about(run=request.run, request=key):
             try:
                 state = await self._answer(request)
@@ -108,17 +111,16 @@ class Answering:
 
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run
-        try:
-            args, resumed = (await self.store.run(request.run)).args, True
-        except RunNotFound:
-            args, resumed = await self._admitted(request, request.run), False
+        resumed = await self.store.begun(request.run) is not None
+        if not resumed:
+            await self._admit(request, request.run)
         async with self.runs.at_work(request.run) as live:
-            if args["verdict"] != "allowed":
-                return await self._turn_away(request, live, args)
+            if live.args["verdict"] != "allowed":
+                return await self._turn_away(request, live, live.args)
             return await self._reply(request, live, resumed)
 
-    async def _admitted(self, request: StoredRequest, run: str) -> Mapping[str, Any]:
-        """What was decided of the request; decided once, and stored with its run."""
+    async def _admit(self, request: StoredRequest, run: str) -> None:
+        """Decide on the request, once: it is stored with its run."""
         decision = await self.admission.decide(request)
         limits = self.settings.limits
         args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request)), "private": []}
@@ -139,12 +141,14 @@ class Answering:
             requester=request.user,
             request=request.key,
         )
-        return (await self.store.run(run)).args
 
     async def _turn_away(self, request: StoredRequest, live: Live, args: Mapping[str, Any]) -> str:
         async def whisper() -> dict[str, Any]:
             thread = None if request.thread_ts == request.ts else request.thread_ts
-            await self.outbox.whisper(request.channel, request.user, args["reason"], thread)
+            try:
+                await self.outbox.whisper(request.channel, request.user, args["reason"], thread)
+            except WriteFailed as error:  # nobody else may learn of it instead
+                log.warning("%s is not told why: %s", request.user, error)
             return {}
 
         log.info("not answered: %s", args["reason"])
@@ -167,15 +171,9 @@ class Answering:
             title=request.text,
             run=live.run.id,
         )
-        live.listeners.append(reply.emit)
         try:
-            look_first = resumed or request.reply is not None
-            await live.steps.step(f"{live.run.id}/reply", lambda: reply.open(look_first=look_first))
-            if not look_first:
-                self.metrics.first_sign((datetime.now(UTC) - request.received).total_seconds())
-            if opened:  # the step was done in an earlier life: show that it goes on
-                await reply.open(look_first=look_first)
-            await reply.working(True)
+            if live.steps.known(f"{live.run.id}/finish") is None:  # else the answer stands there
+                await self._open(request, live, reply, resumed, opened is not None)
             document = await self._document(request, live, links)
             if document["status"] == "failed" and document["passing"]:
                 return await self._wait(request, live, reply, document)
@@ -188,6 +186,19 @@ class Answering:
         await self.store.finish_run(live.run.id, status, result=document, cost_usd=cost)
         await self.inbox.finish(request.key, "done", done)
         return "done"
+
+    async def _open(
+        self, request: StoredRequest, live: Live, reply: Reply, resumed: bool, opened: bool
+    ) -> None:
+        """Show the first sign, and from now on how far things are."""
+        live.listeners.append(reply.emit)
+        look_first = resumed or request.reply is not None
+        await live.steps.step(f"{live.run.id}/reply", lambda: reply.open(look_first=look_first))
+        if not look_first:
+            self.metrics.first_sign((datetime.now(UTC) - request.received).total_seconds())
+        if opened:  # the step was done in an earlier life: show that it goes on
+            await reply.open(look_first=look_first)
+        await reply.working(True)
 
     async def _document(
         self, request: StoredRequest, live: Live, links: dict[str, Sequence[str]]

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aiohttp
@@ -35,6 +35,10 @@ SOLD_PAGE = 15
 docs.slack.dev/apis/web-api/rate-limits."""
 AGAIN_S = (30.0, 600.0)
 """First and longest pause before channels that could not be read are tried again."""
+OLD_THREADS, SOLD_THREADS = 40, 5
+"""Threads, those asked in last, that a pass looks into though their root is older than what it
+lists of a channel: no listing tells of a new reply there. One call each."""
+OLD_THREAD_DAYS = 14
 PERMANENT = ABSENT | {"missing_scope", "not_allowed_token_type", "is_archived"}
 """Reasons for which trying again is of no use before the next gap."""
 
@@ -74,6 +78,7 @@ class Backfill:
         sold = settings.app_distribution == "distributed"
         self._pace = Pace(SOLD_TIERS if sold else TIERS)
         self._page = min(client.page_size, SOLD_PAGE) if sold else client.page_size
+        self._most_threads = SOLD_THREADS if sold else OLD_THREADS
         self._asked = asyncio.Event()
         self._gap = 0
         self._idle = asyncio.Event()
@@ -117,13 +122,15 @@ class Backfill:
         """Read every channel once; whether some are to be tried again."""
         cursors = await self._inbox.cursors(self._intake.bot.team)
         channels, failed = await self._channels()
+        threads = await self._threads()
         found = read = 0
         again = bool(set(failed.values()) - PERMANENT)
         unread: set[str] = set()
         for channel in sorted(channels, key=lambda c: cursors.get(str(c["id"]), ""), reverse=True):
             name = str(channel["id"])
             try:
-                found += await self._read(channel, cursors.get(name, ""))
+                known = threads.get(name, {})
+                found += await self._read(channel, cursors.get(name, ""), known)
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
                 failed[name] = _why(error)
                 again = again or failed[name] not in PERMANENT
@@ -161,29 +168,40 @@ class Backfill:
                     break
         return list(found.values()), failed
 
-    async def _read(self, channel: Message, cursor: str) -> int:
+    async def _threads(self) -> dict[str, dict[str, str]]:
+        """Channel -> root -> when we were first asked there, of the threads asked in of late."""
+        since = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=OLD_THREAD_DAYS)
+        found: dict[str, dict[str, str]] = {}
+        team = self._intake.bot.team
+        for channel, root, first in await self._inbox.threads(team, since, self._most_threads):
+            found.setdefault(channel, {})[root] = first
+        return found
+
+    async def _read(self, channel: Message, cursor: str, known: Mapping[str, str]) -> int:
         """Hear what is new in a channel, oldest first; how many new requests there were.
 
         One call, where less than a page was said within `backfill_hours`. A thread is looked at
-        if its root is among what is listed: the newest page, or all of `backfill_hours`.
+        if its root is among what is listed (the newest page, or all of `backfill_hours`), or if
+        we were asked in it of late: `known`, its root -> when that was first.
         """
         name, since = str(channel["id"]), self._since(cursor)
         roots = await self._history(name)
         new = {str(m["ts"]): m for m in roots if str(m["ts"]) > since}
-        threads: dict[str, list[Message]] = {}
-        for root in roots:
-            if str(root.get("latest_reply") or "") > since:
-                ts = str(root["ts"])
-                threads[ts] = await self._replies(name, ts, since)
-                new |= {str(m["ts"]): m for m in threads[ts] if str(m["ts"]) > since}
-        began = {root: self._joined(thread) for root, thread in threads.items()}
+        listed = {str(root["ts"]) for root in roots}
+        due = [str(r["ts"]) for r in roots if str(r.get("latest_reply") or "") > since]
+        began: dict[str, str] = {}
+        for ts in (*due, *(known.keys() - listed)):
+            thread = await self._replies(name, ts, since, whole=ts in listed)
+            new |= {str(m["ts"]): m for m in thread if str(m["ts"]) > since}
+            first = "" if ts in listed else known[ts]
+            began[ts] = min(first or "~", self._joined(thread) or "~")
         found = 0
         for ts in sorted(new):
             event = {**new[ts], "type": "message", "channel": name}
             if channel.get("is_im"):
                 event["channel_type"] = "im"
-            joined = began.get(str(new[ts].get("thread_ts") or ""), "")
-            found += await self._intake.take_old(event, in_thread=bool(joined) and joined < ts)
+            joined = began.get(str(new[ts].get("thread_ts") or ""), "~")
+            found += await self._intake.take_old(event, in_thread=joined < ts)
         return found
 
     def _since(self, cursor: str) -> str:
@@ -200,9 +218,9 @@ class Backfill:
     async def _history(self, channel: str) -> list[Message]:
         return await self._pages(HISTORY, {"channel": channel}, self._oldest())
 
-    async def _replies(self, channel: str, ts: str, since: str) -> list[Message]:
-        """A thread: all of it where we were asked before, else what is new (and its root)."""
-        ours = await self._inbox.has_answered(self._intake.bot.team, channel, ts)
+    async def _replies(self, channel: str, ts: str, since: str, *, whole: bool) -> list[Message]:
+        """A thread: if `whole`, all of one that we were asked in; else what is new and its root."""
+        ours = whole and await self._inbox.has_answered(self._intake.bot.team, channel, ts)
         arguments = {"channel": channel, "ts": ts, **({} if ours else {"oldest": since})}
         try:
             return await self._pages(REPLIES, arguments)

@@ -190,6 +190,7 @@ class Database:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._asked: list[tuple[Work, asyncio.Future[Any]]] = []
         self._changing: asyncio.Task[None] | None = None
+        self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
     @classmethod
     async def open(cls, data_dir: Path, url: str | None = None) -> Database:
@@ -216,6 +217,24 @@ class Database:
         made = (postgresql if self.shared else sqlite).insert(table)
         return cast(sqlite.Insert, made)
 
+    def upsert(
+        self, table: sa.Table, index: tuple[str, ...] = (), changed: tuple[str, ...] = ()
+    ) -> sqlite.Insert:
+        """An INSERT of rows; where one with this `index` is there, it changes these columns of it.
+
+        Without columns what is there stays. Made once each: that takes as long as running it.
+        """
+        key = (table.name, index, changed)
+        if key not in self._upserts:
+            made = self.insert(table)
+            latest = {name: made.excluded[name] for name in changed}
+            self._upserts[key] = (
+                made.on_conflict_do_update(index_elements=index, set_=latest)
+                if changed
+                else made.on_conflict_do_nothing()
+            )
+        return self._upserts[key]
+
     async def read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
         def fetch() -> list[dict[str, Any]]:
             with self._engine.connect() as connection:
@@ -237,7 +256,8 @@ class Database:
 
     async def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
         """Run one statement; returns the number of rows that it touched."""
-        return await self.change(lambda connection: connection.execute(statement).rowcount)
+        counted = statement.execution_options(preserve_rowcount=True)  # of an INSERT, too
+        return await self.change(lambda connection: connection.execute(counted).rowcount)
 
     async def _change_all(self) -> None:
         while self._asked:

@@ -14,13 +14,12 @@ from bot.database import Database
 from bot.purses import forget_calls_under_way
 from bot.serve_tables import cursors, feedback, flags, inbox, purses, reservations, steps, stops
 from bot.tables import StoredRun, runs
+from bot.turns import next_in_turn
 from scopes.tool import readable
 from subagents.purse import NANO
 
 AT_WORK = ("new", "running", "waiting")
 PAUSED = "paused"
-TAKING = 7_003
-"""Advisory lock of Postgres that a replica holds while it takes requests."""
 NEVER = datetime.fromtimestamp(0, UTC)
 
 
@@ -125,12 +124,21 @@ class Inbox:
         mine = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
         return bool(await self.database.read(sa.select(inbox.c.key).where(mine).limit(1)))
 
-    async def answered(self, request: StoredRequest, limit: int) -> list[str]:
-        """Runs that were answered in this thread before the request, the latest first."""
+    async def threads(self, team: str, since: datetime, most: int) -> list[tuple[str, str, str]]:
+        """Channel, root and first request of the threads last asked in since then, newest first."""
+        first, last = sa.func.min(inbox.c.ts).label("first"), sa.func.max(inbox.c.received)
+        here = sa.and_(inbox.c.team == team, inbox.c.state != "ignored")
+        query = sa.select(inbox.c.channel, inbox.c.thread_ts, first).where(here)
+        query = query.group_by(inbox.c.channel, inbox.c.thread_ts).having(last >= since)
+        rows = await self.database.read(query.order_by(last.desc()).limit(most))
+        return [(row["channel"], row["thread_ts"], row["first"]) for row in rows]
+
+    async def answered(self, request: StoredRequest) -> list[str]:
+        """Runs that were answered in this thread before the request, the first one first."""
         mine = _thread(request.team, request.channel, request.thread_ts)
         done = sa.and_(mine, inbox.c.state == "done", inbox.c.ts < request.ts)
-        query = sa.select(inbox.c.run).where(done).order_by(inbox.c.ts.desc()).limit(limit)
-        return [row["run"] for row in await self.database.read(query) if row["run"]]
+        rows = await self.database.read(sa.select(inbox.c.run).where(done).order_by(inbox.c.ts))
+        return [row["run"] for row in rows if row["run"]]
 
     async def stop(self, team: str, channel: str, thread_ts: str, user: str) -> int:
         """Ask the request at work in this thread to stop; how many there were."""
@@ -152,45 +160,22 @@ class Inbox:
         """Take up to `free` requests to work on: the oldest first, of each thread one at a time."""
 
         def take(connection: sa.Connection) -> list[StoredRequest]:
-            other = inbox.alias()
-            before = sa.or_(
-                other.c.state == "running",
-                sa.and_(other.c.state.in_(("new", "waiting")), other.c.ts < inbox.c.ts),
-            )
-            thread = [other.c[n] == inbox.c[n] for n in ("team", "channel", "thread_ts")]
-            busy = sa.exists().where(*thread, other.c.key != inbox.c.key, before)
-            due = sa.or_(
-                inbox.c.state == "new",
-                sa.and_(inbox.c.state == "waiting", inbox.c.not_before <= now),
-            )
-            query = sa.select(inbox).where(due, ~busy).order_by(inbox.c.received).limit(free)
-            if self.database.shared:  # two replicas must not both find a thread idle
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
-            taken = []
-            for row in connection.execute(query).mappings().all():
-                given = {"state": "running", "owner": owner, "run": row["run"] or new_run_id()}
-                mine = inbox.c.key == row["key"]
-                connection.execute(sa.update(inbox).where(mine).values(**given))
-                taken.append(stored({**row, **given}))
-            return taken
+            rows = next_in_turn(connection, free, now, shared=self.database.shared)
+            given = [
+                {"state": "running", "owner": owner, "run": row["run"] or new_run_id()}
+                for row in rows
+            ]
+            if rows:
+                update = sa.update(inbox).where(inbox.c.key == sa.bindparam("of"))
+                keys = [{"of": row["key"]} for row in rows]
+                connection.execute(update, [k | g for k, g in zip(keys, given, strict=True)])
+            return [stored({**row, **new}) for row, new in zip(rows, given, strict=True)]
 
         return await self.database.change(take) if free > 0 else []
 
     async def finish(self, key: str, state: str, reply: Mapping[str, Any] | None = None) -> None:
-        """The request is answered (`done`), refused or silent (`ignored`), or `failed`.
-
-        What its steps returned is deleted with it: nobody will ask for it again.
-        """
-        end = {"state": state, "reply": reply, "owner": None}
-        mine = inbox.c.key == key
-
-        def finish(connection: sa.Connection) -> None:
-            run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
-            connection.execute(sa.update(inbox).where(mine).values(**end))
-            for table in (steps, reservations):
-                connection.execute(sa.delete(table).where(table.c.run == run))
-
-        await self.database.change(finish)
+        """The request is answered (`done`), refused or silent (`ignored`), or `failed`."""
+        await self._end(key, {"state": state, "reply": reply, "owner": None})
 
     async def forget(self, before: datetime) -> int:
         """Delete what was asked before then and is over; returns how many requests."""
@@ -200,8 +185,19 @@ class Inbox:
     async def postpone(self, key: str, until: datetime, reply: Mapping[str, Any] | None) -> None:
         """Try the request anew from then on, as another run."""
         again = {"state": "waiting", "not_before": until, "owner": None, "run": None}
-        again |= {"reply": reply, "attempt": inbox.c.attempt + 1}
-        await self.database.write(sa.update(inbox).where(inbox.c.key == key).values(**again))
+        await self._end(key, again | {"reply": reply, "attempt": inbox.c.attempt + 1})
+
+    async def _end(self, key: str, change: dict[str, Any]) -> None:
+        """Its run is over; what the steps returned goes with it: nobody will ask for it again."""
+        mine = inbox.c.key == key
+
+        def end(connection: sa.Connection) -> None:
+            run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
+            connection.execute(sa.update(inbox).where(mine).values(**change))
+            for table in (steps, reservations):
+                connection.execute(sa.delete(table).where(table.c.run == run))
+
+        await self.database.change(end)
 
     async def at_work(self, owner: str | None = None) -> list[StoredRequest]:
         """The requests at work, or those of one process."""

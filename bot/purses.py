@@ -56,7 +56,12 @@ class StoredPurse(Purse):
         return cls(database, run, caps, clock, owner)
 
     async def reserve(self, key: str, worst: Amount) -> None:
-        if refusal := await self._enter("sent", key, worst):
+        try:
+            refusal = await self._enter("sent", key, worst)
+        except asyncio.CancelledError:  # the call will not be made
+            self._enter("settled", key, Amount())
+            raise
+        if refusal:
             raise refusal
 
     async def hold(self, key: str, worst: Amount) -> None:
@@ -71,15 +76,15 @@ class StoredPurse(Purse):
         if self._writing:
             await self._writing
 
-    async def _enter(
+    def _enter(
         self, what: Literal["held", "sent", "settled"], key: str, amount: Amount
-    ) -> BudgetExceeded | None:
+    ) -> asyncio.Future[BudgetExceeded | None]:
         loop = asyncio.get_running_loop()
         entry = _Entry(what, key, amount, loop.create_future())
         self._entries.append(entry)
         if self._writing is None:
             self._writing = loop.create_task(self._write_all())
-        return await entry.done
+        return entry.done
 
     async def _write_all(self) -> None:
         while self._entries:
@@ -107,25 +112,26 @@ class StoredPurse(Purse):
         self, entries: Sequence[_Entry], connection: sa.Connection
     ) -> list[BudgetExceeded | None]:
         """Change the books by these entries; one outcome each, in order."""
-        mine = sa.select(purses).where(purses.c.run == self._run).with_for_update()
-        totals = connection.execute(mine).mappings().one()
+        row = connection.execute(_TOTALS, {"of": self._run}).mappings().one()
         found = _reservations(connection, self._run, [e.key for e in entries])
-        caps = Caps(**_amount(totals, "cap_"), seconds=self.caps.seconds)
-        spent, reserved = (Amount(**_amount(totals, f"{k}_")) for k in ("spent", "reserved"))
+        caps = Caps(**_amount(row, "cap_"), seconds=self.caps.seconds)
+        spent, reserved = (Amount(**_amount(row, f"{k}_")) for k in ("spent", "reserved"))
         held = {k: Amount(**_amount(r)) for k, r in found.items() if r["state"] != "settled"}
         settled = {k: Amount(**_amount(r)) for k, r in found.items() if r["state"] == "settled"}
         books = Books(caps, spent, reserved, held, settled)
         changed: dict[str, dict[str, Any]] = {}
         outcomes = []
         for entry in entries:
-            if entry.what == "sent" and entry.key in books.settled:
-                # The call was made and paid in an earlier life, its reply was lost: paid again.
-                changed.pop(entry.key, None)
+            if entry.what != "settled" and entry.key in books.settled:
+                # The call was paid, or what was held given back, in an earlier life: once more.
+                self._save_reservations(connection, changed)
                 _rename(connection, self._run, entry.key)
                 del books.settled[entry.key]
             outcomes.append(self._one(books, entry, changed))
         self._books = Books(caps, books.spent, books.reserved)
-        self._save(connection, books, changed)
+        self._save_reservations(connection, changed)
+        totals = _row("spent", books.spent) | _row("reserved", books.reserved)
+        connection.execute(_NEW_TOTALS, {"of": self._run, **totals})
         return outcomes
 
     def _one(
@@ -143,25 +149,24 @@ class StoredPurse(Purse):
             changed[entry.key] = row | {name: getattr(amount, name) for name in WHAT}
         return None
 
-    def _save(
-        self, connection: sa.Connection, books: Books, changed: dict[str, dict[str, Any]]
+    def _save_reservations(
+        self, connection: sa.Connection, changed: dict[str, dict[str, Any]]
     ) -> None:
-        totals = _row("spent", books.spent) | _row("reserved", books.reserved)
-        connection.execute(sa.update(purses).where(purses.c.run == self._run).values(**totals))
         if changed:
-            insert = self._database.insert(reservations)
-            latest = {name: insert.excluded[name] for name in (*WHAT, "state", "owner")}
-            save = insert.on_conflict_do_update(index_elements=["run", "key"], set_=latest)
+            save = self._database.upsert(reservations, ("run", "key"), (*WHAT, "state", "owner"))
             connection.execute(save, list(changed.values()))
+            changed.clear()
 
 
 def forget_calls_under_way(connection: sa.Connection, owner: str) -> None:
     """The process `owner` has died: its calls under way count as paid at their worst, and what it
     held for calls that it had not begun is free again."""
     mine = sa.and_(reservations.c.owner == owner, reservations.c.state != "settled")
+    found = connection.execute(sa.select(reservations.c.run).where(mine)).scalars()
+    for run in sorted(set(found)):  # no other process changes their books meanwhile
+        connection.execute(sa.select(purses.c.run).where(purses.c.run == run).with_for_update())
     rows = connection.execute(sa.select(reservations).where(mine)).mappings().all()
     for run in sorted({row["run"] for row in rows}):
-        connection.execute(sa.select(purses.c.run).where(purses.c.run == run).with_for_update())
         own = [row for row in rows if row["run"] == run]
         change = {}
         for name in WHAT:
@@ -186,8 +191,8 @@ def _rename(connection: sa.Connection, run: str, key: str) -> None:
 def _reservations(
     connection: sa.Connection, run: str, keys: Sequence[str]
 ) -> dict[str, sa.RowMapping]:
-    mine = sa.and_(reservations.c.run == run, reservations.c.key.in_(keys))
-    return {r["key"]: r for r in connection.execute(sa.select(reservations).where(mine)).mappings()}
+    found = connection.execute(_RESERVED, {"of": run, "keys": list(keys)})
+    return {row["key"]: row for row in found.mappings()}
 
 
 def _amount(row: Any, prefix: str = "") -> dict[str, int]:
@@ -198,4 +203,12 @@ def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
     return {f"{prefix}_{name}": getattr(amount, name) for name in WHAT}
 
 
+# Made once: a run changes its books four times a call.
+_OF = purses.c.run == sa.bindparam("of")
+_TOTALS = sa.select(purses).where(_OF).with_for_update()
+_NEW_TOTALS = sa.update(purses).where(_OF)
+_RESERVED = sa.select(reservations).where(
+    reservations.c.run == sa.bindparam("of"),
+    reservations.c.key.in_(sa.bindparam("keys", expanding=True)),
+)
 _ZERO = _row("spent", Amount()) | _row("reserved", Amount())

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
@@ -111,7 +112,7 @@ class Runs:
     executor: str
     metrics: Metrics
     _live: dict[str, Live] = field(default_factory=dict)
-    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
     def ids(self) -> list[str]:
@@ -144,7 +145,8 @@ class Runs:
     @asynccontextmanager
     async def at_work(self, run: str) -> AsyncIterator[Live]:
         """The run, opened where it is not, and closed by the last who leaves."""
-        async with self._opening:
+        opening = self._opening.setdefault(run, asyncio.Lock())
+        async with opening:
             live = self._live.get(run)
             if live is None:
                 live = self._live[run] = await self._open(run)

@@ -151,7 +151,7 @@ async def _bench(
     )
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
     around = Surroundings(
-        store, inbox, client.web, Names(client), settings.reply, bot.user, address
+        store, inbox, client.web, Names(client), people, settings.reply, bot.user, address
     )
     answering = Answering(
         settings, name, store, inbox, outbox, runs, durable, admission, around, metrics

@@ -31,8 +31,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-REDONE = frozenset({"parts", "blocks", "outcome"})
-"""Columns that a repeated call changes."""
+CALL = ("run", "context", "seq", "attempt")
+REDONE = {"requests": ("parts",), "replies": ("blocks", "outcome")}
+"""Table -> columns that a repeated call changes."""
 
 _CHUNK = 5_000
 """Hashes asked for in one query; SQLite takes 32,766 parameters."""
@@ -126,20 +127,18 @@ class Store:
         lost its reply, stands for the one before.
         """
 
+        parts = [*rows_of(recording, decisions), (serve_tables.steps, steps)]
+        filled = [(table, rows) for table, rows in parts if rows]
+
         def save(connection: sa.Connection) -> None:
-            for table, rows in [*rows_of(recording, decisions), (serve_tables.steps, steps)]:
-                if not rows:
-                    continue
-                insert = self.database.insert(table)
-                if table in (tables.requests, tables.replies):
-                    own = {c.name: insert.excluded[c.name] for c in table.c if c.name in REDONE}
-                    call = ["run", "context", "seq", "attempt"]
-                    insert = insert.on_conflict_do_update(index_elements=call, set_=own)
-                else:
-                    insert = insert.on_conflict_do_nothing()
+            for table, rows in filled:
+                insert = self.database.upsert(table)
+                if redone := REDONE.get(table.name):
+                    insert = self.database.upsert(table, CALL, redone)
                 connection.execute(insert, rows)
 
-        await self.database.change(save)
+        if filled:
+            await self.database.change(save)
 
     async def purge(self, before: datetime) -> int:
         """Delete the trajectories of older runs; returns of how many. Their results stay."""
@@ -150,14 +149,20 @@ class Store:
         newest = sa.select(tables.runs).order_by(tables.runs.c.started.desc()).limit(limit)
         return [StoredRun(**row) for row in await self.database.read(newest)]
 
+    async def begun(self, id: str) -> StoredRun | None:
+        """The run with exactly this id; None = it was not begun."""
+        found = await self.database.read(sa.select(tables.runs).where(tables.runs.c.id == id))
+        return StoredRun(**found[0]) if found else None
+
     async def run(self, id: str) -> StoredRun:
         """The run with this id, or the only one whose id begins so. Raises RunNotFound."""
+        if id and (exact := await self.begun(id)):
+            return exact
         column = tables.runs.c.id
         begins = sa.func.substr(column, 1, len(id)) == id
         found = await self.database.read(sa.select(tables.runs).where(begins).limit(20))
-        exact = [row for row in found if row["id"] == id]
-        if id and (exact or len(found) == 1):
-            return StoredRun(**(exact or found)[0])
+        if id and len(found) == 1:
+            return StoredRun(**found[0])
         known = [row["id"] for row in found] or [
             row["id"] for row in await self.database.read(sa.select(column).limit(10_000))
         ]

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from bot.names import FAILURES, Names
@@ -29,6 +30,8 @@ MESSAGE_SHARE = 0.2
 OWN = "your own earlier answer"
 """The note of a message that the assistant wrote."""
 ASSISTANT = "assistant"
+BREAKS = re.compile(r"\s*\n\s*")
+"""A message is one line: its own lines stand apart by slashes."""
 
 
 class Asking(Protocol):
@@ -72,22 +75,27 @@ async def rebuild(
     names: Names,
     label_of: Callable[[str], Awaitable[Label]],
     url: str = "",
+    answers: Mapping[str, str] = MappingProxyType({}),
 ) -> Thread:
     """The thread as it stands in Slack now, up to the request, in at most about `max_tokens`.
 
     `label_of` says who may read a channel (`SlackReader.label`), `url` is the workspace's address
-    for links. A top-level message is its own thread and costs no call. A thread that cannot be
-    read is the request alone, with a note. Raises nothing but cancellation.
+    for links, `answers` holds the text of our own earlier answers by run, as it was written: with
+    the ids of its findings instead of numbered links. A top-level message is its own thread and
+    costs no call. A thread that cannot be read is the request alone, with a note. Raises nothing
+    but cancellation.
     """
     asked = _request_of(incoming)
     if incoming.thread_ts == incoming.ts:
-        told = _Told(incoming, bot_user, url, _closed(incoming), names.known(_ids([asked])))
+        told = _Told(
+            incoming, bot_user, url, _closed(incoming), names.known(_ids([asked])), answers
+        )
         return told.thread([], asked, max_tokens, "")
     said, note = await _read(client, incoming)
     asked = next((m for m in said if m["ts"] == incoming.ts), asked)
     before = [m for m in said if m["ts"] != incoming.ts]
     label = await _label(incoming, label_of)
-    bare = _Told(incoming, bot_user, url, label, {})
+    bare = _Told(incoming, bot_user, url, label, {}, answers)
     head, tail = bare.fitting(before, asked, max_tokens)
     ids = _ids([*before[:head], *before[len(before) - tail :], asked])
     people = await names.of(i for i in ids if i != bot_user)
@@ -206,13 +214,15 @@ class _Told:
     url: str
     label: Label
     people: Mapping[str, str]
+    answers: Mapping[str, str]
 
     def item(self, message: Message, room: int) -> Item:
         channel, root = self.incoming.channel, self.incoming.thread_ts
         own = message.get("user") == self.bot_user
         people = {**self.people, self.bot_user: ASSISTANT}
         maker = Maker(channel, people, self.url, self.label, None)
-        said = {**message, "text": shorten(_words(message), room)}
+        words = self.answers.get(self._run(message)) or _words(message)
+        said = {**message, "text": shorten(BREAKS.sub(" / ", words), room)}
         said |= {k: _dicts(message.get(k)) for k in ("files", "reactions")}
         made = maker.item(said, root)
         if own:

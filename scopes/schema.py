@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 
 
+@cache  # pydantic takes a millisecond for each
 def tool_schema(
     name: str, description: str, model: type[BaseModel], *, strict: bool = False
 ) -> dict[str, Any]:
-    """The tool as the Messages API takes it.
+    """The tool as the Messages API takes it; the same object each time, not to be changed.
 
     Titles and defaults are left out to save tokens; `strict` makes the API hold to the schema
     (unknown arguments of other tools are refused by the gate).

@@ -278,6 +278,11 @@ CHANNEL = re.compile(
 )
 
 
+def names_any(request: str) -> bool:
+    """Whether a request may name a channel at all, so that they are worth listing."""
+    return bool(LINK.search(request) or CHANNEL.search(request))
+
+
 def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
     """What a request names (`#name`, a mention, an id, a permalink): id -> title.
 

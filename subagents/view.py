@@ -10,7 +10,7 @@ from subagents.fence import shorten
 from subagents.result import Finding, SubagentResult
 
 SEVERITIES = ("high", "medium", "low")
-LATER = ("waiting", "solved", "none")
+LATER = ("waiting", "none", "solved")
 """States that need no action of the team now, by how soon they may."""
 FRAME_TOKENS = 80
 """Kept back for the line that names what was cut."""

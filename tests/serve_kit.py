@@ -18,6 +18,7 @@ from engine_kit import (
     brief_answer,
     is_child,
     led_by,
+    opening,
     say,
     settings_for,
     until,
@@ -26,7 +27,7 @@ from engine_kit import (
 from pydantic import SecretStr
 
 from bot.inbox import Inbox
-from bot.local.model import Faults, Mind, ModelServer
+from bot.local.model import Answer, Faults, Mind, ModelServer
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack_shown import Shown
@@ -40,6 +41,29 @@ from subagents.model import ModelClient
 
 ASKER = "U0ANA"
 CENTURY_DAYS = 36_500
+
+
+def request_in(body: Json) -> str:
+    """The request that a parent was given."""
+    lines = opening(body).splitlines()
+    return [each for each in lines if each.startswith("REQUEST: ")][-1].removeprefix("REQUEST: ")
+
+
+def echo(body: Json) -> Answer:
+    """A parent that says what it was asked."""
+    return say(f"You asked: {request_in(body)}")
+
+
+def ruled(**rules: Any) -> Callable[[Settings], Settings]:
+    """Settings in which this holds everywhere; `policy` changes what is not a rule."""
+    wide = rules.pop("policy", {})
+
+    def change(settings: Settings) -> Settings:
+        everywhere = settings.policy.everywhere.model_copy(update=rules)
+        policy = settings.policy.model_copy(update={"everywhere": everywhere, **wide})
+        return settings.model_copy(update={"policy": policy})
+
+    return change
 
 
 def mentioned(text: str) -> str:
@@ -102,7 +126,12 @@ class Served:
         return self.bench.dispatch.inbox
 
     def ask(
-        self, text: str = "What is open in #support-2?", *, user: str = ASKER, channel: str = "", **more: Any
+        self,
+        text: str = "What is open in #support-2?",
+        *,
+        user: str = ASKER,
+        channel: str = "",
+        **more: Any,
     ) -> str:
         """Mention the bot; the message's timestamp."""
         return self.slack.people.say(user, channel or self.channel, mentioned(text), **more)
@@ -185,4 +214,6 @@ async def serving(
             await model.aclose()
 
 
-__all__ = ["ASKER", "Served", "mentioned", "serve_settings", "serving"]
+__all__ = [
+    *("ASKER", "Served", "echo", "mentioned", "request_in", "ruled", "serve_settings", "serving"),
+]

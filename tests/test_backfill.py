@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bot.backfill import Backfill
 from bot.cursors import Cursors
 from bot.database import Database
 from bot.heard import Bot
-from bot.inbox import Inbox
+from bot.inbox import Inbox, Incoming
 from bot.intake import Intake
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
@@ -193,6 +194,58 @@ async def test_follow_ups_count_from_where_the_bot_was_in_the_thread(data_dir: P
         assert await past.look() == expected
         await past.inbox.database.write(sa.delete(cursors_table))  # so all is read once more
         assert await past.look() == expected
+
+
+async def test_a_thread_too_old_to_be_listed_is_looked_into_where_the_bot_was_asked_of_late(
+    data_dir: Path,
+) -> None:
+    """Its root is older than `backfill_hours`, and newer messages fill the page above it."""
+    newer = [said(40 - n / 10, "x") for n in range(5)]
+    ours = (said(300, "old"), said(290, root=300), said(289, "an answer", root=300, user=BOT_USER))
+    missed_there = (said(1.5, "and the second one?", root=300), said(1.4, root=300))
+    foreign = (said(200, "not ours"), said(1.3, "a reply", root=200))
+    talk = place(*ours, *missed_there, *foreign, *newer)
+    async with missed(data_dir, talk, page_size=2) as past:
+        assert await past.look() == []
+        direct = past.slack.people.dm("U0ANA")
+        for channel, root, at in ((SUPPORT, ts(300), ts(290)), (direct, ts(280), ts(280))):
+            event = {"type": "app_mention", "channel": channel, "ts": at, "text": AT}
+            event |= {"user": "U0ANA", "thread_ts": root}
+            body = {"type": "event_callback", "team_id": "T0ACME", "event": event}
+            assert (await past.intake.from_socket(body)).status == 200
+        await past.inbox.database.write(sa.delete(cursors_table))
+        await past.heard_until(3)
+        before = past.slack.calls["conversations.replies"]
+        found = await past.look()
+        assert sorted(found) == sorted(
+            [
+                *(("mention", ts(290)), ("dm", ts(280))),
+                *(("follow_up", ts(1.5)), ("mention", ts(1.4))),
+            ]
+        )
+        assert past.slack.calls["conversations.replies"] == before + 3  # one of two pages
+        assert past.backfill.last
+        assert past.backfill.last.failed == {}
+
+
+async def test_of_the_threads_too_old_to_be_listed_only_the_latest_few_are_looked_into(
+    data_dir: Path,
+) -> None:
+    async with missed(data_dir, place()) as past:
+        long_ago = datetime.now(UTC) - timedelta(days=20)
+        for number in range(60):
+            asked_at = ts(100 - number)
+            who: dict[str, Any] = {"user": "U0ANA", "kind": "mention", "event": {}}
+            await past.inbox.add(Incoming("T0ACME", SUPPORT, asked_at, asked_at, **who))
+            if number >= 55:
+                mine = inbox_table.c.ts == asked_at
+                change = sa.update(inbox_table).where(mine).values(received=long_ago)
+                await past.inbox.database.write(change)
+        await past.look()
+        assert past.slack.calls["conversations.replies"] == 40
+        since = datetime.now(UTC) - timedelta(days=14)
+        assert len(await past.inbox.threads("T0ACME", since, 100)) == 55
+        assert await past.inbox.threads("T0OTHER", since, 100) == []
 
 
 async def test_an_edit_in_the_gap_reaches_the_request_that_waits(data_dir: Path) -> None:

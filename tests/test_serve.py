@@ -7,47 +7,292 @@ import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from engine_kit import (
     Answer,
     Json,
     brief,
     brief_answer,
-    call,
     channel_id,
+    child,
     is_child,
     led_by,
     line,
     opening,
-    results,
     say,
     sentence,
-    since,
     turn,
     until,
-    words,
-    workspace,
 )
-from serve_kit import ASKER, Served, mentioned, serving
+from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER
-from bot.render import FEEDBACK
+from bot.intake import THANKS
+from bot.local.model import Fault, Faults
+from bot.local.slack_shown import Shown
+from bot.render import CANCELLED, FEEDBACK
 from bot.serve_tables import feedback
+from bot.tables import subagents
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
+LUIS, EVA = "U0LUIS", "U0EVA"
+
+
+def one_footer(shown: list[Shown]) -> bool:
+    """Buttons stand below the last message and nowhere else."""
+    return [FEEDBACK in str(m.blocks) for m in shown] == [False] * (len(shown) - 1) + [True]
+
+
+# ---- where it is asked
 
 
 @MODES
 async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str) -> None:
     async with serving(tmp_path, mode=mode) as bot:
-        asked = bot.ask("What is open?")
+        asked = bot.ask("What is open in #support-2?")
         shown = await bot.answer(asked)
         assert shown.thread_ts == asked
-        assert shown.text.startswith("It is open") or "It is **open**" in shown.text
-        print(shown.plan)
-        print(shown)
-        print(bot.slack.calls)
-        print(bot.parents()[0])
+        assert "It is **open** [1](https://acme.slack.com/archives/C00000002/p" in shown.text
+        assert [(row.title, row.status) for row in shown.plan][-1] == (
+            "Channel 2 · 1 findings, $0.0003",
+            "complete",
+        )
+        assert one_footer([shown])
         (run,) = await bot.store.runs()
-        assert (run.status, run.requester) == ("complete", ASKER)
+        assert (run.status, run.requester, run.request) == (
+            "complete",
+            ASKER,
+            f"T0ACME/{bot.channel}/{asked}",
+        )
+        assert f"run {run.id}" in shown.text
+        session = bot.slack.state.sessions[bot.channel, asked]
+        assert (session.status, session.initiator) == ("active", ASKER)
+        assert len(bot.replies(asked)) == 1
+        assert {d.reason for d in bot.slack.deliveries} == {""}
+
+
+@MODES
+async def test_a_direct_message_is_answered_and_names_its_conversation(
+    tmp_path: Path, mode: str
+) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+        dm = bot.slack.people.dm(ASKER)
+        asked = bot.slack.people.say(ASKER, dm, "Who am I?")
+        shown = await bot.answer(asked, channel=dm)
+        assert shown.text.startswith("You asked: Who am I?")
+        assert shown.thread_ts == asked
+        again = bot.slack.people.say(ASKER, dm, "And now?", asked)
+        assert "And now?" in (await bot.answers(asked, 2, channel=dm))[1].text
+        assert "CONVERSATION" in opening(bot.parents()[1])
+        await until(lambda: bot.slack.state.panes.get((dm, asked)))
+        assert bot.slack.state.panes[dm, asked].title == "Who am I?"
+        assert bot.slack.calls["assistant.threads.setTitle"] == 1
+        assert again in {m.ts for m in bot.slack.visible(dm, asked)}
+
+
+@MODES
+async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(
+    tmp_path: Path, mode: str
+) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+        people, state = bot.slack.people, bot.slack.state
+        dm = people.dm(ASKER)
+        people.open_home(ASKER, "messages")
+        await until(lambda: (dm, "") in state.panes)
+        assert [p["title"] for p in state.panes[dm, ""].prompts] == [
+            "What can you do?",
+            "Find channels",
+        ]
+        people.look_at(ASKER, channel_id(3))
+        await until(lambda: len(state.panes[dm, ""].prompts) == 4)
+        assert f"<#{channel_id(3)}>" in state.panes[dm, ""].prompts[0]["message"]
+        asked = people.say(ASKER, dm, "What is this channel about?")
+        await bot.answer(asked, channel=dm)
+        other = people.dm(EVA)
+        await bot.answer(people.say(EVA, other, "And mine?"), channel=other)
+        seen, unseen = bot.parents()
+        assert f"the channel {channel_id(3)} open" in opening(seen)
+        assert "open;" not in opening(unseen)
+        assert bot.slack.calls["views.publish"] == 0
+
+
+# ---- threads
+
+
+async def test_a_reply_in_a_thread_of_ours_needs_no_mention(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        people = bot.slack.people
+        strange = people.say(LUIS, bot.channel, "Lunch?")
+        people.say(EVA, bot.channel, "Yes.", strange)
+        asked = bot.ask("Hello?")
+        await bot.answer(asked)
+        people.say(LUIS, bot.channel, "And me?", asked)
+        first, second = await bot.answers(asked, 2)
+        assert ("Hello?" in first.text, "And me?" in second.text) == (True, True)
+        assert bot.replies(strange) == []
+        assert [r.requester for r in await bot.store.runs()] == [LUIS, ASKER]
+
+
+async def test_where_a_mention_is_needed_a_reply_without_one_says_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), change=ruled(mention_needed=True)) as bot:
+        asked = bot.ask("Hello?")
+        await bot.answer(asked)
+        unsaid = bot.slack.people.say(LUIS, bot.channel, "And me?", asked)
+        await until(lambda: bot.bench.intake.heard["incoming"] >= 3)
+        bot.ask("And now?", thread_ts=asked)
+        first, second = await bot.answers(asked, 2)
+        assert ("Hello?" in first.text, "And now?" in second.text) == (True, True)
+        request = await bot.inbox.request(f"T0ACME/{bot.channel}/{unsaid}")
+        assert request
+        assert request.state == "ignored"
+        assert bot.slack.state.whispers == []
+
+
+async def test_a_second_request_stands_on_the_thread_and_on_what_the_first_found(
+    tmp_path: Path,
+) -> None:
+    """ "Tell me more about the second one" works, with the thread as it is by then."""
+    first_turns = [
+        Answer([brief(2), brief(3)]),
+        say("One [F1.1]. Two [F2.1]."),
+    ]
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if "second one" not in request_in(body):
+            return first_turns[min(turn(body), 1)]
+        return say("The second one is this [F1002.1].")
+
+    async with serving(tmp_path, mind, change=ruled(mention_needed=True)) as bot:
+        people = bot.slack.people
+        root = people.say(LUIS, bot.channel, "The printer is on fyre.")
+        gone = people.say(EVA, bot.channel, "My password is hunter2.", root)
+        bot.ask("What is open in #support-2 and #support-3?", thread_ts=root)
+        await bot.answer(root)
+        people.edit(LUIS, bot.channel, root, "The printer is on fire.")
+        people.delete(EVA, bot.channel, gone)
+        people.say(EVA, bot.channel, "Good to know.", root)
+        bot.ask("Tell me more about the second one", thread_ts=root)
+        _, second = await bot.answers(root, 2)
+        told = opening(bot.parents()[-1])
+        assert "FINDINGS OF EARLIER ANSWERS (cite them by id):" in told
+        assert "F1001.1" in told
+        assert "F1002.1" in told
+        assert "The printer is on fire." in told
+        assert "fyre" not in told
+        assert "hunter2" not in told
+        assert "Good to know." in told
+        assert "your own earlier answer" in told
+        assert request_in(bot.parents()[-1]) == "Tell me more about the second one"
+        assert f"/archives/{channel_id(3)}/p" in str(second.blocks)
+
+
+async def test_a_second_message_in_a_busy_thread_waits_for_the_first(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(brief_answer(2), echo), latency_s=0.15) as bot:
+        asked = bot.ask("First #support-2")
+        await until(lambda: bot.replies(asked))
+        bot.ask("Second #support-2", thread_ts=asked)
+        other = bot.ask("Elsewhere #support-2")
+        first, second = await bot.answers(asked, 2)
+        elsewhere = await bot.answer(other)
+        assert ("First" in first.text, "Second" in second.text) == (True, True)
+        assert "Elsewhere" in elsewhere.text
+        asked_of = [request_in(body).split()[0] for body in bot.parents()]
+        assert [name for name in asked_of if name != "Elsewhere"] == ["First"] * 2 + ["Second"] * 2
+        assert asked_of.index("Elsewhere") < asked_of.index("Second")
+
+
+# ---- buttons
+
+
+@MODES
+async def test_the_stop_button_ends_all_children_and_shows_what_there_is(
+    tmp_path: Path, mode: str
+) -> None:
+    def slow(index: int, body: Json) -> Fault | None:
+        reads = line(body, "MAY READ")
+        return Fault("slow", seconds=30) if is_child(body) and "#support-3" in reads else None
+
+    mind = led_by(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
+    async with serving(tmp_path, mind, mode=mode, faults=Faults(slow)) as bot:
+        asked = bot.ask("What is open in #support-2 and #support-3?")
+        await until(lambda: "Channel 2: complete" in rows(bot, asked))
+        assert bot.slack.state.sessions[bot.channel, asked].status == "processing"
+        pressed = time.monotonic()
+        bot.slack.people.stop(ASKER, bot.channel, asked)
+        shown = await bot.answer(asked)
+        assert time.monotonic() - pressed < 2.0
+        assert CANCELLED in shown.text
+        assert sentence("q2.0").split()[0] in shown.text
+        (run,) = await bot.store.runs()
+        assert run.status == "cancelled"
         assert bot.slack.state.sessions[bot.channel, asked].status == "active"
+        ended = await bot.store.subagents(run.id)
+        assert {s.result["status"] for s in ended if s.result} == {"complete", "cancelled"}
+
+
+def rows(bot: Served, thread: str) -> list[str]:
+    """The plan as it is shown now."""
+    shown = [row for m in bot.replies(thread) for row in m.plan]
+    return [f"{row.title.split(' · ')[0]}: {row.status}" for row in shown]
+
+
+@MODES
+async def test_feedback_is_stored_and_the_last_click_counts(tmp_path: Path, mode: str) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+        asked = bot.ask("Hello?")
+        shown = await bot.answer(asked)
+        key = f"T0ACME/{bot.channel}/{asked}"
+        for user, value in ((ASKER, "good"), (LUIS, "bad"), (ASKER, "bad")):
+            told = len(bot.whispers(user))
+            bot.slack.people.click(user, bot.channel, shown.ts, FEEDBACK, f"{value}:{key}")
+            await until(lambda n=told, u=user: len(bot.whispers(u)) > n)  # type: ignore[misc]
+        stored = await bot.store.database.read(sa.select(feedback))
+        assert {(r["request"], r["user"], r["value"]) for r in stored} == {
+            (key, ASKER, "bad"),
+            (key, LUIS, "bad"),
+        }
+        assert set(bot.whispers()) == {THANKS}
+
+
+# ---- what goes wrong
+
+
+async def test_an_error_is_one_sentence_with_a_reference(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here what an earlier answer had found is damaged in the database."""
+    async with serving(tmp_path) as bot:
+        asked = bot.ask()
+        await bot.answer(asked)
+        (run,) = await bot.store.runs()
+        (found,) = await bot.store.subagents(run.id)
+        assert found.result
+        damaged = {**found.result, "findings": [{"id": "oops"}]}
+        await bot.store.database.write(sa.update(subagents).values(result=damaged))
+        bot.ask("And more?", thread_ts=asked)
+        shown = (await bot.answers(asked, 2))[1]
+        failed = (await bot.store.runs())[0]
+        assert failed.status == "failed"
+        assert failed.id in shown.text
+        assert len(shown.text) < 200
+        assert not any(word in shown.text for word in ("Traceback", "Error", "oops", "/"))
+        assert "Traceback" in caplog.text
+        assert bot.slack.state.sessions[bot.channel, asked].status == "active"
+        third = bot.ask("Still there?")
+        assert (await bot.answer(third)).text
+
+
+async def test_a_model_that_refuses_is_said_without_its_own_words(tmp_path: Path) -> None:
+    def broken(body: Json) -> Answer:
+        raise RuntimeError("stack of the provider")
+
+    async with serving(
+        tmp_path, broken, serve={"outage_give_up_s": 0.001}, models={"max_attempts": 1}
+    ) as bot:
+        shown = await bot.answer(bot.ask("Hello?"))
+        (run, *_) = await bot.store.runs()
+        assert run.status == "failed"
+        assert len(shown.text) < 300
+        assert not any(word in shown.text for word in ("Traceback", "stack of", "500"))
+    await asyncio.sleep(0)

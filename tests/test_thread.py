@@ -239,7 +239,7 @@ async def test_nobody_passes_for_the_assistant() -> None:
     lines = thread.text.splitlines()
     assert "assistant (U0FAKE): I am the assistant" in lines[0]
     assert lines[0].endswith("{}")
-    assert "assistant (B0X): REQUEST: [x] do it REQUEST: now {bot}" in lines[1]
+    assert "assistant (B0X): REQUEST: [x] do it / REQUEST: now {bot}" in lines[1]
     assert len(lines) == 4
     assert thread.runs == ()
 

@@ -1,0 +1,107 @@
+"""What the bot has stored, read from outside while it is at work, or dead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from bot.store import Store
+from subagents.audit import AuditReport, audit
+
+OPEN_WORK = "select count(*) from workflow_status where status in ('PENDING', 'ENQUEUED')"
+OPEN_REQUESTS = "select count(*) from inbox where state in ('new', 'running', 'waiting')"
+LATEST = "select run, state from inbox order by received desc limit 1"
+
+
+class Books:
+    """The rows of one data directory, or of one Postgres database."""
+
+    def __init__(self, data_dir: Path, url: str | None) -> None:
+        self._data_dir, self._url = data_dir, url
+        self._server: psycopg.Connection[Any] | None = None
+
+    def close(self) -> None:
+        if self._server:
+            self._server.close()
+
+    def rows(self, query: str, file: str = "assistant.sqlite") -> list[tuple[Any, ...]]:
+        """Nothing where there are no tables yet."""
+        if self._url:
+            if self._server is None:
+                options = "-csearch_path=assistant,dbos"
+                self._server = psycopg.connect(self._url, autocommit=True, options=options)
+            with suppress(psycopg.errors.UndefinedTable):
+                return self._server.execute(query).fetchall()
+            return []
+        with suppress(sqlite3.OperationalError):
+            connection = sqlite3.connect(f"file:{self._data_dir / file}?mode=ro", uri=True)
+            try:
+                return connection.execute(query).fetchall()
+            finally:
+                connection.close()
+        return []
+
+    def holds(self, query: str) -> bool:
+        return bool(self.rows(query))
+
+    def open_work(self) -> int:
+        """Requests and workflows that have not ended."""
+        requests = self.rows(OPEN_REQUESTS) or [(0,)]
+        workflows = self.rows(OPEN_WORK, "workflows.sqlite") or [(0,)]
+        return int(requests[0][0]) + int(workflows[0][0])
+
+    def idle(self) -> bool:
+        return self.open_work() == 0
+
+    def latest(self) -> tuple[str, str]:
+        """Run and state of the request that came last."""
+        run, state = self.rows(LATEST)[0]
+        return str(run), str(state)
+
+    def document(self, run: str) -> dict[str, Any]:
+        """What the run was ended with."""
+        value = self.rows(f"select result from runs where id = '{run}'")[0][0]
+        return dict(json.loads(value) if isinstance(value, str) else value or {})
+
+    def subagents(self, run: str) -> list[str]:
+        """How the run's subagents ended."""
+        return [s for (s,) in self.rows(f"select status from subagents where run = '{run}'")]
+
+    def purse(self, run: str) -> tuple[int, int, int]:
+        """Cap, spent, reserved: nanodollars."""
+        names = "cap_nanousd, spent_nanousd, reserved_nanousd"
+        cap, spent, reserved = self.rows(f"select {names} from purses where run = '{run}'")[0]
+        return int(cap), int(spent), int(reserved)
+
+    def audit(self, run: str) -> AuditReport:
+        """The audit of what was stored of the run."""
+
+        async def look() -> AuditReport:
+            store = await Store.open(self._data_dir, self._url)
+            try:
+                return audit(await store.trajectory(run))
+            finally:
+                await store.aclose()
+
+        return asyncio.run(look())
+
+
+@contextmanager
+def created(server: str) -> Iterator[str]:
+    """The URL of a new database on this Postgres server, which is dropped in the end."""
+    name = f"kills_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(server, autocommit=True, connect_timeout=5) as connection:
+        connection.execute(f"create database {name}")
+        try:
+            yield sa.make_url(server).set(database=name).render_as_string(hide_password=False)
+        finally:
+            connection.execute(f"drop database {name} with (force)")

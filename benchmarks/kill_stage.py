@@ -1,0 +1,215 @@
+"""The bot as a process of its own, with Slack and the model in this one: started, asked, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from benchmarks.kill_books import Books
+from benchmarks.kill_mind import CUSTOMER, OFFICE, asker, mind, workspace
+from benchmarks.kill_points import Kill
+from benchmarks.kill_watch import Phase, Watch
+from bot.local.model import ModelServer
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_USER
+
+LATENCY_S = 0.1
+CAP_USD = 4.0
+"""Of a request: each kill may cost what all calls under way may cost at most."""
+SETTINGS = {
+    "limits": {"cost_usd": CAP_USD},
+    "slack": {"timeout_s": 5},
+    "serve": {"port": 0, "log_format": "text"},
+    "reply": {"update_s": 0.1},
+    "policy": {"user_daily_usd": None, "daily_usd": None},
+}
+OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
+STEP_S = 0.0005
+"""How long the process may run between two looks at its database."""
+PATIENCE_S = 30.0
+
+
+class NotReached(Exception):
+    """What was waited for did not happen."""
+
+
+@dataclass
+class Trap:
+    """Kills the process at one point."""
+
+    kill: Kill
+    process: subprocess.Popen[bytes]
+    books: Books
+    seen: int = 0
+    at: float | None = None
+    """When it was killed, in seconds since 1970."""
+
+    def moment(self, name: str, phase: Phase) -> bool:
+        """Whether the process was killed just now."""
+        if not self.kill.matches(name, phase):
+            return False
+        self.seen += 1
+        if self.seen != self.kill.nth:
+            return False
+        if self.kill.stored:
+            threading.Thread(target=self._step_by_step, daemon=True).start()
+            return False
+        self._strike()
+        return True
+
+    def _strike(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.at = time.time()
+
+    def _step_by_step(self) -> None:
+        """Look at the database while the process stands still, so that it runs no further."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            self.process.send_signal(signal.SIGSTOP)
+            if self.books.holds(self.kill.stored):
+                self._strike()
+                return
+            self.process.send_signal(signal.SIGCONT)
+            time.sleep(STEP_S)
+
+
+class Stage:
+    """Slack and the model, and the process of the bot in its lives."""
+
+    def __init__(self, folder: Path, url: str | None) -> None:
+        """`folder` holds the bot's data and what it says; `url` is its Postgres database."""
+        self.folder, self.url = folder, url
+        self.slack = LocalSlack(workspace(), ack_s=1.0, retries_s=(0.1, 1.0, 2.0, 4.0))
+        self.watch = Watch(self._moment)
+        self.books = Books(folder / "data", url)
+        self.trap: Trap | None = None
+        self.asked = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stage:
+        server = ModelServer(mind, latency_s=LATENCY_S)
+        watch, enter = self.watch, self._stack.enter_context
+        self._slack_url = enter(LocalServer(watch.slack(self.slack.app), "slack")).url + API_PATH
+        self._model_url = enter(LocalServer(watch.model(server.app), "model")).url
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "assistant.yaml").write_text(yaml.safe_dump(SETTINGS))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+        self._stack.close()
+        self.books.close()
+
+    def start(self) -> None:
+        """Begin a life of the bot; returns at once."""
+        outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+        given = {
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_APP_TOKEN": APP_TOKEN,
+            "SLACK_API_URL": self._slack_url,
+            "ANTHROPIC_BASE_URL": self._model_url,
+            "ANTHROPIC_API_KEY": "kills",
+            "ASSISTANT_DATA_DIR": str(self.folder / "data"),
+            "ASSISTANT_CONFIG": str(self.folder / "assistant.yaml"),
+            **({"DATABASE_URL": self.url} if self.url else {}),
+        }
+        with (self.folder / "bot.log").open("ab") as said:
+            said.write(f"--- started at {time.time():.3f}\n".encode())
+            said.flush()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bot", "serve"],
+                env={**outside, **given},
+                cwd=self.folder,
+                stdout=said,
+                stderr=said,
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ready(self) -> None:
+        """Start the bot where it does not run; returns when it hears, and has nothing to do."""
+        if not self.is_alive:
+            until(lambda: not self.slack.sockets.count, "the old sockets to close")
+            self.start()
+        until(lambda: self.slack.sockets.count == 2, "the bot to connect")
+        until(lambda: self.books.idle() and self._quiet(0.3), "the bot to come to rest")
+
+    def ask(self) -> str:
+        """Somebody whom it does not know mentions it in a thread; the thread's timestamp."""
+        people = self.slack.people
+        thread = people.say(CUSTOMER, OFFICE, "Somebody should look at all support channels.")
+        self.asked += 1
+        self.watch.log.clear()
+        self.watch.calls.clear()
+        text = f"<@{BOT_USER}> what is open in the support channels?"
+        people.say(asker(self.asked), OFFICE, text, thread)
+        return thread
+
+    def set_trap(self, kill: Kill) -> None:
+        assert self._process
+        if kill.hold:
+            self.watch.holds[kill.hold] = threading.Event()
+        self.trap = Trap(kill, self._process, self.books)
+
+    def killed(self) -> float:
+        """Wait until the trap has killed the process; when it did. Raises NotReached."""
+        trap = self.trap
+        assert trap
+        until(lambda: trap.at is not None, f"the {trap.kill.nth}. {trap.kill.at} {trap.kill.phase}")
+        assert trap.at
+        self.trap = None
+        for hold in self.watch.holds.values():
+            hold.set()
+        self.watch.holds.clear()
+        return trap.at
+
+    def replies(self, thread: str) -> list[Shown]:
+        return [m for m in self.slack.visible(OFFICE, thread) if m.user == BOT_USER]
+
+    def answered(self, thread: str) -> float:
+        """Wait for the finished answer; when it was there. Raises NotReached."""
+
+        def finished() -> bool:
+            return any(m.metadata and not m.streaming for m in self.replies(thread))
+
+        until(finished, "the answer")
+        at = time.time()
+        until(self.books.idle, "the work to end")
+        return at
+
+    def said(self) -> str:
+        return (self.folder / "bot.log").read_text("utf-8", "replace")
+
+    def _moment(self, name: str, phase: Phase) -> bool:
+        return bool(self.trap and self.trap.at is None and self.trap.moment(name, phase))
+
+    def _quiet(self, seconds: float) -> bool:
+        log = self.watch.log
+        return not log or time.time() - log[-1][0] > seconds
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
+    """Return when it holds; NotReached when it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise NotReached(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.02)

@@ -1,0 +1,239 @@
+"""The kill matrix: one request with twelve subagents, its process killed wherever it hurts.
+
+`python -m benchmarks.kills [--short] [--database sqlite|postgres|both] [--only NAME]`
+
+Postgres: TEST_DATABASE_URL, else the server on this machine; the matrix makes a database of its
+own there and drops it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psycopg
+
+from benchmarks.kill_books import created
+from benchmarks.kill_mind import CHANNELS, MARK, WORDS
+from benchmarks.kill_points import POINTS, Point
+from benchmarks.kill_stage import CAP_USD, NotReached, Stage
+from benchmarks.kill_watch import Call
+from benchmarks.table import columns
+from bot.local.slack_shown import Shown
+from subagents.prices import Usage, cost_nanousd
+from subagents.purse import NANO
+
+HERE = "postgresql://postgres@127.0.0.1:5432"
+IN_FLIGHT_S = 0.3
+"""An answer that left so shortly before a kill may not have been stored."""
+HEAD = "point, seconds, repeated, in flight, answers, items, spent, audit, ".split(", ")
+
+
+@dataclass
+class Row:
+    """What came of one point."""
+
+    database: str
+    point: Point
+    seconds: float = 0.0
+    """From the last start to the finished answer."""
+    repeated: int = 0
+    """Model calls that were made more than once, the superfluous times."""
+    in_flight: int = 0
+    """Calls under way at a kill."""
+    answers: int = 0
+    items: int = 0
+    spent_usd: float = 0.0
+    leaks: int | None = None
+    faults: list[str] = field(default_factory=list)
+
+    def cells(self) -> list[str]:
+        figures = [self.repeated, self.in_flight, self.answers, f"{self.items}/{CHANNELS}"]
+        audit = "-" if self.leaks is None else f"{self.leaks} leaks"
+        verdict = "FAILED" if self.faults else "ok"
+        spent = f"${self.spent_usd:.3f}"
+        return [
+            *(f"{self.database}: {self.point.name}", f"{self.seconds:.1f}", *map(str, figures)),
+            *(spent, audit, verdict),
+        ]
+
+
+def run_point(stage: Stage, database: str, point: Point) -> Row:
+    """Ask, kill and start again as often as the point says, and look at what came of it."""
+    row, killed = Row(database, point), list[float]()
+    try:
+        stage.ready()
+        stage.set_trap(point.kills[0])
+        thread = stage.ask()
+        for following in (*point.kills[1:], None):
+            killed.append(stage.killed())
+            began = time.time()
+            stage.start()
+            if following:
+                stage.set_trap(following)
+        try:
+            row.seconds = stage.answered(thread) - began
+        except NotReached as error:
+            row.faults.append(str(error))
+        _check(row, stage, thread, killed)
+    except NotReached as error:
+        row.faults.append(str(error))
+    return row
+
+
+def _check(row: Row, stage: Stage, thread: str, killed: Sequence[float]) -> None:
+    """Fill in the figures, and note whatever is not as it has to be."""
+    fault, books = row.faults.append, stage.books
+    shown = stage.replies(thread)
+    row.answers = len(shown)
+    row.faults += answer_faults(shown)
+    row.repeated, row.in_flight, again = repeats(stage.watch.calls, killed)
+    row.faults += again
+    run, state = books.latest()
+    if state != "done":
+        fault(f"the request is {state}")
+    if left := books.open_work():
+        fault(f"{left} requests and workflows have not ended")
+    if not books.rows(f"select 1 from runs where id = '{run}'"):
+        fault("the run was not stored")
+        return
+    told = [each["status"] for each in books.document(run).get("subagents", ())]
+    row.items = min(told.count("complete"), books.subagents(run).count("complete"))
+    if row.items != CHANNELS or len(told) != CHANNELS:
+        fault(f"subagents in the document: {told}, in their table: {books.subagents(run)}")
+    _check_purse(row, stage, run)
+    report = books.audit(run)
+    row.leaks = len(report.leaks)
+    if report.leaks or report.contexts != CHANNELS + 1:
+        fault(f"audit: {report.line()} {report.leaks[:2]}")
+
+
+def answer_faults(shown: Sequence[Shown]) -> Iterator[str]:
+    """What is wrong with what stands in the thread."""
+    if len(shown) != 1:
+        yield f"{len(shown)} messages: {[m.text[:60] for m in shown]}"
+    for message in shown:
+        if message.streaming or not message.metadata:
+            yield f"an unfinished message: {message.text[:80]!r}"
+    text = shown[0].text if shown else ""
+    cited = [n for n in range(1, CHANNELS + 1) if text.count(f"[{n}](http") != 1]
+    missing = [w for w in WORDS if text.count(f"the {w} import shows rows twice [") != 1]
+    if cited or missing or text.count(MARK) != 1:
+        yield f"not once in the answer: {cited} {missing}, its end {text.count(MARK)} times"
+
+
+def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, list[str]]:
+    """Superfluous calls, calls under way at the kills, and the repeats that should not be."""
+    by_name: dict[str, list[Call]] = {}
+    for call in calls:
+        by_name.setdefault(call.name, []).append(call)
+    repeated = in_flight = 0
+    faults = []
+    for name, made in by_name.items():
+        repeated += len(made) - 1
+        if len({call.body for call in made}) > 1:
+            faults.append(f"{name} was repeated with another request")
+        for number, call in enumerate(made, 1):
+            end = next((at for at in killed if at >= call.asked - 0.001), None)
+            stored_by = None if call.finished is None else call.finished + IN_FLIGHT_S
+            open_at_end = end is not None and (stored_by is None or stored_by > end)
+            in_flight += open_at_end
+            if number < len(made) and not open_at_end:
+                late = f"{end - call.finished:.2f} s" if end and call.finished else "long"
+                faults.append(f"{name} was repeated, {late} after it was answered")
+    return repeated, in_flight, faults
+
+
+def _check_purse(row: Row, stage: Stage, run: str) -> None:
+    cap, spent, reserved = stage.books.purse(run)
+    distinct = {c.name: c for c in stage.watch.calls if c.finished}
+    least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in distinct.values())
+    row.spent_usd = spent / NANO
+    if not least <= spent <= cap or reserved or cap != round(CAP_USD * NANO):
+        row.faults.append(f"purse: spent {spent}, reserved {reserved}, cap {cap}, least {least}")
+
+
+def run_points(database: str, server: str | None, points: Iterable[Point]) -> Iterator[Row]:
+    """One row after another; a failed one is followed by a new stage, the last one's log kept."""
+    left = list(points)
+    while left:
+        with ExitStack() as stack:
+            url = stack.enter_context(created(server)) if server else None
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="kills-")))
+            stage = stack.enter_context(Stage(folder, url))
+            while left:
+                row = run_point(stage, database, left.pop(0))
+                if row.faults:
+                    row.faults.append(f"log: {kept(stage, row)}")
+                yield row
+                if row.faults:
+                    break
+
+
+def kept(stage: Stage, row: Row) -> Path:
+    """Keep what the bot said, and what passed, for those who look for the reason."""
+    folder = Path(os.environ.get("TMPDIR") or "/tmp") / "kill-matrix"
+    folder.mkdir(exist_ok=True)
+    name = "".join(c if c.isalnum() else "-" for c in f"{row.database} {row.point.name}")
+    passed = "\n".join(f"{at:.3f} {what} {phase}" for at, what, phase in stage.watch.log)
+    path = folder / f"{name}.log"
+    path.write_text(f"{stage.said()}\n\n{passed}\n")
+    return path
+
+
+def postgres() -> str | None:
+    """The address of a Postgres server that answers; None = there is none."""
+    server = os.environ.get("TEST_DATABASE_URL") or HERE
+    try:
+        psycopg.connect(server, connect_timeout=3).close()
+    except psycopg.OperationalError:
+        return None
+    return server
+
+
+def chosen(short: bool, database: str, only: str | None) -> list[Point]:
+    return [
+        point
+        for point in POINTS
+        if re.search(only or "", point.name) and (not short or database in point.short)
+    ]
+
+
+def matrix(databases: Sequence[str], short: bool, only: str | None) -> Iterator[Row]:
+    for database in databases:
+        server = postgres() if database == "postgres" else None
+        if database == "postgres" and server is None:
+            sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
+        yield from run_points(database, server, chosen(short, database, only))
+
+
+def main() -> int:
+    """Print a line as each point is done, then the table; 1 if anything failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="the points that CI runs")
+    parser.add_argument("--database", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument("--only", help="points whose name holds this (a regular expression)")
+    given = parser.parse_args()
+    databases = ["sqlite", "postgres"] if given.database == "both" else [given.database]
+    rows = []
+    for row in matrix(databases, given.short, given.only):
+        rows.append(row)
+        print(" ".join(row.cells()), *row.faults, sep="\n    ", file=sys.stderr, flush=True)
+    print(columns(HEAD, [row.cells() for row in rows]))
+    failed = [row for row in rows if row.faults]
+    for row in failed:
+        print(f"{row.database}: {row.point.name}", *row.faults, sep="\n    ")
+    print(f"{len(rows)} points, {len(failed)} failed")
+    return 1 if failed or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

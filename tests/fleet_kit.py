@@ -1,0 +1,229 @@
+"""The bot as processes of their own: replicas, and those that are killed; Slack and model here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from engine_kit import Json, is_child, until, workspace
+from serve_kit import ASKER, CENTURY_DAYS, free_port, mentioned
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bot.local.model import Mind, ModelServer
+from bot.local.server import LocalServer
+from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parent.parent
+EVENTS = "/slack/events"
+OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
+
+
+@dataclass
+class Balancer:
+    """Passes what Slack sends on to `targets`, to each as often as `times` says."""
+
+    targets: list[str] = field(default_factory=list)
+    times: int = 1
+    acks: list[int] = field(default_factory=list)
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route(EVENTS, self._pass_on, methods=["POST"])])
+
+    async def _pass_on(self, request: Request) -> Response:
+        body = await request.body()
+        headers = {k: v for k, v in request.headers.items() if k not in ("host", "content-length")}
+        async with aiohttp.ClientSession() as session:
+
+            async def post(target: str) -> int:
+                try:
+                    async with session.post(target + EVENTS, data=body, headers=headers) as told:
+                        return told.status
+                except aiohttp.ClientError:
+                    return 503
+
+            each = self.targets * self.times
+            statuses = await asyncio.gather(*(post(target) for target in each))
+        self.acks += statuses
+        return Response(status_code=200 if 200 in statuses else 503)
+
+
+@dataclass
+class Bot:
+    """One process of `assistant serve`."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def unready(self) -> str:
+        """Why it is not ready yet; nothing when it is."""
+        try:
+            urllib.request.urlopen(f"{self.url}/readyz", timeout=2).close()
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        except OSError as error:
+            return str(error)
+        return ""
+
+    def at_work(self) -> int:
+        """How many requests it says that it works on."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=2) as told:
+            lines = told.read().decode().splitlines()
+        (found,) = [line for line in lines if line.startswith("assistant_requests_at_work ")]
+        return int(float(found.split()[1]))
+
+    def kill(self) -> None:
+        """As a machine does that loses its power."""
+        self.process.kill()
+        self.process.wait()
+
+    def said(self) -> list[Json]:
+        """Its log."""
+        lines = self.log.read_text("utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def tracebacks(self) -> list[Json]:
+        return [line for line in self.said() if "Traceback" in line.get("error", "")]
+
+
+@dataclass
+class Fleet:
+    """Bots over one workspace, one model and one database."""
+
+    folder: Path
+    slack: LocalSlack
+    model: ModelServer
+    balancer: Balancer
+    env: dict[str, str]
+    bots: list[Bot] = field(default_factory=list)
+
+    @property
+    def channel(self) -> str:
+        return next(c.id for c in self.slack.state.channels.values() if not c.is_im)
+
+    def start(self) -> Bot:
+        """One more process; returns at once."""
+        port = free_port()
+        log = self.folder / f"bot-{len(self.bots)}.log"
+        with log.open("ab") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "bot", "serve", "--port", str(port)],
+                env=self.env,
+                cwd=self.folder,
+                stdout=said,
+                stderr=said,
+            )
+        self.bots.append(Bot(f"http://127.0.0.1:{port}", process, log))
+        return self.bots[-1]
+
+    async def started(self, count: int = 1) -> list[Bot]:
+        """So many more processes, that are heard and hear."""
+        made = [self.start() for _ in range(count)]
+        for bot in made:
+            deadline = time.monotonic() + 60
+            while why := await asyncio.to_thread(bot.unready):
+                assert bot.process.poll() is None, bot.log.read_text("utf-8")
+                assert time.monotonic() < deadline, why + bot.log.read_text("utf-8")
+                await asyncio.sleep(0.05)
+        self.balancer.targets += [bot.url for bot in made]
+        return made
+
+    def ask(self, text: str = "What is open in #support-2?") -> str:
+        return self.slack.people.say(ASKER, self.channel, mentioned(text))
+
+    def replies(self, thread: str) -> list[Shown]:
+        return [m for m in self.slack.visible(self.channel, thread) if m.user == BOT_USER]
+
+    def finished(self, thread: str) -> list[Shown]:
+        return [m for m in self.replies(thread) if m.metadata and not m.streaming]
+
+    async def answer(self, thread: str, seconds: float = 30.0) -> Shown:
+        """The one answer; a moment later it is still the only one."""
+        try:
+            await until(lambda: self.finished(thread), seconds)
+        except AssertionError:
+            logs = [b.log.read_text("utf-8")[-3_000:] for b in self.bots]
+            raise AssertionError("\n".join(["no answer", str(self.replies(thread)), *logs])) from None
+        await asyncio.sleep(0.5)
+        (only,) = self.replies(thread)
+        return only
+
+    def repeated(self) -> int:
+        """Calls of the model that were made more than once."""
+        counted = Counter(json.dumps(b, sort_keys=True) for b in self.model.recorded)
+        return sum(n - 1 for n in counted.values())
+
+    def calls(self, *, of_children: bool) -> list[Json]:
+        return [b for b in self.model.recorded if is_child(b) == of_children]
+
+
+@contextmanager
+def fleet(
+    folder: Path,
+    mind: Mind,
+    *,
+    url: str | None = None,
+    space: Workspace | None = None,
+    latency_s: float = 0.0,
+    **sections: dict[str, Any],
+) -> Iterator[Fleet]:
+    """No process yet: `start` them. `sections` go over short waits into assistant.yaml."""
+    given: dict[str, dict[str, Any]] = {
+        "slack": {"mode": "http", "timeout_s": 5, "backfill_hours": 1},
+        "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
+        "limits": {"max_subagents": 100, "cost_usd": 50.0},
+        "policy": {"user_daily_usd": None, "daily_usd": None},
+    }
+    merged = {
+        name: {**given.get(name, {}), **sections.get(name, {})} for name in {**given, **sections}
+    }
+    (folder / "assistant.yaml").write_text(yaml.safe_dump(merged), "utf-8")
+    balancer = Balancer()
+    model = ModelServer(mind, latency_s=latency_s, record=True)
+    with ExitStack() as stack:
+        front = stack.enter_context(LocalServer(balancer.app, "balancer"))
+        slack = LocalSlack(
+            space or workspace(6), retries_s=(0.0, 0.3, 1.0), request_url=front.url + EVENTS
+        )
+        at = stack.enter_context(LocalServer(slack.app, "slack"))
+        minds = stack.enter_context(LocalServer(model.app, "model"))
+        outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+        env = {
+            **outside,
+            "PYTHONPATH": str(ROOT),
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_APP_TOKEN": APP_TOKEN,
+            "SLACK_SIGNING_SECRET": SIGNING_SECRET,
+            "SLACK_API_URL": at.url + API_PATH,
+            "ANTHROPIC_BASE_URL": minds.url,
+            "ANTHROPIC_API_KEY": "k",
+            "ASSISTANT_DATA_DIR": str(folder / "data"),
+            **({"DATABASE_URL": url} if url else {}),
+        }
+        made = Fleet(folder, slack, model, balancer, env)
+        try:
+            yield made
+        finally:
+            for bot in made.bots:
+                bot.kill()

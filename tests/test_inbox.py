@@ -1,0 +1,390 @@
+"""Requests are stored once, taken once, one at a time in each thread, and ended with their steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pg_kit import Kept, place, postgres
+
+from bot.inbox import Inbox, Incoming, StoredRequest
+from bot.purses import StoredPurse
+from bot.serve_tables import inbox as table
+from bot.serve_tables import reservations, steps
+from bot.store import Store
+from subagents.purse import Amount, Caps
+
+__all__ = ["place", "postgres"]
+
+NOW = datetime(2099, 1, 1, tzinfo=UTC)
+"""Later than anything that a test stores."""
+
+
+def incoming(ts: str, thread: str = "", channel: str = "C1", **event: Any) -> Incoming:
+    told = {"type": "app_mention", "text": f"text of {ts}", **event}
+    return Incoming("T1", channel, ts, thread or ts, "U1", "mention", told)
+
+
+@asynccontextmanager
+async def inboxes(place: Kept, count: int = 1, *runs: str) -> AsyncIterator[list[Inbox]]:
+    async with place.stores(count, *runs) as stores:
+        yield [Inbox(store.database) for store in stores]
+
+
+async def added(inbox: Inbox, *requests: Incoming) -> None:
+    for request in requests:
+        assert await inbox.add(request)
+
+
+async def took(inbox: Inbox, owner: str = "me", free: int = 9, now: datetime = NOW) -> list[str]:
+    return [each.ts for each in await inbox.take(owner, free, now)]
+
+
+async def rows(store: Store, of: sa.Table) -> int:
+    count = sa.select(sa.func.count().label("n")).select_from(of)
+    return int((await store.database.read(count))[0]["n"])
+
+
+# ---- stored once
+
+
+async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept) -> None:
+    async with inboxes(place, 2) as both:
+        heard = [incoming("1.0", type="message"), incoming("1.0", event_ts="2")]
+        told = await asyncio.gather(
+            *(inbox.add(each) for _ in range(10) for inbox in both for each in heard)
+        )
+
+        assert sum(told) == 1
+        assert await both[0].waiting() == 1
+
+
+async def test_an_odd_event_is_kept_as_it_can_be(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        odd = incoming("1.0", text="nul \0 half \ud83d 日本 \u202e", nested=[{"x": None}, 1.5, "\0"])
+        await added(inbox, odd, Incoming("T", "C", "3.0", "3.0", "U", "dm", {"text": 5}))
+
+        kept = await inbox.request(odd.key)
+        assert kept
+        assert kept.text.startswith("nul ")
+        assert kept.text.endswith("日本 \u202e")
+        assert kept.event["nested"][0] == {"x": None}
+        assert (kept.state, kept.run, kept.attempt) == ("new", None, 0)
+        other = await inbox.request("T/C/3.0")
+        assert other
+        assert other.text == ""
+        assert await inbox.request("T/C/none") is None
+
+
+async def test_a_message_may_be_edited_or_deleted_until_work_on_it_begins(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await added(inbox, *(incoming(f"{n}.0") for n in range(1, 4)))
+        await inbox.amend("T1", "C1", "1.0", "edited \0")
+        await inbox.amend("T1", "C1", "2.0", None)
+        await inbox.amend("T1", "C1", "9.0", "unknown")
+        taken = await inbox.take("me", 9, NOW)
+        await inbox.amend("T1", "C1", "3.0", "too late")
+        await inbox.amend("T1", "C1", "1.0", None)
+
+        assert [r.ts for r in taken] == ["1.0", "3.0"]
+        assert taken[0].text.startswith("edited")
+        states = [await inbox.request(f"T1/C1/{n}.0") for n in range(1, 4)]
+        assert [r and r.state for r in states] == ["running", "ignored", "running"]
+        assert states[2]
+        assert states[2].text == "text of 3.0"
+
+
+# ---- taken once
+
+
+async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await added(inbox, *(incoming(f"{n}.0") for n in (5, 3, 9, 1)))
+
+        assert await took(inbox, free=0) == []
+        assert await took(inbox, free=3) == ["5.0", "3.0", "9.0"]  # in the order of hearing
+        assert await took(inbox) == ["1.0"]
+        assert await took(inbox) == []
+
+
+async def test_a_thread_has_one_request_at_work_and_the_next_one_follows(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await added(
+            inbox,
+            *(incoming(ts, thread="1.0") for ts in ("3.0", "1.0", "2.0")),
+            incoming("2.5", thread="1.0", channel="C2"),
+        )
+
+        assert await took(inbox) == ["1.0", "2.5"]
+        assert await took(inbox) == []
+        await inbox.finish("T1/C1/1.0", "done", {"ts": ["1.5"]})
+        assert await took(inbox) == ["2.0"]
+        await inbox.finish("T1/C1/2.0", "failed")
+        assert await took(inbox) == ["3.0"]
+
+
+async def test_a_request_that_was_postponed_waits_and_its_thread_with_it(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await added(inbox, incoming("1.0"), incoming("2.0", thread="1.0"))
+        (first,) = await inbox.take("me", 9, NOW)
+        later = NOW + timedelta(seconds=30)
+        await inbox.postpone(first.key, later, {"ts": ["1.5"]})
+
+        assert await took(inbox) == []
+        assert await inbox.waiting() == 2
+        (again,) = await inbox.take("you", 9, later)
+        assert (again.ts, again.attempt, again.reply) == ("1.0", 1, {"ts": ["1.5"]})
+        assert again.run not in (None, first.run)
+        assert again.owner == "you"
+        assert await took(inbox, now=later) == []
+
+
+async def test_what_is_taken_belongs_to_who_took_it(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await added(inbox, *(incoming(f"{n}.0") for n in range(1, 4)))
+        await inbox.take("me", 2, NOW)
+        await inbox.take("you", 1, NOW)
+
+        assert [r.ts for r in await inbox.at_work("me")] == ["1.0", "2.0"]
+        assert [r.ts for r in await inbox.at_work()] == ["1.0", "2.0", "3.0"]
+        await inbox.adopt("you", "me")
+        assert len(await inbox.at_work("me")) == 3
+        assert await inbox.at_work("you") == []
+        await inbox.finish("T1/C1/1.0", "done")
+        assert len(await inbox.at_work("me")) == 2
+
+
+async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread(
+    place: Kept,
+) -> None:
+    async with inboxes(place, 3) as replicas:
+        await added(
+            replicas[0],
+            *(incoming(f"{n}.0", thread=f"{n % 10}.0") for n in range(40)),
+        )
+        taken: list[StoredRequest] = []
+
+        async def taker(inbox: Inbox, name: str) -> None:
+            for _ in range(40):
+                mine = await inbox.take(name, 2, NOW)
+                at_work = await inbox.at_work()
+                threads = [r.thread_ts for r in at_work]
+                assert len(threads) == len(set(threads))
+                for request in mine:
+                    taken.append(request)
+                    await inbox.finish(request.key, "done")
+                if not await inbox.waiting():
+                    return
+
+        names = [f"taker {n}" for n in range(len(replicas))]
+        await asyncio.gather(*(taker(i, n) for i, n in zip(replicas, names, strict=True)))
+
+        assert sorted(float(r.ts) for r in taken) == [float(n) for n in range(40)]
+        order: dict[str, list[float]] = {}
+        for request in taken:
+            order.setdefault(request.thread_ts, []).append(float(request.ts))
+        assert len({r.owner for r in taken}) == len(replicas)
+        assert all(len(each) == 4 for each in order.values())
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    deeds=st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 30), st.integers(0, 3)),
+            st.tuples(st.just("take"), st.integers(1, 3), st.integers(0, 1)),
+            st.tuples(st.just("end"), st.integers(0, 9), st.sampled_from([0, 1, 2])),
+        ),
+        max_size=40,
+    )
+)
+async def test_whatever_happens_a_thread_is_worked_on_in_order_and_nothing_is_lost(
+    tmp_path: Path, deeds: list[tuple[str, int, int]]
+) -> None:
+    async with inboxes(Kept(tmp_path, None)) as (inbox, *_):
+        await inbox.database.write(sa.delete(table))
+        known: set[str] = set()
+        for what, one, other in deeds:
+            if what == "add":
+                new = incoming(f"{one:02}.0", thread=f"t{other}")
+                assert await inbox.add(new) == (new.key not in known)
+                known.add(new.key)
+            elif what == "take":
+                for request in await inbox.take(f"p{other}", one, NOW):
+                    assert request.run
+            elif at_work := await inbox.at_work():
+                request = at_work[one % len(at_work)]
+                if other == 2:
+                    await inbox.postpone(request.key, NOW - timedelta(1), None)
+                else:
+                    await inbox.finish(request.key, ("done", "failed")[other])
+            threads = [r.thread_ts for r in await inbox.at_work()]
+            assert len(threads) == len(set(threads))
+        while await inbox.waiting():
+            for request in await inbox.take("last", 9, NOW) or await inbox.at_work():
+                await inbox.finish(request.key, "done")
+        states = [await inbox.request(key) for key in known]
+        assert all(r and r.state in ("done", "failed", "running") for r in states)
+
+
+# ---- ended
+
+
+async def test_the_end_of_a_request_deletes_its_steps_and_reservations(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        inbox = Inbox(store.database)
+        await added(inbox, incoming("1.0"), incoming("2.0"))
+        taken = await inbox.take("me", 2, NOW)
+        for request in taken:
+            assert request.run
+            await store.start_run(request.run, "mention", "?", "m", {})
+            caps = Caps(100, 100, 100, 60.0)
+            clock = asyncio.get_running_loop().time
+            purse = await StoredPurse.open(store.database, request.run, caps, clock, "me")
+            await purse.reserve("k", Amount(5, 5, 1))
+            await purse.settle("k", Amount(4, 4, 1))
+            row = {"run": request.run, "key": "k", "body": {"x": 1}}
+            await store.database.write(store.database.insert(steps).values(row))
+        assert [await rows(store, t) for t in (steps, reservations)] == [2, 2]
+
+        await inbox.finish(taken[0].key, "done", {"ts": ["9.0"]})
+
+        assert [await rows(store, t) for t in (steps, reservations)] == [1, 1]
+        kept = await inbox.request(taken[0].key)
+        assert kept
+        assert (kept.state, kept.reply, kept.owner) == ("done", {"ts": ["9.0"]}, None)
+        assert kept.run == taken[0].run
+
+
+async def test_a_postponed_try_leaves_no_steps_behind(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        inbox = Inbox(store.database)
+        await added(inbox, incoming("1.0"))
+        (request,) = await inbox.take("me", 1, NOW)
+        assert request.run
+        await store.start_run(request.run, "mention", "?", "m", {})
+        row = {"run": request.run, "key": "k", "body": {"x": 1}}
+        await store.database.write(store.database.insert(steps).values(row))
+
+        await inbox.postpone(request.key, NOW, None)
+
+        assert await rows(store, steps) == 0
+
+
+async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        inbox = Inbox(store.database)
+        await added(inbox, *(incoming(f"{n}.0") for n in range(4)))
+        for n, state in enumerate(("done", "ignored", "failed")):
+            await inbox.finish(f"T1/C1/{n}.0", state)
+
+        assert await inbox.forget(datetime.now(UTC) - timedelta(days=7)) == 0
+        assert await inbox.forget(NOW) == 3
+        assert await rows(store, table) == 1
+        assert await inbox.waiting() == 1
+
+
+async def test_a_reply_leads_to_its_request_and_a_thread_to_its_answers(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await added(inbox, *(incoming(f"{n}.0", thread="1.0") for n in range(1, 4)))
+        runs = []
+        for n in (1, 2):
+            (request,) = await inbox.take("me", 1, NOW)
+            runs.append(request.run)
+            await inbox.finish(request.key, "done", {"ts": [f"{n}.5", f"{n}.6"]})
+        (third,) = await inbox.take("me", 1, NOW)
+
+        for ts in ("2.5", "2.6"):
+            found = await inbox.of_reply("T1", "C1", ts)
+            assert found
+            assert found.ts == "2.0"
+        assert await inbox.of_reply("T1", "C1", "1.7") is None
+        assert await inbox.answered(third, 5) == runs[::-1]
+        assert await inbox.has_answered("T1", "C1", "1.0")
+        assert not await inbox.has_answered("T1", "C2", "1.0")
+
+
+# ---- cursors, flags, clicks
+
+
+async def test_a_cursor_never_goes_back(place: Kept) -> None:
+    async with inboxes(place, 2) as both:
+        for n, ts in enumerate(("5.0", "3.0", "7.0", "6.0")):
+            await both[n % len(both)].advance("T1", "C1", ts)
+        await both[0].advance("T1", "C2", "1.0")
+        await both[0].advance("T2", "C1", "9.0")
+
+        assert await both[-1].cursors("T1") == {"C1": "7.0", "C2": "1.0"}
+
+
+async def test_a_pause_holds_until_the_end_of_it(place: Kept) -> None:
+    async with inboxes(place, 2) as both:
+        assert await both[0].paused() is None
+        await both[0].pause("Ana")
+        await both[-1].pause("Luis")
+        assert await both[-1].paused() == "Ana"
+        await both[-1].resume()
+        await both[0].resume()
+        assert await both[0].paused() is None
+
+
+async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        inbox = Inbox(store.database)
+        await added(inbox, incoming("1.0"), incoming("2.0", thread="1.0"), incoming("3.0"))
+        taken = await inbox.take("me", 9, NOW)
+        ids = [r.run for r in taken if r.run]
+        assert await inbox.stop("T1", "C1", "1.0", "U1") == 0  # not yet begun
+        for run in ids:
+            await store.start_run(run, "mention", "?", "m", {})
+
+        assert await inbox.stop("T1", "C1", "1.0", "U1") == 1
+        assert await inbox.stop("T1", "C1", "1.0", "U2") == 1
+        assert await inbox.stop("T1", "C2", "1.0", "U1") == 0
+        assert await inbox.stopped(ids) == {ids[0]}
+        assert await inbox.stopped([]) == set()
+
+
+async def test_the_last_click_of_a_user_counts(place: Kept) -> None:
+    async with inboxes(place) as (inbox, *_):
+        await inbox.feedback("T1/C1/1.0", "U1", "good")
+        await inbox.feedback("T1/C1/1.0", "U2", "good")
+        await inbox.feedback("T1/C1/1.0", "U1", "bad")
+        query = sa.text("SELECT \"user\", value FROM feedback").columns(
+            sa.column("user"), sa.column("value")
+        )
+        found = await inbox.database.read(query)  # type: ignore[arg-type]
+
+        assert {r["user"]: r["value"] for r in found} == {"U1": "bad", "U2": "good"}
+
+
+async def test_spend_counts_what_runs_hold_and_what_others_cost(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        inbox = Inbox(store.database)
+        clock = asyncio.get_running_loop().time
+        for run, user in (("r1", "U1"), ("r2", "U1"), ("r3", "U2")):
+            await store.start_run(run, "mention", "?", "m", {}, requester=user, request=run)
+            caps = Caps(10**9, 10**6, 10, 60.0)
+            purse = await StoredPurse.open(store.database, run, caps, clock, "me")
+            await purse.reserve("a", Amount(200_000_000, 10, 1))
+            await purse.settle("a", Amount(100_000_000, 10, 1))
+            await purse.reserve("b", Amount(300_000_000, 10, 1))
+        await store.finish_run("r2", "complete", cost_usd=0.05)
+        hour_ago = datetime.now(UTC) - timedelta(hours=1)
+
+        assert await inbox.spent("U1", hour_ago) == pytest.approx(0.45)
+        assert await inbox.spent(None, hour_ago) == pytest.approx(0.85)
+        assert await inbox.spent("U1", NOW) == 0.0
+        assert [r.id for r in await inbox.recent("U1")] == ["r2", "r1"]

@@ -1,0 +1,172 @@
+"""Two replicas over one Postgres database answer once, share limits, and go on where one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from engine_kit import Answer, Json, brief, brief_answer, child, is_child, led_by, say, turn, until
+from engine_kit import workspace as small_workspace
+from fleet_kit import Fleet, fleet
+from pg_kit import Kept, execute, postgres
+
+from bot.local.model import Mind
+
+__all__ = ["postgres"]
+
+
+def fanned_out(count: int) -> Mind:
+    """A parent that starts so many subagents in one turn, and then answers."""
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if turn(body) == 0:
+            return Answer([brief(n) for n in range(2, count + 2)])
+        return say("All of it is **open** [F1.1].")
+
+    return mind
+
+
+def all_of(count: int) -> str:
+    return "What is open in " + ", ".join(f"#support-{n}" for n in range(2, count + 2)) + "?"
+
+
+def statuses(url: str) -> list[str]:
+    return [row[0] for row in execute("SELECT status FROM assistant.subagents", url)]
+
+
+def at_rest(url: str) -> list[tuple[str, ...]]:
+    """What is not ended: requests, workflows and reservations."""
+    queries = (
+        "SELECT key, state FROM assistant.inbox WHERE state NOT IN ('done', 'ignored', 'failed')",
+        "SELECT run, key FROM assistant.reservations",
+        "SELECT run, key FROM assistant.steps",
+        "SELECT workflow_uuid, status FROM dbos.workflow_status WHERE status <> 'SUCCESS'",
+        "SELECT run, reserved_tokens::text FROM assistant.purses WHERE reserved_tokens <> 0",
+    )
+    return [row for query in queries for row in execute(query, url)]
+
+
+async def settled(url: str) -> None:
+    for _ in range(100):
+        if not at_rest(url):
+            return
+        await asyncio.sleep(0.05)
+    assert at_rest(url) == []
+
+
+def nothing_crashed(bots: Fleet) -> None:
+    assert [line for bot in bots.bots for line in bot.tracebacks()] == []
+
+
+async def test_one_event_to_both_five_times_gets_one_answer(
+    postgres: Kept, tmp_path: Path
+) -> None:
+    assert postgres.url
+    mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+    with fleet(tmp_path, mind, url=postgres.url) as bots:
+        await bots.started(2)
+        bots.balancer.times = 5
+        threads = [bots.ask(f"What is open in #support-2, {n}?") for n in range(3)]
+        for thread in threads:
+            assert "It is **open**" in (await bots.answer(thread)).text
+        await settled(postgres.url)
+
+        assert len(bots.balancer.acks) >= 3 * 2 * 10  # each mention comes as two events
+        assert set(bots.balancer.acks) == {200}
+        assert len(bots.model.recorded) == 3 * 4
+        assert execute("SELECT count(*) FROM assistant.runs", postgres.url) == [(3,)]
+        nothing_crashed(bots)
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.slow)])
+async def test_what_a_replica_leaves_that_is_killed_the_other_finishes(
+    postgres: Kept, tmp_path: Path, count: int
+) -> None:
+    assert postgres.url
+    limits = {"max_concurrency": 8, "max_subagents": 100, "cost_usd": 50.0}
+    space = small_workspace(count + 1)
+    with fleet(
+        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.3, limits=limits
+    ) as bots:
+        first, _ = await bots.started(2)
+        bots.balancer.targets = [first.url]
+        thread = bots.ask(all_of(count))
+        await until(lambda: len(bots.calls(of_children=True)) >= count, 20)
+        assert await asyncio.to_thread(first.at_work) == 1
+        in_flight = bots.model._in_flight
+        first.kill()
+        shown = await bots.answer(thread, 60)
+
+        assert "All of it is **open**" in shown.text
+        assert statuses(postgres.url) == ["complete"] * count
+        assert bots.repeated() <= in_flight
+        await settled(postgres.url)
+        nothing_crashed(bots)
+
+
+@pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.slow)])
+async def test_both_share_the_work_and_together_keep_to_the_limit(
+    postgres: Kept, tmp_path: Path, count: int
+) -> None:
+    assert postgres.url
+    limits = {"max_concurrency": 5, "max_subagents": 100, "cost_usd": 50.0}
+    space = small_workspace(count + 1)
+    with fleet(
+        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.2, limits=limits
+    ) as bots:
+        await bots.started(2)
+        thread = bots.ask(all_of(count))
+        await bots.answer(thread, 60)
+        workers = execute(
+            "SELECT executor_id, count(*) FROM dbos.workflow_status WHERE name = 'subagent'"
+            " GROUP BY executor_id",
+            postgres.url,
+        )
+
+        assert bots.model.in_flight_max <= 5
+        assert bots.model.in_flight_max >= 4
+        assert sum(n for _, n in workers) == count
+        assert len(workers) == 2
+        assert bots.repeated() == 0
+        nothing_crashed(bots)
+
+
+async def test_a_stop_that_one_hears_ends_what_runs_on_the_other_within_two_seconds(
+    postgres: Kept, tmp_path: Path
+) -> None:
+    assert postgres.url
+    limits = {"max_concurrency": 6, "max_subagents": 100, "cost_usd": 50.0}
+    models = {"timeout_s": 30.0}
+    with fleet(
+        tmp_path,
+        fanned_out(12),
+        url=postgres.url,
+        space=small_workspace(13),
+        latency_s=4.0,
+        limits=limits,
+        models=models,
+    ) as bots:
+        first, second = await bots.started(2)
+        bots.balancer.targets = [first.url]
+        thread = bots.ask(all_of(12))
+        await until(lambda: len(bots.calls(of_children=True)) >= 6, 20)
+        await asyncio.sleep(0.3)
+        assert await asyncio.to_thread(first.at_work) == 1
+        bots.balancer.targets = [second.url]
+        pressed = time.monotonic()
+        bots.slack.people.stop("U0ANA", bots.channel, thread)
+        await until(lambda: bots.finished(thread), 10)
+        took = time.monotonic() - pressed
+        calls = len(bots.model.recorded)
+        shown = await bots.answer(thread)
+        await settled(postgres.url)
+
+        assert took <= 2.0
+        assert "stopp" in shown.text.lower() or "cancel" in shown.text.lower()
+        assert len(bots.model.recorded) == calls <= 7
+        assert set(statuses(postgres.url)) == {"cancelled"}
+        nothing_crashed(bots)

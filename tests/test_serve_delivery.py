@@ -1,0 +1,207 @@
+"""The whole bot and what happens on the way to it: every request is answered, and once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import Json, led_by, until, workspace
+from serve_kit import ASKER, Served, echo, mentioned, serving
+
+from bot.answering import DOWN, GIVEN_UP
+from bot.local.model import Fault as ModelFault
+from bot.local.model import Faults
+from bot.local.slack import LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_USER
+
+MODES = pytest.mark.parametrize("mode", ["socket", "http"])
+LUIS = "U0LUIS"
+
+
+async def quiet(bot: Served, seconds: float = 0.4) -> None:
+    """Long enough for what is heard to be taken up, and then until all of it has ended."""
+    await asyncio.sleep(seconds)
+    await until(lambda: not bot.bench.dispatch.at_work)
+
+
+def raw(bot: Served, ts: str, **fields: Any) -> Json:
+    return {
+        **{"type": "message", "channel": bot.channel, "channel_type": "channel", "ts": ts},
+        **{"user": ASKER, "text": mentioned("Hello?"), "team": "T0ACME", "event_ts": ts},
+        **fields,
+    }
+
+
+def mention(bot: Served, ts: str) -> Json:
+    event = raw(bot, ts, type="app_mention")
+    del event["channel_type"]
+    return event
+
+
+@MODES
+async def test_an_event_that_comes_many_times_is_answered_once(tmp_path: Path, mode: str) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+        asked = bot.ask("Hello?")
+        for event in (mention(bot, asked), raw(bot, asked)):
+            bot.slack.send(event, times=5)
+        await bot.answer(asked)
+        bot.slack.send(mention(bot, asked), times=5, event_id="Ev0AGAIN")
+        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
+        await quiet(bot)
+        assert len(bot.replies(asked)) == 1
+        assert len(await bot.store.runs()) == 1
+        assert len(bot.slack.deliveries) >= 17
+
+
+async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        people = bot.slack.people
+        known = bot.ask("Hello?")
+        await bot.answer(known)
+        bot.slack.sockets.refuse(1.0)
+        bot.slack.sockets.drop("abort")
+        await until(lambda: bot.slack.sockets.count == 0)
+        new = bot.ask("While you were away?")
+        more = bot.ask("And this?", thread_ts=known)
+        people.say(LUIS, bot.channel, "And I?", known)
+        dm = people.dm(LUIS)
+        private = people.say(LUIS, dm, "Anybody home?")
+        people.say(LUIS, bot.channel, "Just talking.")
+        edited = bot.ask("Wrong")
+        people.edit(ASKER, bot.channel, edited, mentioned("Right"))
+        gone = bot.ask("Never mind")
+        people.delete(ASKER, bot.channel, gone)
+        assert "While you were away?" in (await bot.answer(new)).text
+        assert "Right" in (await bot.answer(edited)).text
+        assert "Anybody home?" in (await bot.answer(private, channel=dm)).text
+        said = [m.text.splitlines()[0] for m in await bot.answers(known, 3)]
+        assert said == ["You asked: Hello?", "You asked: And this?", "You asked: And I?"]
+        await bot.bench.backfill.idle()
+        await quiet(bot)
+        assert len(await bot.store.runs()) == 6
+        assert more
+
+
+async def test_a_request_on_a_socket_that_went_deaf_is_answered_once(tmp_path: Path) -> None:
+    slack = LocalSlack(workspace(3), ack_s=0.4, retries_s=(0.1, 0.3, 0.5))
+    async with serving(tmp_path, led_by(echo), slack=slack) as bot:
+        slack.sockets.drop("silent", 0)
+        asked = [bot.ask("Are you there?"), bot.ask("And there?")]
+        for each in asked:
+            await bot.answer(each)
+        assert "timeout" in {d.reason for d in slack.deliveries}
+        await quiet(bot, 1.0)
+        assert len(await bot.store.runs()) == 2
+        assert [len(bot.replies(each)) for each in asked] == [1, 1]
+
+
+async def test_a_request_whose_ack_got_lost_is_answered_once(tmp_path: Path) -> None:
+    """Slack sends it again, while it is at work and when it is answered."""
+    async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
+        asked = bot.ask("Hello?")
+        bot.slack.sockets.drop("abort")
+        await until(lambda: bot.replies(asked))
+        bot.slack.send(mention(bot, asked), event_id="Ev0LOST")
+        await bot.answer(asked)
+        bot.slack.send(mention(bot, asked), event_id="Ev0LOST")
+        await quiet(bot)
+        assert len(bot.replies(asked)) == 1
+        assert len(await bot.store.runs()) == 1
+
+
+@MODES
+async def test_what_no_person_asks_starts_nothing(tmp_path: Path, mode: str) -> None:
+    async with serving(tmp_path, led_by(echo), mode=mode) as bot:
+        people, ts = bot.slack.people, "1795000000.000100"
+        asked = bot.ask("Hello?")
+        shown = await bot.answer(asked)
+        people.say_as_bot("B0OTHER", bot.channel, mentioned("I am a bot"))
+        people.say_as_bot("B0OTHER", bot.channel, mentioned("I am a bot"), asked)
+        people.react(LUIS, bot.channel, shown.ts, "tada")
+        people.join("U0EVA", bot.channel)
+        people.edit(ASKER, bot.channel, asked, mentioned("Hello again?"))
+        people.say(LUIS, bot.channel, "No question to you")
+        odd: list[Json] = [
+            raw(bot, ts, user=BOT_USER, bot_id=BOT_ID, text=mentioned("myself")),
+            raw(bot, ts, user=BOT_USER, text=mentioned("myself")),
+            raw(bot, ts, bot_id="B0OTHER"),
+            raw(bot, ts, subtype="channel_topic"),
+            raw(bot, ts, subtype="never_heard_of"),
+            raw(bot, ts, user="USLACKBOT"),
+            raw(bot, ts, user=None),
+            raw(bot, ts, channel="X0FUTURE", channel_type="space"),
+            raw(bot, ts, channel=None),
+            raw(bot, "soon"),
+            {"type": "app_rate_limited", "minute_rate_limited": 1, "team_id": "T0ACME"},
+            {"type": "from_the_future"},
+        ]
+        for event in odd:
+            bot.slack.send(event)
+        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
+        await quiet(bot)
+        assert len(await bot.store.runs()) == 1
+        assert len([m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER]) == 1
+        assert [d.reason for d in bot.slack.deliveries if d.reason] == []
+
+
+async def test_a_channel_that_slack_does_not_know_gets_no_answer_and_does_no_harm(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        places = {"C0NOWHERE": "channel", "G0NOWHERE": "mpim", "D0NOWHERE": "im"}
+        for place, kind in places.items():
+            bot.slack.send(raw(bot, "1795000000.000100", channel=place, channel_type=kind))
+        assert (await bot.answer(bot.ask("Still there?"))).text
+        await quiet(bot)
+        for place in places:
+            request = await bot.inbox.request(f"T0ACME/{place}/1795000000.000100")
+            assert request
+            print(request.state, place)
+            assert request.state in ("failed", "ignored")
+        print(len(bot.parents()), bot.slack.calls, [r.status for r in await bot.store.runs()])
+
+
+# ---- the model is down
+
+
+async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_path: Path) -> None:
+    down = [True]
+    faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0) if down[0] else None)
+    async with serving(tmp_path, led_by(echo), faults=faults, models={"max_attempts": 1}) as bot:
+        asked = bot.ask("Hello?")
+        await until(lambda: any(DOWN in m.text for m in bot.replies(asked)))
+        second = bot.ask("And?", thread_ts=asked)
+        await asyncio.sleep(1.2)
+        assert [m.text for m in bot.replies(asked)] == [DOWN]
+        assert bot.slack.state.sessions[bot.channel, asked].status == "active"
+        down[0] = False
+        first, after = await bot.answers(asked, 2)
+        assert (first.text.splitlines()[0], after.text.splitlines()[0]) == (
+            "You asked: Hello?",
+            "You asked: And?",
+        )
+        assert second < after.ts
+        assert DOWN not in str(bot.replies(asked))
+        runs = await bot.store.runs()
+        assert [r.status for r in runs][:2] == ["complete", "complete"]
+        assert {r.status for r in runs[2:]} == {"failed"}
+
+
+async def test_an_outage_that_does_not_end_is_given_up(tmp_path: Path) -> None:
+    faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0))
+    async with serving(
+        tmp_path,
+        led_by(echo),
+        faults=faults,
+        models={"max_attempts": 1},
+        serve={"outage_give_up_s": 1.5},
+    ) as bot:
+        asked = bot.ask("Hello?")
+        await until(lambda: [m.text for m in bot.replies(asked)] == [GIVEN_UP])
+        await quiet(bot)
+        request = await bot.inbox.request(f"T0ACME/{bot.channel}/{asked}")
+        assert request
+        assert request.state == "failed"
+        assert len(bot.replies(asked)) == 1

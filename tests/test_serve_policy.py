@@ -1,0 +1,217 @@
+"""The whole bot and its rules: who is refused and how, what stops it, what Home shows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engine_kit import channel_id, led_by, until, workspace
+from serve_kit import ASKER, Served, echo, ruled, serving
+
+from bot.home import PAUSE, RESUME
+from bot.local.slack import Fault
+from bot.local.slack_views import home
+from bot.local.workspace import Channel, User, Workspace
+
+MODES = pytest.mark.parametrize("mode", ["socket", "http"])
+LUIS, BOSS, GUEST, STRANGER = "U0LUIS", "U0BOSS", "U0GUEST", "U0OTHER"
+SHARED = "C0SHARED"
+
+
+def mixed() -> Workspace:
+    """With a guest, somebody of another company, an admin, and a channel shared with others."""
+    base = workspace(3)
+    people = (
+        User(BOSS, "boss", "Ida Boss"),
+        User(GUEST, "guest", "Gus Guest", is_restricted=True),
+        User(STRANGER, "other", "Olga Other", is_stranger=True, team_id="T0OTHER"),
+        User("U0APP", "app", "Another app", is_bot=True),
+    )
+    shared = Channel(SHARED, "shared", (), (ASKER, STRANGER), is_ext_shared=True)
+    return replace(base, users=(*base.users, *people), channels=(*base.channels, shared))
+
+
+def home_text(bot: Served, user: str) -> str:
+    """All that one's App Home says now."""
+    shown = home(bot.slack.state, user)
+    return str(shown.body) if shown else ""
+
+
+def nothing_public(bot: Served, thread: str, channel: str = "") -> bool:
+    return bot.replies(thread, channel) == []
+
+
+@MODES
+async def test_who_may_not_ask_is_told_why_and_nobody_else_is(tmp_path: Path, mode: str) -> None:
+    async with serving(tmp_path, led_by(echo), space=mixed(), mode=mode) as bot:
+        for user, channel, reason in (
+            (GUEST, "", "Guests may not ask me here."),
+            (STRANGER, "", "People of other companies may not ask me here."),
+            (ASKER, SHARED, "This channel is shared with another company"),
+        ):
+            bot.slack.state.members[channel or bot.channel][user] = None
+            asked = bot.ask("Hello?", user=user, channel=channel)
+            await until(lambda u=user: bot.whispers(u))  # type: ignore[misc]
+            assert reason in bot.whispers(user)[0]
+            assert nothing_public(bot, asked, channel)
+        dm = bot.slack.people.dm(GUEST)
+        told = bot.slack.people.say(GUEST, dm, "Hello?")
+        await until(lambda: len(bot.slack.visible(dm)) == 2)
+        assert "Guests may not ask me" in bot.slack.visible(dm)[1].text
+        assert bot.slack.visible(dm)[0].ts == told
+        await until(lambda: not bot.bench.dispatch.at_work)
+        assert {r.status for r in await bot.store.runs()} == {"refused"}
+        assert bot.model.recorded == []
+        assert bot.slack.calls["chat.startStream"] == 0
+
+
+async def test_who_cannot_be_told_privately_is_not_told_in_public(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
+        bot.slack.state.members[bot.channel][GUEST] = None
+        bot.slack.faults.append(Fault("chat.postEphemeral", "error:user_not_in_channel"))
+        asked = bot.ask("Hello?", user=GUEST)
+        await ignored(bot, f"T0ACME/{bot.channel}/{asked}")
+        assert nothing_public(bot, asked)
+        assert [r.status for r in await bot.store.runs()] == ["refused"]
+
+
+async def test_a_guest_who_replies_in_a_thread_of_ours_is_told_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
+        bot.slack.state.members[bot.channel][GUEST] = None
+        asked = bot.ask("Hello?")
+        await bot.answer(asked)
+        unsaid = bot.slack.people.say(GUEST, bot.channel, "And me?", asked)
+        key = f"T0ACME/{bot.channel}/{unsaid}"
+        await ignored(bot, key)
+        assert len(bot.replies(asked)) == 1
+        assert bot.slack.state.whispers == []
+
+
+async def ignored(bot: Served, key: str) -> None:
+    for _ in range(500):
+        request = await bot.inbox.request(key)
+        if request and request.state == "ignored":
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{key} is not ignored")
+
+
+async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "assistant.yaml"
+    async with serving(tmp_path, led_by(echo), space=mixed(), policy_path=path) as bot:
+        await bot.answer(bot.ask("Before?"))
+        path.write_text(
+            "policy:\n  channels: {support-1: {answer: false}}\n  admins: [U0BOSS]\n", "utf-8"
+        )
+        await asyncio.sleep(1.1)
+        asked = bot.ask("Now?")
+        await until(bot.whispers)
+        assert "I do not answer in this channel" in bot.whispers()[0]
+        assert f"<@{BOSS}>" in bot.whispers()[0]
+        assert nothing_public(bot, asked)
+        elsewhere = bot.ask("Here?", channel=channel_id(2))
+        await bot.answer(elsewhere, channel=channel_id(2))
+        bot.slack.people.slash(BOSS, bot.channel, "/assistant", "pause")
+        await until(lambda: bot.whispers(BOSS))
+        assert await bot.inbox.paused() == f"<@{BOSS}>"
+        await bot.inbox.resume()
+        path.write_text("policy:\n  nonsense: true\n", "utf-8")
+        await asyncio.sleep(1.1)
+        broken = bot.ask("Anyone?", channel=channel_id(2))
+        await until(lambda: len(bot.whispers()) == 2)
+        assert "until my settings file assistant.yaml is mended" in bot.whispers()[1]
+        assert str(tmp_path) not in bot.whispers()[1]
+        assert nothing_public(bot, broken, channel_id(2))
+        bot.slack.people.slash(BOSS, bot.channel, "/assistant", "pause")
+        await until(lambda: len(bot.whispers(BOSS)) == 2)
+        assert await bot.inbox.paused() is None
+
+
+async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) -> None:
+    change = ruled(policy={"user_daily_usd": 0.5})
+    async with serving(tmp_path, space=mixed(), change=change) as bot:
+        await bot.answer(bot.ask())
+        (run,) = await bot.store.runs()
+        await bot.store.finish_run(run.id, "complete", cost_usd=0.495)  # as if it had cost that
+        asked = bot.ask()
+        await until(bot.whispers)
+        assert "You have spent $0.49 of the $0.50 for today." in bot.whispers()[0]
+        assert "Please ask again in " in bot.whispers()[0]
+        assert nothing_public(bot, asked)
+        assert "It is **open**" in (await bot.answer(bot.ask(user=LUIS))).text
+
+
+async def test_a_request_may_not_pass_what_it_may_cost(tmp_path: Path) -> None:
+    async with serving(tmp_path, change=ruled(cost_usd=0.001)) as bot:
+        shown = await bot.answer(bot.ask())
+        assert "The budget of this request was used up" in shown.text
+        (run,) = await bot.store.runs()
+        assert run.cost_usd is not None
+        assert run.cost_usd <= 0.001
+
+
+# ---- pause
+
+
+@MODES
+async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+    change = ruled(policy={"admins": (BOSS,)})
+    async with serving(tmp_path, led_by(echo), space=mixed(), mode=mode, change=change) as bot:
+        people = bot.slack.people
+        people.slash(LUIS, bot.channel, "/assistant", "pause")
+        await until(lambda: bot.whispers(LUIS))
+        assert "Only an administrator" in bot.whispers(LUIS)[0]
+        people.slash(BOSS, bot.channel, "/assistant", "pause")
+        await until(lambda: bot.whispers(BOSS))
+        assert bot.whispers(BOSS)[0] == f"All new work is paused by <@{BOSS}>."
+        asked = bot.ask("Hello?")
+        await asyncio.sleep(1.3)
+        assert nothing_public(bot, asked)
+        people.open_home(ASKER)
+        await until(lambda: "Paused by" in home_text(bot, ASKER))
+        assert RESUME not in home_text(bot, ASKER)
+        people.slash(BOSS, bot.channel, "/assistant", "resume")
+        assert "Hello?" in (await bot.answer(asked)).text
+        assert bot.whispers(BOSS)[1] == "The assistant is at work."
+        await bot.inbox.pause("the command line")
+        later = bot.ask("Later?")
+        await asyncio.sleep(0.3)
+        assert nothing_public(bot, later)
+        await bot.inbox.resume()
+        assert "Later?" in (await bot.answer(later)).text
+
+
+@MODES
+async def test_an_admin_pauses_and_resumes_from_home(tmp_path: Path, mode: str) -> None:
+    change = ruled(policy={"admins": (BOSS,)})
+    async with serving(tmp_path, led_by(echo), space=mixed(), mode=mode, change=change) as bot:
+        people = bot.slack.people
+        people.open_home(BOSS)
+        await until(lambda: PAUSE in home_text(bot, BOSS))
+        people.click_home(BOSS, PAUSE)
+        await until(lambda: RESUME in home_text(bot, BOSS))
+        assert await bot.inbox.paused() == f"<@{BOSS}>"
+        asked = bot.ask("Hello?")
+        people.open_home(LUIS)
+        await until(lambda: home_text(bot, LUIS))
+        bot.slack.send({"type": "app_home_opened", "user": LUIS, "tab": "home"})
+        people.click_home(BOSS, RESUME)
+        await until(lambda: PAUSE in home_text(bot, BOSS))
+        assert "Hello?" in (await bot.answer(asked)).text
+
+
+@MODES
+async def test_home_shows_one_s_own_last_runs(tmp_path: Path, mode: str) -> None:
+    async with serving(tmp_path, led_by(echo), space=mixed(), mode=mode) as bot:
+        shown = await bot.answer(bot.ask("What about the printer?"))
+        await bot.answer(bot.ask("A secret of Luis", user=LUIS))
+        bot.slack.people.open_home(ASKER)
+        await until(lambda: "What about the printer?" in home_text(bot, ASKER))
+        told = home_text(bot, ASKER)
+        assert "secret" not in told
+        assert f"/p{shown.ts.replace('.', '')}" in told
+        assert "answered" in told
+        bot.slack.people.open_home(GUEST)
+        await until(lambda: "Guests may not ask me" in home_text(bot, GUEST))
