@@ -10,10 +10,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench lock clean
+.PHONY: help install check test test-slow kill-matrix demo bench lock clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile
 
 install: $(STAMP)  ## Set up .venv with the locked packages
 
@@ -23,8 +23,14 @@ check: $(STAMP)  ## Formatting, lint, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: $(STAMP)  ## Run the tests; ARGS="-k name" narrows them
-	$(BIN)/pytest -n auto $(ARGS)
+test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" narrows them
+	$(BIN)/pytest -n auto -m "not slow" $(ARGS)
+
+test-slow: $(STAMP)  ## Run the long tests in full
+	$(BIN)/pytest -n auto -m slow --timeout 900 $(ARGS)
+
+kill-matrix: $(STAMP)  ## Kill the bot at every point of a request, and look what is left
+	$(BIN)/python -m benchmarks.kills $(ARGS)
 
 demo: $(STAMP)  ## Sweep the sample workspace; needs no keys
 	@$(BIN)/assistant demo

@@ -17,7 +17,8 @@ MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?!\*)|\d{1,2}[.)](?=\s))\s*)*")
 MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
 MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
 """Slack's markup of a link, and the end of a text that may still become it."""
-ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
+ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
+"""A scheme has an end, or a long word would be looked through from each of its letters on."""
 STOPS = ".,;:!?"
 """What ends a sentence rather than the address in front of it."""
 

@@ -97,7 +97,7 @@ def open_server(url: str) -> sa.Engine:
     with explaining(where):
         engine = sa.create_engine(
             address,
-            pool_size=1,
+            pool_size=2,
             max_overflow=0,
             pool_pre_ping=True,  # a server that was restarted is found again
             connect_args={"options": f"-csearch_path={SCHEMA}", "connect_timeout": BUSY_SECONDS},
@@ -144,8 +144,8 @@ def _make_schema(engine: sa.Engine) -> None:
 def _file_engine(path: Path) -> sa.Engine:
     engine = sa.create_engine(
         URL.create("sqlite", database=str(path)),
-        # One connection, used by one thread after another: see Database.
-        pool_size=1,
+        # One connection for reads and one for changes: see Database.
+        pool_size=2,
         max_overflow=0,
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
         json_serializer=_dumps,
@@ -175,7 +175,7 @@ def _dumps(value: Any) -> str:
 
 
 class Database:
-    """Reads and changes, one after another in one thread, so that the event loop never waits.
+    """Reads in one thread, changes in another, so that neither the event loop nor a read waits.
 
     Changes that are asked for while a transaction runs share the next one: a transaction waits 2 to
     6 ms for the disk, and a fan-out of 200 would wait for a second and more.
@@ -187,7 +187,10 @@ class Database:
         """Whether other processes work on it, too."""
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._reader, self._writer = (
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"store-{name}")
+            for name in ("reads", "writes")
+        )
         self._asked: list[tuple[Work, asyncio.Future[Any]]] = []
         self._changing: asyncio.Task[None] | None = None
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
@@ -209,8 +212,10 @@ class Database:
         """Close it when what was asked for is done."""
         if self._changing:
             await self._changing
-        await self._do(self._engine.dispose)
-        self._worker.shutdown()
+        await self._do(self._reader, lambda: None)
+        await self._do(self._writer, self._engine.dispose)
+        self._reader.shutdown()
+        self._writer.shutdown()
 
     def insert(self, table: sa.Table) -> sqlite.Insert:
         """An INSERT with ON CONFLICT, which both kinds of database spell alike."""
@@ -240,7 +245,7 @@ class Database:
             with self._engine.connect() as connection:
                 return [dict(row) for row in connection.execute(query).mappings()]
 
-        return await self._do(fetch)
+        return await self._do(self._reader, fetch)
 
     async def change(self, work: Callable[[sa.Connection], T]) -> T:
         """What `work` returns, when its changes are stored. Raises StoreError, or what it raises.
@@ -275,7 +280,7 @@ class Database:
     async def _outcomes(self, works: Sequence[Work]) -> list[Any]:
         """What each work returned or raised: all in one transaction, or else each in its own."""
         try:
-            return await self._do(lambda: self._commit(works))
+            return await self._do(self._writer, lambda: self._commit(works))
         except Exception as error:
             if len(works) == 1:
                 return [error]
@@ -285,9 +290,9 @@ class Database:
         with self._writing.begin() as connection:
             return [work(connection) for work in works]
 
-    async def _do(self, work: Callable[[], T]) -> T:
+    async def _do(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         def explained() -> T:
             with explaining(self.where):
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(self._worker, explained)
+        return await asyncio.get_running_loop().run_in_executor(thread, explained)

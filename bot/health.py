@@ -30,6 +30,7 @@ _LAG_EVERY_S = 0.5
 _LAG_KEPT = 20
 """Looks at the loop that count: those of the last 10 s."""
 LAG_BAD_S = 2.0
+_ONE = sa.select(sa.literal(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class LoopLag:
 
 
 class DatabaseProbe:
-    """One small question to the database at a time, however often it is asked for."""
+    """One small question to each of the database's threads at a time, however often it is asked."""
 
     def __init__(self, database: Database, answer_s: float = ANSWER_S) -> None:
         self._database, self._answer_s = database, answer_s
@@ -169,7 +170,8 @@ class DatabaseProbe:
 
     async def _ask(self) -> str | None:
         try:
-            await self._database.read(sa.select(sa.literal(1)))
+            await self._database.read(_ONE)
+            await self._database.change(lambda connection: connection.execute(_ONE).scalar())
         except StoreError as error:
             return str(error)
         return None

@@ -218,13 +218,14 @@ class Inbox:
 
     async def waiting(self) -> int:
         """How many requests wait for their turn."""
-        counted = sa.select(sa.func.count().label("n")).where(inbox.c.state.in_(("new", "waiting")))
-        return int((await self.database.read(counted.select_from(inbox)))[0]["n"])
+        return int((await self.database.read(_WAITING))[0]["n"])
 
     async def stopped(self, ids: list[str]) -> set[str]:
         """Which of these runs were asked to stop."""
+        if not ids:
+            return set()
         query = sa.select(stops.c.run).where(stops.c.run.in_(ids))
-        return {row["run"] for row in await self.database.read(query)} if ids else set()
+        return {row["run"] for row in await self.database.read(query)}
 
     async def feedback(self, key: str, user: str, value: str) -> None:
         """What a user thinks of an answer; the last click counts."""
@@ -237,8 +238,7 @@ class Inbox:
 
     async def paused(self) -> str | None:
         """Who paused all new work; None = it is not paused."""
-        query = sa.select(flags.c.value).where(flags.c.name == PAUSED)
-        rows = await self.database.read(query)
+        rows = await self.database.read(_PAUSED)
         return str((rows[0]["value"] or {}).get("by") or "an administrator") if rows else None
 
     async def pause(self, by: str) -> None:
@@ -283,3 +283,12 @@ class Inbox:
 
 def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
     return sa.and_(inbox.c.team == team, inbox.c.channel == channel, inbox.c.thread_ts == thread_ts)
+
+
+# Made once: an idle bot asks these every second.
+_PAUSED = sa.select(flags.c.value).where(flags.c.name == PAUSED)
+_WAITING = (
+    sa.select(sa.func.count().label("n"))
+    .select_from(inbox)
+    .where(inbox.c.state.in_(("new", "waiting")))
+)

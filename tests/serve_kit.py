@@ -107,6 +107,11 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def heard_at(port: int) -> str:
+    """Where a bot in mode http takes Slack's events."""
+    return f"http://127.0.0.1:{port}/slack/events"
+
+
 @dataclass
 class Served:
     """A bot at work."""
@@ -181,6 +186,7 @@ async def serving(
     space: Workspace | None = None,
     url: str | None = None,
     mode: str = "socket",
+    port: int = 0,
     faults: Faults | None = None,
     latency_s: float = 0.0,
     change: Callable[[Settings], Settings] = lambda settings: settings,
@@ -188,10 +194,11 @@ async def serving(
     **sections: Any,
 ) -> AsyncIterator[Served]:
     """The bot, connected and ready; by default its parent asks one subagent and then answers."""
-    port = free_port() if mode == "http" else 0
-    heard_at = f"http://127.0.0.1:{port}/slack/events" if port else None
+    port = port or (free_port() if mode == "http" else 0)
     slack = slack or LocalSlack(
-        space or workspace(6), retries_s=(0.0, 0.3, 1.0), request_url=heard_at
+        space or workspace(6),
+        retries_s=(0.0, 0.3, 1.0),
+        request_url=heard_at(port) if mode == "http" else None,
     )
     mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
     server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
@@ -215,5 +222,6 @@ async def serving(
 
 
 __all__ = [
-    *("ASKER", "Served", "echo", "mentioned", "request_in", "ruled", "serve_settings", "serving"),
+    *("ASKER", "Served", "echo", "heard_at", "mentioned", "request_in", "ruled"),
+    *("serve_settings", "serving"),
 ]

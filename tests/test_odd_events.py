@@ -13,8 +13,8 @@ from typing import Any
 
 import pg_kit
 import pytest
-from engine_kit import led_by, until, workspace
-from serve_kit import ASKER, Served, echo, mentioned, serving
+from engine_kit import Answer, led_by, say, until, workspace
+from serve_kit import ASKER, Served, mentioned, request_in, serving
 
 from bot.heard import MAX_TEXT
 from bot.local.slack_records import Whisper
@@ -54,7 +54,7 @@ def blocks(kind: str) -> list[Json]:
 ASKING: dict[str, Json] = {
     "plain": {},
     "1 MB of text": {"text": f"{AT} " + "word " * 200_000},
-    "1 MB of text before the mention's end": {"text": f"{AT}" + "x" * 1_000_000},
+    "a word of 1 MB": {"text": f"{AT}" + "x" * 1_000_000},
     "3,000 mentions of the bot": {"text": AT * 3_000},
     "3,000 mentions of others": {"text": AT + "<@U0LUIS>" * 3_000},
     "500 mentions of nobody": {"text": AT + "".join(f"<@U0NO{n}>" for n in range(500))},
@@ -286,6 +286,10 @@ def unpaced(settings: Settings) -> Settings:
     return settings.model_copy(update={"slack": slack})
 
 
+def brief_echo(body: Json) -> Answer:
+    return say(f"You asked: {request_in(body)[:200]}")
+
+
 def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged with a traceback, or as an error."""
     return [
@@ -307,7 +311,7 @@ async def test_each_odd_mention_is_acked_and_answered_once(
     mode: str, kept: pg_kit.Kept, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     how: Json = {"url": kept.url, "mode": mode, "change": unpaced}
-    async with serving(tmp_path, led_by(echo), space=place(), **how) as bot:
+    async with serving(tmp_path, led_by(brief_echo), space=place(), **how) as bot:
         odd = Odd(bot)
         asked = {}
         for name, fields in ASKING.items():

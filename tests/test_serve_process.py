@@ -61,7 +61,7 @@ class Outside:
             await until(lambda: "serving;" in "".join(log) or process.returncode, 30)
             assert process.returncode is None, "".join(log)
             if not self.slack.requests:
-                await until(lambda: self.slack.sockets.count == 2, 10)
+                await until(lambda: self.slack.sockets.count, 10)
             yield process
         finally:
             if process.returncode is None:
