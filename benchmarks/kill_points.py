@@ -52,7 +52,7 @@ def _point(name: str, *kills: Kill, short: str = "") -> Point:
 
 BOTH = "sqlite postgres"
 FIRST, SECOND = "child *.1", "child *.2"
-START, APPEND, STOP = "chat.startStream", "chat.appendStream", "chat.stopStream"
+START, APPEND, STOP = "chat.startStream", "chat.appendStream", "chat.stopStream final"
 STATUS = "agents.sessions.setStatus"
 REPLIED = Kill("parent 2", "answered")
 
@@ -108,6 +108,7 @@ POINTS = (
     _point("text append, before its effect", Kill(f"{APPEND} text", "asked")),
     _point("text append, answer withheld", Kill(f"{APPEND} text", "done"), short="sqlite"),
     _point("parent's last call answered", Kill("parent 3", "answered")),
+    _point("answer ready, not begun", Kill("parent 3", "answered", stored=stored_step("took"))),
     _point("stopStream, before its effect", Kill(STOP, "asked")),
     _point("stopStream, answer withheld", Kill(STOP, "done"), short="sqlite"),
     _point("stopStream, answer sent", Kill(STOP, "answered")),

@@ -38,7 +38,7 @@ SETTINGS = {
 OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
 STEP_S = 0.0005
 """How long the process may run between two looks at its database."""
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class NotReached(Exception):
@@ -129,6 +129,7 @@ class Stage:
             "ASSISTANT_CONFIG": str(self.folder / "assistant.yaml"),
             **({"DATABASE_URL": self.url} if self.url else {}),
         }
+        self.watch.is_starting = True
         with (self.folder / "bot.log").open("ab") as said:
             said.write(f"--- started at {time.time():.3f}\n".encode())
             said.flush()
@@ -159,6 +160,7 @@ class Stage:
         self.asked += 1
         self.watch.log.clear()
         self.watch.calls.clear()
+        self.watch.life = 0
         text = f"<@{BOT_USER}> what is open in the support channels?"
         people.say(asker(self.asked), OFFICE, text, thread)
         return thread
@@ -188,7 +190,7 @@ class Stage:
         """Wait for the finished answer; when it was there. Raises NotReached."""
 
         def finished() -> bool:
-            return any(m.metadata and not m.streaming for m in self.replies(thread))
+            return any("feedback_buttons" in str(m.blocks) for m in self.replies(thread))
 
         until(finished, "the answer")
         at = time.time()

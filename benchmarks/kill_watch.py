@@ -20,6 +20,8 @@ Phase = Literal["asked", "done", "mid", "answered"]
 """It reached us; it took effect and its answer is withheld; a part of the answer left; it left."""
 LAST = "parent 3"
 """The parent's call that writes the answer."""
+FIRST_WORD = "auth.test"
+"""What the bot calls first; what comes before it was said by the process that was killed."""
 HOLD_S = 60.0
 STREAM_PAUSE_S = 0.03
 """Between two events of it, as a model takes its time to write."""
@@ -33,6 +35,8 @@ class Call:
     """`parent 1`, `child 7.2`."""
     body: bytes
     model: str
+    life: int
+    """Of the process that made it."""
     asked: float
     finished: float | None = None
     """When its whole answer had left."""
@@ -46,6 +50,9 @@ class Watch:
     on_moment: Callable[[str, Phase], bool]
     log: list[tuple[float, str, Phase]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    life: int = 0
+    is_starting: bool = False
+    """A new life has begun, and the bot has not said a word yet."""
     holds: dict[str, threading.Event] = field(default_factory=dict)
     """Names of model calls that are answered only when it is set."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,7 +61,9 @@ class Watch:
     def note(self, name: str, phase: Phase) -> bool:
         with self._lock:
             self.log.append((time.time(), name, phase))
-            return self.on_moment(name, phase)
+            if self.is_starting and name == FIRST_WORD:
+                self.is_starting, self.life = False, self.life + 1
+            return not self.is_starting and self.on_moment(name, phase)
 
     def slack(self, app: ASGIApp) -> ASGIApp:
         """The local Slack, watched."""
@@ -77,7 +86,7 @@ class Watch:
             asked = json.loads(body)
             who, turn = call_of(asked)
             name = f"{who} {turn}" if who == "parent" else f"{who}.{turn}"
-            call = Call(name, body, asked["model"], time.time())
+            call = Call(name, body, asked["model"], self.life, time.time())
             self.calls.append(call)
             await self._passing(app, scope, body, send, name, call)
 
@@ -200,7 +209,7 @@ def _slack_name(scope: Scope, body: bytes) -> str:
         return f"{method} {args.get('status')}"
     if method == "chat.appendStream":
         return f"{method} {'text' if 'markdown_text' in str(args.get('chunks')) else 'plan'}"
-    if method == "chat.update":
+    if method in ("chat.update", "chat.stopStream"):
         return f"{method} {'final' if 'feedback_buttons' in str(args.get('blocks')) else 'live'}"
     return method
 

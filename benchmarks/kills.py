@@ -44,7 +44,7 @@ class Row:
     database: str
     point: Point
     seconds: float = 0.0
-    """From the last start to the finished answer."""
+    """From the last start to the finished answer; 0 = it stood there before."""
     repeated: int = 0
     """Model calls that were made more than once, the superfluous times."""
     in_flight: int = 0
@@ -80,7 +80,7 @@ def run_point(stage: Stage, database: str, point: Point) -> Row:
             if following:
                 stage.set_trap(following)
         try:
-            row.seconds = stage.answered(thread) - began
+            row.seconds = max(0.0, stage.answered(thread) - began)
         except NotReached as error:
             row.faults.append(str(error))
         _check(row, stage, thread, killed)
@@ -97,6 +97,8 @@ def _check(row: Row, stage: Stage, thread: str, killed: Sequence[float]) -> None
     row.faults += answer_faults(shown)
     row.repeated, row.in_flight, again = repeats(stage.watch.calls, killed)
     row.faults += again
+    if is_taken_back(stage.watch.log):
+        fault("the finished answer was replaced by progress for a while")
     run, state = books.latest()
     if state != "done":
         fault(f"the request is {state}")
@@ -130,6 +132,13 @@ def answer_faults(shown: Sequence[Shown]) -> Iterator[str]:
         yield f"not once in the answer: {cited} {missing}, its end {text.count(MARK)} times"
 
 
+def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
+    """Whether something unfinished was written over the finished answer."""
+    written = [name for _, name, phase in log if phase == "done" and name.startswith("chat.")]
+    finals = [at for at, name in enumerate(written) if name.endswith(" final")]
+    return bool(finals) and any(name.endswith(" live") for name in written[finals[0] :])
+
+
 def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, list[str]]:
     """Superfluous calls, calls under way at the kills, and the repeats that should not be."""
     by_name: dict[str, list[Call]] = {}
@@ -142,7 +151,7 @@ def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, l
         if len({call.body for call in made}) > 1:
             faults.append(f"{name} was repeated with another request")
         for number, call in enumerate(made, 1):
-            end = next((at for at in killed if at >= call.asked - 0.001), None)
+            end = killed[call.life] if call.life < len(killed) else None
             stored_by = None if call.finished is None else call.finished + IN_FLIGHT_S
             open_at_end = end is not None and (stored_by is None or stored_by > end)
             in_flight += open_at_end

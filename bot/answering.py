@@ -13,23 +13,25 @@ from typing import Any, Protocol
 
 from bot import render
 from bot.asked import Request
+from bot.desk import Desk
 from bot.durable import Durable
 from bot.inbox import Inbox, StoredRequest
 from bot.logs import about
 from bot.metrics import Metrics
 from bot.outbox import Outbox
 from bot.parent import Ask
+from bot.patience import stored, written
 from bot.policy import Admission, Allowed, Refused
 from bot.reply import Place, Reply
-from bot.runs import Live, Runs, WorkflowSpawner
+from bot.runs import Live, Runs
+from bot.schema import StoreError
 from bot.store import RunNotFound, Store
 from bot.writes import WriteFailed
 from config.settings import Settings
 from scopes.label import Label
 from scopes.tool import Window, iso
 from subagents.delegate import Allowed as AllowedSubagents
-from subagents.fanout import Keep, keep_nothing
-from subagents.run import Run
+from subagents.run import Step
 
 log = logging.getLogger(__name__)
 
@@ -44,29 +46,6 @@ class Surroundings(Protocol):
 
     async def read(self, request: StoredRequest, live: Live) -> dict[str, Any]:
         """`{text, conversation, files, earlier, here, label, refused}` as JSON."""
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What `Ask` is worked on with, for one run of `serve`."""
-
-    settings: Settings
-    model_name: str
-    durable: Durable
-    store: Store
-    live: Live
-    workflow: str
-    problems: tuple[str, ...]
-
-    @property
-    def lists(self) -> Mapping[str, str]:
-        return self.settings.slack.lists
-
-    def spawner(self, run: Run) -> WorkflowSpawner:
-        return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)
-
-    def keeper(self, run_id: str) -> Keep:
-        return keep_nothing  # each subagent's workflow stores its own result
 
 
 @dataclass
@@ -85,7 +64,13 @@ class Answering:
     metrics: Metrics
 
     async def work(self, key: str, attempt: int) -> dict[str, Any]:
-        """The workflow of one attempt. It ends with the request's state stored, come what may."""
+        """The workflow of one attempt. It ends with the request's state stored, come what may.
+
+        Where the store fails it begins again, as it does after a crash.
+        """
+        return await stored(lambda: self._work(key, attempt))
+
+    async def _work(self, key: str, attempt: int) -> dict[str, Any]:
         request = await self.inbox.request(key)
         if request is None or request.run is None or request.attempt != attempt:
             return {"state": "gone"}
@@ -94,6 +79,11 @@ class Answering:
         with about(run=request.run, request=key):
             try:
                 state = await self._answer(request)
+            except StoreError:
+                raise
+            except WriteFailed as error:
+                log.warning("the answer to %s could not be written: %s", key, error)
+                state = await self._fail(request, FAILED)
             except Exception:  # the seam: one request
                 log.exception("request %s failed", key)
                 state = await self._fail(request, FAILED)
@@ -172,14 +162,12 @@ class Answering:
             run=live.run.id,
         )
         try:
-            if live.steps.known(f"{live.run.id}/finish") is None:  # else the answer stands there
+            if live.steps.known(f"{live.run.id}/took") is None:  # else the answer may stand there
                 await self._open(request, live, reply, resumed, opened is not None)
             document = await self._document(request, live, links)
             if document["status"] == "failed" and document["passing"]:
                 return await self._wait(request, live, reply, document)
-            done = await live.steps.step(
-                f"{live.run.id}/finish", lambda: self._finish(request, reply, document)
-            )
+            done = await self._finish(request, live, reply, document)
         finally:
             await reply.aclose()
         status, cost = document["status"], document["cost_usd"]
@@ -193,7 +181,7 @@ class Answering:
         """Show the first sign, and from now on how far things are."""
         live.listeners.append(reply.emit)
         look_first = resumed or request.reply is not None
-        await live.steps.step(f"{live.run.id}/reply", lambda: reply.open(look_first=look_first))
+        await self._written(live, "reply", lambda: reply.open(look_first=look_first))
         if not look_first:
             self.metrics.first_sign((datetime.now(UTC) - request.received).total_seconds())
         if opened:  # the step was done in an earlier life: show that it goes on
@@ -233,11 +221,21 @@ class Answering:
         return await ask.answer()
 
     async def _finish(
-        self, request: StoredRequest, reply: Reply, document: Mapping[str, Any]
+        self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]
     ) -> dict[str, Any]:
-        seconds = (datetime.now(UTC) - request.received).total_seconds()
+        """Write the answer: the same one however often, and never progress in its place again."""
+
+        async def took() -> dict[str, Any]:
+            return {"seconds": (datetime.now(UTC) - request.received).total_seconds()}
+
+        seconds = (await live.steps.step(f"{live.run.id}/took", took))["seconds"]
         rendered = render.answer(document, request.key, self.settings.reply, seconds)
-        return await reply.finish(rendered)
+        return await self._written(live, "finish", lambda: reply.finish(rendered))
+
+    async def _written(self, live: Live, name: str, write: Step) -> dict[str, Any]:
+        """A step that writes to Slack, and waits for it to come back."""
+        patience = self.settings.serve.outage_give_up_s
+        return await live.steps.step(f"{live.run.id}/{name}", lambda: written(write, patience))
 
     async def _wait(
         self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]
@@ -260,10 +258,17 @@ class Answering:
         reply = Reply(self.outbox, place_of(request), self.settings.reply, said)
         try:
             said = await reply.fail(text, request.run or "")
-        except Exception:  # the seam: even where Slack takes nothing, the request is over
-            log.exception("the failure of %s could not be told", request.key)
+        except Exception as error:  # the seam: even where nothing can be told, it is over
+            trace = not isinstance(error, WriteFailed)
+            log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)
         finally:
             await reply.aclose()
+        await stored(lambda: self._failed(request, text, said))
+        return "failed"
+
+    async def _failed(
+        self, request: StoredRequest, text: str, said: Mapping[str, Any] | None
+    ) -> None:
         if request.run:
             told = {"code": "failed", "message": text}
             try:
@@ -271,7 +276,6 @@ class Answering:
             except RunNotFound:
                 log.info("run %s was not begun", request.run)
         await self.inbox.finish(request.key, "failed", said)
-        return "failed"
 
 
 def place_of(request: StoredRequest) -> Place:

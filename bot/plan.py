@@ -104,7 +104,8 @@ class Plan:
         row = self.rows.setdefault(event.child, Row(event.child, event.child))
         why = "" if event.stopped_by == "none" else f", {event.stopped_by}"
         price = "" if event.cost_usd is None else f", ${event.cost_usd:.4f}"
-        row.state, row.note = event.status, f"{event.findings} findings{why}{price}"
+        found = "finding" if event.findings == 1 else "findings"
+        row.state, row.note = event.status, f"{event.findings} {found}{why}{price}"
         return f"{MARKS.get(row.state, '?')} {row.label}: {row.state}, {row.note}"
 
 

@@ -183,6 +183,9 @@ class Runs:
         )
         live = Live(made, sink, purse, steps, row.args)
         made.emit = live.emit
+        stops = serve_tables.stops
+        if await self.store.database.read(sa.select(stops.c.run).where(stops.c.run == run)):
+            made.stop.set()
         return live
 
     async def _close(self, live: Live) -> None:

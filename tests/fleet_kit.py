@@ -156,7 +156,8 @@ class Fleet:
         return [m for m in self.slack.visible(self.channel, thread) if m.user == BOT_USER]
 
     def finished(self, thread: str) -> list[Shown]:
-        return [m for m in self.replies(thread) if m.metadata and not m.streaming]
+        """A message whose plan alone is shown is not finished, whoever updates it."""
+        return [m for m in self.replies(thread) if m.text and m.metadata and not m.streaming]
 
     async def answer(self, thread: str, seconds: float = 30.0) -> Shown:
         """The one answer; a moment later it is still the only one."""

@@ -651,6 +651,19 @@ async def test_feedback_is_stored_before_the_thanks(data_dir: Path) -> None:
         assert {(w["user"], w["thread_ts"]) for w in ears.whispered} == {("U0ANA", TS)}
 
 
+async def test_a_direct_message_is_stored_with_what_its_user_looks_at(data_dir: Path) -> None:
+    async with listening(data_dir) as ears:
+        for _ in range(2):
+            assert await ears.hear(envelope(dm())) == 200
+        assert await ears.hear(envelope(mention())) == 200
+        direct, public = await ears.request(channel="D0ANA"), await ears.request()
+        assert direct
+        assert public
+        assert direct.event["app_context"] == {"entities": []}
+        assert "app_context" not in public.event
+        await until(lambda: ears.face.named == [direct.key])
+
+
 async def test_home_and_pane_are_shown_after_the_ack_and_may_fail(
     data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

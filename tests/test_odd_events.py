@@ -328,3 +328,73 @@ async def test_each_odd_mention_is_acked_and_answered_once(
             assert "went wrong" not in shown.text, (name, shown.text)
         assert odd.whispered() == []
     assert complaints(caplog) == []
+
+
+async def test_what_asks_nothing_is_acked_and_nothing_is_said(
+    kept: pg_kit.Kept, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    how: Json = {"url": kept.url, "change": unpaced}
+    async with serving(tmp_path, led_by(brief_echo), space=place(), **how) as bot:
+        odd, slack = Odd(bot), bot.slack
+        for fields in SILENT.values():
+            odd.send(fields)
+        asked = odd.send({})
+        for event in other_events(bot.channel, asked):
+            slack.send(event)
+            slack.send(event, authorizations=[{"team_id": 5}])
+        for kind, payload in payloads(bot.channel):
+            slack.put(kind, payload)
+        private = {odd.send(fields): told for fields, told in PRIVATE.values()}
+        last = odd.send({})
+        await odd.acked()
+        await odd.quiet()
+        assert odd.written() == {asked: 1, last: 1}
+        told = [(w.user, w.text) for w in odd.whispered() if "may not ask" in w.text]
+        assert len(told) == len(private)
+        for (user, text), expected in zip(sorted(told), sorted(private.values()), strict=True):
+            assert user in (GUEST, STRANGER)
+            assert expected in text
+        assert await bot.inbox.paused() is None
+    assert complaints(caplog) == []
+
+
+async def test_who_cannot_be_checked_is_told_so_and_no_one_else_is(
+    kept: pg_kit.Kept, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unknown user or channel: Slack tells of neither, and takes no word to them."""
+    how: Json = {"url": kept.url, "change": unpaced}
+    async with serving(tmp_path, led_by(brief_echo), space=place(), **how) as bot:
+        odd = Odd(bot)
+        for fields in (
+            {"user": "U0NOBODY"},
+            {"user": "W" + "9" * 40},
+            {"channel": "C0NOBODY"},
+            {"channel": "G0NOBODY", "channel_type": "group"},
+            {"channel": "D0NOBODY", "channel_type": "im"},
+            {"thread_ts": OLD},  # a root that is not there
+            {"ts": "2741564700.000100"},  # of the year 2056
+        ):
+            odd.send(fields)
+        asked = odd.send({})
+        await odd.acked()
+        await odd.quiet()
+        assert odd.written() == {asked: 1}
+        assert odd.whispered() == []
+    assert complaints(caplog) == []
+
+
+async def test_one_event_in_many_shapes_is_one_request(kept: pg_kit.Kept, tmp_path: Path) -> None:
+    how: Json = {"url": kept.url, "change": unpaced}
+    async with serving(tmp_path, led_by(brief_echo), space=place(), **how) as bot:
+        odd, slack = Odd(bot), bot.slack
+        ts, event = odd.event({})
+        for shape in ({}, {"type": "app_mention"}, {"text": f"{AT} \0"}, {"blocks": 5}, {"team": 5}):
+            slack.send({**event, **shape}, times=3, event_id="Ev0SAME")
+            slack.send({**event, **shape}, authorizations=[])
+        await odd.acked()
+        await odd.quiet()
+        assert odd.written() == {ts: 1}
+
+
+async def test_frames_that_are_no_envelopes_leave_the_socket_open(tmp_path: Path) -> None:
+    ...

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from engine_kit import (
-    Answer,
     Json,
     brief,
     brief_answer,
@@ -27,7 +26,7 @@ from engine_kit import (
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 
 from bot.intake import THANKS
-from bot.local.model import Fault, Faults
+from bot.local.model import Answer, Fault, Faults
 from bot.local.slack_shown import Shown
 from bot.render import CANCELLED, FEEDBACK
 from bot.serve_tables import feedback
@@ -53,7 +52,7 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         assert shown.thread_ts == asked
         assert "It is **open** [1](https://acme.slack.com/archives/C00000002/p" in shown.text
         assert [(row.title, row.status) for row in shown.plan][-1] == (
-            "Channel 2 · 1 findings, $0.0003",
+            "Channel 2 · 1 finding, $0.0003",
             "complete",
         )
         assert one_footer([shown])

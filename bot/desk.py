@@ -1,0 +1,36 @@
+"""What `Ask` is worked on with, for one run of `serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bot.durable import Durable
+from bot.runs import Live, WorkflowSpawner
+from bot.store import Store
+from config.settings import Settings
+from subagents.fanout import Keep, keep_nothing
+from subagents.run import Run
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Stands in the place of `App` of the command line."""
+
+    settings: Settings
+    model_name: str
+    durable: Durable
+    store: Store
+    live: Live
+    workflow: str
+    problems: tuple[str, ...]
+
+    @property
+    def lists(self) -> Mapping[str, str]:
+        return self.settings.slack.lists
+
+    def spawner(self, run: Run) -> WorkflowSpawner:
+        return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)
+
+    def keeper(self, run_id: str) -> Keep:
+        return keep_nothing  # each subagent's workflow stores its own result
