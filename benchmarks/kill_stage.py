@@ -150,7 +150,9 @@ class Stage:
         if not self.is_alive:
             until(lambda: not self.slack.sockets.count, "the old sockets to close")
             self.start()
-        until(lambda: self.slack.sockets.count == 2, "the bot to connect")
+        until(lambda: self.slack.sockets.count == 2 or not self.is_alive, "the bot to connect")
+        if not self.is_alive:
+            raise NotReached("the bot ended by itself")
         until(lambda: self.books.idle() and self._quiet(0.3), "the bot to come to rest")
 
     def ask(self) -> str:
@@ -175,7 +177,9 @@ class Stage:
         """Wait until the trap has killed the process; when it did. Raises NotReached."""
         trap = self.trap
         assert trap
-        until(lambda: trap.at is not None, f"the {trap.kill.nth}. {trap.kill.at} {trap.kill.phase}")
+        what = f"the {trap.kill.nth}. {trap.kill.at} {trap.kill.phase}"
+        until(lambda: trap.at is not None or not self.is_alive, what)
+        until(lambda: trap.at is not None, f"{what}: the bot ended by itself", 1.0)
         assert trap.at
         self.trap = None
         for hold in self.watch.holds.values():
@@ -192,9 +196,11 @@ class Stage:
         def finished() -> bool:
             return any("feedback_buttons" in str(m.blocks) for m in self.replies(thread))
 
-        until(finished, "the answer")
+        until(lambda: finished() or not self.is_alive, "the answer")
         at = time.time()
-        until(self.books.idle, "the work to end")
+        until(lambda: self.books.idle() or not self.is_alive, "the work to end")
+        if not self.is_alive:
+            raise NotReached("the bot ended by itself")
         return at
 
     def said(self) -> str:

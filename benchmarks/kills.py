@@ -136,7 +136,7 @@ def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
     """Whether something unfinished was written over the finished answer."""
     written = [name for _, name, phase in log if phase == "done" and name.startswith("chat.")]
     finals = [at for at, name in enumerate(written) if name.endswith(" final")]
-    return bool(finals) and any(name.endswith(" live") for name in written[finals[0] :])
+    return bool(finals) and "chat.update live" in written[finals[0] :]
 
 
 def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from collections import Counter
@@ -180,7 +179,7 @@ def memory_rows(full: bool) -> list[Row]:
 
 
 def fanout_rows(postgres: str) -> list[Row]:
-    return asyncio.run(durable_fanout.rows(postgres))
+    return durable_fanout.rows(postgres)
 
 
 def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:

@@ -5,28 +5,29 @@ It runs again from its start after a crash; what its steps returned then is hand
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from bot import render
 from bot.asked import Request
-from bot.desk import Desk
+from bot.desk import Desk, Surroundings
 from bot.durable import Durable
-from bot.inbox import Inbox, StoredRequest
+from bot.inbox import STOPPED, Inbox
 from bot.logs import about
 from bot.metrics import Metrics
 from bot.outbox import Outbox
+from bot.pane import title_of
 from bot.parent import Ask
-from bot.patience import stored, written
 from bot.policy import Admission, Allowed, Refused
 from bot.reply import Place, Reply
+from bot.requests import StoredRequest, asked_at, workflow_id
 from bot.runs import Live, Runs
-from bot.schema import StoreError
 from bot.store import RunNotFound, Store
-from bot.writes import WriteFailed
+from bot.writes import WriteFailed, taken
 from config.settings import Settings
 from scopes.label import Label
 from scopes.tool import Window, iso
@@ -35,17 +36,11 @@ from subagents.run import Step
 
 log = logging.getLogger(__name__)
 
+STOPPED_EARLY = "Stopped before I had begun, as you asked."
 FAILED = "Something went wrong on my side, and I could not answer this."
 CRASHED = "I tried to answer this several times and failed each time, so I gave it up."
 DOWN = "The model provider does not answer at the moment. I will answer here when it is back."
 GIVEN_UP = "The model provider has not answered for too long, so I gave this up. Please ask again."
-
-
-class Surroundings(Protocol):
-    """What was said around a request, read from Slack."""
-
-    async def read(self, request: StoredRequest, live: Live) -> dict[str, Any]:
-        """`{text, conversation, files, earlier, here, label, refused}` as JSON."""
 
 
 @dataclass
@@ -62,15 +57,10 @@ class Answering:
     admission: Admission
     surroundings: Surroundings
     metrics: Metrics
+    _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def work(self, key: str, attempt: int) -> dict[str, Any]:
-        """The workflow of one attempt. It ends with the request's state stored, come what may.
-
-        Where the store fails it begins again, as it does after a crash.
-        """
-        return await stored(lambda: self._work(key, attempt))
-
-    async def _work(self, key: str, attempt: int) -> dict[str, Any]:
+        """The workflow of one attempt. It ends with the request's state stored, come what may."""
         request = await self.inbox.request(key)
         if request is None or request.run is None or request.attempt != attempt:
             return {"state": "gone"}
@@ -79,15 +69,14 @@ class Answering:
         with about(run=request.run, request=key):
             try:
                 state = await self._answer(request)
-            except StoreError:
-                raise
             except WriteFailed as error:
                 log.warning("the answer to %s could not be written: %s", key, error)
                 state = await self._fail(request, FAILED)
             except Exception:  # the seam: one request
                 log.exception("request %s failed", key)
                 state = await self._fail(request, FAILED)
-        seconds = (datetime.now(UTC) - request.received).total_seconds()
+            seconds = (datetime.now(UTC) - request.received).total_seconds()
+            log.info("%s after %.1f s", state, seconds)
         self.metrics.request_ended(state, seconds if state == "done" else None)
         return {"state": state}
 
@@ -96,11 +85,12 @@ class Answering:
         request = await self.inbox.request(key)
         if request is None or request.state != "running":
             return {"state": "gone"}
-        await self.durable.cancel_children(workflow_id(request))
         return {"state": await self._fail(request, CRASHED)}
 
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run
+        if request.event.get(STOPPED):
+            return await self._stopped(request)
         resumed = await self.store.begun(request.run) is not None
         if not resumed:
             await self._admit(request, request.run)
@@ -109,8 +99,23 @@ class Answering:
                 return await self._turn_away(request, live, live.args)
             return await self._reply(request, live, resumed)
 
+    async def _stopped(self, request: StoredRequest) -> str:
+        """It was stopped before its turn came, or while it waited for the model."""
+        reply = Reply(self.outbox, place_of(request), self.settings.reply, request.reply)
+        try:
+            said = await reply.fail(STOPPED_EARLY)
+        finally:
+            await reply.aclose()
+        await self.inbox.finish(request.key, "done", said)
+        return "stopped"
+
     async def _admit(self, request: StoredRequest, run: str) -> None:
-        """Decide on the request, once: it is stored with its run."""
+        """Decide on the request, once: it is stored with its run, and with the purse it gets."""
+        await self.admission.gather(request, self.settings.serve.outage_give_up_s)
+        async with self._admitting:  # of several at one time each counts what the others may spend
+            await self._decide(request, run)
+
+    async def _decide(self, request: StoredRequest, run: str) -> None:
         decision = await self.admission.decide(request)
         limits = self.settings.limits
         args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request)), "private": []}
@@ -131,6 +136,8 @@ class Answering:
             requester=request.user,
             request=request.key,
         )
+        if args["verdict"] == "allowed":
+            await self.runs.open_purse(run, limits)
 
     async def _turn_away(self, request: StoredRequest, live: Live, args: Mapping[str, Any]) -> str:
         async def whisper() -> dict[str, Any]:
@@ -158,11 +165,14 @@ class Answering:
             settings,
             opened,
             shown=lambda text: render.live(text, links, settings),
-            title=request.text,
+            title=title_of(request.text),
             run=live.run.id,
         )
         try:
-            if live.steps.known(f"{live.run.id}/took") is None:  # else the answer may stand there
+            begun = (
+                live.steps.known(f"{live.run.id}/took") is not None
+            )  # the answer may stand there
+            if not begun and not request.attempt:  # a later attempt shows itself by its answer
                 await self._open(request, live, reply, resumed, opened is not None)
             document = await self._document(request, live, links)
             if document["status"] == "failed" and document["passing"]:
@@ -235,21 +245,24 @@ class Answering:
     async def _written(self, live: Live, name: str, write: Step) -> dict[str, Any]:
         """A step that writes to Slack, and waits for it to come back."""
         patience = self.settings.serve.outage_give_up_s
-        return await live.steps.step(f"{live.run.id}/{name}", lambda: written(write, patience))
+        return await live.steps.step(f"{live.run.id}/{name}", lambda: taken(write, patience))
 
     async def _wait(
         self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]
     ) -> str:
         """The provider is down: say so once, and try again until it is given up."""
         serve, now = self.settings.serve, datetime.now(UTC)
-        ended = (now - request.received).total_seconds() > serve.outage_give_up_s
-        said = await reply.fail(GIVEN_UP if ended else DOWN)
-        await self.store.finish_run(live.run.id, "failed", result=document, cost_usd=0.0)
+        said = dict(request.reply or {})
+        since = datetime.fromisoformat(said.get("down_since") or now.isoformat())
+        ended = (now - since).total_seconds() > serve.outage_give_up_s
+        if ended or not request.attempt:
+            said = await reply.fail(GIVEN_UP if ended else DOWN)
+        await self.store.finish_run(live.run.id, "failed", result=document)
         if ended:
             await self.inbox.finish(request.key, "failed", said)
             return "failed"
         until = now + timedelta(seconds=serve.outage_retry_s)
-        await self.inbox.postpone(request.key, until, said)
+        await self.inbox.postpone(request.key, until, {**said, "down_since": since.isoformat()})
         return "waiting"
 
     async def _fail(self, request: StoredRequest, text: str) -> str:
@@ -263,12 +276,6 @@ class Answering:
             log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)
         finally:
             await reply.aclose()
-        await stored(lambda: self._failed(request, text, said))
-        return "failed"
-
-    async def _failed(
-        self, request: StoredRequest, text: str, said: Mapping[str, Any] | None
-    ) -> None:
         if request.run:
             told = {"code": "failed", "message": text}
             try:
@@ -276,6 +283,7 @@ class Answering:
             except RunNotFound:
                 log.info("run %s was not begun", request.run)
         await self.inbox.finish(request.key, "failed", said)
+        return "failed"
 
 
 def place_of(request: StoredRequest) -> Place:
@@ -287,12 +295,3 @@ def place_of(request: StoredRequest) -> Place:
         key=request.key,
         asked_ts=request.ts,
     )
-
-
-def asked_at(request: StoredRequest) -> datetime:
-    """When it was asked: what was said from then on, the request itself too, is no source of it."""
-    return datetime.fromtimestamp(float(request.ts), UTC)
-
-
-def workflow_id(request: StoredRequest) -> str:
-    return f"request/{request.key}/{request.attempt}"

@@ -181,7 +181,7 @@ class App:
 async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIterator[App]:
     """Everything started; SetupError with a sentence that says what to do where it cannot be."""
     async with AsyncExitStack() as stack:
-        store = await Store.open(settings.data_dir)
+        store = await Store.open(settings.data_dir, settings.database_url)
         stack.push_async_callback(store.aclose)
         if days := settings.retention.trajectories_days:
             await store.purge(datetime.now(UTC) - days * DAY)

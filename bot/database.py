@@ -1,13 +1,12 @@
-"""The database: an own SQLite file, or Postgres where replicas share it; its errors in words."""
+"""The database: an own SQLite file, or Postgres where replicas share it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
+from bot.complaints import FILE_ELSEWHERE, URL_ELSEWHERE, explaining
 from bot.schema import MIGRATING, StoreError, migrate
 
 T = TypeVar("T")
@@ -26,57 +26,6 @@ BUSY_SECONDS = 10
 SCHEMA = "assistant"
 """Where the tables lie in Postgres: whatever else is in that database is left alone."""
 
-_FILE_ELSEWHERE = "set data_dir to another directory."
-_URL_ELSEWHERE = "set DATABASE_URL to another database."
-_MOVE = "Move it away to begin with an empty one."
-_COMPLAINTS = {
-    sqlite3.SQLITE_FULL: ("has no space left", f"Free some, or {_FILE_ELSEWHERE}"),
-    sqlite3.SQLITE_IOERR: (
-        "cannot be written: the disk is full, has a size limit or is faulty",
-        f"Free some space, or {_FILE_ELSEWHERE}",
-    ),
-    sqlite3.SQLITE_READONLY: ("is read-only", f"Make it writable, or {_FILE_ELSEWHERE}"),
-    sqlite3.SQLITE_PERM: ("may not be used by this account", f"Allow it, or {_FILE_ELSEWHERE}"),
-    sqlite3.SQLITE_CANTOPEN: (
-        "cannot be opened",
-        f"Make it and its directory readable and writable, or {_FILE_ELSEWHERE}",
-    ),
-    sqlite3.SQLITE_BUSY: (
-        "is in use by another assistant",
-        "Try again when that one has finished.",
-    ),
-    sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE),
-    sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE),
-}
-_STATES = ("08", "25006", "28", "3D", "3F", "40", "42501", "53", "55", "57", "58", "XX")
-"""SQLSTATEs, or their classes, of what is wrong with a server or an account, not with a query."""
-
-
-@contextmanager
-def explaining(where: object) -> Iterator[None]:
-    """Turns what the disk and the database complain about into a StoreError."""
-    try:
-        yield
-    except sa.exc.DBAPIError as error:
-        code = getattr(error.orig, "sqlite_errorcode", None) or 0
-        if code & 0xFF in _COMPLAINTS:
-            raise StoreError(where, *_COMPLAINTS[code & 0xFF]) from error
-        if code or not _is_of_the_server(error):
-            raise
-        said = str(error.orig).strip().splitlines()
-        hint = f"Check that Postgres runs and takes this account, or {_URL_ELSEWHERE}"
-        raise StoreError(where, f"cannot be used: {said[0] if said else error}", hint) from error
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        hint = f"Mend that, or {_FILE_ELSEWHERE}"
-        raise StoreError(where, f"cannot be used: {reason}", hint) from error
-
-
-def _is_of_the_server(error: sa.exc.DBAPIError) -> bool:
-    if state := getattr(error.orig, "sqlstate", None):
-        return bool(state.startswith(_STATES))
-    return isinstance(error, sa.exc.OperationalError | sa.exc.ProgrammingError)
-
 
 def open_file(path: Path) -> sa.Engine:
     """An engine for the file, which is made readable by its owner only, at today's schema.
@@ -87,7 +36,7 @@ def open_file(path: Path) -> sa.Engine:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             path.touch(mode=0o600)
-        return _migrated(_file_engine(path), path, _FILE_ELSEWHERE)
+        return _migrated(_file_engine(path), path, FILE_ELSEWHERE)
 
 
 def open_server(url: str) -> sa.Engine:
@@ -99,11 +48,12 @@ def open_server(url: str) -> sa.Engine:
             address,
             pool_size=2,
             max_overflow=0,
+            hide_parameters=True,  # an error that is logged must not tell what people wrote
             pool_pre_ping=True,  # a server that was restarted is found again
             connect_args={"options": f"-csearch_path={SCHEMA}", "connect_timeout": BUSY_SECONDS},
             json_serializer=_dumps,
         )
-        return _migrated(engine, where, _URL_ELSEWHERE)
+        return _migrated(engine, where, URL_ELSEWHERE)
 
 
 def server_url(url: str) -> URL:
@@ -147,6 +97,7 @@ def _file_engine(path: Path) -> sa.Engine:
         # One connection for reads and one for changes: see Database.
         pool_size=2,
         max_overflow=0,
+        hide_parameters=True,  # an error that is logged must not tell what people wrote
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
         json_serializer=_dumps,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from bot.durable import Durable
+from bot.inbox import StoredRequest
 from bot.runs import Live, WorkflowSpawner
 from bot.store import Store
 from config.settings import Settings
@@ -34,3 +36,10 @@ class Desk:
 
     def keeper(self, run_id: str) -> Keep:
         return keep_nothing  # each subagent's workflow stores its own result
+
+
+class Surroundings(Protocol):
+    """What was said around a request, read from Slack."""
+
+    async def read(self, request: StoredRequest, live: Live) -> dict[str, Any]:
+        """`{text, conversation, files, earlier, here, label, refused}` as JSON."""

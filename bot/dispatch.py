@@ -7,9 +7,9 @@ import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from bot.answering import workflow_id
 from bot.durable import Durable
 from bot.inbox import Inbox, StoredRequest
+from bot.requests import workflow_id
 from bot.runs import Runs
 from bot.schema import StoreError
 
@@ -33,6 +33,8 @@ class Dispatch:
     """Keys of the requests that this process works on."""
     _recovered: dict[str, str] = field(default_factory=dict)
     """Workflow id -> key of a request that was begun in an earlier life."""
+    _unsure: bool = False
+    """A request may have been taken whose workflow was not begun, or fell over."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -46,22 +48,34 @@ class Dispatch:
                 self._recovered[workflow_id(request)] = request.key
                 await self._begin(request)
 
-    async def _apologise(self) -> None:
-        """End the requests that will not be begun again: they took the process down too often."""
-        for id in await self.durable.crashed(self._recovered):
-            key = self._recovered.pop(id)
+    async def _review(self) -> None:
+        """See to what was begun before: another replica may have taken it up meanwhile, or nobody
+        will, as it took the process down too often."""
+        if not self._recovered:
+            return
+        mine = {each.key for each in await self.inbox.at_work(self.durable.executor)}
+        for key in set(self._recovered.values()) - mine:
+            self.ended(key)
+        for id in await self.durable.lost(self._recovered):
+            key = self._recovered[id]
             log.error("request %s is given up: each try ended with the process", key)
-            await self.durable.begin("apology", f"{id}/apology", key)
+            await self.durable.cancel_children(id)
+            await self.durable.begin("apology", f"apology/{id}", key)
+            del self._recovered[id]
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             self._woken.clear()
             try:
+                if self._unsure:
+                    await self.recover()
+                    self._unsure = False
                 await self._take()
-                await self._apologise()
+                await self._review()
             except StoreError as error:
                 log.error("%s", error)
+                self._unsure = True
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._woken.wait()
@@ -77,10 +91,24 @@ class Dispatch:
 
     async def _begin(self, request: StoredRequest) -> None:
         self.at_work.add(request.key)
-        await self.durable.begin("request", workflow_id(request), request.key, request.attempt)
+        try:
+            await self.durable.begin("request", workflow_id(request), request.key, request.attempt)
+        except StoreError:
+            self.at_work.discard(request.key)
+            raise
 
-    def ended(self, key: str) -> None:
-        """A request is no longer at work here."""
+    async def begun(self, key: str) -> None:
+        """Work on a request begins here, perhaps on one that a dead replica had begun."""
+        if key not in self.at_work:
+            self.at_work.add(key)
+            try:
+                await self.inbox.claim(key, self.durable.executor)
+            except StoreError as error:
+                log.error("%s", error)
+
+    def ended(self, key: str, *, lost: bool = False) -> None:
+        """A request is no longer at work here. `lost`: its workflow fell over."""
+        self._unsure = self._unsure or lost
         self.at_work.discard(key)
         self._recovered = {id: k for id, k in self._recovered.items() if k != key}
         self._idle.set()

@@ -16,6 +16,7 @@ import logging
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +25,10 @@ from typing import Any
 import psycopg
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
 
-from bot.database import server_url
+from bot.complaints import explaining
+from bot.database import place_of, server_url
+from bot.errors import SetupError
+from bot.schema import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +42,22 @@ LOCKS = 7_001
 """Class of the advisory locks that replicas hold while they live."""
 THREADS = 16
 """DBOS would start a thread for each waiting step."""
-CRASHED = "MAX_RECOVERY_ATTEMPTS_EXCEEDED"
+LOST = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
 
 Body = Callable[..., Awaitable[dict[str, Any]]]
 """A workflow: plain JSON in and out."""
 
 
-class LockLost(RuntimeError):
-    """Another replica may take this one's work: this process must end."""
+class LockLost(SetupError):
+    """Another replica may take this one's work: this process must end, and may be started anew."""
+
+    def __init__(self, why: str) -> None:
+        what = f"{why}; what was begun here goes on elsewhere."
+        super().__init__("lock_lost", what, "Start it again.")
+
+
+class WorkflowLost(Exception):
+    """A child that will have no result."""
 
 
 @dataclass
@@ -63,7 +75,8 @@ class Durable:
     max_crashes: int
     """Times that a workflow may take its process down; it is not begun once more."""
     per_minute: int | None = None
-    """Subagents started a minute by all replicas together; None = any number."""
+    """Subagents started in a period by all replicas together; None = any number."""
+    period_s: float = 60.0
     owners: Callable[[], Awaitable[set[str]]] | None = None
     """Tells who has work beside workflows; Postgres only."""
     on_dead: Callable[[str], Awaitable[None]] | None = None
@@ -82,19 +95,32 @@ class Durable:
         for name, body in self.bodies.items():
             made = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes - 1)
             self._flows[name] = made(_function(name, body))
-        DBOS(config=self._config())
-        if self.url:
-            await self._claim()
-        DBOS.launch()
-        if self.shared:
-            await DBOS.register_queue_async(
-                QUEUE,
-                global_concurrency=self.max_concurrency,
-                worker_concurrency=self.max_concurrency,
-                limiter={"limit": self.per_minute, "period": 60.0} if self.per_minute else None,
-                polling_interval_sec=QUEUE_POLL_S,
-                on_conflict="always_update",
-            )
+        try:
+            with explaining(self.where):
+                DBOS(config=self._config())
+                if self.url:
+                    await self._claim()
+                DBOS.launch()
+                if self.shared:
+                    await self._share()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    @property
+    def where(self) -> str:
+        return place_of(server_url(self.url)) if self.url else str(self.file)
+
+    async def _share(self) -> None:
+        rate = self.per_minute
+        await DBOS.register_queue_async(
+            QUEUE,
+            global_concurrency=self.max_concurrency,
+            worker_concurrency=self.max_concurrency,
+            limiter={"limit": rate, "period": self.period_s} if rate else None,
+            polling_interval_sec=QUEUE_POLL_S,
+            on_conflict="always_update",
+        )
 
     def _config(self) -> DBOSConfig:
         if self.url:
@@ -116,8 +142,8 @@ class Durable:
         )
 
     async def begin(self, name: str, id: str, *args: Any) -> None:
-        """Begin a workflow, once for each id whoever asks and however often."""
-        with SetWorkflowID(id):
+        """Begin a workflow, once for each id whoever asks and however often. Raises StoreError."""
+        with explaining(self.where), SetWorkflowID(id):
             await DBOS.start_workflow_async(self._flows[name], *args)
 
     async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
@@ -129,16 +155,23 @@ class Durable:
 
     @staticmethod
     async def join(handle: WorkflowHandleAsync[dict[str, Any]]) -> dict[str, Any]:
-        return await handle.get_result(polling_interval_sec=JOIN_POLL_S)
+        """What a child returned. Raises WorkflowLost."""
+        try:
+            return await handle.get_result(polling_interval_sec=JOIN_POLL_S)
+        except Exception as error:  # the seam: one child
+            log.exception("the workflow %s is lost", handle.get_workflow_id())
+            raise WorkflowLost(f"its workflow was lost ({type(error).__name__})") from error
 
-    async def crashed(self, ids: Iterable[str]) -> set[str]:
-        """Which of these workflows took their process down too often, and will not go on."""
+    async def lost(self, ids: Iterable[str]) -> set[str]:
+        """Which of these workflows will not go on, most of them as they took their process down
+        too often. Raises StoreError."""
         wanted = list(ids)
         if not wanted:
             return set()
-        found = await DBOS.list_workflows_async(
-            workflow_ids=wanted, status=CRASHED, load_input=False, load_output=False
-        )
+        with explaining(self.where):
+            found = await DBOS.list_workflows_async(
+                workflow_ids=wanted, status=LOST, load_input=False, load_output=False
+            )
         return {each.workflow_id for each in found}
 
     async def cancel_children(self, id: str) -> None:
@@ -152,21 +185,28 @@ class Durable:
         await DBOS.cancel_workflows_async([each.workflow_id for each in pending])
 
     async def forget(self, before: datetime) -> int:
-        """Delete ended workflows; returns how many. Their ids may then be begun again."""
-        ended = await DBOS.list_workflows_async(
-            status=["SUCCESS", "ERROR", "CANCELLED", CRASHED],
-            completed_before=before.isoformat(),
-            load_input=False,
-            load_output=False,
-            limit=10_000,
-        )
-        if ended:
-            await DBOS.delete_workflows_async([each.workflow_id for each in ended])
+        """Delete ended workflows; returns how many. Their ids may then be begun again.
+
+        Raises StoreError.
+        """
+        with explaining(self.where):
+            ended = await DBOS.list_workflows_async(
+                status=["SUCCESS", *LOST],
+                completed_before=before.isoformat(),
+                load_input=False,
+                load_output=False,
+                limit=10_000,
+            )
+            if ended:
+                await DBOS.delete_workflows_async([each.workflow_id for each in ended])
         return len(ended)
 
     async def aclose(self) -> None:
         """Leave what is not ended to the next process of this id, or to another replica."""
-        DBOS.destroy(destroy_registry=True)
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "durable-close") as aside:
+            await loop.run_in_executor(aside, lambda: DBOS.destroy(destroy_registry=True))
+        loop.set_default_executor(ThreadPoolExecutor())  # dbos has shut its own, which it had set
         if self._lock:
             await self._lock.close()
             self._lock = None
@@ -176,14 +216,18 @@ class Durable:
     async def _claim(self) -> None:
         assert self.url
         address = server_url(self.url).set(drivername="postgresql")
-        self._lock = await psycopg.AsyncConnection.connect(
-            address.render_as_string(hide_password=False), autocommit=True, connect_timeout=10
-        )
-        query = "select pg_try_advisory_lock(%s, %s)"
-        cursor = await self._lock.execute(query, (LOCKS, _key(self.executor)))
-        row = await cursor.fetchone()
+        try:
+            self._lock = await psycopg.AsyncConnection.connect(
+                address.render_as_string(hide_password=False), autocommit=True, connect_timeout=10
+            )
+            query = "select pg_try_advisory_lock(%s, %s)"
+            cursor = await self._lock.execute(query, (LOCKS, _key(self.executor)))
+            row = await cursor.fetchone()
+        except psycopg.Error as error:
+            what = f"cannot be used: {str(error).strip().splitlines()[0]}"
+            raise StoreError(self.where, what, "Check that Postgres runs.") from error
         if not row or not row[0]:
-            raise LockLost(f"another replica is called {self.executor}")
+            raise LockLost(f"Another replica is called {self.executor}")
 
     async def reap(self) -> None:
         """Take up the work of replicas that died, for ever. Raises LockLost."""
@@ -191,16 +235,19 @@ class Durable:
             try:
                 await self.reap_once()
             except psycopg.Error as error:
-                raise LockLost("the lock of this replica was lost") from error
+                raise LockLost("The lock of this replica was lost") from error
+            except StoreError as error:
+                log.error("%s", error)
             await asyncio.sleep(REAP_EVERY_S)
 
     async def reap_once(self) -> list[str]:
         """The replicas that were found dead, and whose work goes on here."""
         assert self._lock
         await self._lock.execute("select 1")
-        rows = await DBOS.list_workflows_async(
-            status="PENDING", load_input=False, load_output=False
-        )
+        with explaining(self.where):
+            rows = await DBOS.list_workflows_async(
+                status="PENDING", load_input=False, load_output=False
+            )
         known = {r.executor_id for r in rows if r.executor_id}
         known |= await self.owners() if self.owners else set()
         dead = []

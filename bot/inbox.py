@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +10,9 @@ import sqlalchemy as sa
 
 from bot.database import Database
 from bot.purses import forget_calls_under_way
+from bot.requests import Incoming as Incoming
+from bot.requests import StoredRequest as StoredRequest
+from bot.requests import new_run_id, stored
 from bot.serve_tables import cursors, feedback, flags, inbox, purses, reservations, steps, stops
 from bot.tables import StoredRun, runs
 from bot.turns import next_in_turn
@@ -20,57 +21,8 @@ from subagents.purse import NANO
 
 AT_WORK = ("new", "running", "waiting")
 PAUSED = "paused"
-NEVER = datetime.fromtimestamp(0, UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A message that asks something of the bot."""
-
-    team: str
-    channel: str
-    ts: str
-    thread_ts: str
-    """Root of the thread that the answer goes into; `ts` itself for a top-level message."""
-    user: str
-    kind: str
-    """`mention`, `dm` (the agent pane, too) or `follow_up`."""
-    event: Mapping[str, Any]
-    """The event as Slack sent it."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.team}/{self.channel}/{self.ts}"
-
-    @property
-    def text(self) -> str:
-        text = self.event.get("text")
-        return str(readable(text)) if isinstance(text, str) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRequest(Incoming):
-    """A message that asks something, and how far its answer is."""
-
-    state: str = "new"
-    """`new`, `running`, `waiting` (for a model that is down), `done`, `ignored` or `failed`."""
-    run: str | None = None
-    attempt: int = 0
-    """How often it was tried anew after the model was down."""
-    received: datetime = NEVER
-    not_before: datetime | None = None
-    reply: Mapping[str, Any] | None = None
-    """Where its answer stands: `{ts: [...], streamed, ...}`."""
-    owner: str | None = None
-    """The process at work on it."""
-
-
-def new_run_id() -> str:
-    return uuid.uuid4().hex[:12]
-
-
-def stored(row: Mapping[str, Any]) -> StoredRequest:
-    return StoredRequest(**{k: v for k, v in row.items() if k != "key"})
+STOPPED = "stopped_by"
+"""Key put into the event of a request that was stopped while it waited for its turn."""
 
 
 class Inbox:
@@ -144,7 +96,12 @@ class Inbox:
         """Ask the request at work in this thread to stop; how many there were."""
 
         def change(connection: sa.Connection) -> int:
-            running = _thread(team, channel, thread_ts) & (inbox.c.state == "running")
+            here = _thread(team, channel, thread_ts)
+            running = here & (inbox.c.state == "running")
+            idle = here & inbox.c.state.in_(("new", "waiting"))
+            for row in connection.execute(sa.select(inbox.c.key, inbox.c.event).where(idle)):
+                told = {"state": "new", "event": {**row.event, STOPPED: user}}
+                connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(**told))
             found = connection.execute(sa.select(inbox.c.run).where(running))
             ids = [row.run for row in found if row.run]
             known = connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids)))
@@ -180,7 +137,17 @@ class Inbox:
     async def forget(self, before: datetime) -> int:
         """Delete what was asked before then and is over; returns how many requests."""
         over = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
-        return await self.database.write(sa.delete(inbox).where(over))
+        at_work = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
+
+        def forget(connection: sa.Connection) -> int:
+            gone = connection.execute(sa.delete(inbox).where(over)).rowcount
+            for table in (steps, reservations, stops):
+                connection.execute(sa.delete(table).where(table.c.run.not_in(at_work)))
+            kept = sa.select(inbox.c.key)
+            connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
+            return gone
+
+        return await self.database.change(forget)
 
     async def postpone(self, key: str, until: datetime, reply: Mapping[str, Any] | None) -> None:
         """Try the request anew from then on, as another run."""
@@ -215,6 +182,11 @@ class Inbox:
             forget_calls_under_way(connection, dead)
 
         await self.database.change(adopt)
+
+    async def claim(self, key: str, owner: str) -> None:
+        """This process works on the request."""
+        mine = sa.and_(inbox.c.key == key, inbox.c.state == "running")
+        await self.database.write(sa.update(inbox).where(mine).values(owner=owner))
 
     async def waiting(self) -> int:
         """How many requests wait for their turn."""
@@ -252,9 +224,11 @@ class Inbox:
     async def spent(self, user: str | None, since: datetime) -> float:
         """US dollars of the runs that `user` (None = anyone) asked for since then.
 
-        A run at work counts with all that it has spent and reserved.
+        A run at work counts with all that it may spend.
         """
-        held = (purses.c.spent_nanousd + purses.c.reserved_nanousd) * (1.0 / NANO)
+        at_work = runs.c.status == "running"
+        paid = purses.c.spent_nanousd + purses.c.reserved_nanousd
+        held = sa.case((at_work, purses.c.cap_nanousd), else_=paid) * (1.0 / NANO)
         query = sa.select(sa.func.sum(sa.func.coalesce(runs.c.cost_usd, held)).label("sum"))
         query = query.select_from(runs.outerjoin(purses)).where(runs.c.started >= since)
         if user:
@@ -270,15 +244,6 @@ class Inbox:
     async def request(self, key: str) -> StoredRequest | None:
         rows = await self.database.read(sa.select(inbox).where(inbox.c.key == key))
         return stored(rows[0]) if rows else None
-
-    async def of_reply(self, team: str, channel: str, ts: str) -> StoredRequest | None:
-        """The request whose answer this message is."""
-        here = sa.and_(inbox.c.team == team, inbox.c.channel == channel)
-        before = sa.select(inbox).where(here, inbox.c.ts < ts).order_by(inbox.c.ts.desc())
-        for row in await self.database.read(before.limit(200)):
-            if ts in ((row["reply"] or {}).get("ts") or ()):
-                return stored(row)
-        return None
 
 
 def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:

@@ -194,6 +194,7 @@ class Intake:
             if direct:
                 found = replace(found, event=direct.folded(found.event))
             new = await self._inbox.add(found)
+        self.heard["new" if new else "again"] += 1
         if new:
             self._on_request()
         if new and direct:

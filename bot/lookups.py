@@ -26,7 +26,7 @@ def list_runs(limit: int, as_json: bool) -> int:
             cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
             when = f"{run.started:%Y-%m-%d %H:%M}"
             asked = one_line(run.question)[:60]
-            say(f"{run.id}  {when}  {run.kind:6} {run.status:10} {cost:>9}  {asked}")
+            say(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}")
         if not found:
             tell("No runs yet. Try `assistant demo`.")
         return DONE
@@ -97,7 +97,7 @@ def _stored(work: Callable[[Store], Awaitable[int]], as_json: bool) -> int:
     """Run a command that only looks at what is stored."""
 
     async def go(settings: Settings) -> int:
-        store = await Store.open(settings.data_dir)
+        store = await Store.open(settings.data_dir, settings.database_url)
         try:
             return await work(store)
         finally:

@@ -75,7 +75,7 @@ class Ask:
             self.earlier,
             self.request.allowed,
         )
-        self.fence = ""
+        self.fence = self.system = ""
         self.guard.own += [self.request.text, self.request.conversation]
         self.citations = CitationFilter(
             self.links, lambda t: self.run.emit(AnswerDelta(t)), self.request.text
@@ -85,7 +85,7 @@ class Ask:
         """The answer as the document of `ask --json`."""
         try:
             made = await self.run.checkpoint.step(f"{self.run.id}/opening", self._opening)
-            self.fence = made["fence"]
+            self.fence, self.system = made["fence"], made["system"]
             done = await self._work(Handles(made["handles"]))
         except Exception as error:  # the seam: one request; its subagents' results are kept
             log.exception("the parent of %s crashed", self.run.id)
@@ -104,7 +104,8 @@ class Ask:
         named = {id: f"#{known[id]}" for id in cited if id in known}
         named |= named_in(self.request.text, list(known.items()))
         handles = {**opened, **self.app.lists, **self.request.here, **named}
-        return {"fence": self.request.fence or new_fence(), "handles": handles}
+        fence = self.request.fence or new_fence()
+        return {"fence": fence, "handles": handles, "system": prompt("parent")}
 
     async def _work(self, handles: Handles) -> ParentRun:
         return await run_parent(
@@ -160,7 +161,7 @@ class Ask:
             run=self.run.id,
             context="p1",
             role="parent",
-            system=[text_block(prompt("parent"))],
+            system=[text_block(self.system)],
             tools=self._tools(),
             opening=[(Origin.REQUEST, block, "") for block in self._asked(facts)],
             max_steps=limits.parent_steps,

@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 KEPT_S = 300.0
 """Seconds that a fact is believed; then Slack is asked again. A failure is not kept."""
 MOST_KEPT = 10_000
+NO_ANSWER = frozenset(
+    """ratelimited internal_error fatal_error service_unavailable request_timeout""".split()
+) | {"no proper answer"}
+"""Refusals that say nothing of what was asked for."""
 SLACKBOT = "USLACKBOT"
 
 Kind = Literal["member", "guest", "external", "bot", "deleted"]
@@ -49,6 +53,7 @@ class ChannelFacts:
 class _Slot:
     value: Any = None
     until: float = 0.0
+    unanswered: bool = False
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -89,6 +94,12 @@ class People:
         found: frozenset[str] | None = await self._kept(("group", group), ask)
         return found
 
+    def unanswered(self, user: str, team: str, channel: str) -> bool:
+        """Whether Slack gave no answer when it was last asked about them: not even that there is
+        no such user or channel."""
+        slots = (self._slots.get(k) for k in (("user", team, user), ("channel", channel)))
+        return any(slot.unanswered for slot in slots if slot)
+
     async def _kept(self, key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
         slot = self._slots.get(key)
         if slot is None:
@@ -96,7 +107,7 @@ class People:
             slot = self._slots[key] = _Slot()
         async with slot.asking:
             if self._clock() >= slot.until:
-                slot.value = await _or_unknown(key, ask)
+                slot.value, slot.unanswered = await _or_unknown(key, ask)
                 slot.until = 0.0 if slot.value is None else self._clock() + KEPT_S
             return slot.value
 
@@ -108,15 +119,18 @@ class People:
             self._slots.clear()
 
 
-async def _or_unknown(key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
+async def _or_unknown(key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
+    """What Slack says, and whether it said nothing at all."""
     try:
         found = await ask()
     except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-        log.warning("could not check the %s %s: %s", key[0], key[-1], error or type(error).__name__)
-        return None
+        why = str(error) or type(error).__name__
+        log.warning("could not check the %s %s: %s", key[0], key[-1], why)
+        refused = isinstance(error, Absent | SlackRefused)
+        return None, not refused or (isinstance(error, SlackRefused) and error.code in NO_ANSWER)
     if found is None:
         log.warning("could not check the %s %s: Slack's answer makes no sense", key[0], key[-1])
-    return found
+    return found, False
 
 
 def person_of(user: Any, team: str) -> Person | None:

@@ -15,6 +15,11 @@ from bot.policy_file import PolicyFault, PolicyFile
 from config.settings import Policy, Rules
 
 DIRECT, FOLLOW_UP = "dm", "follow_up"
+CLOSED = (
+    "I cannot answer anybody at the moment: my rules cannot be read. An admin has to mend them."
+)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""Between questions to Slack while it is down."""
 LEAST_USD = 0.01
 """Dollars of a daily budget that are no longer worth beginning a request with."""
 
@@ -98,10 +103,30 @@ class Admission:
         try:
             policy = await self.file.read()
         except PolicyFault as fault:
-            return Refused(fault.reason)
+            return await self._closed(incoming, fault)
         at = incoming
         asked = await self.asked(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, asked, self.cost_usd)
+
+    async def _closed(self, incoming: Incoming, fault: PolicyFault) -> Decision:
+        """While the rules cannot be read: only a colleague who asked us is told, and not why."""
+        person = await self.people.person(incoming.user, incoming.team)
+        known = person is not None and person.kind == "member"
+        facts = None if incoming.kind == DIRECT else await self.people.channel(incoming.channel)
+        inside = incoming.kind == DIRECT or (facts is not None and not facts.shared)
+        if incoming.kind == FOLLOW_UP or not known or not inside:
+            return Silent(fault.reason)
+        return Refused(CLOSED)
+
+    async def gather(self, incoming: Incoming, give_up_s: float) -> None:
+        """Ask Slack for what a decision rests on, and while it is down again. Raises StoreError."""
+        at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
+        while True:
+            await self.decide(at)
+            if waited >= give_up_s or not self.people.unanswered(at.user, at.team, at.channel):
+                return
+            await asyncio.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE_S)
 
     async def asked(self, policy: Policy, user: str, team: str, channel: str, kind: str) -> Asked:
         """What a decision about this user in this place rests on. Raises StoreError."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -13,15 +12,10 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from bot.database import Database
-from bot.schema import StoreError
 from bot.serve_tables import purses, reservations
 from subagents.errors import BudgetExceeded
 from subagents.purse import Amount, Books, Caps, Purse
 
-log = logging.getLogger(__name__)
-
-RETRY_S = 2.0
-"""Pause after which books that could not be stored are stored again: a disk may be emptied."""
 WHAT = tuple(each.name for each in fields(Amount))
 
 
@@ -36,7 +30,10 @@ class _Entry:
 
 
 class StoredPurse(Purse):
-    """The books of a run as rows. What many subagents ask at one time shares a transaction."""
+    """The books of a run as rows. What many subagents ask at one time shares a transaction.
+
+    No call is made that is not on the books: give it a database that is patient.
+    """
 
     def __init__(
         self, database: Database, run: str, caps: Caps, clock: Callable[[], float], owner: str
@@ -92,11 +89,6 @@ class StoredPurse(Purse):
             outcomes: list[BudgetExceeded | Exception | None]
             try:
                 outcomes = [*await self._database.change(partial(self._apply, entries))]
-            except StoreError as error:  # no call is made that is not on the books
-                log.error("%s It is tried again every %.0f s.", error, RETRY_S)
-                self._entries = [*entries, *self._entries]
-                await asyncio.sleep(RETRY_S)
-                continue
             except Exception as error:  # handed on to all who wait
                 outcomes = [error] * len(entries)
             for entry, outcome in zip(entries, outcomes, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import sqlalchemy as sa
 
 from bot import serve_tables, tables
-from bot.durable import Durable
+from bot.durable import Durable, WorkflowLost
 from bot.metrics import Metrics
 from bot.purses import StoredPurse
 from bot.schema import StoreError
@@ -31,13 +31,11 @@ from subagents.gate import Gate
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
 from subagents.purse import NANO, Caps
-from subagents.result import SubagentResult
+from subagents.result import crashed
 from subagents.run import Run, Step
 
 log = logging.getLogger(__name__)
 
-STORE_RETRY_S = 2.0
-"""Pause before a step that could not be stored is stored again: a disk may be emptied."""
 FOLLOW_EVERY_S = 1.0
 WAITING = {"status": "waiting", "stopped_by": "none", "cost_usd": 0.0}
 
@@ -66,15 +64,8 @@ class StepLog:
         if (done := self._done.get(key)) is not None:
             return done
         out = await fn()
-        keeping = self._sink.keep(self._run, key, out)
-        while True:
-            try:
-                await keeping
-                return out
-            except StoreError as error:
-                log.error("%s It is tried again every %.0f s.", error, STORE_RETRY_S)
-                await asyncio.sleep(STORE_RETRY_S)
-                keeping = self._sink.flush()
+        await self._sink.keep(self._run, key, out)
+        return out
 
 
 @dataclass
@@ -103,7 +94,7 @@ class Live:
 
 @dataclass
 class Runs:
-    """Opens runs from their stored rows."""
+    """Opens runs from their stored rows; the store's database is to be a patient one."""
 
     store: Store
     model: ModelClient
@@ -159,13 +150,17 @@ class Runs:
                 del self._live[run]
                 await self._close(live)
 
+    async def open_purse(self, run: str, limits: Limits) -> StoredPurse:
+        """The purse of a run; what it may spend counts from now on."""
+        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        clock, database = asyncio.get_running_loop().time, self.store.database
+        return await StoredPurse.open(database, run, caps, clock, self.executor)
+
     async def _open(self, run: str) -> Live:
         row = await self.store.run(run)
         limits = Limits.model_validate(row.args["limits"])
-        caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         sink = StoreSink(self.store, self.metrics.model_called)
-        clock = asyncio.get_running_loop().time
-        purse = await StoredPurse.open(self.store.database, run, caps, clock, self.executor)
+        purse = await self.open_purse(run, limits)
         steps = StepLog(self.store, sink, run)
         await steps.load()
         reader = self.reader.fresh(frozenset(row.args["private"]))
@@ -195,8 +190,8 @@ class Runs:
         await live.purse.aclose()
         try:
             await live.sink.aclose()
-        except StoreError as error:
-            log.error("what was recorded last of %s is lost: %s", live.run.id, error)
+        except Exception:  # the seam: the run itself is over
+            log.exception("what was recorded last of %s is lost", live.run.id)
 
 
 def ended(result: Mapping[str, Any]) -> SubagentFinished:
@@ -211,17 +206,31 @@ class WorkflowHandle:
 
     live: Live
     store: Store
-    id: str
-    join: Callable[[], Any]
+    frozen: Frozen
+    join: Callable[[], Awaitable[object]]
 
     async def result(self) -> dict[str, Any]:
-        await self.join()
-        found = self.live.results.pop(self.id, None)
+        id = self.frozen.id
+        try:
+            await self.join()
+        except WorkflowLost as error:
+            return await self._lost(str(error))
+        found = self.live.results.pop(id, None)
         if found is None:
-            found = dict((await self.store.subagent(self.live.run.id, self.id)).result or {})
-        if self.id not in self.live.ended:  # it ended in another process, or in an earlier life
+            found = dict((await self.store.subagent(self.live.run.id, id)).result or {})
+        if id not in self.live.ended:  # it ended in another process, or in an earlier life
             self.live.emit(ended(found))
         return found
+
+    async def _lost(self, reason: str) -> dict[str, Any]:
+        """It took down each process that worked on it, or fell over its own code."""
+        frozen, draft = self.frozen, self.frozen.brief.draft
+        made = crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
+        told = made.model_dump(mode="json")
+        brief = frozen_json(frozen, datetime.now(UTC))
+        await self.store.save_subagent(self.live.run.id, brief, told)
+        self.live.emit(ended(told))
+        return told
 
 
 @dataclass
@@ -254,7 +263,7 @@ class WorkflowSpawner:
         handle = await durable.spawn("subagent", f"{self.workflow}/{child_id}", run, child_id)
         if ahead:
             await durable.join(handle)
-        return WorkflowHandle(self.live, self.store, child_id, lambda: durable.join(handle))
+        return WorkflowHandle(self.live, self.store, frozen, lambda: durable.join(handle))
 
 
 @dataclass
@@ -277,17 +286,8 @@ class Subagents:
                 frozen = frozen_of(row.brief, await self.store.template(row.template))
                 await live.steps.load(f"{run}/{child}/")
             result = await run_child(live.run, frozen)
-            await self._keep(live, frozen, result)
-            live.results[child] = result.model_dump(mode="json")
+            brief, told = frozen_json(frozen, datetime.now(UTC)), result.model_dump(mode="json")
+            await self.store.save_subagent(run, brief, told)
+            live.results[child] = told
             self.metrics.subagent_ended(result.status)
         return {"id": child, "status": result.status}
-
-    async def _keep(self, live: Live, frozen: Frozen, result: SubagentResult) -> None:
-        brief = frozen_json(frozen, datetime.now(UTC))
-        while True:
-            try:
-                await self.store.save_subagent(live.run.id, brief, result.model_dump(mode="json"))
-                return
-            except StoreError as error:
-                log.error("%s It is tried again every %.0f s.", error, STORE_RETRY_S)
-                await asyncio.sleep(STORE_RETRY_S)

@@ -10,8 +10,8 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from bot.backfill import Backfill
 from bot.connection import Hear
 from bot.cursors import Cursors
 from bot.dispatch import Dispatch
-from bot.durable import Durable, LockLost, long_ago
+from bot.durable import Durable
 from bot.errors import SetupError
 from bot.faces import Faces
 from bot.health import DatabaseProbe, Health, LoopLag
@@ -32,6 +32,7 @@ from bot.intake import Intake
 from bot.metrics import Metrics
 from bot.names import Names
 from bot.outbox import Outbox
+from bot.patient import Patient
 from bot.people import People
 from bot.policy import Admission
 from bot.policy_file import PolicyFile
@@ -39,6 +40,7 @@ from bot.runs import Runs, Subagents
 from bot.sockets import Sockets
 from bot.store import Store
 from bot.surroundings import Surroundings
+from bot.upkeep import reaped, tidied
 from bot.watch import Watch, timed
 from bot.web import served, web_app
 from bot.workspace import clients, only_process, who_am_i
@@ -49,8 +51,6 @@ from subagents.governor import RateGovernor
 from subagents.model import ModelClient
 
 log = logging.getLogger(__name__)
-
-TIDY_EVERY_S = 3_600.0
 
 
 @dataclass
@@ -110,8 +110,6 @@ async def working(
                     task.cancel()
         except* SetupError as errors:
             raise errors.exceptions[0] from None
-        except* LockLost as errors:
-            raise errors.exceptions[0] from None
 
 
 async def _bench(
@@ -139,37 +137,37 @@ async def _bench(
     )
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
     governor = RateGovernor(settings.limits.max_concurrency)
-    runs = Runs(store, model, governor, reader, executor, metrics)
-    durable = Durable(
-        executor=executor,
-        bodies={},
-        file=settings.data_dir / "workflows.sqlite",
-        url=database_url,
-        max_concurrency=settings.limits.max_concurrency,
-        max_crashes=settings.serve.max_crashes,
-        per_minute=settings.serve.subagents_per_minute,
-    )
+    kept = Store(Patient(store.database))
+    runs = Runs(kept, model, governor, reader, executor, metrics)
+    durable = _durable(settings, executor, database_url)
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
+    asked = Inbox(kept.database)
     around = Surroundings(
-        store, inbox, client.web, Names(client), people, settings.reply, bot.user, address
+        kept, asked, client.web, Names(client), people, settings.reply, bot.user, address
     )
     answering = Answering(
-        settings, name, store, inbox, outbox, runs, durable, admission, around, metrics
+        *(settings, name, kept, asked, outbox, runs, durable),
+        *(replace(admission, inbox=asked), around, metrics),
     )
     slots = asyncio.Semaphore(settings.limits.max_concurrency)
-    _workflows(durable, dispatch, answering, Subagents(runs, store, slots, metrics))
+    _workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics))
     intake = _intake(settings, inbox, cursors, outbox, web, bot, admission, address, dispatch)
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
     sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
-    lag = LoopLag(metrics.lagged)
-    await stack.enter_async_context(lag.sampled())
-    probe = DatabaseProbe(store.database)
-    stack.push_async_callback(probe.aclose)
     bench = Bench(settings, dispatch, durable, intake, outbox, health, metrics, sockets, backfill)
-    watch = Watch(health, metrics, dispatch, outbox, intake, backfill, sockets)
-    watch.register(lag, probe, admission)
-    await inbox.adopt(executor, executor)  # the books of this process's earlier life
+    watch = await _watch(stack, bench, store, admission)
+    await _begin(stack, bench, store, cursors, watch)
+    return bench
+
+
+async def _begin(
+    stack: AsyncExitStack, bench: Bench, store: Store, cursors: Cursors, watch: Watch
+) -> None:
+    """Go on with what an earlier process left, and say what is to be done from now on."""
+    dispatch, durable, backfill = bench.dispatch, bench.durable, bench.backfill
+    inbox, runs, sockets = dispatch.inbox, dispatch.runs, bench.sockets
+    await inbox.adopt(durable.executor, durable.executor)  # the books of its earlier life
     await durable.open()
     stack.push_async_callback(durable.aclose)
     await dispatch.recover()
@@ -179,26 +177,54 @@ async def _bench(
         dispatch.watch_stops(),
         cursors.run(),
         backfill.run(),
-        _tidy(settings, store, inbox, durable),
-        durable.reap(),
+        tidied(bench.settings.retention, store, inbox, durable),
+        reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
         *([sockets.run()] if sockets else []),
     ]
-    return bench
+
+
+async def _watch(stack: AsyncExitStack, bench: Bench, store: Store, admission: Admission) -> Watch:
+    lag, probe = LoopLag(bench.metrics.lagged), DatabaseProbe(store.database)
+    await stack.enter_async_context(lag.sampled())
+    stack.push_async_callback(probe.aclose)
+    seen = (bench.dispatch, bench.outbox, bench.intake, bench.backfill, bench.sockets)
+    watch = Watch(bench.health, bench.metrics, *seen)
+    watch.register(lag, probe, admission)
+    return watch
+
+
+def _durable(settings: Settings, executor: str, url: str | None) -> Durable:
+    return Durable(
+        executor=executor,
+        bodies={},
+        file=settings.data_dir / "workflows.sqlite",
+        url=url,
+        max_concurrency=settings.limits.max_concurrency,
+        max_crashes=settings.serve.max_crashes,
+        per_minute=settings.serve.subagents_per_minute,
+    )
 
 
 def _workflows(
     durable: Durable, dispatch: Dispatch, answering: Answering, subagents: Subagents
 ) -> None:
     async def request(key: str, attempt: int) -> dict[str, Any]:
+        await dispatch.begun(key)
         try:
-            return await answering.work(key, attempt)
-        finally:
-            dispatch.ended(key)
+            state = await answering.work(key, attempt)
+        except BaseException:
+            dispatch.ended(key, lost=True)
+            raise
+        dispatch.ended(key)
+        return state
 
     async def apology(key: str) -> dict[str, Any]:
-        return await answering.apologise(key)
+        try:
+            return await answering.apologise(key)
+        finally:
+            dispatch.ended(key)
 
     async def adopt(dead: str) -> None:
         log.warning("replica %s is dead; its work goes on here", dead)
@@ -259,14 +285,3 @@ def _web(bench: Bench) -> Any:
     heard = timed(bench.intake.from_http, bench.metrics.acked)
     http = bench.settings.slack.mode == "http"
     return web_app(bench.health, bench.metrics, heard if http else None)
-
-
-async def _tidy(settings: Settings, store: Store, inbox: Inbox, durable: Durable) -> None:
-    """Delete what is older than it is kept, now and every hour, until cancelled."""
-    retention = settings.retention
-    while True:
-        if days := retention.trajectories_days:
-            await store.purge(datetime.now(UTC) - timedelta(days=days))
-        await durable.forget(long_ago(retention.workflows_days))
-        await inbox.forget(long_ago(retention.workflows_days))
-        await asyncio.sleep(TIDY_EVERY_S)

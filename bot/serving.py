@@ -71,6 +71,7 @@ def _pointed_at(settings: Settings, url: str) -> Settings:
         "reply": settings.reply.model_copy(update={"since_days": age.days}),
         "secrets": settings.secrets.model_copy(update=tokens),
         "endpoints": settings.endpoints.model_copy(update={"slack_api_url": url}),
+        "data_dir": settings.data_dir / "local",  # never the requests of a real workspace
     }
     return settings.model_copy(update=changed)
 

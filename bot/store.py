@@ -142,7 +142,10 @@ class Store:
 
     async def purge(self, before: datetime) -> int:
         """Delete the trajectories of older runs; returns of how many. Their results stay."""
-        return await self.database.change(lambda connection: purge(connection, before))
+        total = 0
+        while done := await self.database.change(lambda connection: purge(connection, before)):
+            total += done
+        return total
 
     async def runs(self, limit: int = 20) -> list[StoredRun]:
         """The latest runs, newest first."""

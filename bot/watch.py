@@ -56,6 +56,7 @@ class Watch:
     backfill: Backfill
     sockets: Sockets | None
     _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _again: int = 0
     _passes: set[object] = field(default_factory=set)
 
     def register(self, lag: LoopLag, probe: DatabaseProbe, admission: Admission) -> None:
@@ -96,6 +97,9 @@ class Watch:
             for _ in range(number):
                 metrics.slack_called(method, outcome)
         self._calls = calls
+        for _ in range(self.intake.heard["again"] - self._again):
+            metrics.duplicate()
+        self._again = self.intake.heard["again"]
         if (last := self.backfill.last) and last.found and last.finished not in self._passes:
             self._passes = {last.finished}
             metrics.backfilled(last.found)

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from slack_sdk.errors import SlackClientError
@@ -19,6 +19,10 @@ from scopes.tool import readable
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+AGAIN_S = (2.0, 30.0)
+"""First and longest pause before a reply that Slack could not take is written again."""
 MAX_WAIT_S = 60.0
 """Longest wait for which a Retry-After is taken at its word; then we ask again."""
 
@@ -213,6 +217,28 @@ def _retry_after(error: SlackClientError) -> float:
             except ValueError:
                 break
     return 1.0
+
+
+async def taken(write: Callable[[], Awaitable[T]], give_up_s: float) -> T:
+    """What `write` returns; it is made again while Slack is down, or refuses our token.
+
+    It must find out by itself what it has written already. Raises WriteFailed for what Slack does
+    not want, and after `give_up_s` seconds.
+    """
+    clock = asyncio.get_running_loop().time
+    began, pause = clock(), AGAIN_S[0]
+    while True:
+        try:
+            return await write()
+        except WriteFailed as error:
+            may_pass = isinstance(error, Unsettled | RateLimited | TokenRefused)
+            if not (may_pass or error.code == "no_connection"):
+                raise
+            if clock() - began + pause > give_up_s:
+                raise
+            log.warning("%s; it is tried again in %.0f s", error, pause)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, AGAIN_S[1])
 
 
 @asynccontextmanager

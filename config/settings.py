@@ -68,6 +68,12 @@ class Settings(Tunables):
     secrets: Secrets
     endpoints: Endpoints
 
+    @property
+    def database_url(self) -> str | None:
+        """The Postgres database of all state; None = files under `data_dir`."""
+        url = self.secrets.database_url
+        return url.get_secret_value() if url else None
+
 
 class Environment(BaseSettings):
     """What the environment or `.env` may say (upper case there); empty counts as not set."""

@@ -13,8 +13,9 @@ from subagents.brief import Brief, Frozen, template
 from subagents.child import run_child
 from subagents.events import SubagentQueued
 from subagents.fence import new_fence
-from subagents.result import SubagentResult
+from subagents.result import SubagentResult, crashed
 from subagents.run import Run
+from subagents.toolbox import crash_text
 
 log = logging.getLogger(__name__)
 
@@ -193,18 +194,33 @@ class Fanout:
         frozen = await self.freeze(briefs)
         await self.spawner.ready(frozen)
         prime = self.run.model.models.prime_cache and len(frozen) > 1
-        handles = [
-            await self.spawner.start(one.id, one, ahead=prime and k == 0)
-            for k, one in enumerate(frozen)
-        ]
+        handles = [await self._start(one, prime and k == 0) for k, one in enumerate(frozen)]
         results = []
         async with asyncio.TaskGroup() as keeping:
             for one, handle in zip(frozen, handles, strict=True):
-                result = SubagentResult.model_validate(await handle.result())
+                result = await self._result(one, handle)
                 self.results[one.id] = result
                 keeping.create_task(self._keep(one, result))
                 results.append(result)
         return results
+
+    async def _start(self, frozen: Frozen, ahead: bool) -> Handle | None:
+        try:
+            return await self.spawner.start(frozen.id, frozen, ahead=ahead)
+        except Exception:  # the seam: its siblings run, and are waited for
+            log.exception("%s of %s could not be started", frozen.id, self.run.id)
+            return None
+
+    async def _result(self, frozen: Frozen, handle: Handle | None) -> SubagentResult:
+        try:
+            if handle is not None:
+                return SubagentResult.model_validate(await handle.result())
+            reason = "it could not be started"
+        except Exception as error:  # the seam: one subagent's run
+            log.exception("%s of %s was lost", frozen.id, self.run.id)
+            reason = crash_text("its run", error)
+        draft = frozen.brief.draft
+        return crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
 
     async def _keep(self, frozen: Frozen, result: SubagentResult) -> None:
         try:

@@ -165,7 +165,9 @@ class Fleet:
             await until(lambda: self.finished(thread), seconds)
         except AssertionError:
             logs = [b.log.read_text("utf-8")[-3_000:] for b in self.bots]
-            raise AssertionError("\n".join(["no answer", str(self.replies(thread)), *logs])) from None
+            raise AssertionError(
+                "\n".join(["no answer", str(self.replies(thread)), *logs])
+            ) from None
         await asyncio.sleep(0.5)
         (only,) = self.replies(thread)
         return only

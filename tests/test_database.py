@@ -193,9 +193,7 @@ async def test_the_log_of_decisions_cannot_be_changed(place: Kept) -> None:
     await sink.aclose()
 
     with pytest.raises(sa.exc.DBAPIError, match="append-only"):
-        await store.database.write(
-            sa.update(METADATA.tables["decisions"]).values(verdict="allow")
-        )
+        await store.database.write(sa.update(METADATA.tables["decisions"]).values(verdict="allow"))
     assert [d.verdict for d in await store.decisions("r1")] == ["deny"]
     await store.aclose()
 

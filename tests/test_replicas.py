@@ -63,9 +63,7 @@ def nothing_crashed(bots: Fleet) -> None:
     assert [line for bot in bots.bots for line in bot.tracebacks()] == []
 
 
-async def test_one_event_to_both_five_times_gets_one_answer(
-    postgres: Kept, tmp_path: Path
-) -> None:
+async def test_one_event_to_both_five_times_gets_one_answer(postgres: Kept, tmp_path: Path) -> None:
     assert postgres.url
     mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, url=postgres.url) as bots:

@@ -11,8 +11,8 @@ from engine_kit import Json, brief, child, is_child, led_by, opening, say, since
 from engine_kit import workspace as small
 from serve_kit import ASKER, Served, echo, mentioned, request_in, ruled, serving
 
-from bot.local.model import Fault as ModelFault
 from bot.local.model import Answer, Faults
+from bot.local.model import Fault as ModelFault
 from bot.local.slack import LocalSlack
 from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace

@@ -35,6 +35,14 @@ class Outside:
     model: ModelServer
     env: dict[str, str]
     folder: Path
+    port: int
+
+    def settle(self, mode: str, drain_s: float) -> None:
+        """Write the settings that the next process begins with."""
+        serve = f"{{drain_s: {drain_s}, port: {self.port}, log_format: text}}"
+        self.folder.joinpath("assistant.yaml").write_text(
+            f"slack: {{mode: {mode}}}\nserve: {serve}\n"
+        )
 
     def ask(self, text: str) -> str:
         return self.slack.people.say(ASKER, "C00000001", mentioned(text))
@@ -90,9 +98,6 @@ def outside(folder: Path, mode: str, drain_s: float, latency_s: float) -> Iterat
     heard_at = f"http://127.0.0.1:{port}/slack/events" if mode == "http" else None
     slack = LocalSlack(workspace(2), retries_s=(0.0, 0.3, 1.0), request_url=heard_at)
     model = ModelServer(led_by(echo), latency_s=latency_s, record=True)
-    folder.joinpath("assistant.yaml").write_text(
-        f"slack: {{mode: {mode}}}\nserve: {{drain_s: {drain_s}, port: {port}, log_format: text}}\n"
-    )
     with LocalServer(slack.app, "slack") as at, LocalServer(model.app, "model") as minds:
         env = {
             "PATH": os.environ["PATH"],
@@ -105,7 +110,9 @@ def outside(folder: Path, mode: str, drain_s: float, latency_s: float) -> Iterat
             "ANTHROPIC_API_KEY": "k",
             "ANTHROPIC_BASE_URL": minds.url,
         }
-        yield Outside(slack, model, env, folder)
+        there = Outside(slack, model, env, folder, port)
+        there.settle(mode, drain_s)
+        yield there
         slack.close()
 
 
@@ -124,7 +131,7 @@ async def test_sigterm_lets_a_request_at_work_finish(tmp_path: Path, mode: str) 
 async def test_what_takes_longer_than_the_drain_goes_on_after_the_next_start(
     tmp_path: Path,
 ) -> None:
-    with outside(tmp_path, "socket", 0.5, 2.0) as there:
+    with outside(tmp_path, "socket", 0.5, 3.0) as there:
         async with there.served() as process:
             asked = there.ask("Hello?")
             await until(lambda: there.model.recorded)
@@ -135,6 +142,7 @@ async def test_what_takes_longer_than_the_drain_goes_on_after_the_next_start(
                 assert await process.wait() == 0
         assert there.finished(asked) == []
         away = there.ask("Are you there?")
+        there.settle("socket", 10.0)
         async with there.served() as process:
             for thread in (asked, late, away):
                 await until(lambda t=thread: there.finished(t), 20)  # type: ignore[misc]

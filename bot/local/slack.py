@@ -75,7 +75,8 @@ class LocalSlack:
     """One workspace: its Web API, and its events. `app` is the ASGI app, with `API_PATH` in it.
 
     Writes change this object only and are listed in `effects`; `calls` counts the requests by
-    method; `faults` are consumed in order as their methods are called. `people` act, and the app
+    method; `faults` are consumed in order as their methods are called. `tokens` are those that are
+    taken: one that is deleted there is revoked. `people` act, and the app
     hears of it through `sockets`, or as requests to its `request_url`.
     """
 
@@ -113,7 +114,7 @@ class LocalSlack:
                 WebSocketRoute(LINK_PATH, self._link),
             ]
         )
-        self._tokens = {BOT_TOKEN: Identity(BOT_USER, BOT_ID), **(tokens or {})}
+        self.tokens = {BOT_TOKEN: Identity(BOT_USER, BOT_ID), **(tokens or {})}
         self._limits = RateLimits(limits)
         self.state.page_limit = DISTRIBUTED_PAGE if limits is DISTRIBUTED else None
         self.sockets = Sockets(app_token, ack_s)
@@ -225,8 +226,8 @@ class LocalSlack:
             raise SlackError("not_authed")
         if token.startswith("xapp-"):
             raise SlackError("not_allowed_token_type")
-        if token in self._tokens:
-            return self._tokens[token], token
+        if token in self.tokens:
+            return self.tokens[token], token
         user = self.state.users.get(token.removeprefix("xoxp-"))
         if not token.startswith("xoxp-") or user is None or user.is_bot:
             raise SlackError("invalid_auth")

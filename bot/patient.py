@@ -1,0 +1,48 @@
+"""The database as workflows use it: they wait until a disk is emptied, or a server is back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.schema import StoreError
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 2.0
+
+
+class Patient(Database):
+    """The same database. What cannot be done now is tried again, for ever, and raises nothing.
+
+    What was read and paid for is not given up for a fault that somebody can mend.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.where, self.shared = database.where, database.shared
+        self._database = database
+        self._upserts = {}
+
+    async def aclose(self) -> None:
+        """Nothing to do: it is closed by who opened it."""
+
+    async def read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        return await self._patiently(lambda: self._database.read(query))
+
+    async def change(self, work: Callable[[sa.Connection], T]) -> T:
+        return await self._patiently(lambda: self._database.change(work))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
+            except StoreError as error:
+                log.error("%s It is tried again every %.0f s.", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)

@@ -1,0 +1,40 @@
+"""What a serving process does for all: it deletes what is old, and takes up what the dead left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from bot.durable import Durable, LockLost, long_ago
+from bot.inbox import Inbox
+from bot.outcome import WRONG_USE
+from bot.store import Store
+from config.sections import Retention
+
+log = logging.getLogger(__name__)
+
+TIDY_EVERY_S = 3_600.0
+
+
+async def tidied(retention: Retention, store: Store, inbox: Inbox, durable: Durable) -> None:
+    """Delete what is older than it is kept, now and every hour, until cancelled."""
+    while True:
+        try:
+            if days := retention.trajectories_days:
+                await store.purge(long_ago(days))
+            await inbox.forget(long_ago(retention.workflows_days))
+            await durable.forget(long_ago(retention.workflows_days))
+        except Exception:  # the seam: nothing that anybody waits for
+            log.exception("what is old could not be deleted; it is tried again in an hour")
+        await asyncio.sleep(TIDY_EVERY_S)
+
+
+async def reaped(durable: Durable) -> None:
+    """Take up what dead replicas left, until cancelled; end at once where we may count as dead."""
+    try:
+        await durable.reap()
+    except LockLost as error:
+        log.error("%s", error)
+        logging.shutdown()
+        os._exit(WRONG_USE)  # another replica may be at our work already

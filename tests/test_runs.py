@@ -1,0 +1,411 @@
+"""A run goes on in any process: steps are done once, briefs come back whole, nothing stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+import sqlalchemy as sa
+from engine_kit import (
+    MUX,
+    WINDOW,
+    Engine,
+    brief_answer,
+    channel_id,
+    child,
+    engine,
+    led_by,
+    say,
+    settings_for,
+    until,
+)
+from pg_kit import Kept, execute, place
+from serve_kit import Served, request_in, serving
+
+from bot.database import Database
+from bot.durable import Durable, WorkflowLost
+from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.metrics import Metrics
+from bot.patient import RETRY_S, Patient
+from bot.runs import Live, Runs, StepLog, WorkflowHandle, WorkflowSpawner
+from bot.schema import StoreError
+from bot.serve_tables import purses, reservations, steps, stops, templates
+from bot.sink import StoreSink
+from bot.store import Store
+from bot.tables import subagents
+from scopes.label import Label
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
+from scopes.tool import Handles, Item, Window
+from subagents.brief import Brief, BriefDraft, Frozen
+from subagents.child import run_child
+from subagents.events import Event, SubagentFinished
+from subagents.frozen import frozen_json, frozen_of
+from subagents.run import Run
+
+__all__ = ["place"]
+
+NOW = datetime(2025, 4, 15, 9, 30, tzinfo=UTC)
+
+
+async def count(store: Store, table: sa.Table) -> int:
+    query = sa.select(sa.func.count().label("n")).select_from(table)
+    return int((await store.database.read(query))[0]["n"])
+
+
+# ---- steps
+
+
+class Counted:
+    """A step that tells how often it was done."""
+
+    def __init__(self, returns: dict[str, Any]) -> None:
+        self.done, self.returns = 0, returns
+
+    async def __call__(self) -> dict[str, Any]:
+        self.done += 1
+        return self.returns
+
+
+def log_of(store: Store, run: str = "r1") -> StepLog:
+    return StepLog(store, StoreSink(store), run)
+
+
+async def test_a_step_is_done_once_and_a_replay_gets_what_it_returned(place: Kept) -> None:
+    told = {"text": "日本 ¿sí? \u202e", "n": [1, 2.5, None, True], "deep": {"a": [{"b": ""}]}}
+    store = await place.store("r1", "r2")
+    step = Counted(told)
+    assert await log_of(store).step("r1/p1/0/model", step) == told
+    await store.aclose()
+    store = await place.store()  # a later life
+    later = log_of(store)
+    await later.load()
+
+    again = await later.step("r1/p1/0/model", step)
+
+    assert json.dumps(again) == json.dumps(told)
+    assert step.done == 1
+    assert later.known("r1/p1/0/model") == told
+    assert later.known("r1/p1/1/model") is None
+    other = Counted({})
+    await log_of(store, "r2").step("r1/p1/0/model", other)  # another run's own step
+    assert other.done == 1
+    await store.aclose()
+
+
+async def test_a_step_that_fails_is_not_kept(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+
+        async def fail() -> dict[str, Any]:
+            raise LookupError("x")
+
+        with pytest.raises(LookupError):
+            await log_of(store).step("k", fail)
+        later = log_of(store)
+        await later.load()
+
+        assert later.known("k") is None
+
+
+async def test_steps_are_found_by_what_their_keys_begin_with(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        log = log_of(store)
+        for key in ("r1/s1/0/model", "r1/s10/0/model", "r1/s_/0/model", "r1/finish"):
+            await log.step(key, Counted({"key": key}))
+        later = log_of(store)
+        await later.load("r1/s1/")
+
+        assert later.known("r1/s1/0/model") == {"key": "r1/s1/0/model"}
+        assert later.known("r1/s10/0/model") is None
+        assert later.known("r1/finish") is None
+
+
+async def test_many_steps_at_once_are_each_kept_as_their_own(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        log = log_of(store)
+        keys = [f"r1/s{n}/0/model" for n in range(200)]
+        await asyncio.gather(*(log.step(key, Counted({"of": key})) for key in keys))
+        later = log_of(store)
+        await later.load()
+
+        assert [later.known(key) for key in keys] == [{"of": key} for key in keys]
+
+
+class Unwilling(Database):
+    """A database whose disk is full for a while."""
+
+    def __init__(self, database: Database, faults: int) -> None:
+        self.where, self.shared, self._upserts = database.where, database.shared, {}
+        self._whole, self.faults = database, faults
+
+    async def read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        self._fail()
+        return await self._whole.read(query)
+
+    async def change(self, work: Any) -> Any:
+        self._fail()
+        return await self._whole.change(work)
+
+    def _fail(self) -> None:
+        self.faults -= 1
+        if self.faults >= 0:
+            raise StoreError("here", "has no space left", "Free some.")
+
+
+async def test_a_workflow_waits_until_its_step_can_be_stored(
+    place: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with place.stores(1, "r1") as (store,):
+        full = Store(Patient(Unwilling(store.database, 1)))
+        step = Counted({"paid": True})
+        began = asyncio.get_running_loop().time()
+        assert await log_of(full).step("k", step) == {"paid": True}
+        took = asyncio.get_running_loop().time() - began
+        later = log_of(store)
+        await later.load()
+
+        assert step.done == 1
+        assert later.known("k") == {"paid": True}
+        assert RETRY_S <= took < RETRY_S + 2
+        assert "has no space left" in caplog.text
+
+
+# ---- frozen briefs
+
+
+def frozen(**fields: Any) -> Frozen:
+    draft = BriefDraft(
+        task="Find it out\n\nAll of it: \u202e日本 \ud83d",
+        description="Find out",
+        scope="slack",
+        model_preference="main",
+        questions=("one?", "two?"),
+        known="much",
+        output="as JSON",
+        out_of_scope="nothing",
+        handles=("channel:*",),
+        findings=("F1.2",),
+        contract="issues",
+        effort="high",
+    )
+    brief: dict[str, Any] = {
+        "draft": draft,
+        "handles": Handles({"C1": "#one", "channel:*": ""}),
+        "window": WINDOW,
+        "label": Label(untrusted=True, private=("C1",)) if False else Label(untrusted=True),
+        "language": "pt-BR",
+        "findings": ("[F1.2] a finding",),
+        "material": (
+            Item("C1/1.0", "text", None, Label(untrusted=True)),
+            Item("C1/2.0", "more", "https://x/y", Label(untrusted=True)),
+        ),
+        "expects": {"C1": ("1.0", "2.0")},
+        "requester": "U1",
+    }
+    given: dict[str, Any] = {
+        "id": "s1",
+        "fence": "abc",
+        "model": "main",
+        "system": ({"type": "text", "text": "system"},),
+        "tools": ({"name": "t", "input_schema": {}},),
+        "template": "slack/issues@1",
+        "parent": "p1",
+        "seconds": 240.5,
+        "spare": 60.125,
+    }
+    for name, value in fields.items():
+        (brief if name in brief else given)[name] = value
+    return Frozen(brief=Brief(**brief), **given)
+
+
+OPENED = WINDOW.latest
+PART = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest + timedelta(hours=1), None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"window": None, "language": None, "requester": None, "material": (), "expects": {}},
+        {"window": PART, "findings": ()},
+        {"window": Window(WINDOW.oldest, WINDOW.latest, None, WINDOW.latest)},
+        {"handles": Handles({}), "label": Label()},
+    ],
+)
+async def test_a_frozen_brief_comes_back_whole_from_the_database(
+    place: Kept, fields: Mapping[str, Any]
+) -> None:
+    made = frozen(**fields)
+    async with place.stores(1, "r1") as (store,):
+        live = cast(Live, LiveRun())
+        await WorkflowSpawner(cast(Durable, None), store, live, "w").ready([made])
+        row = await store.subagent("r1", "s1")
+        back = frozen_of(row.brief, await store.template(row.template))
+
+        assert row.status == "waiting"
+        assert frozen_json(back, NOW) == frozen_json(made, NOW)
+        assert back.brief.text("abc") == made.brief.text("abc")
+        assert back.brief.blocks("abc") == made.brief.blocks("abc")
+        assert back.brief.key() == made.brief.key()
+        assert (back.system, back.tools) == (made.system, made.tools)
+        assert (back.seconds, back.spare) == (made.seconds, made.spare)
+        assert await count(store, templates) == 1
+
+
+class LiveRun:
+    """Of a run, its id and who listens."""
+
+    def __init__(self) -> None:
+        self.run = RunId()
+        self.results: dict[str, Any] = {}
+        self.ended: set[str] = set()
+        self.told: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.told.append(event)
+
+
+class RunId:
+    id = "r1"
+
+
+async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        spawner = WorkflowSpawner(cast(Durable, None), store, cast(Live, LiveRun()), "w")
+        many = [frozen(id=f"s{n}") for n in range(1, 51)]
+        await spawner.ready(many)
+        ended = {"id": "s7", "status": "complete", "stopped_by": "none", "cost_usd": 0.5}
+        await store.save_subagent("r1", frozen_json(many[6], NOW), ended)
+        await spawner.ready(many)  # the parent begins anew after a crash
+
+        statuses = [s.status for s in await store.subagents("r1")]
+        assert statuses == ["waiting"] * 6 + ["complete"] + ["waiting"] * 43
+        assert (await store.subagent("r1", "s7")).result == ended
+
+
+async def test_a_brief_frozen_by_the_engine_is_answered_alike_when_it_comes_back() -> None:
+    async with engine(child) as e:
+        (made,) = await e.fanout().freeze([e.brief("Find out", 2)])
+        template = {"system": list(made.system), "tools": list(made.tools)}
+        stored = json.loads(json.dumps([frozen_json(made, NOW), template]))
+        first = await run_child(e.run, made)
+        second = await run_child(e.run, frozen_of(*stored))
+
+    assert second == first
+    half = len(e.requests) // 2
+    assert e.requests[:half] == e.requests[half:]
+
+
+# ---- subagents that are lost
+
+
+async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for(
+    place: Kept,
+) -> None:
+    async def lost() -> None:
+        raise WorkflowLost("its workflow was lost (Oops)")
+
+    async with place.stores(1, "r1") as (store,):
+        live, made = LiveRun(), frozen()
+        await WorkflowSpawner(cast(Durable, None), store, cast(Live, live), "w").ready([made])
+        found = await WorkflowHandle(cast(Live, live), store, made, lost).result()
+
+        assert (found["status"], found["stopped_by"]) == ("failed", "tool_error")
+        assert "its workflow was lost" in found["reason"]
+        assert (await store.subagent("r1", "s1")).result == found
+        assert live.told == [SubagentFinished("s1", "failed", "tool_error", 0, 0.0)]
+
+
+# ---- runs
+
+
+@asynccontextmanager
+async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
+    """Runs whose model says nothing and whose Slack is a small one."""
+    settings = settings_for()
+    args = {"limits": settings.limits.model_dump(mode="json"), "private": [], **fields}
+    for id in ids:
+        await store.start_run(id, "mention", "?", "m", args)
+    slack = LocalSlack(__import__("engine_kit").workspace())
+    async with engine(say("nothing").__class__ and (lambda body: say("nothing"))) as e:
+        with MUX.serving(slack.app) as url:
+            async with aiohttp.ClientSession() as session:
+                web = connect(session, BOT_TOKEN, url + API_PATH, settings.slack)
+                reader = SlackReader(web, timedelta(days=1))
+                yield Runs(store, e.run.model, e.run.governor, reader, "me", Metrics())
+
+
+async def test_a_run_is_open_while_somebody_uses_it_and_is_the_same_for_all(place: Kept) -> None:
+    async with place.stores(1) as (store,), opened(store, "r1", "r2") as runs:
+        async with runs.at_work("r1") as one, runs.at_work("r1") as two, runs.at_work("r2") as other:
+            assert one is two
+            assert other is not one
+            assert sorted(runs.ids) == ["r1", "r2"]
+        assert runs.ids == []
+        async with runs.at_work("r1") as again:
+            assert again is not one
+
+
+async def test_many_that_need_a_run_at_once_open_it_once(place: Kept) -> None:
+    async with place.stores(1) as (store,), opened(store, "r1") as runs:
+        seen: set[int] = set()
+
+        async def use() -> None:
+            async with runs.at_work("r1") as live:
+                seen.add(id(live.purse))
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(use() for _ in range(50)))
+
+        assert len(seen) == 1
+        assert await count(store, purses) == 1
+
+
+async def test_a_stop_reaches_a_run_that_is_open_and_one_that_is_opened_later(
+    place: Kept,
+) -> None:
+    async with place.stores(1) as (store,), opened(store, "r1", "r2") as runs:
+        async with runs.at_work("r1") as live:
+            assert not live.run.stop
+            runs.stop("r1")
+            runs.stop("unknown")
+            assert live.run.stop
+        row = {"run": "r2", "by": "U1", "at": NOW}
+        await store.database.write(store.database.insert(stops).values(row))
+        async with runs.at_work("r2") as live:
+            assert live.run.stop
+
+
+async def test_the_limits_that_a_run_began_with_hold_for_all_its_lives(place: Kept) -> None:
+    base = settings_for(limits={"cost_usd": 0.25, "steps": 7}).limits
+    async with place.stores(1) as (store,):
+        async with opened(store, "r1", limits=base.model_dump(mode="json")) as runs:
+            async with runs.at_work("r1") as live:
+                assert live.run.limits == base
+                assert live.purse.caps.nanousd == 250_000_000
+
+
+async def test_a_request_leaves_no_steps_and_no_reservations_behind(
+    place: Kept, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    def last(body: Any) -> Any:
+        return say("It is **open** [F1.1].")
+
+    async with serving(tmp_path, led_by(brief_answer(2), last), url=place.url) as bot:
+        asked = bot.ask("What is open in #support-2?")
+        await bot.answer(asked)
+        seen = [await count(bot.store, table) for table in (steps, reservations, subagents)]
+        totals = await bot.store.database.read(sa.select(purses))
+
+    assert seen == [0, 0, 1]
+    assert totals[0]["reserved_nanousd"] == 0
+    assert 0 < totals[0]["spent_nanousd"] <= totals[0]["cap_nanousd"]
