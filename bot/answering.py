@@ -101,12 +101,15 @@ class Answering:
 
     async def _stopped(self, request: StoredRequest) -> str:
         """It was stopped before its turn came, or while it waited for the model."""
+        if not request.reply and not isinstance(await self.admission.decide(request), Allowed):
+            await self.inbox.finish(request.key, "ignored")  # it would not have been answered
+            return "ignored"
         reply = Reply(self.outbox, place_of(request), self.settings.reply, request.reply)
         try:
             said = await reply.fail(STOPPED_EARLY)
         finally:
             await reply.aclose()
-        await self.inbox.finish(request.key, "done", said)
+        await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
         return "stopped"
 
     async def _admit(self, request: StoredRequest, run: str) -> None:

@@ -136,6 +136,8 @@ class Database:
         self.where = where
         self.shared = engine.dialect.name == "postgresql"
         """Whether other processes work on it, too."""
+        self.fault = ""
+        """Why nothing could be written just now; empty = it could."""
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
         self._reader, self._writer = (
@@ -231,8 +233,11 @@ class Database:
     async def _outcomes(self, works: Sequence[Work]) -> list[Any]:
         """What each work returned or raised: all in one transaction, or else each in its own."""
         try:
-            return await self._do(self._writer, lambda: self._commit(works))
+            outcomes = await self._do(self._writer, lambda: self._commit(works))
+            self.fault = ""
+            return outcomes
         except Exception as error:
+            self.fault = str(error) if isinstance(error, StoreError) else self.fault
             if len(works) == 1:
                 return [error]
         return [(await self._outcomes([work]))[0] for work in works]

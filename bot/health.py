@@ -8,12 +8,16 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
+import aiohttp
 import sqlalchemy as sa
 
 from bot.database import Database
 from bot.schema import StoreError
+from bot.serve_tables import flags
+from scopes.slack_client import Absent, SlackClient, SlackRefused
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +30,10 @@ KEPT_S = 1.0
 ANSWER_S = 2.0
 """What the database has to answer in."""
 CHECK_S = 5.0
+TOKEN_S = 10.0
+"""Least seconds between two questions to Slack."""
+PROBE = "written"
+"""Name of the flag that is written to find out whether that is possible again."""
 _LAG_EVERY_S = 0.5
 _LAG_KEPT = 20
 """Looks at the loop that count: those of the last 10 s."""
@@ -136,6 +144,27 @@ class LoopLag:
             self._tell(late)
 
 
+class TokenProbe:
+    """Whether Slack takes our token: asked when somebody wants to know, and not too often."""
+
+    def __init__(self, client: SlackClient, every_s: float = TOKEN_S) -> None:
+        self._client, self._every_s = client, every_s
+        self._asked, self._said = float("-inf"), ""
+
+    async def check(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        if now - self._asked >= self._every_s:
+            self._asked = now
+            try:
+                await self._client.call("auth.test")
+                self._said = ""
+            except (SlackRefused, Absent) as error:
+                self._said = f"{error}. `assistant doctor` tells what to mend."
+            except (aiohttp.ClientError, TimeoutError) as error:
+                self._said = f"Slack cannot be reached ({type(error).__name__})."
+        return self._said or None
+
+
 class DatabaseProbe:
     """One small question to each of the database's threads at a time, however often it is asked."""
 
@@ -172,6 +201,11 @@ class DatabaseProbe:
         try:
             await self._database.read(_ONE)
             await self._database.change(lambda connection: connection.execute(_ONE).scalar())
+            if self._database.fault:  # a full disk lets all of that pass
+                row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
+                insert = self._database.insert(flags).values(row)
+                newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
+                await self._database.write(newer)
         except StoreError as error:
             return str(error)
         return None

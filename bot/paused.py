@@ -53,8 +53,7 @@ def run_resume(as_json: bool) -> int:
 
 def _on_inbox(work: Callable[[Inbox], Awaitable[int]], as_json: bool) -> int:
     async def go(settings: Settings) -> int:
-        url = settings.secrets.database_url
-        store = await Store.open(settings.data_dir, url.get_secret_value() if url else None)
+        store = await Store.open(settings.data_dir, settings.database_url)
         try:
             return await work(Inbox(store.database))
         finally:

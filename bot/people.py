@@ -61,7 +61,7 @@ class People:
     """Asks each fact once in `KEPT_S`, however many requests need it at the same time."""
 
     def __init__(self, client: SlackClient, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._client = client
+        self.client = client
         self._clock = clock
         self._slots: dict[tuple[str, ...], _Slot] = {}
 
@@ -69,7 +69,7 @@ class People:
         """The user, seen from this workspace."""
 
         async def ask() -> Person | None:
-            body = await self._client.call("users.info", user=user)
+            body = await self.client.call("users.info", user=user)
             return person_of(body.get("user"), team)
 
         found: Person | None = await self._kept(("user", team, user), ask)
@@ -77,7 +77,7 @@ class People:
 
     async def channel(self, channel: str) -> ChannelFacts | None:
         async def ask() -> ChannelFacts | None:
-            body = await self._client.call("conversations.info", channel=channel)
+            body = await self.client.call("conversations.info", channel=channel)
             return channel_of(body.get("channel"))
 
         found: ChannelFacts | None = await self._kept(("channel", channel), ask)
@@ -87,7 +87,7 @@ class People:
         """Ids of the users in a user group; a group that was switched off holds nobody."""
 
         async def ask() -> frozenset[str] | None:
-            body = await self._client.call("usergroups.users.list", usergroup=group)
+            body = await self.client.call("usergroups.users.list", usergroup=group)
             users = body.get("users")
             return frozenset(map(str, users)) if isinstance(users, list) else None
 

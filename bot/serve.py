@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Coroutine
@@ -71,27 +69,6 @@ class Bench:
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
 
 
-async def serve(
-    settings: Settings, policy_path: Path | None, model: ModelClient, name: str
-) -> None:
-    """Serve until SIGTERM or SIGINT, then end what was begun; the rest goes on at the next start.
-
-    Raises SetupError where it cannot begin.
-    """
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    async with working(settings, policy_path, model, name) as bench:
-        log.info("serving; health and metrics at %s", bench.url)
-        await stopping.wait()
-        log.info("draining for at most %.0f s", settings.serve.drain_s)
-        if not await bench.dispatch.drained(settings.serve.drain_s):
-            log.warning("%d requests go on after the next start", len(bench.dispatch.at_work))
-            logging.shutdown()
-            os._exit(0)  # a process that is killed loses nothing: closing under them might
-
-
 @asynccontextmanager
 async def working(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
@@ -119,8 +96,7 @@ async def _bench(
     model: ModelClient,
     name: str,
 ) -> Bench:
-    url = settings.secrets.database_url
-    database_url = url.get_secret_value() if url else None
+    database_url = settings.database_url
     executor = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if database_url else "single"
     if not database_url:
         stack.enter_context(only_process(settings.data_dir))

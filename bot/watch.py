@@ -13,7 +13,7 @@ from typing import TypeVar
 from bot.backfill import Backfill
 from bot.dispatch import Dispatch
 from bot.errors import SetupError
-from bot.health import DatabaseProbe, Health, LoopLag
+from bot.health import DatabaseProbe, Health, LoopLag, TokenProbe
 from bot.intake import Intake
 from bot.metrics import Metrics
 from bot.outbox import Outbox
@@ -73,6 +73,7 @@ class Watch:
         self.health.add("store", probe.thread, "live")
         self.health.add("database", probe.reachable)
         self.health.add("policy", policy)
+        self.health.add("token", TokenProbe(admission.people.client).check)
         self.health.add("draining", self._draining)
         self.health.add("model", self._model, "noted")
         if self.sockets:

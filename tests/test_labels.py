@@ -64,7 +64,8 @@ async def sweep_of(
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "sweep", "*", "claude", {})
         parts = settings.sweep.model_copy(update={"threads_per_subagent": per_subagent})
-        app = replace(cast(App, e.ask("", store).app), settings=settings.model_copy(update={"sweep": parts}))
+        whole = settings.model_copy(update={"sweep": parts})
+        app = replace(cast(App, e.ask("", store).app), settings=whole)
         channels = await e.reader.channels()
         return e, await Sweep(app, e.run, Request("*", WINDOW), channels).report()
 

@@ -17,6 +17,7 @@ from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
 from bot.inbox import Inbox, Incoming
 from bot.people import ChannelFacts, Kind, Person
 from bot.policy import (
+    CLOSED,
     Admission,
     Allowed,
     Asked,
@@ -391,9 +392,28 @@ async def test_an_admission_asks_slack_and_the_store_and_only_what_it_needs(data
         assert "You have spent $0.99 of the $1.00" in why(await admission.decide(incoming()))
 
 
-async def test_an_admission_is_closed_while_the_file_is_wrong(data_dir: Path) -> None:
+async def test_while_the_file_is_wrong_colleagues_learn_that_and_nobody_learns_why(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write("")
-    async with admitting(data_dir, {}) as (admission, at):
+    answers = {"users.info": user("U0ANA"), "conversations.info": channel("C0OWN", name="csm")}
+    async with admitting(data_dir, answers) as (admission, _):
         write("policy: [")
-        assert "not valid YAML" in why(await admission.decide(incoming()))
-        assert at.slack.calls == []
+        assert why(await admission.decide(incoming())) == CLOSED
+        assert "not valid YAML" in caplog.text
+        assert isinstance(await admission.decide(incoming("follow_up")), Silent)
+        assert why(await admission.decide(incoming("dm", "D0ANA"))) == CLOSED
+
+
+@pytest.mark.parametrize("who", [{"is_restricted": True}, {"is_stranger": True}, {"is_bot": True}])
+async def test_while_the_file_is_wrong_others_learn_nothing(
+    data_dir: Path, who: dict[str, bool]
+) -> None:
+    write("")
+    answers = {
+        "users.info": user("U0ANA", **who),
+        "conversations.info": channel("C0OWN", name="csm"),
+    }
+    async with admitting(data_dir, answers) as (admission, _):
+        write("policy: [")
+        assert isinstance(await admission.decide(incoming()), Silent)

@@ -10,28 +10,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
 import pytest
 import sqlalchemy as sa
 from engine_kit import (
-    MUX,
     WINDOW,
-    Engine,
     brief_answer,
-    channel_id,
     child,
     engine,
     led_by,
     say,
     settings_for,
-    until,
+    turns,
 )
-from pg_kit import Kept, execute, place
-from serve_kit import Served, request_in, serving
+from pg_kit import Kept, place
+from serve_kit import serving
 
 from bot.database import Database
 from bot.durable import Durable, WorkflowLost
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.metrics import Metrics
 from bot.patient import RETRY_S, Patient
 from bot.runs import Live, Runs, StepLog, WorkflowHandle, WorkflowSpawner
@@ -41,14 +36,11 @@ from bot.sink import StoreSink
 from bot.store import Store
 from bot.tables import subagents
 from scopes.label import Label
-from scopes.slack_client import connect
-from scopes.slack_reader import SlackReader
 from scopes.tool import Handles, Item, Window
 from subagents.brief import Brief, BriefDraft, Frozen
 from subagents.child import run_child
 from subagents.events import Event, SubagentFinished
 from subagents.frozen import frozen_json, frozen_of
-from subagents.run import Run
 
 __all__ = ["place"]
 
@@ -182,7 +174,7 @@ async def test_a_workflow_waits_until_its_step_can_be_stored(
 
 def frozen(**fields: Any) -> Frozen:
     draft = BriefDraft(
-        task="Find it out\n\nAll of it: \u202e日本 \ud83d",
+        task="Find it out\n\nAll of it: \u202e日本",
         description="Find out",
         scope="slack",
         model_preference="main",
@@ -199,7 +191,7 @@ def frozen(**fields: Any) -> Frozen:
         "draft": draft,
         "handles": Handles({"C1": "#one", "channel:*": ""}),
         "window": WINDOW,
-        "label": Label(untrusted=True, private=("C1",)) if False else Label(untrusted=True),
+        "label": Label(True, frozenset({"U1", "U2"}), frozenset({"C1"})),
         "language": "pt-BR",
         "findings": ("[F1.2] a finding",),
         "material": (
@@ -225,7 +217,6 @@ def frozen(**fields: Any) -> Frozen:
     return Frozen(brief=Brief(**brief), **given)
 
 
-OPENED = WINDOW.latest
 PART = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest + timedelta(hours=1), None)
 
 
@@ -333,21 +324,18 @@ async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
     args = {"limits": settings.limits.model_dump(mode="json"), "private": [], **fields}
     for id in ids:
         await store.start_run(id, "mention", "?", "m", args)
-    slack = LocalSlack(__import__("engine_kit").workspace())
-    async with engine(say("nothing").__class__ and (lambda body: say("nothing"))) as e:
-        with MUX.serving(slack.app) as url:
-            async with aiohttp.ClientSession() as session:
-                web = connect(session, BOT_TOKEN, url + API_PATH, settings.slack)
-                reader = SlackReader(web, timedelta(days=1))
-                yield Runs(store, e.run.model, e.run.governor, reader, "me", Metrics())
+    async with engine(turns(say("nothing"))) as e:
+        yield Runs(store, e.run.model, e.run.governor, e.reader, "me", Metrics())
 
 
 async def test_a_run_is_open_while_somebody_uses_it_and_is_the_same_for_all(place: Kept) -> None:
     async with place.stores(1) as (store,), opened(store, "r1", "r2") as runs:
-        async with runs.at_work("r1") as one, runs.at_work("r1") as two, runs.at_work("r2") as other:
+        async with runs.at_work("r1") as one, runs.at_work("r1") as two:
+            async with runs.at_work("r2") as other:
+                assert sorted(runs.ids) == ["r1", "r2"]
             assert one is two
             assert other is not one
-            assert sorted(runs.ids) == ["r1", "r2"]
+            assert runs.ids == ["r1"]
         assert runs.ids == []
         async with runs.at_work("r1") as again:
             assert again is not one
@@ -395,12 +383,8 @@ async def test_the_limits_that_a_run_began_with_hold_for_all_its_lives(place: Ke
 async def test_a_request_leaves_no_steps_and_no_reservations_behind(
     place: Kept, tmp_path: Path
 ) -> None:
-    seen: list[int] = []
-
-    def last(body: Any) -> Any:
-        return say("It is **open** [F1.1].")
-
-    async with serving(tmp_path, led_by(brief_answer(2), last), url=place.url) as bot:
+    mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+    async with serving(tmp_path, mind, url=place.url) as bot:
         asked = bot.ask("What is open in #support-2?")
         await bot.answer(asked)
         seen = [await count(bot.store, table) for table in (steps, reservations, subagents)]

@@ -11,6 +11,7 @@ from engine_kit import Json, brief, child, is_child, led_by, opening, say, since
 from engine_kit import workspace as small
 from serve_kit import ASKER, Served, echo, mentioned, request_in, ruled, serving
 
+from bot.answering import STOPPED_EARLY
 from bot.local.model import Answer, Faults
 from bot.local.model import Fault as ModelFault
 from bot.local.slack import LocalSlack
@@ -83,21 +84,48 @@ async def test_a_bot_that_is_removed_from_the_channel_ends_quietly(tmp_path: Pat
         assert "Still?" in (await bot.answer(bot.ask("Still?"))).text
 
 
-async def test_a_stop_ends_one_request_and_not_the_next_in_its_thread(tmp_path: Path) -> None:
-    def slow(index: int, body: Json) -> ModelFault | None:
-        return ModelFault("slow", seconds=30) if request_in(body) == "First?" else None
+def slow_first(index: int, body: Json) -> ModelFault | None:
+    return ModelFault("slow", seconds=30) if request_in(body) == "First?" else None
 
-    async with serving(tmp_path, led_by(echo), faults=Faults(slow)) as bot:
+
+async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, led_by(echo), faults=Faults(slow_first)) as bot:
         asked = bot.ask("First?")
         await until(lambda: bot.replies(asked) and bot.model.recorded)
         second = bot.ask("Second?", thread_ts=asked)
-        await until(lambda: bot.bench.intake.heard["incoming"] >= 3)
+        await stored(bot, second)
         bot.slack.people.stop(LUIS, bot.channel, asked)
-        first, after = await bot.answers(asked, 2)
+        first, waiting = await bot.answers(asked, 2)
         assert "Stopped as asked" in first.text
-        assert "You asked: Second?" in after.text
+        assert waiting.text == STOPPED_EARLY
+        bot.ask("Third?", thread_ts=asked)
+        assert "You asked: Third?" in (await bot.answers(asked, 3))[2].text
         assert [r.status for r in await bot.store.runs()] == ["complete", "cancelled"]
-        assert await state(bot, second) == "done"
+
+
+async def test_a_stop_says_nothing_to_those_who_did_not_ask(tmp_path: Path) -> None:
+    """People went on talking in the thread, where only mentions count."""
+    change = ruled(mention_needed=True)
+    async with serving(tmp_path, led_by(echo), faults=Faults(slow_first), change=change) as bot:
+        asked = bot.ask("First?")
+        await until(lambda: bot.replies(asked) and bot.model.recorded)
+        said = bot.slack.people.say(LUIS, bot.channel, "I wonder, too.", asked)
+        await stored(bot, said)
+        bot.slack.people.stop(ASKER, bot.channel, asked)
+        await bot.answer(asked)
+        await over(bot)
+        assert len(bot.replies(asked)) == 1
+        assert await state(bot, said) == "ignored"
+
+
+async def stored(bot: Served, ts: str) -> None:
+    for _ in range(500):
+        if await state(bot, ts):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{ts} was not heard")
 
 
 async def test_a_mention_alone_and_a_broadcast_reply_are_requests(tmp_path: Path) -> None:
