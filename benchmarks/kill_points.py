@@ -29,6 +29,8 @@ class Kill:
     nth: int = 1
     stored: str = ""
     """A query that finds a row when the database is as far; empty = at the moment itself."""
+    after: str = ""
+    """What has to be answered before one counts; empty = nothing."""
     hold: str = ""
     """The model call that is not answered before the kill."""
 
@@ -90,7 +92,9 @@ POINTS = (
     _point("subagent call 1 answered", Kill(FIRST, "answered")),
     _point("subagent call 6 answered", Kill(FIRST, "answered", 6)),
     _point("subagent call 12 answered", Kill(FIRST, "answered", 12)),
-    _point("subagent's tools at work", Kill("conversations.history", "asked", 4)),
+    _point(
+        "subagent's tools at work", Kill("conversations.history", "asked", 4, after="child *.1")
+    ),
     _point("plan append, before its effect", Kill(f"{APPEND} plan", "asked")),
     _point("plan append, answer withheld", Kill(f"{APPEND} plan", "done", 2)),
     _point("a subagent's submit sent", Kill(SECOND, "asked", 3)),
@@ -106,7 +110,7 @@ POINTS = (
     _point("parent's last call begins", Kill("parent 3", "mid")),
     _point("parent's last call in mid-stream", Kill("parent 3", "mid", 15)),
     _point("text append, before its effect", Kill(f"{APPEND} text", "asked")),
-    _point("text append, answer withheld", Kill(f"{APPEND} text", "done"), short="sqlite"),
+    _point("text append, answer withheld", Kill(f"{APPEND} text", "done")),
     _point("parent's last call answered", Kill("parent 3", "answered")),
     _point("answer ready, not begun", Kill("parent 3", "answered", stored=stored_step("took"))),
     _point("stopStream, before its effect", Kill(STOP, "asked")),
@@ -130,6 +134,7 @@ POINTS = (
             stored="""select 1 from inbox where state = 'done' and
                 received = (select max(received) from inbox)""",
         ),
+        short="sqlite",
     ),
     _point("2 kills: chat.update, before its effect", REPLIED, Kill("chat.update final", "asked")),
     _point("2 kills: chat.update, answer withheld", REPLIED, Kill("chat.update final", "done")),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import yaml
@@ -26,13 +27,13 @@ from bot.local.slack_shown import Shown
 from bot.local.slack_state import BOT_USER
 
 LATENCY_S = 0.1
-CAP_USD = 4.0
-"""Of a request: each kill may cost what all calls under way may cost at most."""
+CAP_USD = 1.0
+"""Of a request; each kill costs what the calls under way may cost at most."""
 SETTINGS = {
     "limits": {"cost_usd": CAP_USD},
     "slack": {"timeout_s": 5},
     "serve": {"port": 0, "log_format": "text"},
-    "reply": {"update_s": 0.1},
+    "reply": {"update_s": 0.3},
     "policy": {"user_daily_usd": None, "daily_usd": None},
 }
 OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
@@ -52,13 +53,19 @@ class Trap:
     kill: Kill
     process: subprocess.Popen[bytes]
     books: Books
+    is_counting: bool = False
     seen: int = 0
     at: float | None = None
     """When it was killed, in seconds since 1970."""
 
+    def __post_init__(self) -> None:
+        self.is_counting = not self.kill.after
+
     def moment(self, name: str, phase: Phase) -> bool:
         """Whether the process was killed just now."""
-        if not self.kill.matches(name, phase):
+        if phase == "answered" and fnmatchcase(name, self.kill.after):
+            self.is_counting = True
+        if not (self.is_counting and self.kill.matches(name, phase)):
             return False
         self.seen += 1
         if self.seen != self.kill.nth:
@@ -189,6 +196,10 @@ class Stage:
 
     def replies(self, thread: str) -> list[Shown]:
         return [m for m in self.slack.visible(OFFICE, thread) if m.user == BOT_USER]
+
+    def is_shown_at_work(self, thread: str) -> bool:
+        session = self.slack.state.sessions.get((OFFICE, thread))
+        return session is not None and session.status == "processing"
 
     def answered(self, thread: str) -> float:
         """Wait for the finished answer; when it was there. Raises NotReached."""

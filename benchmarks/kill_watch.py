@@ -23,7 +23,7 @@ LAST = "parent 3"
 FIRST_WORD = "auth.test"
 """What the bot calls first; what comes before it was said by the process that was killed."""
 HOLD_S = 60.0
-STREAM_PAUSE_S = 0.03
+STREAM_PAUSE_S = 0.05
 """Between two events of it, as a model takes its time to write."""
 
 

@@ -97,6 +97,8 @@ def _check(row: Row, stage: Stage, thread: str, killed: Sequence[float]) -> None
     row.faults += answer_faults(shown)
     row.repeated, row.in_flight, again = repeats(stage.watch.calls, killed)
     row.faults += again
+    if stage.is_shown_at_work(thread):
+        fault("Slack still shows its Stop button")
     if is_taken_back(stage.watch.log):
         fault("the finished answer was replaced by progress for a while")
     run, state = books.latest()
@@ -163,8 +165,8 @@ def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, l
 
 def _check_purse(row: Row, stage: Stage, run: str) -> None:
     cap, spent, reserved = stage.books.purse(run)
-    distinct = {c.name: c for c in stage.watch.calls if c.finished}
-    least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in distinct.values())
+    paid = [call for call in stage.watch.calls if call.finished]
+    least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in paid)
     row.spent_usd = spent / NANO
     if not least <= spent <= cap or reserved or cap != round(CAP_USD * NANO):
         row.faults.append(f"purse: spent {spent}, reserved {reserved}, cap {cap}, least {least}")

@@ -172,9 +172,8 @@ class Answering:
             run=live.run.id,
         )
         try:
-            begun = (
-                live.steps.known(f"{live.run.id}/took") is not None
-            )  # the answer may stand there
+            # where it was taken, the answer may stand there
+            begun = live.steps.known(f"{live.run.id}/took") is not None
             if not begun and not request.attempt:  # a later attempt shows itself by its answer
                 await self._open(request, live, reply, resumed, opened is not None)
             document = await self._document(request, live, links)

@@ -193,10 +193,12 @@ class Database:
             )
         return self._upserts[key]
 
-    async def read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+    async def read(self, query: sa.Select[Any], **values: Any) -> list[dict[str, Any]]:
+        """The rows of a query; `values` are for its parameters, where it was made beforehand."""
+
         def fetch() -> list[dict[str, Any]]:
             with self._engine.connect() as connection:
-                return [dict(row) for row in connection.execute(query).mappings()]
+                return [dict(row) for row in connection.execute(query, values).mappings()]
 
         return await self._do(self._reader, fetch)
 

@@ -127,9 +127,6 @@ class Durable:
             address = server_url(self.url).render_as_string(hide_password=False)
         else:
             self.file.touch(mode=0o600)
-            with sqlite3.connect(self.file) as connection:  # lasting, and five times faster
-                connection.execute("PRAGMA journal_mode=WAL")
-            connection.close()
             address = f"sqlite:///{self.file}"
         return DBOSConfig(
             name="assistant",
@@ -137,6 +134,7 @@ class Durable:
             executor_id=self.executor,
             application_version=APPLICATION,
             max_executor_threads=THREADS,
+            **({} if self.url else {"db_engine_kwargs": {"connect_args": {"factory": _Unhurried}}}),
             serializer=DBOSPortableJSONSerializer(),
             log_level="ERROR",
         )
@@ -267,6 +265,19 @@ class Durable:
         if dead and self.on_adopted:
             await self.on_adopted()
         return dead
+
+
+class _Unhurried(sqlite3.Connection):
+    """Does not wait for the disk at each commit: only a power cut loses the last moments.
+
+    Nothing depends on those: a request that was begun stands in the inbox, which is waited for, and
+    so do the steps and results from which a workflow that is begun anew goes on.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):  # five times faster, twice more
+            self.execute(f"PRAGMA {pragma}").close()
 
 
 def _function(name: str, body: Body) -> Body:

@@ -198,10 +198,11 @@ class DatabaseProbe:
         return task
 
     async def _ask(self) -> str | None:
+        fault = self._database.fault
         try:
             await self._database.read(_ONE)
             await self._database.change(lambda connection: connection.execute(_ONE).scalar())
-            if self._database.fault:  # a full disk lets all of that pass
+            if fault:  # a full disk lets all of that pass
                 row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
                 insert = self._database.insert(flags).values(row)
                 newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)

@@ -226,14 +226,11 @@ class Inbox:
 
         A run at work counts with all that it may spend.
         """
-        at_work = runs.c.status == "running"
-        paid = purses.c.spent_nanousd + purses.c.reserved_nanousd
-        held = sa.case((at_work, purses.c.cap_nanousd), else_=paid) * (1.0 / NANO)
-        query = sa.select(sa.func.sum(sa.func.coalesce(runs.c.cost_usd, held)).label("sum"))
-        query = query.select_from(runs.outerjoin(purses)).where(runs.c.started >= since)
         if user:
-            query = query.where(runs.c.requester == user)
-        return float((await self.database.read(query))[0]["sum"] or 0.0)
+            rows = await self.database.read(_SPENT_BY, since=since, user=user)
+        else:
+            rows = await self.database.read(_SPENT, since=since)
+        return float(rows[0]["sum"] or 0.0)
 
     async def recent(self, user: str, limit: int = 5) -> list[StoredRun]:
         """The latest runs that a user asked for, newest first."""
@@ -242,7 +239,7 @@ class Inbox:
         return [StoredRun(**row) for row in await self.database.read(newest)]
 
     async def request(self, key: str) -> StoredRequest | None:
-        rows = await self.database.read(sa.select(inbox).where(inbox.c.key == key))
+        rows = await self.database.read(_REQUEST, key=key)
         return stored(rows[0]) if rows else None
 
 
@@ -250,10 +247,19 @@ def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
     return sa.and_(inbox.c.team == team, inbox.c.channel == channel, inbox.c.thread_ts == thread_ts)
 
 
-# Made once: an idle bot asks these every second.
+# Made once: an idle bot asks the first two every second, each request the others.
 _PAUSED = sa.select(flags.c.value).where(flags.c.name == PAUSED)
 _WAITING = (
     sa.select(sa.func.count().label("n"))
     .select_from(inbox)
     .where(inbox.c.state.in_(("new", "waiting")))
 )
+_REQUEST = sa.select(inbox).where(inbox.c.key == sa.bindparam("key"))
+_PAID = purses.c.spent_nanousd + purses.c.reserved_nanousd
+_HELD = sa.case((runs.c.status == "running", purses.c.cap_nanousd), else_=_PAID) * (1.0 / NANO)
+_SPENT = (
+    sa.select(sa.func.sum(sa.func.coalesce(runs.c.cost_usd, _HELD)).label("sum"))
+    .select_from(runs.outerjoin(purses))
+    .where(runs.c.started >= sa.bindparam("since", type_=runs.c.started.type))
+)
+_SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"))

@@ -24,6 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bot.clock import Clock
 from bot.cursors import Cursors
 from bot.heard import (
     Amended,
@@ -95,6 +96,7 @@ class Intake:
         self._inbox, self._cursors, self._outbox = inbox, cursors, outbox
         self._on_request, self._face = on_request, face
         self._signed = bool(signing_secret)
+        self._clock = Clock(signing_secret or "")
         self._later: set[asyncio.Task[None]] = set()
         self.app = AsyncApp(
             name="workspace-assistant",
@@ -117,7 +119,10 @@ class Intake:
         bolt.body = _parsed(bolt.raw_body, bolt.content_type)
         refusal = BoltResponse(status=401, body={"error": "invalid request"})
         checkable = self._signed and _is_checkable(request.headers)
-        return to_starlette_response(await self.app.async_dispatch(bolt) if checkable else refusal)
+        answer = await self.app.async_dispatch(bolt) if checkable else refusal
+        if answer.status == 401:
+            self._clock.look(request.headers, bolt.raw_body)
+        return to_starlette_response(answer)
 
     async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
         """200 once all that this says is stored, 503 where that failed: Slack then sends it again.

@@ -33,8 +33,8 @@ class Patient(Database):
     async def aclose(self) -> None:
         """Nothing to do: it is closed by who opened it."""
 
-    async def read(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
-        return await self._patiently(lambda: self._database.read(query))
+    async def read(self, query: sa.Select[Any], **values: Any) -> list[dict[str, Any]]:
+        return await self._patiently(lambda: self._database.read(query, **values))
 
     async def change(self, work: Callable[[sa.Connection], T]) -> T:
         return await self._patiently(lambda: self._database.change(work))

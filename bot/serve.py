@@ -159,6 +159,8 @@ async def _begin(
         watch.count(),
         *([sockets.run()] if sockets else []),
     ]
+    for task in bench.tasks:
+        stack.callback(task.close)  # where it comes to nothing, they never ran
 
 
 async def _watch(stack: AsyncExitStack, bench: Bench, store: Store, admission: Admission) -> Watch:
@@ -167,6 +169,7 @@ async def _watch(stack: AsyncExitStack, bench: Bench, store: Store, admission: A
     stack.push_async_callback(probe.aclose)
     seen = (bench.dispatch, bench.outbox, bench.intake, bench.backfill, bench.sockets)
     watch = Watch(bench.health, bench.metrics, *seen)
+    await admission.file.read()  # what is wrong at the start ends it; later nobody is answered
     watch.register(lag, probe, admission)
     return watch
 

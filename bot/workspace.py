@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.complaints import explaining
 from bot.errors import SetupError
 from bot.heard import Bot
 from config.settings import Settings
@@ -52,8 +53,10 @@ async def who_am_i(client: SlackClient) -> tuple[Bot, str]:
 @contextmanager
 def only_process(data_dir: Path) -> Iterator[None]:
     """Hold the lock of the data directory. Raises SetupError where another process has it."""
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (data_dir / LOCK).open("a+") as file:
+    with explaining(data_dir):
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = (data_dir / LOCK).open("a+")
+    with closing(file):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -61,7 +64,8 @@ def only_process(data_dir: Path) -> Iterator[None]:
             why = f"Another `assistant serve` (pid {file.read().strip() or '?'}) uses {data_dir}."
             hint = "Stop that one, or set DATABASE_URL to a Postgres that replicas may share."
             raise SetupError("locked", why, hint) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with explaining(data_dir):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
         yield

@@ -52,7 +52,7 @@ def of(url: str, **parts: Any) -> str:
 def execute(statement: str, url: str | None = None, **names: str) -> list[tuple[Any, ...]]:
     """Run one statement; `{name}` in it stands for an identifier."""
     with psycopg.connect(url or server(), autocommit=True) as connection:
-        composed = sql.SQL(statement).format(  # type: ignore[arg-type]
+        composed = sql.SQL(statement).format(
             **{key: sql.Identifier(name) for key, name in names.items()}
         )
         cursor = connection.execute(composed)

@@ -286,9 +286,14 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pg_kit.Kept
 
 
 def unpaced(settings: Settings) -> Settings:
-    """Nor is the history read: what is told as an odd event stands there as a plain message."""
+    """Nor is the history read: what is told as an odd event stands there as a plain message.
+
+    And nobody has spent too much.
+    """
     slack = settings.slack.model_copy(update={"paced": False, "backfill_hours": 0})
-    return settings.model_copy(update={"slack": slack})
+    free = {"user_daily_usd": None, "daily_usd": None}
+    policy = settings.policy.model_copy(update=free)
+    return settings.model_copy(update={"slack": slack, "policy": policy})
 
 
 def brief_echo(body: Json) -> Answer:

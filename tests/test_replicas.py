@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_kit import Answer, Json, brief, brief_answer, child, is_child, led_by, say, turn, until
+from engine_kit import Json, brief, brief_answer, child, is_child, led_by, say, turn, until
 from engine_kit import workspace as small_workspace
 from fleet_kit import Fleet, fleet
 from pg_kit import Kept, execute, postgres
 
-from bot.local.model import Mind
+from bot.local.model import Answer, Mind
 from bot.render import CANCELLED
 
 __all__ = ["postgres"]

@@ -15,6 +15,7 @@ from bot.local.model import Fault as ModelFault
 from bot.local.model import Faults
 from bot.local.slack import LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_USER
+from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS = "U0LUIS"
@@ -84,14 +85,24 @@ async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path
         assert more
 
 
-async def test_a_request_on_a_socket_that_went_deaf_is_answered_once(tmp_path: Path) -> None:
-    slack = LocalSlack(workspace(3), ack_s=0.4, retries_s=(0.1, 0.3, 0.5))
-    async with serving(tmp_path, led_by(echo), slack=slack) as bot:
-        slack.sockets.drop("silent", 0)
+def soon_deaf(settings: Settings) -> Settings:
+    slack = settings.slack.model_copy(update={"deaf_after_s": 1.0})
+    return settings.model_copy(update={"slack": slack})
+
+
+@pytest.mark.parametrize(("which", "retries_s"), [(0, (0.1, 0.3, 0.5)), (None, ())])
+async def test_what_a_deaf_socket_swallows_is_answered_once(
+    tmp_path: Path, which: int | None, retries_s: tuple[float, ...]
+) -> None:
+    """By what Slack sends again; where all are deaf, by what is read when they are replaced."""
+    slack = LocalSlack(workspace(3), ack_s=0.4, retries_s=retries_s)
+    async with serving(tmp_path, led_by(echo), slack=slack, change=soon_deaf) as bot:
+        await until(lambda: slack.sockets.count == 2)
+        slack.sockets.drop("silent", which)
         asked = [bot.ask("Are you there?"), bot.ask("And there?")]
         for each in asked:
             await bot.answer(each)
-        assert "timeout" in {d.reason for d in slack.deliveries}
+        await until(lambda: "timeout" in {d.reason for d in slack.deliveries})
         await quiet(bot, 1.0)
         assert len(await bot.store.runs()) == 2
         assert [len(bot.replies(each)) for each in asked] == [1, 1]

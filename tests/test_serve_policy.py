@@ -121,7 +121,7 @@ async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path
         await asyncio.sleep(1.1)
         broken = bot.ask("Anyone?", channel=channel_id(2))
         await until(lambda: len(bot.whispers()) == 2)
-        assert "until my settings file assistant.yaml is mended" in bot.whispers()[1]
+        assert "my rules cannot be read" in bot.whispers()[1]
         assert str(tmp_path) not in bot.whispers()[1]
         assert nothing_public(bot, broken, channel_id(2))
         bot.slack.people.slash(BOSS, bot.channel, "/assistant", "pause")

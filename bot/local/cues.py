@@ -16,7 +16,9 @@ import yaml
 from pydantic import TypeAdapter
 
 _WORDS = Path(__file__).parent / "words.yaml"
-_SHARED = ("any", "topics", "asked")
+_SPOKEN = ("hello", "able", "here", "thread", "every", "more", "also", "ordinal", "filler")
+"""Sections that say by language (`ordinal`: by number) what a request may hold."""
+_SHARED = ("any", "topics", "asked", *_SPOKEN)
 """Sections of the words that belong to no one language."""
 _BRIEF = 4
 """Most words of a clause whose "works" needs no "now" beside it."""
@@ -127,8 +129,23 @@ def topics_of(text: str) -> frozenset[str]:
 
 
 def asked_for(text: str) -> frozenset[str]:
-    """What a folded question about threads asks for: states, `act`, `channels` or `person`."""
+    """What a folded question about threads asks for: states, `act`, `channels` or `person`.
+
+    `open` is unanswered or unsolved.
+    """
     return frozenset(name for name, words in _patterns("asked").items() if words.search(text))
+
+
+def spoken(section: str, text: str) -> str:
+    """The language (or number) in which a folded text says what that section lists, or empty."""
+    return next((name for name, words in _patterns(section).items() if words.search(text)), "")
+
+
+def without(section: str, text: str, put: str = " ") -> str:
+    """The folded text with `put` for all that the section lists."""
+    for words in _patterns(section).values():
+        text = words.sub(put, text)
+    return text
 
 
 @lru_cache(maxsize=50_000)

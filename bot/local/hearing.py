@@ -9,9 +9,13 @@ Json = dict[str, Any]
 
 _SECTIONS = (
     "TASK", "QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW", "LANGUAGE",
-    "CONTRACT", "FENCE", "REQUEST", "NAMED SOURCES", "MATERIAL", "SECTION", "WRITE",
+    "CONTRACT", "FENCE", "REQUEST", "ASKED IN", "NAMED SOURCES", "SEARCH", "MATERIAL", "SECTION",
+    "WRITE",
 )  # fmt: skip
 _HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
+_FENCED = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^(FILE|IMAGE): (.*?)(?: \((.*)\))?$")
+_TITLED = re.compile(r"(\S+) \(([^()]*)\)")
 _CURSOR = re.compile(r'More: call again with cursor="([^"]+)"')
 _BYTES_PER_TOKEN = 3
 
@@ -30,6 +34,17 @@ class Exchange:
         """The cursor of the next page; empty on the last one."""
         found = _CURSOR.search(self.text)
         return found[1] if found else ""
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A file that came with the request."""
+
+    name: str
+    facts: str
+    """How it was read and whether it is cut, as the program says it; empty for an image."""
+    text: str
+    """Empty for an image."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +73,37 @@ class Heard:
         return any(line.startswith("REMINDER:") and _ends(line) for line in self.last)
 
     def section(self, name: str) -> str:
-        """The first section of that name in the opening, or an empty text."""
-        return next(
-            (body for text in self.opening for key, body in sections(text) if key == name), ""
-        )
+        """The first section of that name in the opening, or an empty text; never from data."""
+        return next((body for text in self.told for key, body in sections(text) if key == name), "")
+
+    @property
+    def told(self) -> list[str]:
+        """The opening without what stands in delimiters."""
+        return [_FENCED.sub("", text) for text in self.opening]
+
+    @property
+    def here(self) -> Mapping[str, str]:
+        """Ids of where it was asked: a channel, and the thread in it; id -> title."""
+        return dict(_TITLED.findall(self.section("ASKED IN")))
+
+    @property
+    def files(self) -> list[Attached]:
+        """What came with the request."""
+        heads = [(text, _FILE.match(text.partition("\n")[0])) for text in self.opening]
+        return [
+            Attached(head[2], head[3] or "", _bare(text.partition("\n")[2]))
+            for text, head in heads
+            if head
+        ]
+
+    def block(self, name: str) -> str:
+        """The text of the opening that begins with that name, without head and delimiters."""
+        found = next((text for text in self.opening if text.startswith(name)), "")
+        return _bare(found.partition("\n")[2])
+
+
+def _bare(text: str) -> str:
+    return _FENCED.sub(lambda found: found[2], text).strip("\n")
 
 
 def _ends(line: str) -> bool:

@@ -77,7 +77,7 @@ def _to_read(heard: Heard) -> list[dict[str, Any]]:
 
 def _result(heard: Heard, repair: str) -> dict[str, Any]:
     threads = _threads(heard)
-    report = heard.section("LANGUAGE") or "en"
+    report = _report(heard)
     contract = heard.section("CONTRACT") or "answer"
     tracker = [
         i
@@ -85,11 +85,15 @@ def _result(heard: Heard, repair: str) -> dict[str, Any]:
         if e.name == "list_slack_list_items"
         for i in parse_tracker(e.text)
     ]
-    boards = [read_board(part, report) for part in _by_channel(threads)]
+    to_bots = _asked_of_bots(threads)
+    boards = [
+        read_board([each for each in part if each.root.id not in to_bots], report)
+        for part in _by_channel(threads)
+    ]
     room = heard.max_bytes - 1000 >> (1 if repair else 0)
     if contract == "issues":
         findings, no_issue = submission(boards, tracker, report, room)
-        main: dict[str, Any] = {"no_issue": no_issue}
+        main: dict[str, Any] = {"no_issue": [*no_issue, *to_bots]}
         text = _summary(findings, len(threads), report)
     else:
         findings = _answers(heard, boards, report, room)
@@ -108,6 +112,13 @@ def _result(heard: Heard, repair: str) -> dict[str, Any]:
     }
 
 
+def _report(heard: Heard) -> str:
+    """The language to report in: as set, or else as the author of the brief asks."""
+    set_to = heard.section("LANGUAGE") or "en"
+    asked = re.match(r"Language: (\w+)", heard.section("OUTPUT"))
+    return asked[1] if asked and " " in set_to else set_to
+
+
 def _prose(contract: str, text: str, findings: Sequence[Finding]) -> dict[str, Any]:
     if contract == "issues":
         return {"summary": text}
@@ -123,6 +134,12 @@ def _prose(contract: str, text: str, findings: Sequence[Finding]) -> dict[str, A
 def _threads(heard: Heard) -> list[Thread]:
     pages = [e.text for e in heard.exchanges if e.name in _READERS and not e.is_error]
     return join([*pages, *(text for text in heard.opening if text.startswith("MATERIAL"))])
+
+
+def _asked_of_bots(threads: Sequence[Thread]) -> list[str]:
+    """Roots that begin with the name of a bot which answers in some thread: no issue of people."""
+    bots = {f"@{line.author}" for thread in threads for line in thread.lines[1:] if line.bot}
+    return [t.root.id for t in threads if bots and t.root.text.startswith(tuple(bots))]
 
 
 def _by_channel(threads: Sequence[Thread]) -> list[list[Thread]]:
@@ -155,8 +172,11 @@ def _answers(heard: Heard, boards: Sequence[Board], report: str, room: int) -> l
     """Findings that answer the brief's question: threads in the states asked for, or messages."""
     question = f"{heard.section('TASK')}\n{heard.section('QUESTIONS')}"
     states = _states(fold(question))
-    if not states:
-        return _by_keywords(question, boards)
+    wanted = keywords(question)
+    if not states and any(wanted):
+        return _by_keywords(wanted, boards, issues="act" in asked_for(fold(question)))
+    if not states:  # "what happened?", "catch me up"
+        return submission(boards, [], report, room)[0]
     asked = [
         replace(board, groups=tuple(g for g in board.groups if g[0].verdict.state in states))
         for board in boards
@@ -175,16 +195,24 @@ def _states(question: str) -> set[str]:
     states = set(asked & {"unanswered", "unsolved", "waiting"})
     if "solved" in asked and "unsolved" not in asked:
         states.add("solved")
+    if "open" in asked:
+        states |= set(NEEDS_ACTION)
     if not states and "act" in asked and not keywords(question)[0]:
         states = set(NEEDS_ACTION)
     return states
 
 
-def _by_keywords(question: str, boards: Sequence[Board]) -> list[Finding]:
+def _by_keywords(
+    wanted: tuple[frozenset[str], frozenset[str]], boards: Sequence[Board], *, issues: bool
+) -> list[Finding]:
+    """Messages that match; `issues`: only what issues begin with, since replies tell less."""
     judged = {each.thread.root.id: each for board in boards for each in board.threads}
     threads = [each.thread for each in judged.values()]
+    if issues:
+        told = [each.thread for each in judged.values() if each.verdict.state != "none"]
+        threads = [Thread(thread.lines[:1]) for thread in told]
     findings = []
-    for thread, line in best_lines(keywords(question), threads)[:_FOUND]:
+    for thread, line in best_lines(wanted, threads)[:_FOUND]:
         each = judged[thread.root.id]
         findings.append(
             {

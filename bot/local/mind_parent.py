@@ -1,38 +1,48 @@
-"""The offline mind as a parent agent: splits a request, delegates, writes from the views."""
+"""The offline mind as a parent agent: what it looks up, whom it asks, and what it then writes."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot.local.cues import asked_for, fold, language_of, topics_of
-from bot.local.hearing import Exchange, Heard, sections
+from bot.local import mind_earlier, mind_hello
+from bot.local.cues import asked_for, fold, spoken, without
+from bot.local.hearing import Heard, sections
+from bot.local.mind_file import about_files
+from bot.local.mind_phrases import say
+from bot.local.mind_request import (
+    GLOB,
+    Asked,
+    Question,
+    fitting,
+    listed_channels,
+    matching,
+    name_words,
+    read_request,
+    subject_words,
+)
+from bot.local.mind_written import (
+    DELEGATING,
+    MAX_LINES,
+    Section,
+    about_channel,
+    lines_of,
+    shown,
+    swept,
+    views_by_item,
+    views_of,
+    written,
+)
 from bot.local.model_answer import Answer
-from bot.local.phrases import OFFLINE, phrase
+from bot.local.phrases import OFFLINE
 from bot.local.search import keywords
-from bot.local.views import View, parse_views, section_lines, top_lines
+from bot.local.views import top_lines
 
-DELEGATING = ("run_subagent", "run_subagents")
 MAX_CHANNELS = 5
 """Most channels that a question which names none is taken to."""
-MAX_LINES = 12
-"""Most findings of one question that an answer tells; the rest is counted."""
-_CHANNEL = re.compile(r"(?<![\w&/])#[\w-]+|\b[CG][A-Z0-9]{8,}\b")
-_MENTION = re.compile(r"<#([CG][A-Z0-9]+)(?:\|[^>]*)?>")
+MAX_SWEPT = 24
+"""Most channels that are read one by one; the others are named."""
 _THREAD = re.compile(r"\b([CGD][A-Z0-9]{2,}/\d+\.\d+)|/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
-_NUMBERED = re.compile(r"(?:^|\s)(?:\(?\d{1,2}[.)]|[-*•])\s+(?=\S)")
-_AND = re.compile(r",?\s+(?:and|y|e|et|und|en|a|oraz|och)\s+(?=[^#]*[#<])")
 _PERSON = re.compile(r"@?([A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+)*|U[A-Z0-9]{6,})\s*\??$")
-_LISTED = re.compile(r"^\s*\[([CG][A-Z0-9]+)\] #(\S+?)(?:: (.*))?$")
-
-
-@dataclass(frozen=True)
-class Question:
-    """One question of a request, with the sources it names."""
-
-    text: str
-    sources: tuple[str, ...]
-    """Channel ids or names, as written."""
 
 
 def use(name: str, **arguments: Any) -> dict[str, Any]:
@@ -49,151 +59,206 @@ def answer_as_parent(heard: Heard) -> Answer:
     told = "\n".join(heard.opening)
     if "WRITE: top lines" in told:
         return _say(_top(told, heard))
-    request = heard.section("REQUEST") or told
-    questions = split(request)
-    language = language_of(fold(request))
-    if heard.tools and not heard.must_end:
-        calls = _calls(questions, heard)
-        if calls:
-            return Answer(calls)
-    return _say(_written(questions, heard, language))
+    asked = read_request(heard)
+    free = bool(heard.tools) and not heard.must_end
+    return _conversing(asked, heard, free) or _working(asked, heard, free)
 
 
 def _top(told: str, heard: Heard) -> str:
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     name = ""
     for key, body in sections(told):
         if key == "SECTION":
             name, _, body = body.partition("\n")
-            found.append((name.strip(), body))
-    return top_lines(found, heard.section("LANGUAGE") or "en")
+            parts.append((name.strip(), body))
+    return top_lines(parts, heard.section("LANGUAGE") or "en")
 
 
-def split(request: str) -> list[Question]:
-    """The separate questions of a request; one that names no channel inherits the one before it."""
-    pieces = [piece.strip() for piece in _pieces(_MENTION.sub(r"\1", request))]
-    questions: list[Question] = []
-    lead = ""
-    for piece in (piece for piece in pieces if piece):
-        asks = piece.endswith("?") or len(pieces) == 1 or bool(asked_for(fold(piece)))
-        if not asks:
-            lead = f"{lead} {piece}".strip()
-            continue
-        text = f"{lead} {piece}".strip()
-        sources = tuple(dict.fromkeys(_CHANNEL.findall(text)))
-        if not sources and questions and "channels" not in asked_for(fold(piece)):
-            sources = questions[-1].sources
-        questions.append(Question(text, sources))
-        lead = "" if questions else lead
-    return questions or [Question(request.strip(), tuple(_CHANNEL.findall(request)))]
+def _conversing(asked: Asked, heard: Heard, free: bool) -> Answer | None:
+    """What needs no subagent: a greeting, a file, more about an earlier finding."""
+    calls = {exchange.name for exchange in heard.exchanges}
+    text = ""
+    if heard.files and not any(q.sources or q.every for q in asked.questions):
+        text = about_files(heard.files, asked.text, asked.language)
+    elif mind_hello.greets(asked):
+        if free and "list_channels" in heard.tools - calls:
+            return Answer([use("list_channels")])
+        text = mind_hello.hello(asked, heard)
+    elif mind_hello.thanks(asked):
+        text = say(asked.language, "welcome")
+    elif said := _this_thread(asked, heard):
+        text = said
+    elif found := mind_earlier.pick(asked, heard):
+        where = found.finding.where if found.finding else ""
+        if where and free and "read_thread" in heard.tools - calls:
+            return Answer([use("read_thread", thread=where)])
+        text = mind_earlier.told(found, heard, asked.language)
+    return _say(f"{text}\n\n{OFFLINE}") if text else None
 
 
-def _pieces(request: str) -> list[str]:
-    numbered = [part for part in _NUMBERED.split(request) if part.strip()]
-    if len(_NUMBERED.findall(request)) >= 2:
-        return numbered
-    marked = re.findall(r"[^?]+\?+|[^?]+$", request)
-    pieces: list[str] = []
-    for part in marked:
-        halves = _AND.split(part)
-        named = all(_CHANNEL.search(half) for half in halves)
-        pieces += halves if len(halves) > 1 and named else [part]
-    return pieces
+def _this_thread(asked: Asked, heard: Heard) -> str:
+    """Who said what in the thread that the request stands in, if that is what it asks for."""
+    folded = fold(asked.text)
+    if not spoken("thread", folded) or asked_for(folded):
+        return ""
+    return "\n".join(mind_earlier.said_in(heard.block("CONVERSATION"), asked.language))
 
 
-def _calls(questions: Sequence[Question], heard: Heard) -> list[dict[str, Any]]:
+def _working(asked: Asked, heard: Heard, free: bool) -> Answer:
+    if free and (calls := _calls(asked, heard)):
+        return Answer(calls)
+    parts = [part for question in asked.questions for part in _sections(question, asked, heard)]
+    if heard.files:
+        names = ", ".join(file.name for file in heard.files)
+        about = about_files(heard.files, asked.text, asked.language)
+        parts.append(Section(f"**{names}**:", (about,)))
+    return _say(written(parts, heard, asked.language))
+
+
+def _calls(asked: Asked, heard: Heard) -> list[dict[str, Any]]:
     """What to do next: look-ups and subagents that no earlier turn has asked for."""
-    asked = [exchange.name for exchange in heard.exchanges]
-    if any(name in DELEGATING for name in asked):
+    called = [exchange.name for exchange in heard.exchanges]
+    if any(name in DELEGATING for name in called):
         return []
-    direct = [_direct(question) for question in questions]
-    open_ones = [q for q, call in zip(questions, direct, strict=True) if call is None]
-    calls = [call for call in direct if call and call["name"] in heard.tools and not asked]
+    direct = [_direct(question, asked) for question in asked.questions]
+    open_ones = [q for q, call in zip(asked.questions, direct, strict=True) if call is None]
+    calls = [call for call in direct if call and call["name"] in heard.tools and not called]
     if not open_ones or "run_subagent" not in heard.tools:
         return calls
-    unnamed = [question for question in open_ones if not question.sources]
-    if unnamed and not asked and "list_channels" in heard.tools:
+    unnamed = [question for question in open_ones if not _named(question, asked)]
+    if unnamed and not called and "list_channels" in heard.tools:
         listing = use("list_channels")
         return [*(call for call in calls if call != listing), listing]
-    return calls + [
-        call for question in open_ones if (call := _delegated(question, heard)) is not None
-    ]
+    return calls + [call for question in open_ones for call in _delegated(question, asked, heard)]
 
 
-def _direct(question: Question) -> dict[str, Any] | None:
+def _direct(question: Question, asked: Asked) -> dict[str, Any] | None:
     """The one look-up that answers the question, if there is one."""
     if thread := _THREAD.search(question.text):
         item = thread[1] or f"{thread[2]}/{thread[3]}.{thread[4]}"
         return use("read_thread", thread=item)
-    asked = asked_for(fold(question.text))
-    if "person" in asked and (person := _PERSON.search(question.text.strip())):
+    wanted = asked_for(fold(question.text))
+    if "person" in wanted and (person := _PERSON.search(question.text.strip())):
         return use("lookup_user", user=person[1])
-    if "channels" in asked and not question.sources:
+    if "channels" in wanted and not question.sources and not question.every:
         return use("list_channels")
     return None
 
 
-def _delegated(question: Question, heard: Heard) -> dict[str, Any] | None:
-    sources = list(question.sources) or _chosen(question, heard)
+def _named(question: Question, asked: Asked) -> tuple[str, ...]:
+    """The sources that a question gives without a look at the list of channels."""
+    if question.sources or question.every:
+        return question.sources
+    subject = keywords(" ".join(subject_words(question.text)))
+    return (asked.here,) if asked.here and not any(subject) else ()
+
+
+def _chosen(question: Question, asked: Asked, heard: Heard) -> list[str]:
+    """Where to look: as named, else by the names and topics listed, else where it was asked."""
+    if named := _named(question, asked):
+        return list(named)
+    channels = listed_channels(heard)
+    if question.every:
+        return matching(question, channels)
+    here = [asked.here] if asked.here else []
+    return (fitting(question, channels) or here or list(channels))[:MAX_CHANNELS]
+
+
+def _delegated(question: Question, asked: Asked, heard: Heard) -> list[dict[str, Any]]:
+    sources = _chosen(question, asked, heard)
     if not sources:
-        return None
-    words = question.text.split()
+        return []
+    if question.every:
+        return [_over(question, sources[:MAX_SWEPT], heard, asked.language)]
+    if len(question.sources) > 1:
+        tasks = [(question.task_of(s, asked.title(s)), [s]) for s in sources]
+    else:
+        tasks = [(question.task, sources)]
+    return [_brief(task, handles, asked.language) for task, handles in tasks]
+
+
+def _brief(task: str, handles: Sequence[str], language: str) -> dict[str, Any]:
     return use(
         "run_subagent",
-        task=question.text,
-        description=" ".join(words[:6])[:120],
+        task=task,
+        description=" ".join(task.split()[:6])[:120],
         scope="slack",
-        handles=sources,
+        handles=list(handles),
         contract="answer",
+        **_output(language),
     )
 
 
-def _chosen(question: Question, heard: Heard) -> list[str]:
-    """Channels whose name or topic shares a word with the question, or else the first listed."""
-    listed = [
-        (found[1], f"{found[2]} {found[3] or ''}")
-        for exchange in heard.exchanges
-        if exchange.name == "list_channels"
-        for line in exchange.text.splitlines()
-        if (found := _LISTED.match(line))
-    ]
-    words, _ = keywords(question.text)
-    fitting = [
-        channel
-        for channel, about in listed
-        if words & keywords(about.replace("-", " "))[0]
-        or topics_of(fold(question.text)) & topics_of(fold(about.replace("-", " ")))
-    ]
-    return (fitting or [channel for channel, _ in listed])[:MAX_CHANNELS]
+def _output(language: str) -> dict[str, str]:
+    return {} if language == "en" else {"output": f"Language: {language}"}
 
 
-def _written(questions: Sequence[Question], heard: Heard, language: str) -> str:
-    """The answer: a section for each question, every statement with its finding."""
-    views = {str(e.input.get("task")): _views(e) for e in heard.exchanges if e.name in DELEGATING}
-    looked_up = [exchange for exchange in heard.exchanges if exchange.name not in DELEGATING]
-    earlier = [view for text in heard.opening for view in parse_views(text)]
-    parts = ["\n".join(_lines(earlier, language))] if earlier else []
-    for question in questions:
-        direct = _direct(question)
-        if question.text in views or direct is None:
-            lines = _lines(views.get(question.text, ()), language)
-            head = [f"*{question.text}*"] if len(questions) > 1 else []
-            if lines or not earlier:
-                parts.append("\n".join([*head, *(lines or [phrase(language, "no_source")])]))
-        else:
-            parts += [_shown(e) for e in looked_up if e.name == direct["name"]]
-    return "\n\n".join([*parts, OFFLINE])
+def _over(
+    question: Question, channels: Sequence[str], heard: Heard, language: str
+) -> dict[str, Any]:
+    """The same task for each channel: every issue, or what the question asks for."""
+    wide = _sweeps(question, heard)
+    template = {
+        "task": "Find what is open or broken in {item}." if wide else _each(question, heard),
+        "description": "{item}",
+        "scope": "slack",
+        "contract": "issues" if wide else "answer",
+        **_output(language),
+    }
+    return use("run_subagents", items=list(channels), template=template)
 
 
-def _lines(views: Iterable[View], language: str) -> list[str]:
-    return [line for view in views for line in section_lines(view, language, MAX_LINES)]
+def _each(question: Question, heard: Heard) -> str:
+    """The question without what it says of channels, for `{item}`."""
+    text = without("every", fold(GLOB.sub(" ", question.task)))
+    parts = name_words(listed_channels(heard).values())
+    words = [word for word in text.split() if word.strip("?!.,:-") not in parts]
+    return f"{' '.join(words).rstrip('?')} ({{item}})"
 
 
-def _views(exchange: Exchange) -> list[View]:
-    return parse_views(exchange.text) or [View("failed", exchange.text)]
+def _sweeps(question: Question, heard: Heard) -> bool:
+    """Whether a question about many channels asks for all that is open or broken."""
+    words = subject_words(question.text) - name_words(listed_channels(heard).values())
+    wanted = asked_for(fold(question.text)) - {"act", "open", "channels"}
+    return not wanted and not any(keywords(" ".join(words)))
 
 
-def _shown(exchange: Exchange) -> str:
-    """What a look-up returned, without its delimiters."""
-    lines = [line for line in exchange.text.splitlines() if not re.match(r"^</?items-", line)]
-    return "\n".join(re.sub(r"^(\s*)\[[^\]]+\] ", r"\1- ", line) for line in lines)
+def _sections(question: Question, asked: Asked, heard: Heard) -> list[Section]:
+    """What the answer says to one question: a section for each of the channels it names."""
+    language = asked.language
+    if direct := _direct(question, asked):
+        told = [shown(e, language) for e in heard.exchanges if e.name == direct["name"]]
+        return [Section(f"*{question.text}*", tuple(told))]
+    sources = _chosen(question, asked, heard)
+    names = {key: f"#{name}" for key, (name, _) in listed_channels(heard).items()}
+    if question.every:
+        return _many(question, sources, names, heard, language)
+    if len(question.sources) > 1:
+        read = {asked.title(s): question.task_of(s, asked.title(s)) for s in sources}
+        views = {title: views_of(task, title, heard, language) for title, task in read.items()}
+        return [about_channel(t, own, language, len(views)) for t, own in views.items()]
+    titles = ", ".join(names.get(source, asked.title(source)) for source in sources)
+    lines = lines_of(views_of(question.task, titles, heard, language), language, MAX_LINES)
+    if lines and not question.sources:
+        lines += (say(language, "looked", titles),)
+        lines += () if any("[F" in line for line in lines) else (say(language, "hint"),)
+    return [Section(f"*{question.text}*", lines)]
+
+
+def _many(
+    question: Question,
+    sources: Sequence[str],
+    names: Mapping[str, str],
+    heard: Heard,
+    language: str,
+) -> list[Section]:
+    """The sections of a question about all channels, or about those that a pattern fits."""
+    if not sources:
+        known = ", ".join(list(names.values())[:MAX_SWEPT]) or "-"
+        return [Section(f"*{question.text}*", (say(language, "no_match", known),))]
+    views = {names[key]: own for key, own in views_by_item(heard).items()}
+    left = ", ".join(names[key] for key in sources if names[key] not in views)
+    rest = [Section("", (say(language, "left_out", left),))] if left else []
+    if _sweeps(question, heard):
+        return [swept(views, language), *rest]
+    return [*(about_channel(name, own, language, len(views)) for name, own in views.items()), *rest]

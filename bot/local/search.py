@@ -21,6 +21,11 @@ def keywords(question: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(word[:_PREFIX] for word in words), topics_of(folded)
 
 
+def prefixes(folded: str) -> frozenset[str]:
+    """The words of a folded text, as `keywords` gives them."""
+    return frozenset(word[:_PREFIX] for word in _WORD.findall(folded))
+
+
 def best_lines(
     wanted: tuple[frozenset[str], frozenset[str]], threads: Sequence[Thread]
 ) -> list[tuple[Thread, Line]]:
@@ -41,5 +46,4 @@ def _first(pair: tuple[float, Line]) -> float:
 
 def _score(line: Line, words: frozenset[str], topics: frozenset[str]) -> float:
     folded = fold(f"{line.text} {line.author}")
-    said = {word[:_PREFIX] for word in _WORD.findall(folded)}
-    return len(words & said) + _TOPIC * len(topics & topics_of(folded))
+    return len(words & prefixes(folded)) + _TOPIC * len(topics & topics_of(folded))

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bot.local.grouping import alike, keys_in, text_signs
+from bot.local.mind_phrases import say
 from bot.local.phrases import OFFLINE, phrase
 
 NEEDS_ACTION = ("unanswered", "unsolved")
+STATES = (*NEEDS_ACTION, "waiting", "solved")
 MAX_LINES = 6
 _SEVERITIES = ("high", "medium", "low")
 _HEAD = re.compile(
@@ -16,9 +18,10 @@ _HEAD = re.compile(
 )
 _FINDING = re.compile(
     r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*?)"
-    r"(?: \| (?P<state>\w+), (?P<severity>high|medium|low)(?:, since \S+)?"
-    r" \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?P<names> \(.*?\))?)?"
-    r"(?: \| owner: (?P<owner>.*?))?(?: \| next: (?P<next>.*))?$"
+    r"(?: \| (?P<state>\w+), (?P<severity>high|medium|low)(?:, since (?P<since>\S+))?"
+    r" \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?: \((?P<names>.*?)\))?)?"
+    r"(?: \| owner: (?P<owner>.*?))?(?: \| next: (?P<next>.*?))?"
+    r"(?: \| in (?P<where>[CGD][A-Z0-9]+/\d+\.\d+))?$"
 )
 _CUT = re.compile(r"^\(cut: (\d+) more")
 
@@ -34,8 +37,13 @@ class ViewFinding:
     messages: int
     people: int
     next_step: str
-    names: bool
-    """It names customers: a report about the product, not a question of one person."""
+    names: str = ""
+    """The customers it names, if any: a report about the product, not one person's question."""
+    owner: str = ""
+    since: str = ""
+    """Day, as YYYY-MM-DD; empty where it is not known."""
+    where: str = ""
+    """Id of a message in its thread; empty where that is not told."""
     section: str = ""
 
 
@@ -81,29 +89,45 @@ def _finding(found: re.Match[str]) -> ViewFinding:
         int(found["messages"] or 0),
         int(found["people"] or 0),
         found["next"] or "-",
-        bool(found["names"]),
+        found["names"] or "",
+        (found["owner"] or "").strip("- "),
+        found["since"] or "",
+        found["where"] or "",
     )
+
+
+def listed_findings(text: str) -> list[ViewFinding]:
+    """The findings that a text lists, one a line, outside of any view."""
+    return [_finding(found) for line in text.splitlines() if (found := _FINDING.match(line))]
 
 
 def top_lines(sections: Iterable[tuple[str, str]], language: str) -> str:
     """What to do first across sections (name, views): 3 to 6 lines, each citing its findings."""
+    lines = first_things([(name, parse_views(views)) for name, views in sections], language)
+    if not lines:
+        return f"{phrase(language, 'found_none')} {OFFLINE}"
+    told = [f"- {line} {cited}" for line, cited in lines[:-1]]
+    line, cited = lines[-1]
+    return "\n".join([*told, f"- {line} {OFFLINE} {cited}"])
+
+
+def first_things(
+    sections: Iterable[tuple[str, Iterable[View]]], language: str
+) -> list[tuple[str, str]]:
+    """The lines of `top_lines` with their citations; none where nothing is open."""
     open_ones = [
         replace(finding, section=name)
         for name, views in sections
-        for view in parse_views(views)
+        for view in views
         for finding in view.findings
         if finding.state in NEEDS_ACTION
     ]
-    if not open_ones:
-        return f"{phrase(language, 'found_none')} {OFFLINE}"
     issues = sorted(_join(open_ones), key=_rank)
     first = issues[:3]
     for name in dict.fromkeys(finding.section for finding in open_ones):
         if len(first) < MAX_LINES and all(name != f.section for issue in first for f in issue):
             first.append(next(i for i in issues if any(f.section == name for f in i)))
-    *lines, last = (_line(issue, language) for issue in sorted(first, key=_rank))
-    told = [f"- {line} {cited}" for line, cited in lines]
-    return "\n".join([*told, f"- {last[0]} {OFFLINE} {last[1]}"])
+    return [_line(issue, language) for issue in sorted(first, key=_rank)]
 
 
 def _join(findings: Sequence[ViewFinding]) -> list[list[ViewFinding]]:
@@ -120,7 +144,7 @@ def _join(findings: Sequence[ViewFinding]) -> list[list[ViewFinding]]:
 
 def _same(one: ViewFinding, two: ViewFinding) -> bool:
     first, second = (text_signs(f.claim) | keys_in(f"{f.claim} {f.next_step}") for f in (one, two))
-    return alike(first, second, one.names and two.names)
+    return alike(first, second, bool(one.names and two.names))
 
 
 def _rank(issue: Sequence[ViewFinding]) -> tuple[int, int, int, str]:
@@ -143,18 +167,26 @@ def _line(issue: Sequence[ViewFinding], language: str) -> tuple[str, str]:
     return f"{act}{place}", cited
 
 
+def standing(finding: ViewFinding, language: str) -> list[str]:
+    """State with severity, and the next step, as far as they say anything."""
+    solved = finding.state == "solved"
+    steps = [] if solved or finding.next_step in ("", "-") else [finding.next_step]
+    if finding.state not in STATES:
+        return steps
+    return [f"{say(language, finding.state)}, {say(language, finding.severity)}", *steps]
+
+
 def section_lines(view: View, language: str, most: int) -> list[str]:
     """A view as lines of an answer, each citing its finding."""
+    if view.status == "unknown":
+        return [view.text]
     if view.status in ("failed", "cancelled", "refused"):
         return [phrase(language, "failed", view.text)]
     lines = [phrase(language, "partial", view.text)] if view.status == "partial" else []
     if not view.findings:
         return [*lines, phrase(language, "found_none")]
     for finding in view.findings[:most]:
-        people = f"; {finding.next_step}" if finding.next_step not in ("", "-") else ""
-        lines.append(
-            f"- «{finding.claim}» ({finding.state}, {finding.severity}{people.rstrip('.')}) "
-            f"[{finding.id}]"
-        )
+        facts = "; ".join(part.rstrip(".") for part in standing(finding, language))
+        lines.append(f"- «{finding.claim}»{facts and f' ({facts})'} [{finding.id}]")
     more = len(view.findings) - len(view.findings[:most]) + view.left_out
-    return [*lines, phrase(language, "more", more) + "."] if more else lines
+    return [*lines, phrase(language, "more", more)] if more else lines

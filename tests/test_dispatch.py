@@ -1,0 +1,214 @@
+"""Stored requests get a workflow each: in turn, so many at once, and whatever failed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from engine_kit import brief_answer, is_child, led_by, say, turns, until
+from pg_kit import Kept, place
+from serve_kit import ASKER, Served, mentioned, serving
+
+from bot.database import Database
+from bot.dispatch import LOOK_EVERY_S, Dispatch
+from bot.inbox import Inbox, Incoming
+from bot.schema import StoreError
+
+__all__ = ["place"]
+
+FINE = turns(say("Fine."))
+
+
+@asynccontextmanager
+async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Served]:
+    async with serving(place.path, mind, url=place.url, **more) as bot:
+        yield bot
+
+
+def unheard(bot: Served, text: str = "Hello?") -> Incoming:
+    """A message that stands in Slack, as another replica would store it."""
+    at = bot.slack.state
+    with at.lock:
+        ts = bot.slack.people.say("U0LUIS", bot.channel, text)
+    event = {"type": "app_mention", "text": mentioned(text), "channel": bot.channel, "ts": ts}
+    return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
+
+
+async def state(bot: Served, ts: str) -> str:
+    request = await bot.inbox.request(f"T0ACME/{bot.channel}/{ts}")
+    return request.state if request else "unknown"
+
+
+async def test_no_more_requests_are_at_work_than_may_be(place: Kept) -> None:
+    most = 0
+    async with served(place, latency_s=0.3, serve={"max_requests": 2}) as bot:
+        asked = [bot.ask(f"Hello {n}?") for n in range(6)]
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, len(bot.bench.dispatch.at_work))
+            return all(any(m.metadata for m in bot.replies(ts)) for ts in asked)
+
+        await until(done, 30)
+        for ts in asked:
+            await bot.answer(ts)
+
+    assert most == 2
+
+
+async def test_a_request_that_another_replica_stored_is_found_without_being_told(
+    place: Kept,
+) -> None:
+    async with served(place) as bot:
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        began = time.monotonic()
+
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+        assert time.monotonic() - began < LOOK_EVERY_S + 5
+
+
+async def test_a_pause_leaves_requests_where_they_are_until_it_ends(place: Kept) -> None:
+    async with served(place) as bot:
+        await bot.inbox.pause("Ana")
+        asked = bot.ask("Hello?")
+        await until(lambda: bot.slack.deliveries and bot.slack.deliveries[-1].acked_at)
+        await asyncio.sleep(LOOK_EVERY_S + 0.2)
+        assert await state(bot, asked) == "new"
+        assert bot.replies(asked) == []
+        await bot.inbox.resume()
+
+        assert (await bot.answer(asked)).text.startswith("Fine.")
+
+
+async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(place: Kept) -> None:
+    async with served(place, latency_s=0.5) as bot:
+        first = bot.ask("One?")
+        await until(lambda: bot.bench.dispatch.at_work)
+        draining = asyncio.create_task(bot.bench.dispatch.drained(10))
+        await asyncio.sleep(0)
+        second = bot.ask("Two?")
+
+        assert await draining
+        assert bot.replies(first)[0].text.startswith("Fine.")
+        await asyncio.sleep(LOOK_EVERY_S + 0.2)
+        assert await state(bot, second) == "new"
+
+
+async def test_who_has_no_time_to_drain_is_told(place: Kept) -> None:
+    async with served(place, latency_s=1.5) as bot:
+        asked = bot.ask("One?")
+        await until(lambda: bot.model.recorded)
+
+        assert not await bot.bench.dispatch.drained(0.1)
+        assert len(bot.bench.dispatch.at_work) == 1
+        assert (await bot.answer(asked)).text.startswith("Fine.")
+
+
+async def test_a_stop_that_another_replica_heard_reaches_the_run(place: Kept) -> None:
+    mind = led_by(brief_answer(2), say("Never."))
+    async with served(place, mind, latency_s=2.0) as bot:
+        asked = bot.ask("What is open in #support-2?")
+        await until(lambda: any(is_child(b) for b in bot.model.recorded), 20)
+        pressed = time.monotonic()
+        assert await bot.inbox.stop("T0ACME", bot.channel, asked, ASKER) == 1
+        shown = await bot.answer(asked)
+
+        assert "Stopped as asked" in shown.text
+        assert time.monotonic() - pressed < 2.0
+
+
+# ---- what failed on the way
+
+
+class Lossy(Database):
+    """A database that makes a change, and then loses the word of it."""
+
+    def __init__(self, database: Database) -> None:
+        self.where, self.shared, self._upserts = database.where, database.shared, {}
+        self._whole, self.lost = database, 0
+
+    async def read(self, query: Any, **values: Any) -> list[dict[str, Any]]:
+        return await self._whole.read(query, **values)
+
+    async def change(self, work: Any) -> Any:
+        found = await self._whole.change(work)
+        if found and self.lost == 0:
+            self.lost += 1
+            raise StoreError("here", "was lost", "Find it.")
+        return found
+
+
+async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
+    place: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(place) as bot:
+        real = bot.bench.dispatch
+        real.draining = True
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        lossy = Lossy(bot.store.database)
+        other = Dispatch(Inbox(lossy), real.durable, real.runs, 4)
+        running = asyncio.create_task(other.run())
+        shown = await bot.answer(request.ts)
+        running.cancel()
+
+        assert shown.text.startswith("Fine.")
+        assert lossy.lost == 1
+        assert "was lost" in caplog.text
+
+
+async def test_a_request_that_was_taken_and_never_begun_is_begun_by_the_next_process(
+    place: Kept,
+) -> None:
+    async with served(place) as bot:
+        bot.bench.dispatch.draining = True
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        executor = bot.bench.durable.executor
+        assert len(await bot.inbox.take(executor, 9, datetime.now(UTC))) == 1
+        await bot.bench.dispatch.recover()
+
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+        assert await state(bot, request.ts) == "done"
+
+
+async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: Kept) -> None:
+    async with served(place, latency_s=3) as bot:
+        dispatch, me = bot.bench.dispatch, bot.bench.durable.executor
+        dispatch.draining = True
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        await bot.inbox.take(me, 9, datetime.now(UTC))
+        await dispatch.recover()
+        assert dispatch.at_work == {request.key}
+        await bot.inbox.claim(request.key, "another")
+        await until(lambda: not dispatch.at_work, LOOK_EVERY_S + 5)
+        await dispatch.begun(request.key)  # and it may come back
+
+        assert dispatch.at_work == {request.key}
+        (mine,) = await bot.inbox.at_work(me)
+        assert mine.key == request.key
+        assert (await bot.answer(request.ts)).text.startswith("Fine.")
+
+
+async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(place: Kept) -> None:
+    async with served(place) as bot:
+        dispatch = bot.bench.dispatch
+        dispatch.draining = True
+        request = unheard(bot)
+        assert await bot.inbox.add(request)
+        (taken,) = await bot.inbox.take(bot.bench.durable.executor, 9, datetime.now(UTC))
+        assert taken.run
+        await bot.store.start_run(taken.run, "mention", "?", "m", {"limits": "nonsense"})
+        await dispatch.recover()
+        shown = await bot.answer(request.ts)
+
+        assert taken.run in shown.text
+        assert await state(bot, request.ts) == "failed"
+        assert dispatch.at_work == set()

@@ -1,0 +1,87 @@
+"""The kill matrix in its short form: a process that dies anywhere leaves one good answer.
+
+The whole of it is `make kill-matrix`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from benchmarks.kill_points import POINTS
+from benchmarks.kill_watch import Call, Phase, Watch
+from benchmarks.kills import is_taken_back, postgres, repeats, run_points
+
+CHOSEN = {d: [p for p in POINTS if d in p.short] for d in ("sqlite", "postgres")}
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(database: str) -> None:
+    server = postgres() if database == "postgres" else None
+    if database == "postgres" and server is None:
+        pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
+    rows = list(run_points(database, server, CHOSEN[database]))
+    assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in CHOSEN[database]}
+    assert all(row.answers == 1 and row.items == 12 and row.leaks == 0 for row in rows)
+
+
+def test_the_matrix_has_the_points_that_it_promises() -> None:
+    names = [point.name for point in POINTS]
+    assert len(names) == len(set(names)) >= 25
+    assert sum(len(point.kills) > 1 for point in POINTS) >= 3
+    assert (len(CHOSEN["sqlite"]), len(CHOSEN["postgres"])) == (5, 2)
+
+
+def call(name: str, life: int, finished: float | None, body: bytes = b"{}") -> Call:
+    return Call(name, body, "m", life, 0.0, finished)
+
+
+def test_only_a_call_that_was_under_way_at_the_kill_may_be_repeated() -> None:
+    killed = [10.0]
+    lost = [call("child 1.1", 0, None), call("child 1.1", 1, 12.0)]
+    fresh = [call("child 2.1", 0, 9.9), call("child 2.1", 1, 12.0)]
+    stale = [call("child 3.1", 0, 9.0), call("child 3.1", 1, 12.0)]
+    assert repeats([*lost, *fresh], killed) == (2, 2, [])
+    repeated, in_flight, faults = repeats(stale, killed)
+    assert (repeated, in_flight) == (1, 0)
+    assert faults == ["child 3.1 was repeated, 1.00 s after it was answered"]
+
+
+def test_a_call_repeated_without_a_kill_or_with_other_words_is_a_fault() -> None:
+    again = [call("parent 1", 0, 9.0), call("parent 1", 0, 9.5)]
+    assert repeats(again, [])[2] == ["parent 1 was repeated, long after it was answered"]
+    other = [call("parent 1", 0, None), call("parent 1", 1, 12.0, b"[]")]
+    assert repeats(other, [10.0])[2] == ["parent 1 was repeated with another request"]
+
+
+def test_progress_over_a_finished_answer_is_seen() -> None:
+    def written(*names: str) -> list[tuple[float, str, str]]:
+        return [(0.0, name, "done") for name in names]
+
+    assert is_taken_back(written("chat.stopStream final", "chat.update live", "chat.update final"))
+    assert not is_taken_back(written("chat.update live", "chat.update final"))
+    assert not is_taken_back(written("chat.update live"))
+
+
+async def test_what_a_killed_process_had_sent_springs_no_trap_of_the_next_life() -> None:
+    seen: list[tuple[str, Phase]] = []
+
+    def moment(name: str, phase: Phase) -> bool:
+        seen.append((name, phase))
+        return False
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: object) -> None:
+        """Nobody listens."""
+
+    watch = Watch(moment, is_starting=True)
+    for method in ("chat.update", "auth.test", "users.info"):
+        scope = {"type": "http", "path": f"/api/{method}"}
+        await watch.slack(app)(scope, receive, send)
+    assert [name for name, phase in seen if phase == "asked"] == ["auth.test", "users.info"]
+    assert watch.life == 1

@@ -1,0 +1,536 @@
+"""`serve` in trouble: one sentence, and it goes on by itself or ends with code 2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import resource
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pg_kit
+import psycopg
+import pytest
+from engine_kit import Json, led_by, say, until, workspace
+from serve_kit import ASKER, Served, echo, free_port, mentioned, ruled, serving
+from slack_sdk.signature import SignatureVerifier
+
+from bot.local.model import ModelServer
+from bot.local.server import LocalServer
+from bot.local.slack import (
+    API_PATH,
+    APP_TOKEN,
+    BOT_TOKEN,
+    SIGNING_SECRET,
+    Fault,
+    LocalSlack,
+)
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.serving import run_serve
+from bot.sockets import SocketRefused
+from config.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+CHANNEL = "C00000001"
+FREE = {"user_daily_usd": None, "daily_usd": None}
+
+
+class Lasting(list[Fault]):
+    """Faults that hold until they are taken away."""
+
+    def pop(self, number: Any = -1) -> Fault:
+        return self[number]
+
+
+# ---- at the start
+
+
+@dataclass
+class Outside:
+    """What a serving process talks to, and what it is told in its environment."""
+
+    slack: LocalSlack
+    env: dict[str, str]
+    held: list[socket.socket] = field(default_factory=list)
+
+
+@contextmanager
+def outside(folder: Path) -> Iterator[Outside]:
+    slack = LocalSlack(workspace(2), retries_s=(0.0, 0.3, 1.0, 2.0, 4.0))
+    model = ModelServer(led_by(echo))
+    with LocalServer(slack.app, "slack") as at, LocalServer(model.app, "model") as minds:
+        env = {
+            "ASSISTANT_DATA_DIR": str(folder / "data"),
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_APP_TOKEN": APP_TOKEN,
+            "SLACK_API_URL": at.url + API_PATH,
+            "ANTHROPIC_API_KEY": "k",
+            "ANTHROPIC_BASE_URL": minds.url,
+        }
+        there = Outside(slack, env)
+        yield there
+        for each in there.held:
+            each.close()
+
+
+def written(there: Outside, text: str) -> None:
+    Path("assistant.yaml").write_text(text)
+
+
+def refused_by_slack(*faults: Fault) -> Callable[[Outside], None]:
+    return lambda there: there.slack.faults.__iadd__(list(faults)) and None
+
+
+def full_port(there: Outside) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    there.held.append(taken)
+    written(there, f"serve: {{port: {taken.getsockname()[1]}}}")
+
+
+def a_file_as_folder(there: Outside) -> None:
+    Path(there.env["ASSISTANT_DATA_DIR"]).write_text("x")
+
+
+def no_database(there: Outside) -> None:
+    there.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
+
+
+def unknown_database(there: Outside) -> None:
+    there.env["DATABASE_URL"] = pg_kit.of(pg_kit.server(), database="there_is_none")
+
+
+def no_slack(there: Outside) -> None:
+    there.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
+    written(there, "slack: {retry_attempts: 0, timeout_s: 2}")
+
+
+AT_START: dict[str, tuple[Callable[[Outside], object], str]] = {
+    "wrong bot token": (lambda t: t.env.update(SLACK_BOT_TOKEN="xoxb-wrong"), "invalid_auth"),
+    "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
+    "revoked": (refused_by_slack(Fault("auth.test", "error:token_revoked")), "token_revoked"),
+    "gone": (refused_by_slack(Fault("auth.test", "error:account_inactive")), "account_inactive"),
+    "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
+    "a bot's as app token": (lambda t: t.env.update(SLACK_APP_TOKEN=BOT_TOKEN), "SLACK_APP_TOKEN"),
+    "no app token": (lambda t: t.env.pop("SLACK_APP_TOKEN"), "SLACK_APP_TOKEN"),
+    "no connections:write": (
+        refused_by_slack(Fault("apps.connections.open", "missing_scope")),
+        "missing_scope",
+    ),
+    "no signing secret": (lambda t: written(t, "slack: {mode: http}"), "SLACK_SIGNING_SECRET"),
+    "no Slack": (no_slack, "Slack cannot be reached"),
+    "no database": (no_database, "cannot be used"),
+    "an unknown database": (unknown_database, "there_is_none"),
+    "no such kind of database": (
+        lambda t: t.env.update(DATABASE_URL="mysql://x/y"),
+        "DATABASE_URL",
+    ),
+    "a port in use": (full_port, "cannot listen"),
+    "a broken settings file": (lambda t: written(t, "policy: ["), "not valid YAML"),
+    "an unknown setting": (lambda t: written(t, "slak: {}"), "slak"),
+    "an unknown scope": (
+        lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"),
+        "mail2",
+    ),
+    "a file where the data should lie": (a_file_as_folder, "data"),
+}
+
+
+@pytest.mark.parametrize("trouble", AT_START)
+def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
+    trouble: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    break_it, expected = AT_START[trouble]
+    with outside(tmp_path) as there:
+        written(there, "serve: {port: 0}")
+        break_it(there)
+        for name, value in there.env.items():
+            monkeypatch.setenv(name, value)
+        began = time.monotonic()
+        code = run_serve(local=False, model=None, port=None)
+        took = time.monotonic() - began
+    said = capsys.readouterr()
+    errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    assert code == 2, said.err
+    assert took < 10
+    assert len(errors) == 1, said.err
+    assert expected in errors[0]
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    for secret in (BOT_TOKEN, APP_TOKEN):
+        assert secret not in said.err
+
+
+# ---- while it runs
+
+
+def unpaced(settings: Settings) -> Settings:
+    """Tries that failed count against our own rates: answers would come up to a minute later."""
+    slack = settings.slack.model_copy(update={"paced": False})
+    return settings.model_copy(update={"slack": slack})
+
+
+def ready(bot: Served) -> tuple[int, Json]:
+    """What /readyz says."""
+    try:
+        with urlopen(f"{bot.bench.url}/readyz", timeout=10) as response:
+            return response.status, json.loads(response.read())
+    except HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+async def told(bot: Served, part: str, seconds: float = 20.0) -> str:
+    """What /readyz says of a part that does not work, as soon as it says it."""
+    async with asyncio.timeout(seconds):
+        while True:
+            code, report = await asyncio.to_thread(ready, bot)
+            if report["parts"].get(part, "ok") != "ok":
+                assert code == 503
+                return str(report["parts"][part])
+            await asyncio.sleep(0.2)
+
+
+async def well(bot: Served, seconds: float = 30.0) -> None:
+    """Returns when /readyz says that all is well."""
+    async with asyncio.timeout(seconds):
+        while True:
+            code, report = await asyncio.to_thread(ready, bot)
+            if code == 200:
+                return
+            await asyncio.sleep(0.2)
+
+
+def traced(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged with a traceback."""
+    return [f"{r.name}: {r.getMessage()[:300]}" for r in caplog.records if r.exc_info]
+
+
+async def once_each(bot: Served, asked: Iterable[str], seconds: float = 60.0) -> None:
+    """Each of these was answered, properly, and once."""
+    for thread in asked:
+        (shown,) = await bot.answers(thread, seconds=seconds)
+        assert "You asked" in shown.text
+        assert len(bot.replies(thread)) == 1
+
+
+async def test_a_revoked_token_is_told_and_what_was_asked_is_answered_when_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
+        token = bot.slack.tokens[BOT_TOKEN]
+        first = bot.ask("Hello?")
+        await until(lambda: bot.parents())
+        del bot.slack.tokens[BOT_TOKEN]
+        second = bot.ask("And now?")
+        assert "invalid_auth" in await told(bot, "token")
+        assert not [m for m in bot.replies(first) if m.metadata]
+        await asyncio.sleep(2)
+        bot.slack.tokens[BOT_TOKEN] = token
+        await once_each(bot, (first, second))
+        await well(bot)
+    assert traced(caplog) == []
+
+
+async def test_a_missing_scope_is_told_and_what_was_asked_is_answered_when_it_is_granted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
+    slack = LocalSlack(workspace(2), tokens={BOT_TOKEN: less})
+    async with serving(tmp_path, led_by(echo), slack=slack) as bot:
+        asked = bot.ask("Hello?")
+        await until(lambda: "missing_scope" in caplog.text, 20)
+        assert bot.replies(asked) == []
+        slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES)
+        await once_each(bot, (asked,))
+    assert traced(caplog) == []
+
+
+async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SocketRefused, match="token_revoked"):
+        async with serving(tmp_path, led_by(echo)) as bot:
+            bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
+            bot.slack.sockets.drop("link_disabled")
+            await asyncio.sleep(20)
+
+
+async def test_slack_down_for_a_while_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float = 6.0
+) -> None:
+    """Some are at work, some were just heard, some are said meanwhile, and none is lost."""
+    slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
+    how: Json = {"slack": slack, "latency_s": 0.5, "change": unpaced}
+    async with serving(tmp_path, led_by(echo), **how) as bot:
+        direct = slack.people.dm(ASKER)
+        asked = [bot.ask(f"At work {n}?") for n in range(3)]
+        await until(lambda: len(bot.parents()) == 3)
+        asked += [bot.ask("Just heard?", channel="C00000002", user="U0EVA")]
+        await asyncio.sleep(0.05)
+        slack.sockets.refuse(seconds)
+        slack.faults = Lasting([Fault("*", "500")])
+        slack.sockets.drop("abort")
+        asked += [bot.ask("Meanwhile?", user="U0LUIS")]
+        said = slack.people.say(ASKER, direct, "And here?")
+        assert "No socket is connected" in await told(bot, "slack")
+        await asyncio.sleep(seconds)
+        slack.faults = []
+        for thread in asked:
+            channel = next(c for c in (bot.channel, "C00000002") if bot.slack.visible(c, thread))
+            (shown,) = await bot.answers(thread, channel=channel, seconds=90)
+            assert "You asked" in shown.text
+            assert len(bot.replies(thread, channel)) == 1
+        assert "And here?" in (await bot.answer(said, channel=direct)).text
+        assert len(bot.replies(said, direct)) == 1
+        assert bot.whispers() == bot.whispers("U0EVA") == bot.whispers("U0LUIS") == []
+        await well(bot)
+    assert traced(caplog) == []
+
+
+@pytest.mark.slow
+async def test_slack_down_for_twenty_seconds_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await test_slack_down_for_a_while_loses_nothing(tmp_path, caplog, 20.0)
+
+
+async def test_sockets_that_went_deaf_are_replaced_and_what_was_said_is_found(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, led_by(echo)) as bot:
+        await until(lambda: bot.slack.sockets.count == 2)
+        await asyncio.sleep(1)  # until what the second one may have missed was looked for
+        await bot.bench.backfill.idle()
+        bot.slack.sockets.drop("silent")
+        asked = [bot.ask(f"Hello {n}?") for n in range(3)]
+        await once_each(bot, asked)
+        assert bot.bench.sockets
+        assert bot.bench.sockets.counts["deaf"] >= 1, bot.bench.sockets.counts
+        await well(bot)
+
+
+async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "assistant.yaml"
+    path.write_text("policy: {everywhere: {answer: true}}")
+    async with serving(tmp_path, led_by(echo), policy_path=path) as bot:
+        await once_each(bot, [bot.ask("Before?")])
+        path.write_text("policy: {everywhere: {answer: maybe}}")
+        assert "answer" in await told(bot, "policy")
+        asked = bot.ask("Meanwhile?")
+        await until(lambda: bot.whispers(), 20)
+        (why,) = bot.whispers()
+        assert "An admin has to mend them" in why
+        assert str(tmp_path) not in why
+        path.write_text("policy: {everywhere: {answer: true, mention_needed: true}}")
+        await well(bot)
+        await once_each(bot, [bot.ask("After?")])
+        assert bot.replies(asked) == []
+
+
+async def test_a_clock_that_is_wrong_is_said_and_nothing_of_it_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, led_by(echo), mode="http") as bot:
+
+        def post(skew: float) -> int:
+            at = str(int(time.time() + skew))
+            event = {"type": "app_mention", "channel": bot.channel, "ts": "1741564700.000100"}
+            body = json.dumps({"type": "event_callback", "event": event | {"user": ASKER}})
+            verifier = SignatureVerifier(SIGNING_SECRET)
+            signature = verifier.generate_signature(timestamp=at, body=body) or ""
+            headers = {"x-slack-request-timestamp": at, "x-slack-signature": signature}
+            headers |= {"content-type": "application/json"}
+            try:
+                url = f"{bot.bench.url}/slack/events"
+                with urlopen(Request(url, body.encode(), headers), timeout=10) as response:
+                    return int(response.status)
+            except HTTPError as error:
+                with error:
+                    return error.code
+
+        assert await asyncio.to_thread(post, -3600) == 401
+        assert await asyncio.to_thread(post, 3600) == 401
+        said = [r.getMessage() for r in caplog.records if "clock" in r.getMessage()]
+        assert len(said) == 1
+        assert re.search(r"clock is 3(599|6\d\d) s ahead", said[0])
+        assert await bot.inbox.waiting() == 0
+        assert "Hello?" in (await bot.answer(bot.ask("Hello?"))).text
+
+
+@contextmanager
+def of_its_own() -> Iterator[str]:
+    with pg_kit.database() as url:
+        yield url
+
+
+async def test_database_connections_that_are_cut_lose_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid NOT IN
+        (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7001)"""
+    with pg_kit.database() as url:
+        how: Json = {"url": url, "latency_s": 0.3, "change": ruled(policy=FREE)}
+        async with serving(tmp_path, led_by(echo), **how) as bot:
+            asked = []
+            for number in range(12):
+                asked.append(bot.ask(f"Number {number}?"))
+                await asyncio.sleep(0.1)
+                if number % 2:
+                    await asyncio.to_thread(pg_kit.execute, cut, url)
+            await once_each(bot, asked, 90)
+            await well(bot)
+    assert traced(caplog) == []
+
+
+# ---- as a process
+
+
+@asynccontextmanager
+async def process(
+    there: Outside, folder: Path, yaml: str = "serve: {port: 0, log_format: text}"
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[str]]]:
+    """`python -m bot serve`, and what it says on stderr; killed in the end where it still runs."""
+    folder.joinpath("assistant.yaml").write_text(yaml)
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **there.env}
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bot", "serve"),
+        cwd=folder,
+        env=env,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert started.stderr
+    said: list[str] = []
+
+    async def read(stream: asyncio.StreamReader) -> None:
+        while line := await stream.readline():
+            said.append(line.decode("utf-8", "replace"))
+
+    reading = asyncio.create_task(read(started.stderr))
+    try:
+        await until(lambda: started.returncode is not None or "serving;" in "".join(said), 30)
+        yield started, said
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.wait()
+        await reading
+
+
+def url_of(said: list[str]) -> str:
+    found = re.search(r"http://127\.0\.0\.1:\d+", "".join(said))
+    assert found, said
+    return found.group()
+
+
+def status(url: str) -> tuple[int, str]:
+    try:
+        with urlopen(url, timeout=10) as response:
+            return response.status, response.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def finished(slack: LocalSlack, thread: str) -> list[Shown]:
+    shown = [m for m in slack.visible(CHANNEL, thread) if m.user == BOT_USER]
+    return [m for m in shown if m.metadata and not m.streaming]
+
+
+def limit_files(pid: int, size: int) -> None:
+    """As if the disk were full: no file may grow beyond so many bytes."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+async def test_a_full_disk_is_told_and_what_was_asked_is_answered_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with outside(tmp_path) as there:
+        async with process(there, tmp_path) as (serving_, said):
+            url = url_of(said)
+            await until(lambda: there.slack.sockets.count, 20)
+            limit_files(serving_.pid, 4096)
+            asked = there.slack.people.say(ASKER, CHANNEL, mentioned("Hello?"))
+            await until(lambda: "could not be stored" in "".join(said), 20)
+            code, report = await asyncio.to_thread(status, f"{url}/readyz")
+            assert code == 503
+            assert "cannot be written" in report
+            assert finished(there.slack, asked) == []
+            limit_files(serving_.pid, resource.RLIM_INFINITY)
+            await until(lambda: finished(there.slack, asked), 60)
+            await asyncio.sleep(1)
+            limit_files(serving_.pid, 4096)  # and while it is at work
+            late = there.slack.people.say(ASKER, CHANNEL, mentioned("And now?"))
+            await asyncio.sleep(3)
+            limit_files(serving_.pid, resource.RLIM_INFINITY)
+            await until(lambda: finished(there.slack, late), 60)
+            await asyncio.sleep(1)
+            async with asyncio.timeout(30):
+                while (await asyncio.to_thread(status, f"{url}/readyz"))[0] != 200:
+                    await asyncio.sleep(0.3)
+            assert serving_.returncode is None
+        for thread in (asked, late):
+            (shown,) = finished(there.slack, thread)
+            assert "You asked" in shown.text
+        assert "Traceback" not in "".join(said)
+
+
+async def test_a_disk_that_is_full_at_the_start_is_one_sentence_and_code_2(tmp_path: Path) -> None:
+    with outside(tmp_path) as there:
+        there.env["PYTHONDONTWRITEBYTECODE"] = "1"
+        code = (
+            "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048));"
+            "sys.argv = ['bot', 'serve']; runpy.run_module('bot', run_name='__main__')"
+        )
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **there.env}
+        started = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code),
+            cwd=tmp_path,
+            env=env,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(30):
+            _, err = await started.communicate()
+    assert started.returncode == 2, err
+    assert b"Traceback" not in err
+    assert err.count(b"error: ") == 1, err
+    assert b"cannot be" in err
+
+
+async def test_a_replica_whose_lock_is_lost_ends_and_the_next_one_answers(tmp_path: Path) -> None:
+    cut = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+    with pg_kit.database() as url, outside(tmp_path) as there:
+        there.env["DATABASE_URL"] = url
+        async with process(there, tmp_path) as (first, said):
+            await until(lambda: there.slack.sockets.count, 20)
+            asked = [there.slack.people.say(ASKER, CHANNEL, mentioned("Hello?"))]
+            await asyncio.to_thread(pg_kit.execute, cut, url)
+            asked += [there.slack.people.say(ASKER, CHANNEL, mentioned("And now?"))]
+            async with asyncio.timeout(20):
+                assert await first.wait() == 2
+            assert "lock of this replica was lost" in "".join(said)
+            assert "Traceback" not in "".join(said)
+        async with process(there, tmp_path) as (second, said):
+            for thread in asked:
+                await until(lambda t=thread: finished(there.slack, t), 60)  # type: ignore[misc]
+            assert second.returncode is None
+        for thread in asked:
+            (shown,) = finished(there.slack, thread)
+            assert "You asked" in shown.text
