@@ -17,6 +17,7 @@ from bot.heard import mentions
 from bot.inbox import Inbox
 from bot.intake import Intake
 from bot.pace import Pace, Tier
+from bot.schema import StoreError
 from config.settings import Slack
 from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
 from scopes.slack_items import ts_of
@@ -76,7 +77,7 @@ class Backfill:
         self._intake, self._inbox, self._cursors = intake, inbox, cursors
         self._client, self._settings, self._now = client, settings, now
         sold = settings.app_distribution == "distributed"
-        self._pace = Pace(SOLD_TIERS if sold else TIERS)
+        self._pace = Pace((SOLD_TIERS if sold else TIERS) if settings.paced else None)
         self._page = min(client.page_size, SOLD_PAGE) if sold else client.page_size
         self._most_threads = SOLD_THREADS if sold else OLD_THREADS
         self._asked = asyncio.Event()
@@ -103,6 +104,9 @@ class Backfill:
             self._asked.clear()
             try:
                 again = await self._pass(self._gap)
+            except StoreError as error:
+                log.error("what was missed could not be looked for: %s", error)
+                again = True
             except Exception:
                 log.exception("what was missed could not be looked for")
                 again = True

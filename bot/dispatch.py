@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 """How often it looks without being woken: for other replicas, ends of pauses and of outages."""
 STOPS_EVERY_S = 0.5
+DRAIN_LOOK_S = 0.05
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Dispatch:
     _unsure: bool = False
     """A request may have been taken whose workflow was not begun, or fell over."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
-    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def wake(self) -> None:
         self._woken.set()
@@ -83,11 +84,12 @@ class Dispatch:
                 pass
 
     async def _take(self) -> None:
-        if self.draining or len(self.at_work) >= self.max_requests or await self.inbox.paused():
-            return
-        free, now = self.max_requests - len(self.at_work), datetime.now(UTC)
-        for request in await self.inbox.take(self.durable.executor, free, now):
-            await self._begin(request)
+        async with self._taking:
+            free = self.max_requests - len(self.at_work)
+            if self.draining or free <= 0 or await self.inbox.paused():
+                return
+            for request in await self.inbox.take(self.durable.executor, free, datetime.now(UTC)):
+                await self._begin(request)
 
     async def _begin(self, request: StoredRequest) -> None:
         self.at_work.add(request.key)
@@ -111,7 +113,6 @@ class Dispatch:
         self._unsure = self._unsure or lost
         self.at_work.discard(key)
         self._recovered = {id: k for id, k in self._recovered.items() if k != key}
-        self._idle.set()
         self.wake()
 
     async def watch_stops(self) -> None:
@@ -128,13 +129,15 @@ class Dispatch:
             log.error("%s", error)
 
     async def drained(self, seconds: float) -> bool:
-        """Take nothing more up, and wait for what is at work; whether all of it has ended."""
+        """Take nothing more up, and wait for what is at work, subagents of other replicas' requests
+        too; whether all of it has ended."""
         self.draining = True
         try:
             async with asyncio.timeout(seconds):
-                while self.at_work:
-                    self._idle.clear()
-                    await self._idle.wait()
+                async with self._taking:  # what is being taken at this moment counts
+                    pass
+                while self.at_work or self.runs.ids:  # noqa: ASYNC110 - a subagent's end sets no event
+                    await asyncio.sleep(DRAIN_LOOK_S)
         except TimeoutError:
             return False
         return True

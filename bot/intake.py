@@ -41,6 +41,7 @@ from bot.heard import (
 )
 from bot.inbox import Inbox, Incoming
 from bot.outbox import Outbox
+from bot.schema import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +141,10 @@ class Intake:
         try:
             async with asyncio.timeout(STORE_S):
                 text = await self._store(found)
-        except Exception:
-            log.exception("an event could not be stored; Slack will send it again")
+        except Exception as error:
+            known = isinstance(error, StoreError)
+            what = "an event could not be stored; Slack will send it again: %s"
+            log.error(what, error or type(error).__name__, exc_info=not known)
             self.heard["unstored"] += 1
             return BoltResponse(status=503, body="")
         if isinstance(found, Opened) and self._face:

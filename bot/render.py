@@ -192,6 +192,9 @@ def _ended(document: Json) -> str:
     return STOPPED.get(stopped) or (FAILED if status == "failed" else PARTIAL)
 
 
+EARLIER = "from an earlier answer"
+
+
 def _sources(document: Json, numbers: _Numbers) -> Iterator[str]:
     claims = {f["id"]: f["claim"] for r in document["subagents"] for f in r["findings"]}
     yield "*Sources*"
@@ -200,7 +203,7 @@ def _sources(document: Json, numbers: _Numbers) -> Iterator[str]:
         mark = f"<{url}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
         count = f" (and {more} more)" if more > 0 else ""
-        yield f"{mark} {_mrkdwn(_short(claims.get(finding, ''), 70))}{count}".rstrip()
+        yield f"{mark} {_mrkdwn(_short(claims.get(finding, EARLIER), 70))}{count}".rstrip()
     if (left := len(numbers.given) - MAX_SOURCES) > 0:
         yield f"and {left} more, linked in the text"
 

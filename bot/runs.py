@@ -210,14 +210,17 @@ class WorkflowHandle:
     join: Callable[[], Awaitable[object]]
 
     async def result(self) -> dict[str, Any]:
-        id = self.frozen.id
+        id, lost = self.frozen.id, ""
         try:
             await self.join()
         except WorkflowLost as error:
-            return await self._lost(str(error))
+            lost = str(error)
         found = self.live.results.pop(id, None)
         if found is None:
-            found = dict((await self.store.subagent(self.live.run.id, id)).result or {})
+            row = await self.store.subagent(self.live.run.id, id)
+            if row.status == WAITING["status"]:
+                return await self._lost(lost)
+            found = dict(row.result or {})
         if id not in self.live.ended:  # it ended in another process, or in an earlier life
             self.live.emit(ended(found))
         return found

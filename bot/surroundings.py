@@ -23,7 +23,9 @@ from scopes.label import TRUSTED, Label
 from scopes.slack_reader import SlackReader
 from subagents.fence import new_fence
 
+MAX_EARLIER_ANSWERS = 20
 MAX_EARLIER_RUNS = 3
+"""Of those answers, the latest that found something: their findings come along."""
 MAX_EARLIER_FINDINGS = 40
 EARLIER = 1_000
 """Findings of a thread's first answer are numbered from here on, those of the second from twice it:
@@ -84,13 +86,17 @@ class Surroundings:
         """What earlier answers in the thread had found, the latest first, and whom it is for."""
         found = Earlier()
         runs = await self.inbox.answered(request)
-        for number, run in list(enumerate(runs, 1))[: -MAX_EARLIER_RUNS - 1 : -1]:
+        rich = 0
+        for number, run in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:
             offset = number * EARLIER
-            for subagent in await self.store.subagents(run):
+            before = len(found.findings)
+            subagents = await self.store.subagents(run) if rich < MAX_EARLIER_RUNS else []
+            for subagent in subagents:
                 result = subagent.result or {}
                 found.findings += _renumbered(result.get("findings") or (), offset)
                 if result.get("findings") and result.get("label"):
                     found.label = found.label.join(Label.of(result["label"]))
+            rich += len(found.findings) > before
             answer = ((await self.store.run(run)).result or {}).get("answer") or ""
             found.answers[run] = CITED.sub(lambda m, o=offset: _shifted(m[0], o), answer)
         return found

@@ -293,6 +293,6 @@ def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str
     links = [g for g in LINK.findall(request) if g[0] in by_id]
     named = [g[0] for g in links]
     for mention, name, bare in CHANNEL.findall(request):
-        named.append(mention or bare or by_name.get(name.casefold(), ""))
+        named.append(mention or bare or by_name.get(name.casefold(), name))
     threads = {f"{channel}/{whole}.{part}": "a linked thread" for channel, whole, part in links}
     return {**{key: f"#{by_id[key]}" for key in named if key in by_id}, **threads}

@@ -207,7 +207,9 @@ def fleet(
     with ExitStack() as stack:
         front = stack.enter_context(LocalServer(balancer.app, "balancer"))
         slack = LocalSlack(
-            space or workspace(6), retries_s=(0.0, 0.3, 1.0), request_url=front.url + EVENTS
+            space or workspace(6),
+            retries_s=(0.0, 0.5, 2.0, 4.0, 8.0),
+            request_url=front.url + EVENTS,
         )
         at = stack.enter_context(LocalServer(slack.app, "slack"))
         minds = stack.enter_context(LocalServer(model.app, "model"))

@@ -30,11 +30,16 @@ async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Se
         yield bot
 
 
+async def idle(bot: Served) -> Dispatch:
+    """Its dispatch, which takes nothing from now on."""
+    dispatch = bot.bench.dispatch
+    assert await dispatch.drained(5)
+    return dispatch
+
+
 def unheard(bot: Served, text: str = "Hello?") -> Incoming:
     """A message that stands in Slack, as another replica would store it."""
-    at = bot.slack.state
-    with at.lock:
-        ts = bot.slack.people.say("U0LUIS", bot.channel, text)
+    ts = bot.slack.people.say("U0LUIS", bot.channel, text)
     event = {"type": "app_mention", "text": mentioned(text), "channel": bot.channel, "ts": ts}
     return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
 
@@ -148,8 +153,7 @@ async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
     place: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(place) as bot:
-        real = bot.bench.dispatch
-        real.draining = True
+        real = await idle(bot)
         request = unheard(bot)
         assert await bot.inbox.add(request)
         lossy = Lossy(bot.store.database)
@@ -167,12 +171,12 @@ async def test_a_request_that_was_taken_and_never_begun_is_begun_by_the_next_pro
     place: Kept,
 ) -> None:
     async with served(place) as bot:
-        bot.bench.dispatch.draining = True
+        dispatch = await idle(bot)
         request = unheard(bot)
         assert await bot.inbox.add(request)
         executor = bot.bench.durable.executor
         assert len(await bot.inbox.take(executor, 9, datetime.now(UTC))) == 1
-        await bot.bench.dispatch.recover()
+        await dispatch.recover()
 
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
         assert await state(bot, request.ts) == "done"
@@ -180,8 +184,7 @@ async def test_a_request_that_was_taken_and_never_begun_is_begun_by_the_next_pro
 
 async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: Kept) -> None:
     async with served(place, latency_s=3) as bot:
-        dispatch, me = bot.bench.dispatch, bot.bench.durable.executor
-        dispatch.draining = True
+        dispatch, me = await idle(bot), bot.bench.durable.executor
         request = unheard(bot)
         assert await bot.inbox.add(request)
         await bot.inbox.take(me, 9, datetime.now(UTC))
@@ -199,8 +202,7 @@ async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: K
 
 async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(place: Kept) -> None:
     async with served(place) as bot:
-        dispatch = bot.bench.dispatch
-        dispatch.draining = True
+        dispatch = await idle(bot)
         request = unheard(bot)
         assert await bot.inbox.add(request)
         (taken,) = await bot.inbox.take(bot.bench.durable.executor, 9, datetime.now(UTC))

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -376,6 +377,7 @@ async def test_a_replica_takes_up_the_work_of_a_dead_one_and_of_no_living_one(
         assert time.monotonic() - killed < 20
 
 
+@pytest.mark.slow
 async def test_three_replicas_take_the_work_of_a_dead_one_up_once(postgres: Kept) -> None:
     async with lives(postgres) as processes:
         first, *_ = [processes.start(name) for name in "abc"]
@@ -536,11 +538,10 @@ async def _runs(place: Kept, folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("poisoned", [False, True], ids=["parent", "subagent"])
 async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
-    place: Kept, tmp_path: Path, poisoned: bool
+    place: Kept, tmp_path: Path
 ) -> None:
-    await crash_by_crash(tmp_path, place, 2, poisoned)
+    await crash_by_crash(tmp_path, place, 2, poisoned=place.shared)
 
 
 @pytest.mark.slow
@@ -603,3 +604,26 @@ async def test_a_drop_of_the_bots_connections_harms_no_answer_in_a_process(
             )
 
         assert "It is **open**" in (await bot.answer(asked)).text
+
+
+async def test_a_full_disk_is_waited_out_and_loses_no_request(tmp_path: Path) -> None:
+    mind = led_by(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
+    with fleet(tmp_path, mind, latency_s=0.5) as bots:
+        (bot,) = await bots.started()
+        begun = bots.ask("What is open in #support-2 and #support-3?")
+        await until(lambda: len(bots.model.recorded) >= 2, 20)
+        free = resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, (60_000, free[1]))
+        unheard = bots.ask("And in #support-3?")
+        await asyncio.sleep(3)
+        assert bot.process.poll() is None
+        assert bots.replies(unheard) == []
+        assert 503 in bots.balancer.acks
+        resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, free)
+        first = await bots.answer(begun, 60)
+        said = bot.log.read_text("utf-8")
+
+        assert "It is **open**" in first.text
+        assert bots.repeated() == 0
+        assert "the disk is full" in said
+        assert bot.tracebacks() == []

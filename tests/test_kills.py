@@ -15,6 +15,7 @@ from benchmarks.kills import is_taken_back, postgres, repeats, run_points
 CHOSEN = {d: [p for p in POINTS if d in p.short] for d in ("sqlite", "postgres")}
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(database: str) -> None:
     server = postgres() if database == "postgres" else None

@@ -24,6 +24,7 @@ from engine_kit import (
 )
 from pg_kit import Kept, place
 from serve_kit import serving
+from test_store import result
 
 from bot.database import Database
 from bot.durable import Durable, WorkflowLost
@@ -312,6 +313,20 @@ async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for
         assert "its workflow was lost" in found["reason"]
         assert (await store.subagent("r1", "s1")).result == found
         assert live.told == [SubagentFinished("s1", "failed", "tool_error", 0, 0.0)]
+
+
+async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(place: Kept) -> None:
+    async def lost() -> None:
+        raise WorkflowLost("the end of it could not be stored")
+
+    ended = {**result("s1"), "findings": []}
+    async with place.stores(1, "r1") as (store,):
+        live, made = LiveRun(), frozen()
+        await store.save_subagent("r1", frozen_json(made, NOW), ended)
+        handle = WorkflowHandle(cast(Live, live), store, made, lost)
+
+        assert await handle.result() == ended
+        assert live.told == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
 
 
 # ---- runs

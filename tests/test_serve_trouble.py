@@ -276,6 +276,7 @@ async def test_slack_down_for_a_while_loses_nothing(
     """Some are at work, some were just heard, some are said meanwhile, and none is lost."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
     how: Json = {"slack": slack, "latency_s": 0.5, "change": unpaced}
+    how["serve"] = {"outage_give_up_s": 120.0}
     async with serving(tmp_path, led_by(echo), **how) as bot:
         direct = slack.people.dm(ASKER)
         asked = [bot.ask(f"At work {n}?") for n in range(3)]
@@ -434,7 +435,7 @@ async def process(
 
 def url_of(said: list[str]) -> str:
     found = re.search(r"http://127\.0\.0\.1:\d+", "".join(said))
-    assert found, said
+    assert found, "".join(said)
     return found.group()
 
 
