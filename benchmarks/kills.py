@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -233,6 +234,7 @@ def main() -> int:
     parser.add_argument("--database", choices=("sqlite", "postgres", "both"), default="both")
     parser.add_argument("--only", help="points whose name holds this (a regular expression)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the bot is ended, what we made goes
     databases = ["sqlite", "postgres"] if given.database == "both" else [given.database]
     rows = []
     for row in matrix(databases, given.short, given.only):

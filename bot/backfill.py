@@ -204,10 +204,9 @@ class Backfill:
             event = {**new[ts], "type": "message", "channel": name}
             if channel.get("is_im"):
                 event["channel_type"] = "im"
-            if event.get("edited") and ts <= cursor:
-                continue  # heard as it was first; an edit asks nothing anew
             joined = began.get(str(new[ts].get("thread_ts") or ""), "~")
-            found += await self._intake.take_old(event, in_thread=joined < ts)
+            was = bool(event.get("edited")) and ts <= cursor  # an edit asks nothing anew
+            found += await self._intake.take_old(event, in_thread=joined < ts, heard_before=was)
         return found
 
     def _since(self, cursor: str) -> str:

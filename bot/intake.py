@@ -153,15 +153,20 @@ class Intake:
             self._do_later(self._follow(found))
         return BoltResponse(status=200, body=text)
 
-    async def take_old(self, event: Mapping[str, Any], in_thread: bool) -> bool:
+    async def take_old(
+        self, event: Mapping[str, Any], in_thread: bool, heard_before: bool = False
+    ) -> bool:
         """A message out of the history; whether it is a new request.
 
-        `in_thread`: we were in its thread before it. Raises what storing raises.
+        `in_thread`: we were in its thread before it. `heard_before`: it was heard as it was first,
+        so it is no new request. Raises what storing raises.
         """
         found = asked(event, self.bot.team, self.bot, late=True)
         if isinstance(found, Incoming) and found.kind == "follow_up" and not in_thread:
             found = Seen(found.team, found.channel, found.ts)
-        new = isinstance(found, Incoming | Seen) and await self._message(found)
+        new = False
+        if isinstance(found, Incoming | Seen) and not heard_before:
+            new = await self._message(found)
         if isinstance(found, Incoming) and not new and event.get("edited"):
             await self._inbox.amend(found.team, found.channel, found.ts, found.text)
         return new

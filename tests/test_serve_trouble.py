@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import re
 import resource
@@ -13,16 +12,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pg_kit
-import psycopg
 import pytest
-from engine_kit import Json, led_by, say, until, workspace
+from engine_kit import Json, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, mentioned, ruled, serving
 from slack_sdk.signature import SignatureVerifier
 
@@ -50,8 +48,8 @@ FREE = {"user_daily_usd": None, "daily_usd": None}
 class Lasting(list[Fault]):
     """Faults that hold until they are taken away."""
 
-    def pop(self, number: Any = -1) -> Fault:
-        return self[number]
+    def pop(self, index: Any = -1) -> Fault:
+        return next(fault for fault in self[index:])
 
 
 # ---- at the start
@@ -89,8 +87,8 @@ def written(there: Outside, text: str) -> None:
     Path("assistant.yaml").write_text(text)
 
 
-def refused_by_slack(*faults: Fault) -> Callable[[Outside], None]:
-    return lambda there: there.slack.faults.__iadd__(list(faults)) and None
+def refused_by_slack(fault: Fault) -> Callable[[Outside], None]:
+    return lambda there: there.slack.faults.append(fault)
 
 
 def full_port(there: Outside) -> None:
@@ -209,8 +207,7 @@ async def well(bot: Served, seconds: float = 30.0) -> None:
     """Returns when /readyz says that all is well."""
     async with asyncio.timeout(seconds):
         while True:
-            code, report = await asyncio.to_thread(ready, bot)
-            if code == 200:
+            if (await asyncio.to_thread(ready, bot))[0] == 200:
                 return
             await asyncio.sleep(0.2)
 
@@ -228,6 +225,7 @@ async def once_each(bot: Served, asked: Iterable[str], seconds: float = 60.0) ->
         assert len(bot.replies(thread)) == 1
 
 
+@pytest.mark.slow
 async def test_a_revoked_token_is_told_and_what_was_asked_is_answered_when_it_is_mended(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,16 +261,17 @@ async def test_a_missing_scope_is_told_and_what_was_asked_is_answered_when_it_is
 async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(SocketRefused, match="token_revoked"):
+    async def revoke() -> None:
         async with serving(tmp_path, led_by(echo)) as bot:
             bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
             bot.slack.sockets.drop("link_disabled")
             await asyncio.sleep(20)
 
+    with pytest.raises(SocketRefused, match="token_revoked"):
+        await revoke()
 
-async def test_slack_down_for_a_while_loses_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float = 6.0
-) -> None:
+
+async def down(tmp_path: Path, seconds: float) -> None:
     """Some are at work, some were just heard, some are said meanwhile, and none is lost."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
     how: Json = {"slack": slack, "latency_s": 0.5, "change": unpaced}
@@ -300,6 +299,12 @@ async def test_slack_down_for_a_while_loses_nothing(
         assert len(bot.replies(said, direct)) == 1
         assert bot.whispers() == bot.whispers("U0EVA") == bot.whispers("U0LUIS") == []
         await well(bot)
+
+
+async def test_slack_down_for_a_moment_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await down(tmp_path, 1.0)
     assert traced(caplog) == []
 
 
@@ -307,7 +312,19 @@ async def test_slack_down_for_a_while_loses_nothing(
 async def test_slack_down_for_twenty_seconds_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await test_slack_down_for_a_while_loses_nothing(tmp_path, caplog, 20.0)
+    await down(tmp_path, 20.0)
+    assert traced(caplog) == []
+
+
+async def test_who_cannot_be_checked_while_slack_is_down_is_checked_later(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), serve={"outage_give_up_s": 60.0}) as bot:
+        bot.slack.faults = Lasting([Fault("users.info", "error:internal_error")])
+        asked = bot.ask("Hello?")
+        await until(lambda: bot.slack.calls["users.info"] >= 2, 20)
+        assert bot.replies(asked) == []
+        bot.slack.faults = []
+        await once_each(bot, (asked,))
+        assert bot.whispers() == []
 
 
 async def test_sockets_that_went_deaf_are_replaced_and_what_was_said_is_found(
@@ -459,6 +476,7 @@ def limit_files(pid: int, size: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_told_and_what_was_asked_is_answered_when_there_is_room(
     tmp_path: Path,
 ) -> None:
@@ -483,7 +501,7 @@ async def test_a_full_disk_is_told_and_what_was_asked_is_answered_when_there_is_
             await until(lambda: finished(there.slack, late), 60)
             await asyncio.sleep(1)
             async with asyncio.timeout(30):
-                while (await asyncio.to_thread(status, f"{url}/readyz"))[0] != 200:
+                while (await asyncio.to_thread(status, f"{url}/readyz"))[0] != 200:  # noqa: ASYNC110
                     await asyncio.sleep(0.3)
             assert serving_.returncode is None
         for thread in (asked, late):
@@ -514,6 +532,7 @@ async def test_a_disk_that_is_full_at_the_start_is_one_sentence_and_code_2(tmp_p
     assert b"cannot be" in err
 
 
+@pytest.mark.slow
 async def test_a_replica_whose_lock_is_lost_ends_and_the_next_one_answers(tmp_path: Path) -> None:
     cut = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()"""
