@@ -16,8 +16,8 @@ from bot.sink import StoreSink
 from bot.store import Store
 from scopes.slack_reader import SlackReader
 from subagents.brief import Frozen
-from subagents.frozen import frozen_json
 from subagents.fanout import Fanout, TaskSpawner
+from subagents.frozen import frozen_json
 from subagents.gate import Gate
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
