@@ -9,6 +9,7 @@ import os
 from bot.durable import Durable, LockLost, long_ago
 from bot.inbox import Inbox
 from bot.outcome import WRONG_USE
+from bot.schema import StoreError
 from bot.store import Store
 from config.sections import Retention
 
@@ -25,6 +26,8 @@ async def tidied(retention: Retention, store: Store, inbox: Inbox, durable: Dura
                 await store.purge(long_ago(days))
             await inbox.forget(long_ago(retention.workflows_days))
             await durable.forget(long_ago(retention.workflows_days))
+        except StoreError as error:
+            log.error("%s What is old could not be deleted.", error)
         except Exception:  # the seam: nothing that anybody waits for
             log.exception("what is old could not be deleted; it is tried again in an hour")
         await asyncio.sleep(TIDY_EVERY_S)
