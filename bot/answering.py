@@ -22,10 +22,11 @@ from bot.metrics import Metrics
 from bot.outbox import Outbox
 from bot.pane import title_of
 from bot.parent import Ask
-from bot.policy import Admission, Allowed, Refused
-from bot.reply import Place, Reply
+from bot.policy import Admission, Allowed, Later, Refused
+from bot.reply import Reply, place_of
 from bot.requests import StoredRequest, asked_at, workflow_id
 from bot.runs import Live, Runs
+from bot.sentences import CRASHED, DOWN, FAILED, GIVEN_UP, STOPPED_EARLY
 from bot.store import RunNotFound, Store
 from bot.writes import WriteFailed, taken
 from config.settings import Settings
@@ -36,11 +37,7 @@ from subagents.run import Step
 
 log = logging.getLogger(__name__)
 
-STOPPED_EARLY = "Stopped before I had begun, as you asked."
-FAILED = "Something went wrong on my side, and I could not answer this."
-CRASHED = "I tried to answer this several times and failed each time, so I gave it up."
-DOWN = "The model provider does not answer at the moment. I will answer here when it is back."
-GIVEN_UP = "The model provider has not answered for too long, so I gave this up. Please ask again."
+BUDGET_LOOK_S = 1.0
 
 
 @dataclass
@@ -92,8 +89,10 @@ class Answering:
         if request.event.get(STOPPED):
             return await self._stopped(request)
         resumed = await self.store.begun(request.run) is not None
-        if not resumed:
-            await self._admit(request, request.run)
+        if not resumed and not await self._admit(request, request.run):
+            until = datetime.now(UTC) + timedelta(seconds=BUDGET_LOOK_S)
+            await self.inbox.postpone(request.key, until, request.reply)
+            return "waiting"
         async with self.runs.at_work(request.run) as live:
             if live.args["verdict"] != "allowed":
                 return await self._turn_away(request, live, live.args)
@@ -112,14 +111,19 @@ class Answering:
         await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
         return "stopped"
 
-    async def _admit(self, request: StoredRequest, run: str) -> None:
-        """Decide on the request, once: it is stored with its run, and with the purse it gets."""
+    async def _admit(self, request: StoredRequest, run: str) -> bool:
+        """Decide on the request, once: it is stored with its run, and with the purse it gets.
+
+        False = not yet.
+        """
         await self.admission.gather(request, self.settings.serve.outage_give_up_s)
         async with self._admitting:  # of several at one time each counts what the others may spend
-            await self._decide(request, run)
+            return await self._decide(request, run)
 
-    async def _decide(self, request: StoredRequest, run: str) -> None:
+    async def _decide(self, request: StoredRequest, run: str) -> bool:
         decision = await self.admission.decide(request)
+        if isinstance(decision, Later):
+            return False
         limits = self.settings.limits
         args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request)), "private": []}
         if isinstance(decision, Allowed):
@@ -141,6 +145,7 @@ class Answering:
         )
         if args["verdict"] == "allowed":
             await self.runs.open_purse(run, limits)
+        return True
 
     async def _turn_away(self, request: StoredRequest, live: Live, args: Mapping[str, Any]) -> str:
         async def whisper() -> dict[str, Any]:
@@ -174,7 +179,7 @@ class Answering:
         try:
             # where it was taken, the answer may stand there
             begun = live.steps.known(f"{live.run.id}/took") is not None
-            if not begun and not request.attempt:  # a later attempt shows itself by its answer
+            if not begun and request.reply is None:  # a later attempt shows itself by its answer
                 await self._open(request, live, reply, resumed, opened is not None)
             document = await self._document(request, live, links)
             if document["status"] == "failed" and document["passing"]:
@@ -257,7 +262,7 @@ class Answering:
         said = dict(request.reply or {})
         since = datetime.fromisoformat(said.get("down_since") or now.isoformat())
         ended = (now - since).total_seconds() > serve.outage_give_up_s
-        if ended or not request.attempt:
+        if ended or request.reply is None:
             said = await reply.fail(GIVEN_UP if ended else DOWN)
         await self.store.finish_run(live.run.id, "failed", result=document)
         if ended:
@@ -286,14 +291,3 @@ class Answering:
                 log.info("run %s was not begun", request.run)
         await self.inbox.finish(request.key, "failed", said)
         return "failed"
-
-
-def place_of(request: StoredRequest) -> Place:
-    return Place(
-        team=request.team,
-        channel=request.channel,
-        thread_ts=request.thread_ts,
-        user=request.user,
-        key=request.key,
-        asked_ts=request.ts,
-    )

@@ -104,7 +104,7 @@ class Home:
             places=where,
             scopes=offered,
             runs=await last_runs(inbox, user, self._url),
-            spent_usd=await inbox.spent(user, day_of(datetime.now(UTC))),
+            spent_usd=(await inbox.spent(user, day_of(datetime.now(UTC))))[0],
             daily_usd=policy.user_daily_usd,
             paused=paused,
             admin=user in policy.admins,
@@ -138,7 +138,8 @@ def offers(policy: Policy, asked: Asked) -> tuple[str, tuple[str, ...], tuple[st
         places.append("Some channels have rules of their own; I say so where you ask.")
     if isinstance(direct, Allowed) or isinstance(wide, Allowed):
         return "", tuple(places), tuple(scopes)
-    return (wide if policy.direct.answer is False else direct).reason, (), ()
+    shown = wide if policy.direct.answer is False else direct
+    return getattr(shown, "reason", ""), (), ()
 
 
 def _somewhere(asked: Asked) -> Asked:

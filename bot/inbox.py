@@ -221,16 +221,15 @@ class Inbox:
     async def resume(self) -> None:
         await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
 
-    async def spent(self, user: str | None, since: datetime) -> float:
-        """US dollars of the runs that `user` (None = anyone) asked for since then.
-
-        A run at work counts with all that it may spend.
+    async def spent(self, user: str | None, since: datetime) -> tuple[float, float]:
+        """US dollars of the runs that `user` (None = anyone) asked for since then: what they have
+        spent and reserved, and what those at work may spend beyond that.
         """
         if user:
             rows = await self.database.read(_SPENT_BY, since=since, user=user)
         else:
             rows = await self.database.read(_SPENT, since=since)
-        return float(rows[0]["sum"] or 0.0)
+        return float(rows[0]["paid"] or 0.0), float(rows[0]["open"] or 0.0)
 
     async def recent(self, user: str, limit: int = 5) -> list[StoredRun]:
         """The latest runs that a user asked for, newest first."""
@@ -256,9 +255,13 @@ _WAITING = (
 )
 _REQUEST = sa.select(inbox).where(inbox.c.key == sa.bindparam("key"))
 _PAID = purses.c.spent_nanousd + purses.c.reserved_nanousd
-_HELD = sa.case((runs.c.status == "running", purses.c.cap_nanousd), else_=_PAID) * (1.0 / NANO)
+_USD = 1.0 / NANO
+_OPEN = sa.case((runs.c.status == "running", purses.c.cap_nanousd - _PAID), else_=0)
 _SPENT = (
-    sa.select(sa.func.sum(sa.func.coalesce(runs.c.cost_usd, _HELD)).label("sum"))
+    sa.select(
+        sa.func.sum(sa.func.coalesce(runs.c.cost_usd, _PAID * _USD)).label("paid"),
+        sa.func.sum(_OPEN * _USD).label("open"),
+    )
     .select_from(runs.outerjoin(purses))
     .where(runs.c.started >= sa.bindparam("since", type_=runs.c.started.type))
 )

@@ -9,6 +9,12 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
+from bot.decision import Allowed as Allowed
+from bot.decision import Decision as Decision
+from bot.decision import Later as Later
+from bot.decision import Limits as Limits
+from bot.decision import Refused as Refused
+from bot.decision import Silent as Silent
 from bot.inbox import Inbox, Incoming
 from bot.people import ChannelFacts, People, Person
 from bot.policy_file import PolicyFault, PolicyFile
@@ -40,39 +46,10 @@ class Asked:
     user_usd: float = 0.0
     """Spent by this user since `day_of(now)`."""
     all_usd: float = 0.0
+    user_open_usd: float = 0.0
+    """What this user's requests at work may spend beyond that."""
+    all_open_usd: float = 0.0
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an allowed request may use."""
-
-    scopes: tuple[str, ...]
-    models: tuple[str, ...]
-    cost_usd: float
-    """The request's own limit, or what is left of a daily one where that is less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    limits: Limits
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The user is told why, privately."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """Nothing is said; the reason is for the log."""
-
-    reason: str
-
-
-Decision = Allowed | Refused | Silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +114,21 @@ class Admission:
                 facts = tasks.create_task(self.people.channel(channel))
         known = None if kind == DIRECT else facts.result()
         asked = Asked(user, channel, kind, person.result(), known, now=now)
+        user_usd, user_open = await self._spent(policy.user_daily_usd, user, now)
+        all_usd, all_open = await self._spent(policy.daily_usd, None, now)
         return replace(
             asked,
             groups={g: await self.people.group(g) for g in groups_needed(policy, asked)},
-            user_usd=await self._spent(policy.user_daily_usd, user, now),
-            all_usd=await self._spent(policy.daily_usd, None, now),
+            user_usd=user_usd,
+            all_usd=all_usd,
+            user_open_usd=user_open,
+            all_open_usd=all_open,
         )
 
-    async def _spent(self, limit: float | None, user: str | None, now: datetime) -> float:
-        return 0.0 if limit is None else await self.inbox.spent(user, day_of(now))
+    async def _spent(
+        self, limit: float | None, user: str | None, now: datetime
+    ) -> tuple[float, float]:
+        return (0.0, 0.0) if limit is None else await self.inbox.spent(user, day_of(now))
 
 
 def decide(policy: Policy, asked: Asked, cost_usd: float) -> Decision:
@@ -261,17 +244,21 @@ def _not_you(
 def _within_budget(policy: Policy, rules: Ruling, asked: Asked, cost_usd: float) -> Decision:
     limit = cost_usd if rules.cost_usd is None else rules.cost_usd
     budgets = (
-        ("You have", asked.user_usd, policy.user_daily_usd),
-        ("All of us together have", asked.all_usd, policy.daily_usd),
+        ("You have", asked.user_usd, asked.user_open_usd, policy.user_daily_usd),
+        ("All of us together have", asked.all_usd, asked.all_open_usd, policy.daily_usd),
     )
-    for who, spent, most in budgets:
+    for who, spent, _, most in budgets:
         if most is None:
             continue
         if most - spent < LEAST_USD:
             raised = f"Ask {admin(policy)} to raise it."
             when = _until_reset(asked.now) if most >= LEAST_USD else raised
             return Refused(f"{who} spent ${spent:.2f} of the ${most:.2f} for today. {when}")
-        limit = min(limit, most - spent)
+    for _, spent, at_work, most in budgets:
+        if most is not None:
+            limit = min(limit, most - spent - at_work)
+    if limit < LEAST_USD and any(at_work for _, _, at_work, most in budgets if most is not None):
+        return Later()
     return Allowed(Limits(rules.scopes, rules.models, limit))
 
 

@@ -13,6 +13,7 @@ from bot.live import Live
 from bot.live import Place as Place
 from bot.outbox import Outbox
 from bot.render import Part, Rendered
+from bot.requests import StoredRequest
 from bot.writes import ChannelClosed, MessageGone, StreamEnded, TokenRefused, WriteFailed
 from config.settings import Reply as Settings
 from subagents.events import Event
@@ -265,3 +266,14 @@ async def _wait(event: asyncio.Event, seconds: float | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def place_of(request: StoredRequest) -> Place:
+    return Place(
+        team=request.team,
+        channel=request.channel,
+        thread_ts=request.thread_ts,
+        user=request.user,
+        key=request.key,
+        asked_ts=request.ts,
+    )

@@ -30,10 +30,10 @@ from pg_kit import Kept, execute, of, place, postgres, role
 from serve_kit import serving
 from test_database import drop_connections, refusing
 
-from bot.answering import CRASHED
 from bot.durable import APPLICATION, Durable, LockLost, WorkflowLost
 from bot.local.model import Answer
 from bot.schema import StoreError
+from bot.sentences import CRASHED
 
 __all__ = ["place", "postgres"]
 

@@ -381,7 +381,7 @@ async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept
         await store.finish_run("r2", "complete", cost_usd=0.05)
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
 
-        assert await inbox.spent("U1", hour_ago) == pytest.approx(1.05)  # r1 may yet spend $1
-        assert await inbox.spent(None, hour_ago) == pytest.approx(2.05)
-        assert await inbox.spent("U1", NOW) == 0.0
+        assert await inbox.spent("U1", hour_ago) == pytest.approx((0.45, 0.6))
+        assert await inbox.spent(None, hour_ago) == pytest.approx((0.85, 1.2))
+        assert await inbox.spent("U1", NOW) == (0.0, 0.0)
         assert [r.id for r in await inbox.recent("U1")] == ["r2", "r1"]

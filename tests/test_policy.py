@@ -22,6 +22,7 @@ from bot.policy import (
     Allowed,
     Asked,
     Decision,
+    Later,
     Limits,
     Refused,
     Silent,
@@ -196,6 +197,16 @@ def test_every_case_is_decided_and_unknown_facts_never_let_anyone_in() -> None:
 
 
 # ---- budget
+
+
+def test_what_requests_at_work_may_spend_is_waited_for_and_not_refused() -> None:
+    rules = "  user_daily_usd: 2.0"
+    assert isinstance(ask(rules, user_usd=0.5, user_open_usd=1.5), Later)
+    rest = ask(rules, user_usd=0.5, user_open_usd=1.0)
+    assert isinstance(rest, Allowed)
+    assert rest.limits.cost_usd == 0.5
+    assert isinstance(ask(rules, user_usd=2.0, user_open_usd=1.0), Refused)
+    assert isinstance(ask("  user_daily_usd: null", user_open_usd=9.0), Allowed)
 
 
 def test_a_spent_day_is_refused_with_the_amount_and_when_it_is_over() -> None:
