@@ -22,8 +22,8 @@ IDLE_S = 20.0
 SETTLE_S = 5.0
 """After its start, before a bot counts as idle: the second socket comes 3 s after the first."""
 STARTS = 3
-SHORT, FULL = 300, 2_000
-"""Requests over which memory is looked at."""
+WARM, SHORT, FULL = 200, 300, 2_000
+"""Requests before memory is looked at, and over which it is."""
 TOGETHER = 10
 PARTS = ("storm", "calm", "sign", "idle", "start", "memory", "fanout")
 NOTES = """\
@@ -162,10 +162,10 @@ def start_rows(full: bool) -> list[Row]:
 
 
 def memory_rows(full: bool) -> list[Row]:
-    """RSS after each ten requests; the slope of the last two thirds."""
+    """RSS after each ten requests; caches are full after the first few hundred."""
     number, points = FULL if full else SHORT, []
     with bot_process() as bot:
-        while bot.asked < number:
+        while bot.asked < WARM + number:
             for _ in range(TOGETHER):
                 bot.ask()
             bot.wait_for_answers(bot.asked, 60)
