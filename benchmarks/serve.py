@@ -170,12 +170,10 @@ def memory_rows(full: bool) -> list[Row]:
                 bot.ask()
             bot.wait_for_answers(bot.asked, 60)
             points.append((bot.asked, bot.rss_kb()))
-    later = points[len(points) // 3 :]
+    later = points[WARM // TOGETHER :]
     slope = statistics.linear_regression(*zip(*later, strict=True)).slope
-    note = (
-        f"{points[0][1] / 1024:.0f} MB after {TOGETHER}, {points[-1][1] / 1024:.0f} MB at the end"
-    )
-    return [Row(f"RSS a request, over {number:,}", slope, " KB", 4, note)]
+    held = [f"{kb / 1024:.0f} MB after {n:,}" for n, kb in (points[0], later[0], later[-1])]
+    return [Row(f"RSS a request, over {number:,}", slope, " KB", 5, ", ".join(held))]
 
 
 def fanout_rows(postgres: str) -> list[Row]:

@@ -165,7 +165,9 @@ async def test_a_long_run_is_stored_on_the_way_and_nothing_is_stored_twice(tmp_p
             each.note("r1", "s1", Origin.MATERIAL, {"text": f"{number % 700}"}, str(number))
             each.reply("r1", "s1", number, 1, {"content": [], "cost_usd": None})
         await asyncio.sleep(0)
-    on_the_way = await store.trajectory("r1")
+    async with asyncio.timeout(10):
+        while not (on_the_way := await store.trajectory("r1")).entries:
+            await asyncio.sleep(0.01)  # no `aclose` yet: it is stored by itself, aside
     await sink.aclose()
     await sink.flush()
 
