@@ -166,7 +166,7 @@ async def test_a_long_run_is_stored_on_the_way_and_nothing_is_stored_twice(tmp_p
             each.reply("r1", "s1", number, 1, {"content": [], "cost_usd": None})
         await asyncio.sleep(0)
     async with asyncio.timeout(10):
-        while not (on_the_way := await store.trajectory("r1")).entries:
+        while not (on_the_way := await store.trajectory("r1")).entries:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # no `aclose` yet: it is stored by itself, aside
     await sink.aclose()
     await sink.flush()
