@@ -1,4 +1,4 @@
-"""`python -m benchmarks [engine|economy|serve]`: measure against the stand-ins and print tables.
+"""`python -m benchmarks [engine|economy|gate|serve]`: measure against stand-ins, print tables.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from benchmarks import economy, engine, serve
+from benchmarks import economy, engine, gate, serve
 from benchmarks.table import columns, rows_text, verdicts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("tables", nargs="*", help="engine, economy, serve; without: the first two")
+    parser.add_argument("tables", nargs="*", help="which; without: the first two")
     parser.add_argument("--parts", default="", help=f"of serve: {','.join(serve.PARTS)}")
     parser.add_argument("--full", action="store_true", help="of serve: the long form")
     parser.add_argument(
@@ -30,6 +30,9 @@ def main() -> None:
     if "engine" in wanted:
         rows = asyncio.run(engine.engine())
         print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
+    if "gate" in wanted:
+        rows = asyncio.run(gate.gate())
+        print(f"gate\n\n{rows_text(rows)}\n\n{gate.NOTES}\n\n{verdicts(rows)}\n", flush=True)
     if "serve" in wanted:
         parts = [part for part in given.parts.split(",") if part]
         rows = serve.serve(parts, given.postgres, given.full)

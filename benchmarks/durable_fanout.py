@@ -28,6 +28,7 @@ from bot.runs import Runs, Subagents, WorkflowSpawner
 from bot.store import Store
 from scopes.slack_client import SlackClient
 from scopes.slack_reader import ChannelInfo, SlackReader
+from subagents.directory import Operator
 from subagents.fanout import Fanout
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
@@ -44,7 +45,7 @@ class FixedReader(SlackReader):
     async def channels(self) -> list[ChannelInfo]:
         return CHANNELS
 
-    def fresh(self, private: frozenset[str] | None = None) -> SlackReader:
+    def fresh(self) -> SlackReader:
         return FixedReader(self.web, self.lookback)
 
 
@@ -75,7 +76,7 @@ class DurableSide:
     async def sample(self) -> Spent:
         run = uuid.uuid4().hex[:12]
         self.ended[run] = asyncio.get_running_loop().create_future()
-        args = {"limits": settings_for(NUMBER).limits.model_dump(mode="json"), "private": []}
+        args = {"limits": settings_for(NUMBER).limits.model_dump(mode="json")}
         wall, cpu = time.perf_counter(), time.process_time()
         await self.store.start_run(run, "ask", "bench", "claude", args)
         await self.durable.begin("bench", f"bench/{run}", run)
@@ -91,7 +92,7 @@ async def both(url: str, folder: Path, database: str | None) -> AsyncIterator[tu
     model = ModelClient(settings.models, "bench", url)
     reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
     metrics = Metrics()
-    runs = Runs(store, model, RateGovernor(NUMBER), reader, "bench", metrics)
+    runs = Runs(store, model, RateGovernor(NUMBER), reader, "bench", metrics, Operator())
     subagents = Subagents(runs, store, asyncio.Semaphore(NUMBER), metrics)
     durable = Durable("bench", {}, folder / "workflows.sqlite", database, NUMBER, 5)
     side = DurableSide(durable, store, runs, {})

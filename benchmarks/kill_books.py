@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
 
 from bot.store import Store
 from subagents.audit import AuditReport, audit
+
+T = TypeVar("T")
 
 OPEN_WORK = "select count(*) from workflow_status where status in ('PENDING', 'ENQUEUED')"
 OPEN_REQUESTS = "select count(*) from inbox where state in ('new', 'running', 'waiting')"
@@ -69,8 +70,11 @@ class Books:
 
     def document(self, run: str) -> dict[str, Any]:
         """What the run was ended with."""
-        value = self.rows(f"select result from runs where id = '{run}'")[0][0]
-        return dict(json.loads(value) if isinstance(value, str) else value or {})
+
+        async def look(store: Store) -> dict[str, Any]:
+            return dict((await store.run(run)).result or {})
+
+        return self._with_store(look)
 
     def subagents(self, run: str) -> list[str]:
         """How the run's subagents ended."""
@@ -85,14 +89,22 @@ class Books:
     def audit(self, run: str) -> AuditReport:
         """The audit of what was stored of the run."""
 
-        async def look() -> AuditReport:
+        async def look(store: Store) -> AuditReport:
+            return audit(await store.trajectory(run))
+
+        return self._with_store(look)
+
+    def _with_store(self, look: Callable[[Store], Awaitable[T]]) -> T:
+        """What is stored encrypted, opened by the product itself."""
+
+        async def looked() -> T:
             store = await Store.open(self._data_dir, self._url)
             try:
-                return audit(await store.trajectory(run))
+                return await look(store)
             finally:
                 await store.aclose()
 
-        return asyncio.run(look())
+        return asyncio.run(looked())
 
 
 @contextmanager

@@ -151,6 +151,74 @@ def audit(run: str, json: AsJson = False) -> None:
     raise typer.Exit(audit_run(run, json))
 
 
+@app.command()
+def decisions(
+    run: Annotated[str | None, typer.Argument(help="Of one run; default: of all.")] = None,
+    since: Annotated[str | None, typer.Option(help="Of the last: 7d, 12h.")] = None,
+    tool: Annotated[str | None, typer.Option(help="About this tool.")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="allow, card, deny, approved, refused, ...")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The latest so many.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Show what the gate decided, and by which rule; with --json all of it."""
+    from bot.decisions import show_log
+
+    raise typer.Exit(show_log(run, since, tool, verdict, limit, json))
+
+
+@app.command()
+def forget(
+    user: Annotated[
+        str | None, typer.Option(help="What this person (id) wrote, asked for and left here.")
+    ] = None,
+    channel: Annotated[str | None, typer.Option(help="All that was read in it (id).")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="A message, row, list, page: its id or permalink.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Delete what is stored of a person, a channel or a source, quotes in answers, too."""
+    from bot.erasure.command import run_forget
+
+    raise typer.Exit(run_forget(user, channel, source, dry_run, json))
+
+
+approvals = typer.Typer(help="What waits for a person's word, and what was granted.")
+app.add_typer(approvals, name="approvals")
+
+
+@approvals.callback(invoke_without_command=True)
+def list_approvals(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="What is over, too.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List what waits for a person's word, and the grants that hold. Approving needs Slack."""
+    from bot.approval.command import list_approvals
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(list_approvals(everything, json))
+
+
+@approvals.command()
+def deny(action: str, json: AsJson = False) -> None:
+    """Deny an action that waits."""
+    from bot.approval.command import deny_action
+
+    raise typer.Exit(deny_action(action, json))
+
+
+@approvals.command()
+def revoke(grant: str, json: AsJson = False) -> None:
+    """Revoke a standing grant."""
+    from bot.approval.command import revoke_grant
+
+    raise typer.Exit(revoke_grant(grant, json))
+
+
 @app.command("review-briefs")
 def review_briefs(json: AsJson = False) -> None:
     """List failed, partial and under-briefed subagents by version of their template."""

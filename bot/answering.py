@@ -10,12 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
-from bot import render
 from bot.asked import Request
 from bot.desk import Desk, Surroundings
 from bot.durable import Durable
+from bot.finishing import Finishing, admits
 from bot.inbox import STOPPED, Inbox
 from bot.logs import about
 from bot.metrics import Metrics
@@ -23,17 +24,19 @@ from bot.outbox import Outbox
 from bot.pane import title_of
 from bot.parent import Ask
 from bot.policy import Admission, Allowed, Later, Refused
+from bot.prose import Prose
 from bot.reply import Reply, place_of
 from bot.requests import StoredRequest, asked_at, workflow_id
 from bot.runs import Live, Runs
 from bot.sentences import CRASHED, DOWN, FAILED, GIVEN_UP, STOPPED_EARLY
 from bot.store import RunNotFound, Store
-from bot.writes import WriteFailed, taken
+from bot.writes import WriteFailed
 from config.settings import Settings
+from scopes.intent import Intent
 from scopes.label import Label
+from scopes.slack_items import plain
 from scopes.tool import Window, iso
 from subagents.delegate import Allowed as AllowedSubagents
-from subagents.run import Step
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Answering:
     admission: Admission
     surroundings: Surroundings
     metrics: Metrics
+    finishing: Finishing
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def work(self, key: str, attempt: int) -> dict[str, Any]:
@@ -125,11 +129,11 @@ class Answering:
         if isinstance(decision, Later):
             return False
         limits = self.settings.limits
-        args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request)), "private": []}
+        args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request))}
         if isinstance(decision, Allowed):
             limits = limits.model_copy(update={"cost_usd": decision.limits.cost_usd})
             allowed = {"scopes": decision.limits.scopes, "models": decision.limits.models}
-            args |= {"verdict": "allowed", "allowed": allowed, "private": [request.channel]}
+            args |= {"verdict": "allowed", "allowed": allowed}
         else:
             verdict = "refused" if isinstance(decision, Refused) else "silent"
             args |= {"verdict": verdict, "reason": decision.reason}
@@ -172,23 +176,26 @@ class Answering:
             place_of(request),
             settings,
             opened,
-            shown=lambda text: render.live(text, links, settings),
+            shown=Prose(links, settings, unescape(request.text), request.user).live,
             title=title_of(request.text),
             run=live.run.id,
+            admits=admits(live.run, request.channel),
         )
         try:
             # where it was taken, the answer may stand there
             begun = live.steps.known(f"{live.run.id}/took") is not None
             if not begun and request.reply is None:  # a later attempt shows itself by its answer
                 await self._open(request, live, reply, resumed, opened is not None)
-            document = await self._document(request, live, links)
+            ask = await self._ask(request, live, links)
+            document = await ask.answer()
             if document["status"] == "failed" and document["passing"]:
                 return await self._wait(request, live, reply, document)
-            done = await self._finish(request, live, reply, document)
+            done = await self.finishing.write(request, live, reply, ask.writing(document), document)
         finally:
             await reply.aclose()
         status, cost = document["status"], document["cost_usd"]
         await self.store.finish_run(live.run.id, status, result=document, cost_usd=cost)
+        await self.finishing.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)
         return "done"
 
@@ -198,17 +205,17 @@ class Answering:
         """Show the first sign, and from now on how far things are."""
         live.listeners.append(reply.emit)
         look_first = resumed or request.reply is not None
-        await self._written(live, "reply", lambda: reply.open(look_first=look_first))
+        await self.finishing.step(live, "reply", lambda: reply.open(look_first=look_first))
         if not look_first:
             self.metrics.first_sign((datetime.now(UTC) - request.received).total_seconds())
         if opened:  # the step was done in an earlier life: show that it goes on
             await reply.open(look_first=look_first)
         await reply.working(True)
 
-    async def _document(
+    async def _ask(
         self, request: StoredRequest, live: Live, links: dict[str, Sequence[str]]
-    ) -> dict[str, Any]:
-        """The answer; `links` is kept up with what it may cite."""
+    ) -> Ask:
+        """The request to be answered; `links` is kept up with what the answer may cite."""
         key = f"{live.run.id}/surroundings"
         around = await live.steps.step(key, lambda: self.surroundings.read(request, live))
         as_of = datetime.fromisoformat(live.args["as_of"])
@@ -223,6 +230,13 @@ class Answering:
             here=around["here"],
             label=Label.of(around["label"]),
             allowed=AllowedSubagents(**allowed),
+            said=around["said"],
+            intent=Intent(
+                text=plain(around["said"], {}),  # without names, which others choose
+                home=request.channel,
+                thread=f"{request.channel}/{request.thread_ts}",
+                own=f"{request.channel}/{request.ts}",
+            ),
         )
         desk = Desk(
             self.settings,
@@ -235,24 +249,7 @@ class Answering:
         )
         ask = Ask(desk, live.run, asked)
         live.listeners.insert(0, lambda event: links.update(ask.links()))
-        return await ask.answer()
-
-    async def _finish(
-        self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Write the answer: the same one however often, and never progress in its place again."""
-
-        async def took() -> dict[str, Any]:
-            return {"seconds": (datetime.now(UTC) - request.received).total_seconds()}
-
-        seconds = (await live.steps.step(f"{live.run.id}/took", took))["seconds"]
-        rendered = render.answer(document, request.key, self.settings.reply, seconds)
-        return await self._written(live, "finish", lambda: reply.finish(rendered))
-
-    async def _written(self, live: Live, name: str, write: Step) -> dict[str, Any]:
-        """A step that writes to Slack, and waits for it to come back."""
-        patience = self.settings.serve.outage_give_up_s
-        return await live.steps.step(f"{live.run.id}/{name}", lambda: taken(write, patience))
+        return ask
 
     async def _wait(
         self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]

@@ -14,20 +14,28 @@ from typing import Any
 
 import aiohttp
 
+from bot.approval.grants import Grants
+from bot.directory import SlackDirectory
 from bot.errors import SetupError
 from bot.local.export import ExportError, load_export
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.models import model_client
+from bot.people import People
+from bot.retention import tidy
 from bot.sink import StoreSink
 from bot.store import Store, StoreError
+from bot.vault import vault_of
 from config.settings import Settings
+from scopes.members import Members
 from scopes.slack_client import SlackRefused, connect, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Frozen
+from subagents.directory import Directory, Operator
 from subagents.events import Emit, ignore
 from subagents.fanout import Keep, TaskSpawner
 from subagents.frozen import frozen_json
@@ -75,6 +83,7 @@ class App:
     as_of: datetime
     problems: tuple[str, ...]
     """What of the sources could not be loaded, in words."""
+    directory: Directory = field(default_factory=Operator)
     emit: Emit = ignore
     stop: StopFlag = field(default_factory=StopFlag)
     store_fault: str = ""
@@ -128,7 +137,7 @@ class App:
             model=self.model,
             governor=self.governor,
             purse=Purse(caps, asyncio.get_running_loop().time),
-            gate=Gate(sink.log_decision),
+            gate=Gate(sink.log_decision, self.directory),
             sink=sink,
             limits=limits,
             clients={SlackReader: reader},
@@ -181,10 +190,9 @@ class App:
 async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIterator[App]:
     """Everything started; SetupError with a sentence that says what to do where it cannot be."""
     async with AsyncExitStack() as stack:
-        store = await Store.open(settings.data_dir, settings.database_url)
+        store = await Store.open(settings.data_dir, settings.database_url, vault_of(settings))
         stack.push_async_callback(store.aclose)
-        if days := settings.retention.trajectories_days:
-            await store.purge(datetime.now(UTC) - days * DAY)
+        await tidy(store.database, settings.retention)
         model = stack.enter_context(model_client(settings, options.model))
         stack.push_async_callback(model.aclose)
         session = await stack.enter_async_context(open_session(settings.slack))
@@ -199,6 +207,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             reader=reader,
             as_of=options.as_of or _end_of(workspace, options),
             problems=workspace.problems if workspace else (),
+            directory=_directory(store, reader, workspace, options, stack),
             emit=emit,
         )
 
@@ -249,6 +258,22 @@ def _reader(
         timedelta(days=slack.lookback_days),
         connect(session, user_token, url, slack) if user_token else None,
     )
+
+
+def _directory(
+    store: Store,
+    reader: SlackReader,
+    workspace: Workspace | None,
+    options: Options,
+    stack: AsyncExitStack,
+) -> Directory:
+    """Who may read what: the operator as the bot, or a user of the files by their own token."""
+    if workspace is None or options.as_user is None:
+        return Operator()
+    members = Members(reader.web)
+    stack.push_async_callback(members.aclose)
+    people, grants = People(reader.web), Grants(store.database)
+    return SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
 
 
 def _end_of(workspace: Workspace | None, options: Options) -> datetime:

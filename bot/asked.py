@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.tool import Window
 from subagents.delegate import ANYTHING, Allowed
@@ -30,3 +31,7 @@ class Request:
     label: Label = TRUSTED
     """Of the conversation and the files."""
     allowed: Allowed = ANYTHING
+    said: str = ""
+    """The requester's own message as Slack sent it, with its marks for channels and people."""
+    intent: Intent = UNASKED
+    """Whose words they are and where the answer goes; what they name is found out by `Ask`."""

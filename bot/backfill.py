@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 
 from bot.cursors import Cursors
+from bot.erasure.noticed import note_missed
 from bot.heard import mentions
 from bot.inbox import Inbox
 from bot.intake import Intake
@@ -194,11 +195,14 @@ class Backfill:
         listed = {str(root["ts"]) for root in roots}
         due = [str(r["ts"]) for r in roots if str(r.get("latest_reply") or "") > since]
         began: dict[str, str] = {}
+        said = list(roots)
         for ts in (*due, *(known.keys() - listed)):
             thread = await self._replies(name, ts, since, whole=ts in listed)
+            said += thread
             new |= {str(m["ts"]): m for m in thread if str(m["ts"]) > since}
             first = "" if ts in listed else known[ts]
             began[ts] = min(first or "~", self._joined(thread) or "~")
+        await note_missed(self._inbox.database, name, said)
         found = 0
         for ts in sorted(new):
             event = {**new[ts], "type": "message", "channel": name}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
-SPACED = re.compile(rf"[ \t]*{CITED.pattern}")
-OPEN = re.compile(r"[ \t]*(?:\[[F\d.,;\s]*)?\Z")
+SPACED = re.compile(rf"(?:(?<![ \t])[ \t]+)?{CITED.pattern}")
+OPEN = re.compile(r"(?:(?<![ \t])[ \t]+)?(?:\[[F\d.,;\s]*)?\Z")
 """The end of a text that may still become a citation; the space before one goes with it."""
 WHOLE_HEADING = re.compile(r"\*[^*]+\*|_[^_]+_|[|\s:-]+")
 """A line that is all emphasis, or the rule of a table."""
@@ -19,6 +20,21 @@ MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
 """Slack's markup of a link, and the end of a text that may still become it."""
 ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
 """A scheme has an end, or a long word would be looked through from each of its letters on."""
+ALLOWED = re.compile(r"https://(?P<host>[a-zA-Z0-9.-]+)(?:/[a-zA-Z0-9._~!$&'*+,;=:/%-]*)?")
+"""An address that has nothing but an ASCII host and a path."""
+FILES = (
+    "json|ya?ml|txt|csv|tsv|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|html?|xml|log|toml|ini|cfg|conf"
+    "|env|lock|sql|jsx?|tsx?|css|exe|java|cpp|rb"
+)
+"""Ends of file names that are no top-level domains."""
+BARE = re.compile(
+    r"(?P<web>https?://[^\s()]+)"
+    rf"|(?<![\w.-])(?:[\w-]{{1,63}}\.)+(?!(?:{FILES})(?![\w-]))[^\W\d_]{{2,24}}(?![\w@-])",
+    re.IGNORECASE,
+)
+WEB = re.compile(r"https?://|www\.", re.IGNORECASE)
+MAX_HELD = 2_500
+"""Characters that a stream holds back at most: the longest address and list of citations."""
 STOPS = ".,;:!?"
 """What ends a sentence rather than the address in front of it."""
 
@@ -47,19 +63,56 @@ def drop_unknown(text: str, known: Collection[str]) -> str:
     return SPACED.sub(put, text)
 
 
-def defused(text: str, allowed: str) -> str:
-    """The text with no live address but those that occur in `allowed`; links are made by code."""
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Which addresses may stay alive in what a model wrote."""
 
-    asked = {found.rstrip(STOPS) for found in ADDRESS.findall(allowed)}
+    asked: str = ""
+    """The requester's own text: an address that stands in it may be repeated, letter by letter."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that an administrator allows, for https without query, fragment, port or user."""
+    made: Collection[str] = ()
+    """Addresses that code makes."""
 
-    def put(match: re.Match[str]) -> str:
-        address = match.group().rstrip(STOPS)
-        if address in asked:
-            return match.group()
-        return match.group().rpartition("://")[2].replace(".", "[.]")
+    def defused(self, text: str) -> str:
+        """The text with no live address but these."""
+        asked = _addresses(self.asked)
 
-    bare = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
-    return ADDRESS.sub(put, bare)
+        def put(match: re.Match[str]) -> str:
+            address = match.group().rstrip(STOPS)
+            if address in asked or self._is_allowed(address):
+                return match.group()
+            return match.group().rpartition("://")[2].replace(".", "[.]")
+
+        bare = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
+        return ADDRESS.sub(put, bare)
+
+    def may_link(self, address: str) -> bool:
+        """Whether Slack may make a link of it."""
+        if address in self.made:
+            return True
+        is_web = re.match(r"https?://", address) is not None
+        return is_web and (address in _addresses(self.asked) or self._is_allowed(address))
+
+    def _is_allowed(self, address: str) -> bool:
+        match = ALLOWED.fullmatch(address)
+        return match is not None and match["host"].lower() in self.hosts
+
+
+@lru_cache(maxsize=64)
+def _addresses(text: str) -> frozenset[str]:
+    found = (address.rstrip(STOPS) for address in ADDRESS.findall(text))
+    return frozenset(address for address in found if WEB.match(address))
+
+
+def defused(text: str, allowed: str, hosts: Sequence[str] = ()) -> str:
+    """The text with no live address but those in `allowed` or at `hosts`."""
+    return Links(allowed, tuple(hosts)).defused(text)
+
+
+def inert(text: str) -> str:
+    """The text for where Slack makes links of bare hosts and mail addresses: it makes none."""
+    return BARE.sub(lambda m: m[0] if m["web"] else m[0].replace(".", "[.]"), text)
 
 
 def settled(text: str) -> int:
@@ -99,12 +152,17 @@ def _sentences(line: str) -> list[str]:
 
 @dataclass
 class CitationFilter:
-    """Streams text on, holding back what may still become a citation or an address."""
+    """Streams text on, holding back what may still become a citation or an address.
+
+    What does not end is let go of with a space behind it, so that nothing more becomes part of it.
+    """
 
     known: Callable[[], Collection[str]]
     on_text: Callable[[str], None]
     allowed: str = ""
     """Addresses that may stay: those in this text."""
+    hosts: Sequence[str] = ()
+    """Hosts whose addresses may stay."""
     _held: str = field(default="")
 
     def __call__(self, text: str) -> None:
@@ -113,6 +171,9 @@ class CitationFilter:
         ready, self._held = self._held[:start], self._held[start:]
         if ready:
             self.on_text(self._clean(ready))
+        if len(self._held) > MAX_HELD:
+            self.close()
+            self.on_text(" ")
 
     def close(self) -> None:
         """Let go of what is still held back."""
@@ -125,4 +186,4 @@ class CitationFilter:
         self._held = ""
 
     def _clean(self, text: str) -> str:
-        return defused(drop_unknown(text, self.known()), self.allowed)
+        return defused(drop_unknown(text, self.known()), self.allowed, self.hosts)

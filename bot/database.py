@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,8 @@ from sqlalchemy.engine import URL
 
 from bot.complaints import FILE_ELSEWHERE, URL_ELSEWHERE, explaining
 from bot.schema import MIGRATING, StoreError, migrate
+from bot.sealed import dumps
+from bot.vault import Vault, check, vault_here
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
@@ -27,19 +29,28 @@ SCHEMA = "assistant"
 """Where the tables lie in Postgres: whatever else is in that database is left alone."""
 
 
-def open_file(path: Path) -> sa.Engine:
+def open_file(path: Path, vault: Vault) -> sa.Engine:
     """An engine for the file, which is made readable by its owner only, at today's schema.
 
     Blocks for a few milliseconds, or 0.2 s where a schema has to be made. Raises StoreError.
     """
     with explaining(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():
-            path.touch(mode=0o600)
-        return _migrated(_file_engine(path), path, FILE_ELSEWHERE)
+        make_private(path)
+        return _ready(_file_engine(path), vault, path, FILE_ELSEWHERE)
 
 
-def open_server(url: str) -> sa.Engine:
+def make_private(path: Path) -> None:
+    """Make a database file, or an old one, its owner's only, and what SQLite keeps beside it."""
+    if not path.exists():
+        path.touch(mode=0o600)  # SQLite gives the files beside it the same mode
+    for file in (path, *(path.with_name(f"{path.name}-{kind}") for kind in ("wal", "shm"))):
+        with suppress(FileNotFoundError, PermissionError):  # another account's is not ours to shut
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
+
+
+def open_server(url: str, vault: Vault) -> sa.Engine:
     """An engine for a Postgres database, at today's schema. Raises StoreError."""
     address = server_url(url)
     where = place_of(address)
@@ -51,9 +62,9 @@ def open_server(url: str) -> sa.Engine:
             hide_parameters=True,  # an error that is logged must not tell what people wrote
             pool_pre_ping=True,  # a server that was restarted is found again
             connect_args={"options": f"-csearch_path={SCHEMA}", "connect_timeout": BUSY_SECONDS},
-            json_serializer=_dumps,
+            json_serializer=dumps,
         )
-        return _migrated(engine, where, URL_ELSEWHERE)
+        return _ready(engine, vault, where, URL_ELSEWHERE)
 
 
 def server_url(url: str) -> URL:
@@ -73,11 +84,14 @@ def place_of(address: URL) -> str:
     return f"{address.database or ''} on {address.host or 'this machine'}"
 
 
-def _migrated(engine: sa.Engine, where: object, elsewhere: str) -> sa.Engine:
+def _ready(engine: sa.Engine, vault: Vault, where: object, elsewhere: str) -> sa.Engine:
+    """At today's schema, with the vault that its columns are encrypted by, which has the key."""
+    engine.dialect.vault = vault  # type: ignore[attr-defined]  # bot/sealed.py looks for it there
     try:
         if engine.dialect.name == "postgresql":
             _make_schema(engine)
         migrate(engine, where, elsewhere)
+        check(engine, vault)
     except BaseException:
         engine.dispose()
         raise
@@ -99,14 +113,15 @@ def _file_engine(path: Path) -> sa.Engine:
         max_overflow=0,
         hide_parameters=True,  # an error that is logged must not tell what people wrote
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
-        json_serializer=_dumps,
+        json_serializer=dumps,
     )
 
     # The driver opens transactions by itself, late and not round DDL; we say when.
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None
-        for pragma in ("foreign_keys=ON", "journal_mode=WAL"):
+        # What is deleted is overwritten: whoever has the key shall not find it in the file, either.
+        for pragma in ("foreign_keys=ON", "journal_mode=WAL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @sa.event.listens_for(engine, "begin")
@@ -114,15 +129,6 @@ def _file_engine(path: Path) -> sa.Engine:
         connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
     return engine
-
-
-def _dumps(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair: JSON can spell it, UTF-8 cannot
-        return json.dumps(value, separators=(",", ":"))
-    return text
 
 
 class Database:
@@ -136,6 +142,7 @@ class Database:
         self.where = where
         self.shared = engine.dialect.name == "postgresql"
         """Whether other processes work on it, too."""
+        self.vault: Vault = engine.dialect.vault  # type: ignore[attr-defined]
         self.fault = ""
         """Why nothing could be written just now; empty = it could."""
         self._engine = engine
@@ -149,17 +156,22 @@ class Database:
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
     @classmethod
-    async def open(cls, data_dir: Path, url: str | None = None) -> Database:
+    async def open(
+        cls, data_dir: Path, url: str | None = None, vault: Vault | None = None
+    ) -> Database:
         """`assistant.sqlite` in this directory, or the Postgres database of `url`.
 
-        Raises StoreError for one that is damaged, foreign, newer than this program, out of reach
-        or not writable.
+        Without a vault that of this account and environment is taken. Raises StoreError for a
+        database that is damaged, foreign, newer than this program, written with another key, out of
+        reach or not writable.
         """
+        if vault is None:
+            vault = await asyncio.to_thread(vault_here, data_dir)
         if url:
-            engine = await asyncio.to_thread(open_server, url)
+            engine = await asyncio.to_thread(open_server, url, vault)
             return cls(engine, place_of(engine.url))
         path = data_dir / "assistant.sqlite"
-        return cls(await asyncio.to_thread(open_file, path), str(path))
+        return cls(await asyncio.to_thread(open_file, path, vault), str(path))
 
     async def aclose(self) -> None:
         """Close it when what was asked for is done."""

@@ -67,6 +67,7 @@ def diagnose(as_json: bool) -> int:
 
 async def examine(settings: Settings) -> list[Verdict]:
     """All checks, at once as far as they do not follow from each other."""
+    key = await _judged("key", host_checks.key(settings))  # that of the database needs the key
     async with open_session(settings.slack) as session:
         slack, *others = await asyncio.gather(
             Patient(settings, session).examine(),
@@ -76,7 +77,7 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judged("model main", host_checks.model(settings, "main")),
             _judged("model fast", host_checks.model(settings, "fast")),
         )
-    return [*slack, *others]
+    return [*slack, key, *others]
 
 
 def _hidden(verdict: Verdict, settings: Settings) -> Verdict:

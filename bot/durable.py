@@ -26,7 +26,7 @@ import psycopg
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
 
 from bot.complaints import explaining
-from bot.database import place_of, server_url
+from bot.database import make_private, place_of, server_url
 from bot.errors import SetupError
 from bot.schema import StoreError
 
@@ -126,7 +126,7 @@ class Durable:
         if self.url:
             address = server_url(self.url).render_as_string(hide_password=False)
         else:
-            self.file.touch(mode=0o600)
+            make_private(self.file)
             address = f"sqlite:///{self.file}"
         return DBOSConfig(
             name="assistant",

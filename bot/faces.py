@@ -1,4 +1,4 @@
-"""What the bot shows beside its answers: App Home, the agent pane; and who may press what."""
+"""What the bot shows beside its answers: App Home, the agent pane, cards; who may press what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import pane
+from bot.approval.approvals import Approvals
+from bot.approval.clicking import After
+from bot.approval.clicks import Clicked, Submitted
 from bot.heard import Opened, Pressed
 from bot.home import PAUSE, RESUME, Home
 from bot.inbox import Incoming
@@ -20,9 +23,11 @@ HOME_TAB = "home"
 class Faces:
     """What follows when somebody opens, presses or looks at something."""
 
-    def __init__(self, admission: Admission, web: AsyncWebClient, url: str) -> None:
+    def __init__(
+        self, admission: Admission, web: AsyncWebClient, url: str, approvals: Approvals
+    ) -> None:
         """`url` is the workspace's address, as auth.test says it."""
-        self._admission, self._web = admission, web
+        self._admission, self._web, self._approvals = admission, web, approvals
         self._home, self._looking = Home(admission, web, url), pane.Looking()
 
     def looked(self, opened: Opened) -> None:
@@ -45,6 +50,10 @@ class Faces:
         """Obey a button of Home. Raises StoreError."""
         if pressed.action in (PAUSE, RESUME):
             await self._home.press(pressed.action, pressed.user, pressed.team)
+
+    async def clicked(self, click: Clicked | Submitted) -> After:
+        """Decide by a card. Raises StoreError."""
+        return await self._approvals.clicked(click)
 
     async def begun(self, request: Incoming) -> None:
         """Name a conversation after the request that it begins with."""

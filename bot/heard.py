@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bot.approval.clicks import Clicked, Submitted, card_click, submission
+from bot.erasure.gone import Gone, gone
 from bot.inbox import Incoming
+from bot.payload import first, id_of, mapping, storable, ts_of
 from bot.render import FEEDBACK, clicked
-
-MAX_TEXT = 40_000
-"""Characters of any text kept; Slack itself cuts a message's text there."""
-MAX_DEPTH = 40
-"""Levels of nesting kept of an event; Slack's own have fewer than 15."""
 
 SPOKEN = frozenset({None, "", "file_share", "thread_broadcast"})
 """Subtypes of messages that people write."""
 
 SLACKBOT = "USLACKBOT"
 
-_TS = re.compile(r"[0-9]{10}\.[0-9]{6}")
-_ID = re.compile(r"[A-Z][A-Z0-9]{1,40}")
 _KEY = re.compile(r"[TE][A-Z0-9]{1,40}/[CDG][A-Z0-9]{1,40}/[0-9]{10}\.[0-9]{6}")
 
 
@@ -110,7 +105,8 @@ class Commanded:
     """The first word behind it, in lower case."""
 
 
-Heard = Incoming | Seen | Amended | Stopped | Opened | Rated | Pressed | Commanded
+Shown = Rated | Pressed | Clicked | Submitted
+Heard = Incoming | Seen | Amended | Gone | Stopped | Opened | Commanded | Shown
 
 
 def heard(body: Any, bot: Bot) -> Heard | None:
@@ -124,7 +120,9 @@ def heard(body: Any, bot: Bot) -> Heard | None:
     if "command" in body:
         return _command(body)
     if body.get("type") == "block_actions":
-        return _click(body, bot)
+        return card_click(body) or _click(body, bot)
+    if body.get("type") == "view_submission":
+        return submission(body)
     event = body.get("event")
     if body.get("type") != "event_callback" or not isinstance(event, Mapping):
         return None
@@ -138,7 +136,7 @@ def heard(body: Any, bot: Bot) -> Heard | None:
             return _stop(event, team)
         case "app_home_opened" | "app_context_changed":
             return _opened(event, team)
-    return None
+    return gone(event)
 
 
 def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
@@ -147,14 +145,14 @@ def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
     In a channel shared with another company `team_id` may be theirs: `authorizations` comes first
     (docs.slack.dev/apis/events-api, "Event type structure").
     """
-    granted = _first(body.get("authorizations"))
+    granted = first(body.get("authorizations"))
     said = (
         granted.get("team_id"),
         body.get("context_team_id"),
         body.get("team_id"),
         event.get("team"),
     )
-    return next((name for name in map(_id, said) if name), bot.team)
+    return next((name for name in map(id_of, said) if name), bot.team)
 
 
 def asked(
@@ -165,22 +163,22 @@ def asked(
     `mentioned`: Slack says so. `late`: it was read from the history, where an edit says nothing of
     what the message asked at first.
     """
-    channel, ts = _id(event.get("channel"), "CDG"), _ts(event.get("ts"))
+    channel, ts = id_of(event.get("channel"), "CDG"), ts_of(event.get("ts"))
     if not channel or not ts:
         return None
     seen = Seen(team, channel, ts)
-    user, text = _id(event.get("user"), "UW"), event.get("text")
+    user, text = id_of(event.get("user"), "UW"), event.get("text")
     told = _of_a_person(event, user, bot) and isinstance(text, str | None)
     if not told or (event.get("edited") and not late):
         return seen
-    thread_ts = _ts(event.get("thread_ts")) or ts
+    thread_ts = ts_of(event.get("thread_ts")) or ts
     if channel.startswith("D") or event.get("channel_type") == "im":
         kind = "dm" if _says_something(event) else ""
     elif mentioned or mentions(text or "", bot):
         kind = "mention"
     else:
         kind = "follow_up" if thread_ts != ts and _says_something(event) else ""
-    return Incoming(team, channel, ts, thread_ts, user, kind, _storable(event)) if kind else seen
+    return Incoming(team, channel, ts, thread_ts, user, kind, storable(event)) if kind else seen
 
 
 def mentions(text: str, bot: Bot) -> bool:
@@ -212,86 +210,55 @@ def _message(event: Mapping[str, Any], team: str, bot: Bot) -> Heard | None:
     subtype = event.get("subtype")
     if subtype not in ("message_changed", "message_deleted"):
         return asked(event, team, bot)
-    channel = _id(event.get("channel"), "CDG")
-    message = _map(event.get("message")) if subtype == "message_changed" else {}
-    told = message or _map(event.get("previous_message"))
-    ts = _ts(told.get("ts")) or _ts(event.get("deleted_ts"))
+    channel = id_of(event.get("channel"), "CDG")
+    message = mapping(event.get("message")) if subtype == "message_changed" else {}
+    told = message or mapping(event.get("previous_message"))
+    ts = ts_of(told.get("ts")) or ts_of(event.get("deleted_ts"))
     # A reply that is being written is changed once a second: that is not worth a look-up.
-    if not channel or not ts or told.get("bot_id") or told.get("user") == bot.user:
+    if not channel or not ts or told.get("user") == bot.user or told.get("bot_id") == bot.id:
         return None
     if subtype == "message_deleted" or message.get("subtype") == "tombstone":
         return Amended(team, channel, ts, None)
+    if told.get("bot_id"):
+        return None  # other bots write answers, too; and what one of them asks is not answered
     text = message.get("text")
     if not isinstance(text, str) or not message.get("edited"):
         return None  # an unfurled link or a new reply, which changes nothing that was asked
-    return Amended(team, channel, ts, _storable(text))
+    return Amended(team, channel, ts, storable(text))
 
 
 def _stop(event: Mapping[str, Any], team: str) -> Stopped | None:
-    channel = _id(event.get("channel") or event.get("channel_id"), "CDG")
-    thread_ts, user = _ts(event.get("thread_ts")), _id(event.get("user"), "UW")
+    channel = id_of(event.get("channel") or event.get("channel_id"), "CDG")
+    thread_ts, user = ts_of(event.get("thread_ts")), id_of(event.get("user"), "UW")
     return Stopped(team, channel, thread_ts, user) if channel and thread_ts and user else None
 
 
 def _opened(event: Mapping[str, Any], team: str) -> Opened | None:
-    user, tab = _id(event.get("user"), "UW"), event.get("tab")
+    user, tab = id_of(event.get("user"), "UW"), event.get("tab")
     if not user or (event.get("type") == "app_home_opened" and tab not in ("home", "messages")):
         return None
-    channel = _id(event.get("channel"), "D")
-    return Opened(team, user, channel, tab if isinstance(tab, str) else "", _storable(event))
+    channel = id_of(event.get("channel"), "D")
+    return Opened(team, user, channel, tab if isinstance(tab, str) else "", storable(event))
 
 
 def _click(body: Mapping[str, Any], bot: Bot) -> Rated | Pressed | None:
     """A click on a button; the value of one for feedback names the request."""
-    action, user = _first(body.get("actions")), _id(_map(body.get("user")).get("id"), "UW")
+    action, user = first(body.get("actions")), id_of(mapping(body.get("user")).get("id"), "UW")
     name, told = action.get("action_id"), action.get("value")
     if not isinstance(name, str) or not user:
         return None
     if name != FEEDBACK:
-        return Pressed(_id(_map(body.get("team")).get("id")) or bot.team, user, name)
+        return Pressed(id_of(mapping(body.get("team")).get("id")) or bot.team, user, name)
     key, value = (clicked(told) if isinstance(told, str) else None) or ("", "")
     if not _KEY.fullmatch(key):
         return None
-    shown = _map(body.get("container"))
-    channel = _id(_map(body.get("channel")).get("id") or shown.get("channel_id"), "CDG")
-    thread = _map(body.get("message")).get("thread_ts") or shown.get("thread_ts")
-    return Rated(key, user, value, channel, _ts(thread))
+    shown = mapping(body.get("container"))
+    channel = id_of(mapping(body.get("channel")).get("id") or shown.get("channel_id"), "CDG")
+    thread = mapping(body.get("message")).get("thread_ts") or shown.get("thread_ts")
+    return Rated(key, user, value, channel, ts_of(thread))
 
 
 def _command(body: Mapping[str, Any]) -> Commanded | None:
-    user, text = _id(body.get("user_id"), "UW"), body.get("text")
+    user, text = id_of(body.get("user_id"), "UW"), body.get("text")
     words = text.split() if isinstance(text, str) else []
     return Commanded(user, words[0].lower()[:40] if words else "") if user else None
-
-
-def _storable(value: Any, depth: int = 0) -> Any:
-    """JSON that each database takes: no NUL, no NaN, nothing endless."""
-    if isinstance(value, str):
-        return value[:MAX_TEXT].replace("\0", "")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if not isinstance(value, Mapping | list):
-        return value
-    if depth >= MAX_DEPTH:
-        return None
-    if isinstance(value, list):
-        return [_storable(each, depth + 1) for each in value]
-    return {_storable(str(k)): _storable(each, depth + 1) for k, each in value.items()}
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _first(value: Any) -> Mapping[str, Any]:
-    return _map(value[0]) if isinstance(value, list) and value else {}
-
-
-def _id(value: Any, kinds: str = "") -> str:
-    """An id of one of these kinds (first letters), or nothing."""
-    fits = isinstance(value, str) and _ID.fullmatch(value) and (not kinds or value[0] in kinds)
-    return value if fits else ""
-
-
-def _ts(value: Any) -> str:
-    return value if isinstance(value, str) and _TS.fullmatch(value) else ""

@@ -27,7 +27,7 @@ LAST_RUNS = 5
 QUESTION_CHARS = 140
 
 CAN = {
-    "slack": "*Slack.* I read the public channels and the conversation that you ask in. My answers "
+    "slack": "*Slack.* I read what both of us are in, and public channels. My answers "
     "link to the messages that they rest on.",
 }
 """Scope -> what it means to a user; of other scopes the tools are listed."""

@@ -15,8 +15,10 @@ import sqlalchemy as sa
 from bot.checks import KEY, Missing, Problem, Role, model_answers
 from bot.database import Database
 from bot.schema import StoreError
+from bot.vault import vault_of
 from bot.workspace import LOCK
-from config.settings import Settings
+from config.keys import keys_of
+from config.settings import Settings, SettingsError
 from scopes import scope_names
 
 MIN_FREE = 100 * 1024 * 1024
@@ -73,17 +75,29 @@ async def _is_serve(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
+async def key(settings: Settings) -> str:
+    """Whether there is a key that encrypts what is stored; makes the key file at first use."""
+    try:
+        found = await asyncio.to_thread(keys_of, settings)
+    except SettingsError as error:
+        raise Problem(str(error)) from None
+    if found.warning:
+        raise Problem(found.warning)
+    old = len(found.values) - 1
+    return f"in {found.place}" + (f", and {old} that only decrypt" if old else "")
+
+
 async def database(settings: Settings) -> str:
     """Whether the state can be stored; makes or updates the tables, as every command does."""
     secret = settings.secrets.database_url
     url = secret.get_secret_value() if secret else None
     try:
-        opened = await Database.open(settings.data_dir, url)
+        opened = await Database.open(settings.data_dir, url, vault_of(settings))
         try:
             return await (_server(opened) if url else _file(opened, settings.data_dir))
         finally:
             await opened.aclose()
-    except StoreError as error:
+    except (StoreError, SettingsError) as error:
         raise Problem(str(error)) from None
     except sa.exc.ProgrammingError as error:
         said = str(error.orig).strip().splitlines()[0]

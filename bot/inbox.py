@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.database import Database
+from bot.erasure.targets import Target, note
 from bot.purses import forget_calls_under_way
 from bot.requests import Incoming as Incoming
 from bot.requests import StoredRequest as StoredRequest
@@ -45,12 +46,21 @@ class Inbox:
         insert = self.database.insert(inbox).values(row).on_conflict_do_nothing()
         return bool(await self.database.write(insert))
 
-    async def amend(self, team: str, channel: str, ts: str, text: str | None) -> None:
-        """The message was edited, or deleted (None), before work on it began."""
+    async def amend(
+        self, team: str, channel: str, ts: str, text: str | None, at: datetime | None = None
+    ) -> None:
+        """The message was edited, or deleted (None): what was read of it is noted to be forgotten.
+
+        A request that nobody has begun changes with it. `at`: when that was; None = just now.
+        """
+        database, target = self.database, Target("item", f"{channel}/{ts}")
 
         def change(connection: sa.Connection) -> None:
             mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
             row = connection.execute(sa.select(inbox.c.event).where(mine)).one_or_none()
+            edited = text is not None
+            amended = edited and row is not None
+            note(connection, database, target, at, edited=edited, amended=amended)
             if row is None:
                 return
             event = {**row.event, "text": readable(text or "")}

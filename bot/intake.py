@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
-from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
-from slack_bolt.middleware.async_middleware import AsyncMiddleware
-from slack_bolt.request.internals import parse_body
+from slack_bolt.async_app import AsyncApp
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bot.approval.clicking import After
+from bot.approval.clicks import Clicked, Submitted
 from bot.clock import Clock
 from bot.cursors import Cursors
+from bot.ear import Ear, bolt_request, is_checkable, parsed_body
+from bot.erasure.gone import Gone, edited_at
+from bot.erasure.targets import forget_later
 from bot.heard import (
     Amended,
     Bot,
@@ -64,6 +66,9 @@ class Face(Protocol):
     async def opened(self, opened: Opened) -> None: ...
     async def pressed(self, pressed: Pressed) -> None:
         """A button that is not for feedback."""
+
+    async def clicked(self, click: Clicked | Submitted) -> After:
+        """A card was clicked, or its form sent in: decided and stored before the ack."""
 
     async def begun(self, request: Incoming) -> None:
         """A direct message was stored as a request."""
@@ -104,22 +109,22 @@ class Intake:
             logger=log,
             token=web.token,  # with a client instead it warns of the token in the environment
             signing_secret=signing_secret or "",
-            before_authorize=_Ear(self.answer),
+            before_authorize=Ear(self.answer),
         )
 
     async def from_socket(self, payload: Any) -> BoltResponse:
         """The answer to an envelope's payload, of whatever type that is; 200 = ack it."""
-        request = _request("socket_mode", {})
+        request = bolt_request("socket_mode", {})
         request.body = payload if isinstance(payload, dict) else {}
         return await self.app.async_dispatch(request)
 
     async def from_http(self, request: Request) -> Response:
         """The answer to a POST of Slack's; one that is not signed by Slack gets a 401."""
-        bolt = _request("http", request.headers)
+        bolt = bolt_request("http", request.headers)
         bolt.raw_body = (await request.body()).decode("utf-8", "replace")
-        bolt.body = _parsed(bolt.raw_body, bolt.content_type)
+        bolt.body = parsed_body(bolt.raw_body, bolt.content_type)
         refusal = BoltResponse(status=401, body={"error": "invalid request"})
-        checkable = self._signed and _is_checkable(request.headers)
+        checkable = self._signed and is_checkable(request.headers)
         answer = await self.app.async_dispatch(bolt) if checkable else refusal
         if answer.status == 401:
             self._clock.look(request.headers, bolt.raw_body)
@@ -168,7 +173,8 @@ class Intake:
         if isinstance(found, Incoming | Seen) and not heard_before:
             new = await self._message(found)
         if isinstance(found, Incoming) and not new and event.get("edited"):
-            await self._inbox.amend(found.team, found.channel, found.ts, found.text)
+            at = edited_at(event)
+            await self._inbox.amend(found.team, found.channel, found.ts, found.text, at)
         return new
 
     async def aclose(self) -> None:
@@ -185,10 +191,14 @@ class Intake:
                 await self._message(found)
             case Amended(team, channel, ts, text):
                 await inbox.amend(team, channel, ts, text)
+            case Gone(target):
+                await forget_later(inbox.database, target)
             case Stopped(team, channel, thread_ts, user):
                 await inbox.stop(team, channel, thread_ts, user)
             case Rated():
                 await inbox.feedback(found.key, found.user, found.value)
+            case Clicked() | Submitted() if self._face:
+                self._do_later((await self._face.clicked(found))())
             case Commanded():
                 return await self._obey(found)
         return ""
@@ -245,43 +255,6 @@ class Intake:
         task = asyncio.get_running_loop().create_task(_in_time(work))
         self._later.add(task)
         task.add_done_callback(self._later.discard)
-
-
-class _Ear(AsyncMiddleware):
-    """Ends every request here but the one with which Slack tries out an address."""
-
-    def __init__(self, answer: Callable[[Mapping[str, Any]], Awaitable[BoltResponse]]) -> None:
-        self._answer = answer
-
-    async def async_process(
-        self,
-        *,
-        req: AsyncBoltRequest,
-        resp: BoltResponse,
-        next: Callable[[], Awaitable[BoltResponse]],
-    ) -> BoltResponse | None:
-        if req.body.get("type") == "url_verification":
-            return await next()
-        return await self._answer(req.body)
-
-
-def _request(mode: str, headers: Mapping[str, str]) -> AsyncBoltRequest:
-    """A request without a body: Bolt looks for users and channels in one, and trips over some."""
-    return AsyncBoltRequest(body="", headers=dict(headers), mode=mode)
-
-
-def _is_checkable(headers: Mapping[str, str]) -> bool:
-    """Whether a signature can be compared: the SDK raises where the headers are odd."""
-    at, signature = (headers.get(f"x-slack-{n}", "") for n in ("request-timestamp", "signature"))
-    return re.fullmatch("[0-9]{1,12}", at) is not None and signature.isascii()
-
-
-def _parsed(raw: str, content_type: str | None) -> dict[str, Any]:
-    try:
-        parsed = parse_body(raw, content_type)
-    except (ValueError, RecursionError):
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 async def _in_time(work: Coroutine[Any, Any, None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ from bot.writes import (
     WriteFailed,
 )
 from config.settings import Reply as Settings
-from subagents.events import AnswerDelta, AnswerRestarted, Event
+from scopes.label import PUBLIC, TRUSTED, Label
+from subagents.events import AnswerDelta, AnswerRestarted, ContextGrew, Event, SubagentFinished
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,14 @@ STREAM_BYTES = 9_000
 github.com/openclaw/openclaw/pull/143882)."""
 EDIT_CHARS = 6_000
 """Text shown below the plan of an edited message; the blocks of one may have about 13,000."""
+
+
+Admits = Callable[[Label], Awaitable[bool]]
+
+
+async def only_public(label: Label) -> bool:
+    """Nothing private may be shown: for a message of which nobody said who sees it."""
+    return label.readers == PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +65,12 @@ class Live:
         shown: Callable[[str], str],
         run: str = "",
         clock: Callable[[], float] = time.monotonic,
+        admits: Admits = only_public,
     ) -> None:
-        """`shown` makes of an answer so far what can be shown of it; `clock` is in seconds."""
+        """`shown` makes of an answer so far what can be shown of it; `clock` is in seconds.
+
+        `admits` says whether all who see the message may know what rests on text of a label.
+        """
         self.plan, self.text = Plan(), ""
         self.ts: str | None = None
         self.streaming = False
@@ -69,8 +82,12 @@ class Live:
         """A stream was asked for, was not found, and may yet come to light."""
         self.late = False
         """An edit of unknown outcome may yet be carried out, over a newer one."""
+        self.ended: dict[str, Any] | None = None
+        """The plan above an answer whose stream was ended by `end`."""
         self._outbox, self._place, self._settings = outbox, place, settings
         self._shown, self._run, self._clock = shown, run, clock
+        self._admits, self._label = admits, TRUSTED
+        self._waiting: list[Event] = []
         self._rows: dict[str, Task] = {}
         self._title = ""
         self._began = 0.0
@@ -78,7 +95,19 @@ class Live:
         self._plain = False
 
     def take(self, event: Event) -> None:
-        """Note an event; `tick` shows it."""
+        """Note an event; `tick` shows it, if all who see the message may know of it."""
+        if isinstance(event, ContextGrew | SubagentFinished):
+            self._label = self._label.join(event.label)
+        self._waiting.append(event)
+
+    async def _catch_up(self) -> None:
+        """Take in the events so far; what may not be known here is passed over for good."""
+        waiting, self._waiting = self._waiting, []
+        if waiting and await self._admits(self._label):
+            for event in waiting:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
         match event:
             case AnswerDelta(text):
                 self.text += text
@@ -137,6 +166,7 @@ class Live:
         """Show what is new with one write; False = not all of it. Raises WriteFailed."""
         if self.ts is None:
             return False
+        await self._catch_up()
         if self.streaming and self._goes_on():
             try:
                 return await self._append()
@@ -161,6 +191,7 @@ class Live:
 
     async def end(self, text: str, blocks: tuple[dict[str, Any], ...]) -> bool:
         """End the stream with exactly this text in it and these blocks below; False = it cannot."""
+        await self._catch_up()
         if not (self.ts and self.streaming and self.exact and text.startswith(self.sent)):
             return False
         rows = plan.tasks(self.plan, self._settings.max_rows, self._rows, over=True)
@@ -181,6 +212,7 @@ class Live:
             log.info("the stream of %s does not end as it should: %s", place.key, error)
             return False
         self.streaming, self.sent, self._last = False, text, ()
+        self.ended = plan.block(rows, title)
         return True
 
     def _goes_on(self) -> bool:

@@ -14,32 +14,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
-from urllib.parse import unquote, urlsplit
+from typing import Any, TextIO, TypeGuard
+from urllib.parse import quote, unquote, urlsplit
 
 from config.settings import Secrets, Serve
+from scopes.clean import REMOVED, redacted
 
 OURS = ("bot", "subagents", "scopes", "config")
 """Loggers that follow the set level; all others are heard from warnings on."""
 
-CUT = "[removed]"
+CUT = REMOVED
 _MOST_CHARS = 8_000
 """Of one message; a library may log a whole response."""
+_MOST_READ = 64_000
+"""Of one message, in which secrets are looked for before it is cut, so that none is cut in two."""
 _LEAST_SECRET = 6
 """Characters from which on an exact value is looked for: shorter ones occur by chance."""
 
-_TOKENS = re.compile(
-    r"""(?ix)
-      xox[a-z][-.][\w.%-]+                     # Slack tokens: bot, user, refresh, configuration
-    | xapp-[\w%-]+
-    | sk-ant-[\w-]+
-    | (?<=bearer\ )\s*[\w.~+/=-]{6,}
-    | (?<=ticket=)[^&\s'"<>]+                  # lets its holder take the place of our socket
-    | (?<=hooks\.slack\.com/)[\w/%-]+
-    | (?<=password=)(?:'[^']*'|[^\s'"&)]+)
-    """
-)
-_URL_PASSWORD = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039
@@ -70,16 +61,17 @@ class Redactor:
     def clean(self, text: str) -> str:
         if self._known:
             text = self._known.sub(CUT, text)
-        return _TOKENS.sub(CUT, _URL_PASSWORD.sub(rf"\g<1>{CUT}", text))
+        return redacted(text)
 
 
-def _parts(value: str) -> tuple[str, ...]:
-    """A secret, and of an address the password in it, as written and as decoded."""
+def _parts(value: str) -> Iterator[str]:
+    """A secret, the keys in a list of them, an address's password: however a log spells them."""
     try:
         password = urlsplit(value).password or ""
     except ValueError:
         password = ""
-    return value, password, unquote(password)
+    for part in {value, *value.split(","), password, unquote(password)}:
+        yield from (part, quote(part, safe=""), repr(part)[1:-1], json.dumps(part)[1:-1])
 
 
 def secret_values(secrets: Secrets) -> list[str]:
@@ -100,7 +92,7 @@ class _Lines(logging.Formatter):
             "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _shortened(_message(record)),
+            "message": _shortened(_message(record), self._redactor),
             **_about.get(),
         }
         if error := self._error(record):
@@ -108,7 +100,7 @@ class _Lines(logging.Formatter):
         return {name: self._redactor.clean(value) for name, value in said.items()}
 
     def _error(self, record: logging.LogRecord) -> str:
-        trace = self.formatException(record.exc_info) if record.exc_info else ""
+        trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text
         stack = self.formatStack(record.stack_info) if record.stack_info else ""
         return "\n".join(filter(None, (trace, stack)))
 
@@ -139,8 +131,10 @@ def _message(record: logging.LogRecord) -> str:
         return f"{record.msg} ({type(error).__name__}: the arguments do not fit)"
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]} [cut, {len(text)} chars]"
+def _shortened(text: str, redactor: Redactor) -> str:
+    if len(text) <= _MOST_CHARS:
+        return text
+    return f"{redactor.clean(text[:_MOST_READ])[:_MOST_CHARS]} [cut, {len(text)} chars]"
 
 
 class _OursOrSerious(logging.Filter):
@@ -163,9 +157,13 @@ def written(serve: Serve, secrets: Secrets, stream: TextIO | None = None) -> Ite
     handler.setLevel(level)
     handler.addFilter(_OursOrSerious())
     ours = [logging.getLogger(name) for name in OURS]
-    # dbos adds a handler of its own to a logger that has none
     root, dbos = logging.getLogger(), logging.getLogger("dbos")
-    before = [_State(logger) for logger in (root, dbos, *ours)]
+    known = list(logging.root.manager.loggerDict.values())
+    others = [each for each in known if _speaks_for_itself(each)]
+    before = [_State(logger) for logger in {root, dbos, *ours, *others}]
+    for logger in others:
+        logger.handlers, logger.propagate = [], True
+    # dbos adds a handler of its own to a logger that has none
     root.handlers, dbos.handlers, dbos.propagate = [handler], [handler], False
     root.setLevel(max(level, logging.WARNING))
     for logger in ours:
@@ -176,6 +174,11 @@ def written(serve: Serve, secrets: Secrets, stream: TextIO | None = None) -> Ite
         for state in before:
             state.restore()
         handler.flush()
+
+
+def _speaks_for_itself(logger: logging.Logger | logging.PlaceHolder) -> TypeGuard[logging.Logger]:
+    """A library's logger whose lines would be written as they are, beside ours."""
+    return isinstance(logger, logging.Logger) and bool(logger.handlers or not logger.propagate)
 
 
 class _State:

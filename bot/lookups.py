@@ -10,6 +10,7 @@ import scopes as scope_table
 from bot.outcome import DONE, INCOMPLETE, dump, guarded, say, tell
 from bot.report import ask_text, run_text, sweep_text
 from bot.store import Store
+from bot.vault import vault_of
 from config.settings import Settings, load_settings
 from scopes.tool import iso, one_line
 from subagents.audit import audit
@@ -31,7 +32,7 @@ def list_runs(limit: int, as_json: bool) -> int:
             tell("No runs yet. Try `assistant demo`.")
         return DONE
 
-    return _stored(work, as_json)
+    return stored(work, as_json)
 
 
 def show_run(run_id: str, as_json: bool) -> int:
@@ -46,7 +47,7 @@ def show_run(run_id: str, as_json: bool) -> int:
             say("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
         return DONE
 
-    return _stored(work, as_json)
+    return stored(work, as_json)
 
 
 def audit_run(run_id: str, as_json: bool) -> int:
@@ -62,7 +63,7 @@ def audit_run(run_id: str, as_json: bool) -> int:
             say(report.line())
         return INCOMPLETE if report.leaks or not report.contexts else DONE
 
-    return _stored(work, as_json)
+    return stored(work, as_json)
 
 
 def review(as_json: bool) -> int:
@@ -79,7 +80,7 @@ def review(as_json: bool) -> int:
                 say(f"    brief: {one_line(str(one.brief.get('task', '')))}"[:160])
         return DONE
 
-    return _stored(work, as_json)
+    return stored(work, as_json)
 
 
 def list_scopes(as_json: bool) -> int:
@@ -93,11 +94,11 @@ def list_scopes(as_json: bool) -> int:
     return DONE
 
 
-def _stored(work: Callable[[Store], Awaitable[int]], as_json: bool) -> int:
+def stored(work: Callable[[Store], Awaitable[int]], as_json: bool) -> int:
     """Run a command that only looks at what is stored."""
 
     async def go(settings: Settings) -> int:
-        store = await Store.open(settings.data_dir, settings.database_url)
+        store = await Store.open(settings.data_dir, settings.database_url, vault_of(settings))
         try:
             return await work(store)
         finally:

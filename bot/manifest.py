@@ -72,7 +72,12 @@ BOT_PERMISSIONS = (
         _HISTORY,
         ("message.channels",),
     ),
-    Permission("channels:read", "names and members of public channels", _READ),
+    Permission(
+        "channels:read",
+        "names and members of public channels; hears when one is deleted, and forgets it",
+        _READ,
+        ("channel_deleted",),
+    ),
     Permission(
         "chat:write",
         "writes, streams and corrects its own answers; the Stop button",
@@ -85,20 +90,31 @@ BOT_PERMISSIONS = (
     Permission("commands", f"the command {COMMAND}"),
     Permission(
         "files:read",
-        "reads files that are attached to a request",
+        "reads files that are attached to a request; hears when one is deleted",
         ("files.info",),
+        ("file_deleted",),
         fields=("url_private", "url_private_download"),
         wanted=lambda settings: settings.reply.max_files > 0,
     ),
     Permission(
         "groups:history",
-        "reads private channels that it was invited to, for requests made there",
+        "reads private channels that it was invited to, for requesters who are members",
         _HISTORY,
         ("message.groups",),
     ),
-    Permission("groups:read", "names and members of private channels that it is in", _READ),
+    Permission(
+        "groups:read",
+        "names and members of private channels that it is in; hears when one is deleted",
+        _READ,
+        ("group_deleted",),
+    ),
     Permission("im:history", "hears and reads direct messages with it", _HISTORY, ("message.im",)),
     Permission("im:read", "knows who is in a direct message with it", _READ),
+    Permission(
+        "im:write",
+        "shows one person alone what not everyone may read, and asks there for approvals",
+        ("conversations.open",),
+    ),
     Permission(
         "lists:read",
         "reads the Slack Lists that slack.lists names",
@@ -109,6 +125,7 @@ BOT_PERMISSIONS = (
         "mpim:history", "hears and reads group messages that it is in", _HISTORY, ("message.mpim",)
     ),
     Permission("mpim:read", "knows who is in a group message with it", _READ),
+    Permission("reactions:write", "adds reactions that a request asks for", ("reactions.add",)),
     Permission(
         "usergroups:read",
         "knows who is in the user groups that the policy names",
@@ -117,8 +134,9 @@ BOT_PERMISSIONS = (
     ),
     Permission(
         "users:read",
-        "people's names, time zones, and whether they are guests",
+        "people's names, time zones, whether they are guests; hears when one is deactivated",
         ("users.info", "users.list", "bots.info"),
+        ("user_change",),
     ),
 )
 
@@ -129,12 +147,10 @@ USER_PERMISSIONS = (
     Permission("search:read", _USER_REASON, ("search.messages",)),
 )
 
-FREE_METHODS = frozenset({"auth.test", "chat.getPermalink", "views.publish"})
+FREE_METHODS = frozenset({"auth.test", "chat.getPermalink", "views.open", "views.publish"})
 """Web API methods that need no scope."""
 APP_METHODS = frozenset({"apps.connections.open"})
 """Methods of the app-level token, which has its own scope: connections:write."""
-UNASKED_METHODS = frozenset({"reactions.add"})
-"""Methods of tools that wait for an approval, which nobody can give yet."""
 FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
 """Events that need no scope."""
 

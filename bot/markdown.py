@@ -120,15 +120,20 @@ def harmless(text: str) -> str:
     github.com/PostHog/posthog/pull/95054). Addresses that `cite.defused` left are the requester's.
     """
     text = STRAY.sub("", str(readable(text)).replace("\r\n", "\n").replace("\r", "\n"))
-    while (bare := TOKEN.sub(_named, text)) != text:
-        text = bare
-    text = SHOUT.sub("@\N{WORD JOINER}", text)
+    text = SHOUT.sub("@\N{WORD JOINER}", unaddressed(text))
     made, fresh = [], True
     for code, piece in segments(text):
         made.append(piece if code else _escaped(piece, fresh))
         if piece:
             fresh = piece.endswith("\n")
     return DEFINED.sub(r"\1 :", "".join(made))
+
+
+def unaddressed(text: str) -> str:
+    """The text with names in place of Slack's control sequences."""
+    while (bare := TOKEN.sub(_named, text)) != text:
+        text = bare
+    return text
 
 
 def _named(match: re.Match[str]) -> str:

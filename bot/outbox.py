@@ -10,14 +10,14 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.forms import LITERAL, MAX_TEXT, NO_UNFURLING, Block, emptied, in_blocks, in_some_form
 from bot.pace import TIERS, Pace
 from bot.writes import (
-    ContentRefused,
     MessageGone,
     TokenRefused,
     Unsettled,
@@ -30,11 +30,6 @@ from config.settings import Slack
 
 log = logging.getLogger(__name__)
 
-Block = Mapping[str, Any]
-
-MAX_TEXT = 3_900
-"""Characters of `text`; chat.update refuses more than 4,000."""
-MAX_MARKDOWN = 12_000
 QUICK_S = 15.0
 """Less than what Slack's slowest answers take, so that progress holds nothing up."""
 
@@ -77,11 +72,13 @@ class Outbox:
         blocks: Sequence[Block] = (),
         *,
         look_first: bool = False,
+        exact: bool = False,
         run: str = "",
         after: str = "",
     ) -> str:
         """Post a message and return its ts; `look_first` = it may have been posted already.
 
+        `exact` = as these blocks or not at all: ContentRefused where Slack does not take them.
         `after` (a ts older than the message) shortens the search.
         """
         where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
@@ -92,7 +89,9 @@ class Outbox:
         async with within(self._deadline_s, "chat.postMessage"):
             if look_first and (ts := await self._written.find(channel, thread_ts, key, after)):
                 return ts
-            return await _in_some_form(send, text, blocks)
+            if exact:
+                return await send(in_blocks(text, blocks))
+            return await in_some_form(send, text, blocks)
 
     async def update(
         self,
@@ -102,23 +101,27 @@ class Outbox:
         text: str,
         blocks: Sequence[Block] = (),
         *,
+        exact: bool = False,
         run: str = "",
     ) -> None:
-        """Replace a message. It may be repeated, so it is."""
+        """Replace a message; `exact` as in `post`. It may be repeated, so it is."""
 
         async def send(form: dict[str, Any]) -> str:
-            form = {"channel": channel, "ts": ts, **_emptied(form), **marks(key, run)}
+            form = {"channel": channel, "ts": ts, **emptied(form), **marks(key, run)}
             await self._writes.call("chat.update", form, repeatable=True)
             return ts
 
         async with within(self._deadline_s, "chat.update"):
-            await _in_some_form(send, text, blocks)
+            if exact:
+                await send(in_blocks(text, blocks))
+            else:
+                await in_some_form(send, text, blocks)
 
     async def show(
         self, key: str, channel: str, ts: str, text: str, blocks: Sequence[Block], *, run: str = ""
     ) -> bool:
         """Replace a message by how far things are; False = not now, there is more urgent to say."""
-        content = _emptied({"text": text[:MAX_TEXT], "blocks": list(blocks)})
+        content = emptied({"text": text[:MAX_TEXT], "blocks": list(blocks), **LITERAL})
         args = {"channel": channel, "ts": ts, **content, **marks(key, run)}
         async with within(self._quick_s, "chat.update"):
             return await self._writes.call_now("chat.update", args, live=True) is not None
@@ -148,13 +151,33 @@ class Outbox:
             said = hashlib.sha256(f"{user}/{thread_ts}/{text}".encode(errors="replace"))
             await self.post(f"whisper/{said.hexdigest()[:16]}", channel, thread_ts, text)
             return
-        args = {"channel": channel, "user": user, "text": text[:MAX_TEXT]}
+        args = {"channel": channel, "user": user, "text": text[:MAX_TEXT], **LITERAL}
         async with within(self._deadline_s, "chat.postEphemeral"):
             try:
                 args |= {"thread_ts": thread_ts} if thread_ts else {}
                 await self._writes.call("chat.postEphemeral", args, repeatable=False)
             except Unsettled as error:
                 log.warning("nobody knows whether %s was told: %s", user, error.code)
+
+    async def direct(self, user: str) -> str:
+        """The direct conversation with a user."""
+        method = "conversations.open"
+        async with within(self._deadline_s, method):
+            body = await self._writes.call(method, {"users": user}, repeatable=True)
+        channel = (body.get("channel") or {}).get("id")
+        if not isinstance(channel, str) or not channel:
+            raise Unsettled(method, "malformed_answer")
+        return channel
+
+    async def react(self, channel: str, ts: str, name: str) -> None:
+        """Add a reaction; one that stands there already is fine."""
+        method, args = "reactions.add", {"channel": channel, "timestamp": ts, "name": name}
+        async with within(self._deadline_s, method):
+            try:
+                await self._writes.call(method, args, repeatable=True)
+            except WriteFailed as error:
+                if error.code != "already_reacted":
+                    raise
 
     async def start_stream(
         self, channel: str, thread_ts: str, team: str, user: str, chunks: Sequence[Block]
@@ -243,7 +266,7 @@ class Outbox:
         self, key: str, where: Mapping[str, str], form: dict[str, Any], after: str
     ) -> str:
         channel, thread_ts = where["channel"], where.get("thread_ts")
-        form = {**where, "unfurl_links": False, "unfurl_media": False, **form}
+        form = {**where, **form, **NO_UNFURLING}
         for failures in range(1, self._attempts + 1):
             try:
                 body = await self._writes.call(
@@ -258,28 +281,6 @@ class Outbox:
                     return ts
             await self._writes.pause(failures)
         raise last
-
-
-async def _in_some_form(
-    send: Callable[[dict[str, Any]], Awaitable[str]], text: str, blocks: Sequence[Block]
-) -> str:
-    """Send blocks; where Slack does not take them the text alone, so that no answer is lost."""
-    cut = text[:MAX_TEXT] or " "
-    forms: list[dict[str, Any]] = [{"text": cut, "blocks": list(blocks)}] if blocks else []
-    if blocks or len(text) > MAX_TEXT:
-        forms.append({"markdown_text": text[:MAX_MARKDOWN]})
-    forms.append({"text": cut})
-    for form in forms[:-1]:
-        try:
-            return await send(form)
-        except ContentRefused as error:
-            log.warning("Slack did not take a message as it was (%s); sent as text", error)
-    return await send(forms[-1])
-
-
-def _emptied(form: dict[str, Any]) -> dict[str, Any]:
-    """A chat.update that sends no blocks leaves those that are there."""
-    return form if "markdown_text" in form else {"blocks": [], **form}
 
 
 def _ts(body: Mapping[str, Any], method: str) -> str:

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
 from bot.asked import Request
 from bot.cite import CitationFilter, defused, drop_unknown, ids_in, statements
+from bot.opening import opening
 from bot.tally import coverage_of, total
-from config.prompt import prompt
 from config.settings import Settings
-from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, named_in, names_any
-from scopes.slack_reader import SlackReader
+from scopes.label import Label
+from scopes.slack import OPEN_SEARCH
+from scopes.slack_writer import SlackWriter
 from scopes.tool import Access, Handles, Tool, ToolContext
 from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegate import Delegation, delegation_schemas
 from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.fanout import Fanout, Keep, Spawner
-from subagents.fence import new_fence, wrap
+from subagents.fence import wrap
 from subagents.guard import SpawnGuard
 from subagents.handoff import ParentRun, run_parent
-from subagents.result import Finding, SubagentResult
+from subagents.result import Finding, SubagentResult, joined
 from subagents.run import Run
 from subagents.toolbox import Toolbox, crash_text
 from subagents.trajectory import Context, Origin
@@ -76,9 +77,14 @@ class Ask:
             self.request.allowed,
         )
         self.fence = self.system = ""
+        self.intent = self.request.intent
         self.guard.own += [self.request.text, self.request.conversation]
+        self.own_words = self.intent.text if self.intent.home else self.request.text
         self.citations = CitationFilter(
-            self.links, lambda t: self.run.emit(AnswerDelta(t)), self.request.text
+            self.links,
+            lambda t: self.run.emit(AnswerDelta(t)),
+            self.own_words,
+            self.app.settings.reply.link_hosts,
         )
 
     async def answer(self) -> dict[str, Any]:
@@ -86,6 +92,7 @@ class Ask:
         try:
             made = await self.run.checkpoint.step(f"{self.run.id}/opening", self._opening)
             self.fence, self.system = made["fence"], made["system"]
+            self.intent = replace(self.request.intent, named=frozenset(made["named"]))
             done = await self._work(Handles(made["handles"]))
         except Exception as error:  # the seam: one request; its subagents' results are kept
             log.exception("the parent of %s crashed", self.run.id)
@@ -94,18 +101,7 @@ class Ask:
         return self._document(done)
 
     async def _opening(self) -> dict[str, Any]:
-        """What a replay cannot make again: the delimiter, and which sources there are now."""
-        reader = self.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
-        opened = {OPEN_CHANNELS: "", **({OPEN_SEARCH: ""} if reader.user_web else {})}
-        asks = names_any(self.request.text) or self.earlier
-        known = {c.id: c.name for c in await reader.channels()} if asks else {}
-        cited = [e.partition("/")[0] for f in self.earlier.values() for e in f.evidence[:1]]
-        named = {id: f"#{known[id]}" for id in cited if id in known}
-        named |= named_in(self.request.text, list(known.items()))
-        handles = {**opened, **self.app.lists, **self.request.here, **named}
-        fence = self.request.fence or new_fence()
-        return {"fence": fence, "handles": handles, "system": prompt("parent")}
+        return await opening(self.run, self.request, self.app.lists, list(self.earlier.values()))
 
     async def _work(self, handles: Handles) -> ParentRun:
         return await run_parent(
@@ -120,11 +116,18 @@ class Ask:
         )
 
     def _direct(self) -> dict[str, Tool]:
-        """The parent's own tools: for one look-up, or all that read where it may not delegate."""
+        """The parent's own tools: for one look-up, or all that read where it may not delegate.
+
+        It writes where there is something to write with.
+        """
         tools = scopes.scope("slack").tools
-        if self.run.limits.max_subagents:
-            return {t.name: t for t in tools if t.name in DIRECT}
-        return {t.name: t for t in tools if t.access is Access.READ}
+        writes = SlackWriter in self.run.clients
+        alone = not self.run.limits.max_subagents
+        return {
+            t.name: t
+            for t in tools
+            if (writes if t.access is Access.EGRESS else alone or t.name in DIRECT)
+        }
 
     def _context(self, handles: Handles) -> ToolContext:
         return ToolContext(
@@ -135,7 +138,13 @@ class Ask:
             window=self.request.window,
             clients=self.run.clients,
             max_output_tokens=self.run.limits.max_tool_output_tokens,
+            intent=self.intent,
+            scope="parent",
         )
+
+    def writing(self, document: Mapping[str, Any]) -> ToolContext:
+        """The context of the finished answer, for the gate."""
+        return replace(self._context(Handles()), label=Label.of(document["label"]))
 
     def _tools(self) -> list[Block]:
         limits = self.run.limits
@@ -214,11 +223,13 @@ class Ask:
     def _document(self, done: ParentRun) -> dict[str, Any]:
         results = list(self.fanout.results.values())
         known = self.links()
-        text = defused(written(results, done, known), self.request.text)
+        hosts = self.app.settings.reply.link_hosts
+        text = defused(written(results, done, known), self.own_words, hosts)
         said = statements(text, known)
         cited = {i for s in said for i in s.findings}
         usage, cost = total(results, done.usage, done.cost_usd)
         degraded = self.run.limits.max_subagents == 0
+        label = self.request.label.join(done.label).join(joined(results))
         return {
             "run_id": self.run.id,
             "kind": "ask",
@@ -235,6 +246,7 @@ class Ask:
             "links": {i: known[i] for i in sorted(cited)},
             "unsupported": sum(len(r.unsupported) for r in results),
             "degraded": degraded,
+            "label": label.to_json(),
             "sessions": done.sessions,
             "usage": usage.to_json(),
             "cost_usd": cost,

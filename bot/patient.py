@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from bot.database import Database
 from bot.schema import StoreError
+from bot.vault import WrongKey
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ RETRY_S = 2.0
 
 
 class Patient(Database):
-    """The same database. What cannot be done now is tried again, for ever, and raises nothing.
+    """The same database. What cannot be done now is tried again, for ever. Raises WrongKey only.
 
     What was read and paid for is not given up for a fault that somebody can mend.
     """
@@ -43,6 +44,8 @@ class Patient(Database):
         while True:
             try:
                 return await ask()
+            except WrongKey:  # one value was changed, and waiting does not mend that
+                raise
             except StoreError as error:
                 log.error("%s It is tried again every %.0f s.", error, RETRY_S)
                 await asyncio.sleep(RETRY_S)

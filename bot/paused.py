@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from bot.inbox import Inbox
 from bot.outcome import DONE, dump, guarded, say
 from bot.store import Store
+from bot.vault import vault_of
 from config.settings import Settings, load_settings
 from scopes.tool import one_line, readable
 
@@ -53,7 +54,7 @@ def run_resume(as_json: bool) -> int:
 
 def _on_inbox(work: Callable[[Inbox], Awaitable[int]], as_json: bool) -> int:
     async def go(settings: Settings) -> int:
-        store = await Store.open(settings.data_dir, settings.database_url)
+        store = await Store.open(settings.data_dir, settings.database_url, vault_of(settings))
         try:
             return await work(Inbox(store.database))
         finally:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 KEPT_S = 300.0
 """Seconds that a fact is believed; then Slack is asked again. A failure is not kept."""
+CHECKED_S = 20.0
+"""The same for what a write rests on."""
 MOST_KEPT = 10_000
 NO_ANSWER = frozenset(
     """ratelimited internal_error fatal_error service_unavailable request_timeout""".split()
@@ -52,7 +54,8 @@ class ChannelFacts:
 @dataclass(slots=True)
 class _Slot:
     value: Any = None
-    until: float = 0.0
+    asked: float | None = None
+    """When it was known last; None = it is not."""
     unanswered: bool = False
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -65,14 +68,16 @@ class People:
         self._clock = clock
         self._slots: dict[tuple[str, ...], _Slot] = {}
 
-    async def person(self, user: str, team: str) -> Person | None:
-        """The user, seen from this workspace."""
+    async def person(
+        self, user: str, team: str, *, fresh: bool = False, kept_s: float = KEPT_S
+    ) -> Person | None:
+        """The user, seen from this workspace, as of at most `kept_s` ago; `fresh` = as of now."""
 
         async def ask() -> Person | None:
             body = await self.client.call("users.info", user=user)
             return person_of(body.get("user"), team)
 
-        found: Person | None = await self._kept(("user", team, user), ask)
+        found: Person | None = await self._kept(("user", team, user), ask, 0 if fresh else kept_s)
         return found
 
     async def channel(self, channel: str) -> ChannelFacts | None:
@@ -100,21 +105,23 @@ class People:
         slots = (self._slots.get(k) for k in (("user", team, user), ("channel", channel)))
         return any(slot.unanswered for slot in slots if slot)
 
-    async def _kept(self, key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _kept(
+        self, key: tuple[str, ...], ask: Callable[[], Awaitable[Any]], kept_s: float = KEPT_S
+    ) -> Any:
         slot = self._slots.get(key)
         if slot is None:
             self._make_room()
             slot = self._slots[key] = _Slot()
         async with slot.asking:
-            if self._clock() >= slot.until:
+            if slot.asked is None or self._clock() >= slot.asked + kept_s:
                 slot.value, slot.unanswered = await _or_unknown(key, ask)
-                slot.until = 0.0 if slot.value is None else self._clock() + KEPT_S
+                slot.asked = None if slot.value is None else self._clock()
             return slot.value
 
     def _make_room(self) -> None:
         if len(self._slots) >= MOST_KEPT:
-            now = self._clock()
-            self._slots = {k: s for k, s in self._slots.items() if s.until > now}
+            old = self._clock() - KEPT_S
+            self._slots = {k: s for k, s in self._slots.items() if (s.asked or 0) > old}
         if len(self._slots) >= MOST_KEPT:
             self._slots.clear()
 

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from bot.cite import Links, inert
 from bot.report import printable
+from scopes.clean import redacted
 from scopes.tool import one_line
 from subagents.events import (
     AnswerDelta,
@@ -110,7 +112,7 @@ class Plan:
 
 
 def _calm(text: str) -> str:
-    return printable(one_line(text))
+    return printable(inert(Links().defused(redacted(one_line(text)))))
 
 
 # ---- in Slack

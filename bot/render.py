@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from bot.cite import CITED, defused, ids_in
-from bot.markdown import harmless, lines, segments, tidy
+from bot import rich
+from bot.cite import Links, inert
+from bot.markdown import harmless, lines, tidy
+from bot.prose import Numbers, Prose
 from bot.split import split
 from config.settings import Reply
+from scopes.clean import printable, redacted
 from scopes.tool import one_line
 
 Block = dict[str, Any]
@@ -24,7 +27,6 @@ MAX_TABLE = 9_900
 """Characters of the cells of a message's table; Slack allows 10,000."""
 MAX_SOURCES = 8
 MAX_NOT_COVERED = 5
-MAX_URL = 500
 
 FEEDBACK = "answer_feedback"
 """Action id of the feedback buttons: they are one element, so they share it."""
@@ -64,99 +66,66 @@ class Rendered:
     parts: tuple[Part, ...]
     streamed_text: str
     """The markdown of the first part, which a stream of it should show in the end."""
+    below: tuple[Block, ...] = ()
+    """What stands below the text of the first part; these are the last of its blocks."""
 
 
-@dataclass
-class _Numbers:
-    """Citations as numbers, in the order in which they first occur."""
+def answer(
+    document: Json, key: str, settings: Reply, seconds: float, requester: str = ""
+) -> Rendered:
+    """The answer of `bot.parent.Ask` to the request `key`; `seconds` is what it took.
 
-    links: Mapping[str, Sequence[str]]
-    given: dict[str, int] = field(default_factory=dict)
-
-    def put(self, text: str, code: bool) -> str:
-        """The text with its citations as links, or as bare numbers where a link cannot be."""
-        apart = text if code else re.sub(r"\](?=\[F\d+\.\d)", "] ", text)
-        return CITED.sub(lambda m: " ".join(self._one(i, code) for i in ids_in(m[0])), apart)
-
-    def _one(self, finding: str, code: bool) -> str:
-        number = self.given.setdefault(finding, len(self.given) + 1)
-        url = "" if code else self.url(finding)
-        return f"[{number}]({url})" if url else f"[{number}]"
-
-    def url(self, finding: str) -> str:
-        return next(filter(None, map(_address, self.links.get(finding) or ())), "")
-
-
-def linked(text: str, links: Mapping[str, Sequence[str]]) -> str:
-    """A text as Slack may show it: citations are numbered links, nothing else in it acts."""
-    return _linked(text, _Numbers(links))
-
-
-def _linked(text: str, numbers: _Numbers) -> str:
-    return "".join(numbers.put(piece, code) for code, piece in segments(harmless(text)))
-
-
-def live(text: str, links: Mapping[str, Sequence[str]], settings: Reply) -> str:
-    """What can be shown of an answer that is still being written.
-
-    As long as the answer fits into one message, its `streamed_text` begins with this: a table, a
-    fence's first line or a word that may still become a mark of Slack's is held back.
+    `requester` is the id of the user who may be mentioned in it.
     """
-    shown = tidy(linked(_settled(text.lstrip()), links), settings.message_chars, whole=False)
-    if len(shown) <= settings.message_chars:
-        return shown
-    return shown[: shown.rfind("\n", 0, settings.message_chars) + 1]
-
-
-UNSURE = re.compile(r"[<`\[|~@!]")
-"""What may begin a mark of markdown or of Slack that its line has yet to end."""
-
-
-def _settled(text: str) -> str:
-    start = text.rfind("\n") + 1
-    masked = CITED.sub(lambda m: "x" * len(m[0]), text[start:])
-    unsure = UNSURE.search(masked)
-    kept = text[: start + unsure.start()] if unsure else text
-    return kept[: _open_table(kept)].rstrip()
-
-
-def _open_table(text: str) -> int:
-    """Where a table at the end begins that may go on; the length of the text if there is none."""
-    at = len(text)
-    for line in reversed(lines(text)):
-        if line.end or "|" not in line.text:
-            break
-        at = line.start
-    return at
-
-
-def answer(document: Json, key: str, settings: Reply, seconds: float) -> Rendered:
-    """The answer of `bot.parent.Ask` to the request `key`; `seconds` is what it took."""
-    numbers = _Numbers(document["links"])
-    text = _linked(str(document["answer"]).strip() or NOTHING, numbers)
-    limit = min(settings.message_chars, MAX_MARKDOWN)
-    text = tidy(text, limit)
-    if any(line.kind == "header" for line in lines(text)):
-        limit = min(limit, MAX_TABLE)
+    prose = Prose(document["links"], settings, str(document.get("question") or ""), requester)
+    numbers = Numbers(document["links"])
+    text = prose.linked(str(document["answer"]).strip() or NOTHING, numbers)
     foot = [_context(said) for said in _foot(document, numbers, seconds)] + [_feedback(key)]
-    bodies = _bodies(text, limit, MAX_MESSAGE - size(foot))
-    parts = [Part(_plain(body), (_markdown(body),)) for body in bodies]
+    return _rendered(cut(text, settings, MAX_MESSAGE - size(foot)), prose, tuple(foot))
+
+
+def _rendered(bodies: Sequence[str], prose: Prose, foot: tuple[Block, ...]) -> Rendered:
+    links = prose.allowed()
+    parts = [
+        Part(prose.streamed(_plain(body)), rich.blocks(body, links, prose.requester))
+        for body in bodies
+    ]
     parts[-1] = Part(parts[-1].text, (*parts[-1].blocks, *foot))
-    return Rendered(tuple(parts), bodies[0])
+    return Rendered(tuple(parts), prose.streamed(bodies[0]), foot if len(parts) == 1 else ())
 
 
 def sentence(text: str, reference: str = "") -> Rendered:
     """One plain sentence as a whole reply, with the id by which the trouble can be looked up."""
-    said = harmless(text.strip() or FAILED)[: MAX_MARKDOWN // 4]
+    clean = Links().defused(redacted(printable(text.strip())))
+    said = harmless(clean or FAILED)[: MAX_MARKDOWN // 4]
     foot = [_context(f"Reference: {_mrkdwn(reference)}")] if reference else []
-    return Rendered((Part(_plain(said), (_markdown(said), *foot)),), said)
+    part = Part(inert(said), (*rich.blocks(said, Links()), *foot))
+    return Rendered((part,), inert(said), tuple(foot))
+
+
+def message(text: str, request: str, settings: Reply, by: str = "") -> tuple[Part, ...]:
+    """A text that a tool posts: addresses act only where they stand in `request`.
+
+    `by` is the user for whom: readers are to know who speaks.
+    """
+    foot = (_context(f"For <@{by}>"),) if by else ()
+    prose = Prose({}, settings, request, "")
+    linked = prose.linked(text.strip() or NOTHING, Numbers({}))
+    return _rendered(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot).parts
 
 
 def size(blocks: Sequence[Block]) -> int:
     """Characters that blocks show, as Slack counts them for a message."""
-    texts = [b.get("text", "") for b in blocks]
-    texts += [e["text"] for b in blocks for e in b.get("elements", ()) if e["type"] == "mrkdwn"]
-    return sum(map(len, texts))
+    return sum(map(_size, blocks))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, Mapping):
+        own = [value.get("text"), value.get("title")]
+        own += [value.get("url")] if value.get("type") == "link" else []
+        inner = sum(_size(each) for each in value.values() if isinstance(each, Mapping | list))
+        return inner + sum(len(each) for each in own if isinstance(each, str))
+    return sum(map(_size, value)) if isinstance(value, list) else 0
 
 
 def clicked(value: str) -> tuple[str, str] | None:
@@ -165,15 +134,19 @@ def clicked(value: str) -> tuple[str, str] | None:
     return (key, verdict) if key and verdict in (FEEDBACK_GOOD, FEEDBACK_BAD) else None
 
 
-def _bodies(text: str, limit: int, last: int) -> list[str]:
-    """The text in parts; the last one leaves room for what stands below it."""
+def cut(text: str, settings: Reply, last: int) -> list[str]:
+    """The text of `Prose.linked` in parts; the last one has at most `last` characters."""
+    limit = min(settings.message_chars, MAX_MARKDOWN)
+    text = tidy(text, limit)
+    if any(line.kind == "header" for line in lines(text)):
+        limit = min(limit, MAX_TABLE)
     parts = split(text, limit)
     if len(parts[-1]) > last:
         parts[-1:] = split(parts[-1], last)
     return [bare for part in parts if (bare := part.strip("\n")).strip()] or [NOTHING]
 
 
-def _foot(document: Json, numbers: _Numbers, seconds: float) -> Iterator[str]:
+def _foot(document: Json, numbers: Numbers, seconds: float) -> Iterator[str]:
     if how := _ended(document):
         yield f"*{how}*"
     if numbers.given:
@@ -195,7 +168,7 @@ def _ended(document: Json) -> str:
 EARLIER = "from an earlier answer"
 
 
-def _sources(document: Json, numbers: _Numbers) -> Iterator[str]:
+def _sources(document: Json, numbers: Numbers) -> Iterator[str]:
     claims = {f["id"]: f["claim"] for r in document["subagents"] for f in r["findings"]}
     yield "*Sources*"
     for finding, number in list(numbers.given.items())[:MAX_SOURCES]:
@@ -203,7 +176,7 @@ def _sources(document: Json, numbers: _Numbers) -> Iterator[str]:
         mark = f"<{url}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
         count = f" (and {more} more)" if more > 0 else ""
-        yield f"{mark} {_mrkdwn(_short(claims.get(finding, EARLIER), 70))}{count}".rstrip()
+        yield f"{mark} {_said(claims.get(finding, EARLIER), 70)}{count}".rstrip()
     if (left := len(numbers.given) - MAX_SOURCES) > 0:
         yield f"and {left} more, linked in the text"
 
@@ -215,7 +188,7 @@ def _missing(document: Json) -> Iterator[str]:
     if gaps or undone:
         of = f" ({', '.join(undone)} of {_count(cover['items'], 'subagent')})" if undone else ""
         yield f"*Not covered*{of}"
-    yield from (f"• {_mrkdwn(_short(gap, 200))}" for gap in gaps[:MAX_NOT_COVERED])
+    yield from (f"• {_said(gap, 200)}" for gap in gaps[:MAX_NOT_COVERED])
     if len(gaps) > MAX_NOT_COVERED:
         yield f"• and {len(gaps) - MAX_NOT_COVERED} more"
     if dropped := document["unsupported"]:
@@ -248,19 +221,10 @@ def _feedback(key: str) -> Block:
     return {"type": "context_actions", "elements": [buttons]}
 
 
-def _markdown(text: str) -> Block:
-    return {"type": "markdown", "text": text}
-
-
 def _context(text: str) -> Block:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text[:2900]}]}
-
-
-def _address(url: str) -> str:
-    """The address as it may stand in a link; empty where it is none."""
-    if not re.match(r"https?://", url) or len(url) > MAX_URL:
-        return ""
-    return re.sub(r"[\s()<>|\"\\`*\[\]]", lambda m: f"%{ord(m[0]):02X}", url)
+    """`verbatim`: Slack makes no links or mentions of plain words in it."""
+    said = {"type": "mrkdwn", "text": text[:2900], "verbatim": True}
+    return {"type": "context", "elements": [said]}
 
 
 def _plain(text: str) -> str:
@@ -270,8 +234,13 @@ def _plain(text: str) -> str:
 
 def _mrkdwn(text: str) -> str:
     """A text that others wrote, as a part of a line that code writes."""
-    calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", defused(text, "")))
+    bare = inert(Links().defused(redacted(printable(text))))
+    calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", bare))
     return calm.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _said(text: str, length: int) -> str:
+    return _mrkdwn(_short(redacted(printable(text)), length))
 
 
 def _short(text: str, length: int) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from bot import render
-from bot.live import Live
+from bot.live import Admits, Live, only_public
 from bot.live import Place as Place
 from bot.outbox import Outbox
 from bot.render import Part, Rendered
@@ -39,14 +39,16 @@ class Reply:
         shown: Callable[[str], str] = str,
         title: str = "",
         run: str = "",
+        admits: Admits = only_public,
     ) -> None:
         """`state` is what `open` returned in an earlier life: its message is then replaced.
 
-        `shown` makes of the answer so far what can be shown of it (render.live); `title` names
-        the request beside Slack's Stop button.
+        `shown` makes of the answer so far what can be shown of it (Prose.live); `title` names
+        the request beside Slack's Stop button; `admits` says of what all who see the message may
+        know.
         """
         self._outbox, self._place, self._settings = outbox, place, settings
-        self._live = Live(outbox, place, settings, shown, run)
+        self._live = Live(outbox, place, settings, shown, run, admits=admits)
         self._title, self._run = title or "Working on it", run
         self._known = False
         """No message of an earlier life is unknown to us."""
@@ -155,14 +157,14 @@ class Reply:
     async def _write_first(self, rendered: Rendered) -> None:
         """Put the first part into the reply's message, which is made anew if it has gone."""
         part, place = rendered.parts[0], self._place
-        whole = bool(part.blocks) and part.blocks[0].get("text") == rendered.streamed_text
         for _ in range(4):
             if self._live.ts is None:
                 self._live.ts = await self._post(place.key, part)
                 return
             ts = self._live.ts
             try:
-                if whole and await self._live.end(rendered.streamed_text, part.blocks[1:]):
+                if await self._live.end(rendered.streamed_text, rendered.below):
+                    await self._settle(ts, part)
                     return
                 await self._live.leave()
                 if self._live.ts:
@@ -179,6 +181,22 @@ class Reply:
                 self._lost.add(ts)
                 await self._look()
         raise WriteFailed("chat.update", "no_message_left")
+
+    async def _settle(self, ts: str, part: Part) -> None:
+        """Put blocks in the place of the markdown that was streamed, below the plan.
+
+        In rich text Slack makes nothing of the text; in markdown it reads marks of its own.
+        """
+        above = [self._live.ended] if self._live.ended else []
+        blocks = [*above, *part.blocks]
+        fits = render.size(blocks) <= render.MAX_MESSAGE
+        part = Part(part.text, tuple(blocks) if fits else part.blocks)
+        try:
+            await self._update(self._place.key, ts, part)
+        except MessageGone as error:
+            if error.code == "message_not_found":
+                raise
+            log.info("the answer of %s stays as it was streamed: %s", self._place.key, error)
 
     async def _write_others(self, parts: tuple[Part, ...]) -> None:
         """The further parts; what an earlier life wrote beyond them, or twice, is taken away."""

@@ -1,20 +1,73 @@
-"""How long trajectories are kept: requests and replies go first, runs and their results stay."""
+"""How long each class of data is kept. Of a run its id, kind, status, cost and times stay.
+
+The log of decisions is kept for good: it holds no text, only names of tools and rules, ids, and
+hashes of arguments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from bot import tables
+from bot.database import Database
+from bot.gate_tables import actions, quoted
+from bot.tables import runs, subagents
+from config.sections import Retention
+
+Purge = Callable[[sa.Connection, datetime], int]
+"""Deletes some of what is from before then; returns how much, 0 where nothing is left."""
 
 RUNS = 20
 """Runs of one transaction: others, such as the store of what Slack just said, wait for it."""
 HASHES = 500
 
 
-def purge(connection: sa.Connection, before: datetime) -> int:
+async def tidy(database: Database, retention: Retention) -> None:
+    """Delete what is older than it is kept. Raises StoreError."""
+    classes: tuple[tuple[int | None, Purge], ...] = (
+        (retention.trajectories_days, trajectories),
+        (retention.results_days, results),
+        (retention.actions_days, proposals),
+    )
+    for days, purge in classes:
+        if days:
+            await _purge(database, purge, datetime.now(UTC) - timedelta(days=days))
+
+
+async def _purge(database: Database, purge: Purge, before: datetime) -> None:
+    while await database.change(lambda connection: purge(connection, before)):
+        pass
+
+
+def results(connection: sa.Connection, before: datetime) -> int:
+    """Delete what the first `RUNS` runs from before then were asked, were told and found."""
+    asked = sa.type_coerce(runs.c.question, sa.Text)  # as it is stored: emptied, it is not sealed
+    query = sa.select(runs.c.id).where(runs.c.started < before, asked != "")
+    old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
+    empty_runs(connection, old)
+    return len(old)
+
+
+def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
+    """Delete what these runs were asked, were told and found."""
+    recorded = sa.exists().where(tables.contexts.c.run == quoted.c.run)
+    connection.execute(sa.delete(subagents).where(subagents.c.run.in_(ids)))
+    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~recorded))
+    empty: dict[str, Any] = {"question": sa.literal_column("''"), "result": None, "error": None}
+    connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
+
+
+def proposals(connection: sa.Connection, before: datetime) -> int:
+    """Delete the actions that were proposed before then; none of them can be executed any more."""
+    connection.execute(sa.delete(actions).where(actions.c.made < before))
+    return 0
+
+
+def trajectories(connection: sa.Connection, before: datetime) -> int:
     """Delete the trajectories of the first `RUNS` runs started before `before` (UTC); how many.
 
     Blocks that no other run holds go with them.
@@ -22,17 +75,23 @@ def purge(connection: sa.Connection, before: datetime) -> int:
     held = sa.exists().where(tables.contexts.c.run == tables.runs.c.id)
     query = sa.select(tables.runs.c.id).where(tables.runs.c.started < before, held)
     old = list(connection.execute(query.order_by(tables.runs.c.started).limit(RUNS)).scalars())
-    ledger = tables.ledger.c
-    hashes = connection.execute(sa.select(ledger.hash).distinct().where(ledger.run.in_(old)))
-    found = list(hashes.scalars())
-    for table in (tables.requests, tables.replies, tables.ledger, tables.contexts):
-        connection.execute(sa.delete(table).where(table.c.run.in_(old)))
-    for start in range(0, len(found), HASHES):
-        _forget(connection, found[start : start + HASHES])
+    empty_trajectories(connection, old)
     return len(old)
 
 
-def _forget(connection: sa.Connection, hashes: Sequence[str]) -> None:
+def empty_trajectories(connection: sa.Connection, ids: Sequence[str]) -> int:
+    """Delete the trajectories of these runs; how many blocks went, held by no other run."""
+    ledger = tables.ledger.c
+    hashes = connection.execute(sa.select(ledger.hash).distinct().where(ledger.run.in_(ids)))
+    found = list(hashes.scalars())
+    for table in (tables.requests, tables.replies, tables.ledger, tables.contexts):
+        connection.execute(sa.delete(table).where(table.c.run.in_(ids)))
+    return sum(
+        _drop(connection, found[start : start + HASHES]) for start in range(0, len(found), HASHES)
+    )
+
+
+def _drop(connection: sa.Connection, hashes: Sequence[str]) -> int:
     blocks = tables.blocks
     kept = sa.exists().where(tables.ledger.c.hash == blocks.c.hash)
-    connection.execute(sa.delete(blocks).where(blocks.c.hash.in_(hashes), ~kept))
+    return connection.execute(sa.delete(blocks).where(blocks.c.hash.in_(hashes), ~kept)).rowcount

@@ -19,53 +19,28 @@ from bot.metrics import Metrics
 from bot.purses import StoredPurse
 from bot.schema import StoreError
 from bot.sink import StoreSink
+from bot.steplog import StepLog
 from bot.store import Store
 from config.settings import Limits
+from scopes.label import TRUSTED, Label
 from scopes.slack_reader import SlackReader
 from subagents.brief import Frozen
 from subagents.child import run_child
+from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
 from subagents.fanout import Handle
 from subagents.frozen import frozen_json, frozen_of
-from subagents.gate import Gate
+from subagents.gate import Gate, counted
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
 from subagents.purse import NANO, Caps
 from subagents.result import crashed
-from subagents.run import Run, Step
+from subagents.rules import RULES, Rule
+from subagents.run import Run
 
 log = logging.getLogger(__name__)
 
 FOLLOW_EVERY_S = 1.0
-WAITING = {"status": "waiting", "stopped_by": "none", "cost_usd": 0.0}
-
-
-class StepLog:
-    """The checkpoint of a durable run: what a step returned is stored, and handed out again."""
-
-    def __init__(self, store: Store, sink: StoreSink, run: str) -> None:
-        self._store, self._sink, self._run = store, sink, run
-        self._done: dict[str, dict[str, Any]] = {}
-
-    async def load(self, prefix: str = "") -> None:
-        """Read what the steps whose keys begin so returned in an earlier life."""
-        table = serve_tables.steps
-        query = sa.select(table.c.key, table.c.body).where(table.c.run == self._run)
-        if prefix:
-            query = query.where(sa.func.substr(table.c.key, 1, len(prefix)) == prefix)
-        for row in await self._store.database.read(query):
-            self._done[row["key"]] = row["body"]
-
-    def known(self, key: str) -> dict[str, Any] | None:
-        """What this step returned in an earlier life."""
-        return self._done.get(key)
-
-    async def step(self, key: str, fn: Step) -> dict[str, Any]:
-        if (done := self._done.get(key)) is not None:
-            return done
-        out = await fn()
-        await self._sink.keep(self._run, key, out)
-        return out
 
 
 @dataclass
@@ -102,6 +77,11 @@ class Runs:
     reader: SlackReader
     executor: str
     metrics: Metrics
+    directory: Directory
+    clients: Mapping[type, object] = field(default_factory=dict)
+    """What tools use besides the reader: the writer."""
+    rules: Sequence[Rule] = RULES
+    """Only tests pass fewer."""
     _live: dict[str, Live] = field(default_factory=dict)
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -121,7 +101,7 @@ class Runs:
     async def _follow(self) -> None:
         table = tables.subagents
         shown = [run for run, live in self._live.items() if live.listeners]
-        over = sa.and_(table.c.run.in_(shown), table.c.status != WAITING["status"])
+        over = sa.and_(table.c.run.in_(shown), table.c.status != tables.WAITING["status"])
         query = sa.select(table.c.run, table.c.id, table.c.result).where(over)
         for row in await self.store.database.read(query) if shown else ():
             live = self._live.get(row["run"])
@@ -163,17 +143,18 @@ class Runs:
         purse = await self.open_purse(run, limits)
         steps = StepLog(self.store, sink, run)
         await steps.load()
-        reader = self.reader.fresh(frozenset(row.args["private"]))
+        reader = self.reader.fresh()
+        counts = counted(await self.store.decisions(run))  # those of an earlier life
         made = Run(
             id=run,
             requester=row.requester,
             model=self.model,
             governor=self.governor,
             purse=purse,
-            gate=Gate(sink.log_decision),
+            gate=Gate(sink.log_decision, self.directory, sink.propose, self.rules, counts),
             sink=sink,
             limits=limits,
-            clients={SlackReader: reader},
+            clients={SlackReader: reader, **self.clients},
             checkpoint=steps,
         )
         live = Live(made, sink, purse, steps, row.args)
@@ -197,7 +178,8 @@ class Runs:
 def ended(result: Mapping[str, Any]) -> SubagentFinished:
     """What the listeners are told of a stored result."""
     how = (result["status"], result["stopped_by"], len(result["findings"]))
-    return SubagentFinished(result["id"], *how, result["cost_usd"])
+    label = Label.of(result["label"]) if result.get("label") else TRUSTED
+    return SubagentFinished(result["id"], *how, result["cost_usd"], label)
 
 
 @dataclass(frozen=True)
@@ -218,7 +200,7 @@ class WorkflowHandle:
         found = self.live.results.pop(id, None)
         if found is None:
             row = await self.store.subagent(self.live.run.id, id)
-            if row.status == WAITING["status"]:
+            if row.status == tables.WAITING["status"]:
                 return await self._lost(lost)
             found = dict(row.result or {})
         if id not in self.live.ended:  # it ended in another process, or in an earlier life
@@ -249,16 +231,8 @@ class WorkflowSpawner:
     async def ready(self, frozen: Sequence[Frozen]) -> None:
         """Store the briefs, so that any process can take a subagent up."""
         run, made = self.live.run.id, datetime.now(UTC)
-        rows = [tables.row_of(run, frozen_json(f, made), {"id": f.id, **WAITING}) for f in frozen]
         texts = {f.template: {"system": f.system, "tools": f.tools} for f in frozen}
-        versions = [{"version": name, "body": body} for name, body in texts.items()]
-        insert = self.store.database.insert
-
-        def save(connection: sa.Connection) -> None:
-            for table, new in ((serve_tables.templates, versions), (tables.subagents, rows)):
-                connection.execute(insert(table).on_conflict_do_nothing(), new)
-
-        await self.store.database.change(save)
+        await self.store.save_briefs(run, [frozen_json(f, made) for f in frozen], texts)
 
     async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
         run, durable = self.live.run.id, self.durable
@@ -284,7 +258,7 @@ class Subagents:
             frozen = live.frozen.pop(child, None)
             if frozen is None:
                 row = await self.store.subagent(run, child)
-                if row.status != WAITING["status"]:  # it ended just before a crash
+                if row.status != tables.WAITING["status"]:  # it ended just before a crash
                     return {"id": child, "status": row.status}
                 frozen = frozen_of(row.brief, await self.store.template(row.template))
                 await live.steps.load(f"{run}/{child}/")

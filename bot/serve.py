@@ -16,13 +16,19 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.answering import Answering
+from bot.approval.approvals import Approvals
+from bot.approval.grants import Grants
+from bot.approval.proposals import Proposals
 from bot.backfill import Backfill
 from bot.connection import Hear
 from bot.cursors import Cursors
+from bot.directory import SlackDirectory
 from bot.dispatch import Dispatch
 from bot.durable import Durable
+from bot.erasure.noticed import forgetting
 from bot.errors import SetupError
 from bot.faces import Faces
+from bot.finishing import Finishing
 from bot.health import DatabaseProbe, Health, LoopLag
 from bot.heard import Bot
 from bot.inbox import Inbox
@@ -39,12 +45,17 @@ from bot.sockets import Sockets
 from bot.store import Store
 from bot.surroundings import Surroundings
 from bot.upkeep import reaped, tidied
+from bot.vault import vault_of
 from bot.watch import Watch, timed
 from bot.web import served, web_app
+from bot.workflows import durable_of, give_workflows
 from bot.workspace import clients, only_process, who_am_i
+from bot.writer import Writer
 from config.settings import Settings
+from scopes.members import Members
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
+from scopes.slack_writer import SlackWriter
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
 
@@ -60,6 +71,7 @@ class Bench:
     durable: Durable
     intake: Intake
     outbox: Outbox
+    approvals: Approvals
     health: Health
     metrics: Metrics
     sockets: Sockets | None
@@ -96,12 +108,7 @@ async def _bench(
     model: ModelClient,
     name: str,
 ) -> Bench:
-    database_url = settings.database_url
-    executor = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if database_url else "single"
-    if not database_url:
-        stack.enter_context(only_process(settings.data_dir))
-    store = await Store.open(settings.data_dir, database_url)
-    stack.push_async_callback(store.aclose)
+    store, executor = await _store(stack, settings)
     session = await stack.enter_async_context(open_session(settings.slack))
     client, web = clients(settings, session)
     bot, address = await who_am_i(client)
@@ -112,29 +119,55 @@ async def _bench(
         PolicyFile(policy_path, settings.policy), people, inbox, settings.limits.cost_usd
     )
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
-    governor = RateGovernor(settings.limits.max_concurrency)
-    kept = Store(Patient(store.database))
-    runs = Runs(kept, model, governor, reader, executor, metrics)
-    durable = _durable(settings, executor, database_url)
+    governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
+    directory = _directory(stack, people, Grants(kept.database), bot)
+    writer: dict[type, object] = {SlackWriter: Writer(outbox, settings.reply)}
+    runs = Runs(kept, model, governor, reader, executor, metrics, directory, writer)
+    durable = durable_of(settings, executor, settings.database_url)
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
     asked = Inbox(kept.database)
     around = Surroundings(
         kept, asked, client.web, Names(client), people, settings.reply, bot.user, address
     )
+    proposals = Proposals.made(
+        settings.approvals, kept.database, outbox, admission, directory, address
+    )
+    finishing = Finishing(settings, kept, asked, outbox, runs, proposals)
+    approvals = Approvals.made(proposals, store.database, web, durable, bot.team, finishing)
     answering = Answering(
         *(settings, name, kept, asked, outbox, runs, durable),
-        *(replace(admission, inbox=asked), around, metrics),
+        *(replace(admission, inbox=asked), around, metrics, finishing),
     )
     slots = asyncio.Semaphore(settings.limits.max_concurrency)
-    _workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics))
-    intake = _intake(settings, inbox, cursors, outbox, web, bot, admission, address, dispatch)
-    stack.push_async_callback(intake.aclose)
+    give_workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics), approvals)
+    face = Faces(admission, web, address, approvals)
+    intake = _intake(stack, settings, inbox, cursors, outbox, web, bot, face, dispatch)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
     sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
-    bench = Bench(settings, dispatch, durable, intake, outbox, health, metrics, sockets, backfill)
+    bench = Bench(
+        *(settings, dispatch, durable, intake, outbox, approvals),
+        *(health, metrics, sockets, backfill),
+    )
     watch = await _watch(stack, bench, store, admission)
     await _begin(stack, bench, store, cursors, watch)
     return bench
+
+
+async def _store(stack: AsyncExitStack, settings: Settings) -> tuple[Store, str]:
+    """The state, and what this process is called among those that share it."""
+    url = settings.database_url
+    if not url:
+        stack.enter_context(only_process(settings.data_dir))
+    store = await Store.open(settings.data_dir, url, vault_of(settings))
+    stack.push_async_callback(store.aclose)
+    return store, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
+
+
+def _directory(stack: AsyncExitStack, people: People, grants: Grants, bot: Bot) -> SlackDirectory:
+    """Who may read what, as Slack says it."""
+    members = Members(people.client)
+    stack.push_async_callback(members.aclose)
+    return SlackDirectory(members, people, grants.covering, bot.user, bot.team)
 
 
 async def _begin(
@@ -147,13 +180,16 @@ async def _begin(
     await durable.open()
     stack.push_async_callback(durable.aclose)
     await dispatch.recover()
+    await bench.approvals.recover()
     backfill.ask()
     bench.tasks = [
         dispatch.run(),
         dispatch.watch_stops(),
+        bench.approvals.run(),
         cursors.run(),
         backfill.run(),
         tidied(bench.settings.retention, store, inbox, durable),
+        forgetting(store.database),
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -174,62 +210,19 @@ async def _watch(stack: AsyncExitStack, bench: Bench, store: Store, admission: A
     return watch
 
 
-def _durable(settings: Settings, executor: str, url: str | None) -> Durable:
-    return Durable(
-        executor=executor,
-        bodies={},
-        file=settings.data_dir / "workflows.sqlite",
-        url=url,
-        max_concurrency=settings.limits.max_concurrency,
-        max_crashes=settings.serve.max_crashes,
-        per_minute=settings.serve.subagents_per_minute,
-    )
-
-
-def _workflows(
-    durable: Durable, dispatch: Dispatch, answering: Answering, subagents: Subagents
-) -> None:
-    async def request(key: str, attempt: int) -> dict[str, Any]:
-        await dispatch.begun(key)
-        try:
-            state = await answering.work(key, attempt)
-        except BaseException:
-            dispatch.ended(key, lost=True)
-            raise
-        dispatch.ended(key)
-        return state
-
-    async def apology(key: str) -> dict[str, Any]:
-        try:
-            return await answering.apologise(key)
-        finally:
-            dispatch.ended(key)
-
-    async def adopt(dead: str) -> None:
-        log.warning("replica %s is dead; its work goes on here", dead)
-        await dispatch.inbox.adopt(dead, durable.executor)
-
-    async def owners() -> set[str]:
-        return {r.owner for r in await dispatch.inbox.at_work() if r.owner}
-
-    durable.bodies |= {"request": request, "subagent": subagents.work, "apology": apology}
-    durable.on_dead, durable.owners = adopt, owners
-    durable.on_adopted = dispatch.recover
-
-
 def _intake(
+    stack: AsyncExitStack,
     settings: Settings,
     inbox: Inbox,
     cursors: Cursors,
     outbox: Outbox,
     web: AsyncWebClient,
     bot: Bot,
-    admission: Admission,
-    address: str,
+    face: Faces,
     dispatch: Dispatch,
 ) -> Intake:
     secret = settings.secrets.slack_signing_secret
-    return Intake(
+    intake = Intake(
         inbox,
         cursors,
         outbox,
@@ -237,8 +230,10 @@ def _intake(
         bot,
         signing_secret=secret.get_secret_value() if secret else None,
         on_request=dispatch.wake,
-        face=Faces(admission, web, address),
+        face=face,
     )
+    stack.push_async_callback(intake.aclose)
+    return intake
 
 
 def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | None:

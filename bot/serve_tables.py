@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from bot.sealed import SealedJson
 from bot.tables import JSON, METADATA, UtcTime, of_run, text_column
 
 inbox = sa.Table(
@@ -11,7 +12,7 @@ inbox = sa.Table(
     METADATA,
     sa.Column("key", sa.String, primary_key=True),
     *(text_column(name) for name in ("team", "channel", "ts", "thread_ts", "user", "kind")),
-    sa.Column("event", JSON, nullable=False),
+    sa.Column("event", SealedJson, nullable=False),
     text_column("state"),
     sa.Column("run", sa.String),
     sa.Column("attempt", sa.Integer, nullable=False),
@@ -63,7 +64,7 @@ steps = sa.Table(
     METADATA,
     of_run(primary_key=True),
     text_column("key", primary_key=True),
-    sa.Column("body", JSON, nullable=False),
+    sa.Column("body", SealedJson, nullable=False),
 )
 """What each step of a durable run returned: a replay hands it out instead of doing it again."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bot.schema import StoreError
 from bot.store import Store
+from subagents.action import Action
 from subagents.gate import Decision
+from subagents.sightings import Seen
 from subagents.trajectory import Context, Origin, Recording
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
@@ -35,6 +37,9 @@ class StoreSink:
         self._buffer = Recording()
         self._decisions: list[Decision] = []
         self._steps: list[dict[str, Any]] = []
+        self._actions: list[Action] = []
+        self._known: set[tuple[str, str]] = set()
+        self._sightings: dict[tuple[str, str], str | None] = {}
         self._storing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -67,6 +72,15 @@ class StoreSink:
         """One line of the gate's log: pass this to the gate."""
         self._decisions.append(decision)
 
+    def propose(self, action: Action) -> None:
+        """An action that waits for approval: pass this to the gate."""
+        self._actions.append(action)
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        fresh = {(run, id): author for id, author in items if (run, id) not in self._known}
+        self._known.update(fresh)
+        self._sightings |= fresh
+
     async def keep(self, run: str, key: str, body: Mapping[str, Any]) -> None:
         """Store what a step returned, with all that was recorded up to now. Raises StoreError."""
         self._steps.append({"run": run, "key": key, "body": body})
@@ -76,14 +90,17 @@ class StoreSink:
         """Return when all that was recorded so far is in the store. Raises StoreError."""
         async with self._storing:
             buffer, decisions, steps = self._buffer, self._decisions, self._steps
+            actions, sightings = self._actions, self._sightings
             self._buffer = buffer.successor()
-            self._decisions, self._steps = [], []
+            self._decisions, self._steps, self._actions, self._sightings = [], [], [], {}
             try:
-                await self._store.record(buffer, decisions, steps)
+                await self._store.record(buffer, decisions, steps, actions, sightings)
             except BaseException:
                 self._buffer = buffer.followed_by(self._buffer)
                 self._decisions = [*decisions, *self._decisions]
                 self._steps = [*steps, *self._steps]
+                self._actions = [*actions, *self._actions]
+                self._sightings = sightings | self._sightings
                 raise
 
     async def aclose(self) -> None:

@@ -7,16 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from bot import serve_tables, tables
+from bot import gate_tables, serve_tables, tables
 from bot.database import Database
+from bot.erasure import sightings
 from bot.errors import SetupError
-from bot.retention import purge
+from bot.gate_tables import proposal
 from bot.schema import StoreError
-from bot.tables import Review, StoredRun, StoredSubagent, row_of, rows_of, trajectory_of
+from bot.tables import (
+    WAITING,
+    Review,
+    StoredRun,
+    StoredSubagent,
+    row_of,
+    rows_of,
+    trajectory_of,
+)
+from bot.vault import Vault
+from subagents.action import Action
 from subagents.gate import Decision
 from subagents.trajectory import Recording, Trajectory
 
@@ -32,8 +44,12 @@ __all__ = [
 T = TypeVar("T")
 
 CALL = ("run", "context", "seq", "attempt")
-REDONE = {"requests": ("parts",), "replies": ("blocks", "outcome")}
-"""Table -> columns that a repeated call changes."""
+REDONE = {
+    "requests": (CALL, ("parts",)),
+    "replies": (CALL, ("blocks", "outcome")),
+    "quoted": (sightings.KEY, ("author",)),
+}
+"""Table -> what a row is known by, and its columns that a later one changes."""
 
 _CHUNK = 5_000
 """Hashes asked for in one query; SQLite takes 32,766 parameters."""
@@ -56,9 +72,11 @@ class Store:
         self.database = database
 
     @classmethod
-    async def open(cls, data_dir: Path, url: str | None = None) -> Store:
+    async def open(
+        cls, data_dir: Path, url: str | None = None, vault: Vault | None = None
+    ) -> Store:
         """The store in this directory, or in the Postgres database of `url`: see Database.open."""
-        return cls(await Database.open(data_dir, url))
+        return cls(await Database.open(data_dir, url, vault))
 
     async def aclose(self) -> None:
         """Close the database when what was asked for is done."""
@@ -88,8 +106,20 @@ class Store:
             requester=requester,
             request=request,
         )
-        insert = self.database.insert(tables.runs).values(**asdict(row))
-        await self.database.write(insert.on_conflict_do_nothing())
+        await self._add(
+            (tables.runs, [asdict(row)]),
+            (gate_tables.quoted, sightings.of_request(id, request, requester)),
+        )
+
+    async def _add(self, *parts: tuple[sa.Table, Sequence[Mapping[str, Any]]]) -> None:
+        """Store rows in one transaction; those that are there already stay as they are."""
+
+        def add(connection: sa.Connection) -> None:
+            for table, rows in parts:
+                if rows:
+                    connection.execute(self.database.upsert(table), rows)
+
+        await self.database.change(add)
 
     async def finish_run(
         self,
@@ -110,42 +140,60 @@ class Store:
         self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
         """Store a frozen brief and its result, or what has become of it since."""
-        insert = self.database.insert(tables.subagents)
-        changed = {c.name: insert.excluded[c.name] for c in tables.subagents.c}
-        save = insert.on_conflict_do_update(index_elements=["run", "id"], set_=changed)
-        await self.database.write(save.values(row_of(run, brief, result)))
+        quotes = sightings.of_subagent(run, brief, result)
+        columns = tuple(c.name for c in tables.subagents.c)
+
+        def save(connection: sa.Connection) -> None:
+            insert = self.database.upsert(tables.subagents, ("run", "id"), columns)
+            connection.execute(insert, row_of(run, brief, result))
+            if quotes:
+                connection.execute(self.database.upsert(gate_tables.quoted), quotes)
+
+        await self.database.change(save)
+
+    async def save_briefs(
+        self, run: str, briefs: Sequence[Mapping[str, Any]], texts: Mapping[str, Any]
+    ) -> None:
+        """Store frozen briefs that wait for a process, with the texts of their templates."""
+        await self._add(
+            (serve_tables.templates, [{"version": v, "body": body} for v, body in texts.items()]),
+            (tables.subagents, [row_of(run, b, {"id": b["id"], **WAITING}) for b in briefs]),
+            (gate_tables.quoted, [q for b in briefs for q in sightings.of_subagent(run, b, {})]),
+        )
 
     async def record(
         self,
         recording: Recording,
         decisions: Sequence[Decision] = (),
         steps: Sequence[Mapping[str, Any]] = (),
+        actions: Sequence[Action] = (),
+        seen: Mapping[tuple[str, str], str | None] = MappingProxyType({}),
     ) -> None:
         """Store a recording, with the steps that it was made in, whole, in one transaction.
 
         What is stored already is left as it is; but a call that is made again after a crash, which
-        lost its reply, stands for the one before.
+        lost its reply, stands for the one before. `seen`: the author of each item, by run and id.
         """
 
-        parts = [*rows_of(recording, decisions), (serve_tables.steps, steps)]
+        proposed = [proposal(action) for action in actions]
+        quotes = [row for (run, i), by in seen.items() for row in sightings.rows(run, [(i, by)])]
+        parts = [
+            *rows_of(recording, decisions),
+            (serve_tables.steps, steps),
+            (gate_tables.actions, proposed),
+            (gate_tables.quoted, quotes),
+        ]
         filled = [(table, rows) for table, rows in parts if rows]
 
         def save(connection: sa.Connection) -> None:
             for table, rows in filled:
                 insert = self.database.upsert(table)
                 if redone := REDONE.get(table.name):
-                    insert = self.database.upsert(table, CALL, redone)
+                    insert = self.database.upsert(table, *redone)
                 connection.execute(insert, rows)
 
         if filled:
             await self.database.change(save)
-
-    async def purge(self, before: datetime) -> int:
-        """Delete the trajectories of older runs; returns of how many. Their results stay."""
-        total = 0
-        while done := await self.database.change(lambda connection: purge(connection, before)):
-            total += done
-        return total
 
     async def runs(self, limit: int = 20) -> list[StoredRun]:
         """The latest runs, newest first."""

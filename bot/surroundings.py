@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,20 +11,25 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.cite import CITED
+from bot.erasure.sightings import of_runs
 from bot.files import read_files
 from bot.inbox import Inbox, StoredRequest
-from bot.names import Names
+from bot.names import FAILURES, Names
 from bot.pane import hint
 from bot.people import People
 from bot.runs import Live
-from bot.store import Store
-from bot.thread import rebuild
+from bot.store import Store, StoredSubagent
+from bot.thread import Thread, rebuild
 from config.settings import Reply
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED, Label, is_conversation
 from scopes.slack_reader import SlackReader
 from subagents.fence import new_fence
+from subagents.run import Run
+
+log = logging.getLogger(__name__)
 
 MAX_EARLIER_ANSWERS = 20
+LEFT_OUT = "(an earlier answer, left out here)"
 MAX_EARLIER_RUNS = 3
 """Of those answers, the latest that found something: their findings come along."""
 MAX_EARLIER_FINDINGS = 40
@@ -51,7 +57,7 @@ class Surroundings:
         reader = live.run.clients[SlackReader]
         assert isinstance(reader, SlackReader)
         in_thread = request.thread_ts != request.ts
-        earlier = await self._earlier(request) if in_thread else Earlier()
+        earlier = await self._earlier(request, live.run) if in_thread else Earlier()
         thread = await rebuild(
             reader.web,
             request,
@@ -67,7 +73,12 @@ class Surroundings:
         text = thread.request or NO_WORDS
         looking_at = hint(request.event)
         facts = await self.people.channel(request.channel)
-        name = f"#{facts.name}" if facts and facts.name else "this conversation"
+        public = facts is not None and not facts.private and not facts.shared
+        name = f"#{facts.name}" if facts and public and facts.name else "this conversation"
+        label = thread.label.join(earlier.label)
+        if attached.blocks:
+            label = label.join(await self._home(request, reader))
+        await self._note(request, live, thread, earlier)
         here = {request.channel: name}
         if in_thread:
             here[f"{request.channel}/{request.thread_ts}"] = "this thread"
@@ -78,28 +89,80 @@ class Surroundings:
             "files": [dict(block) for block in attached.blocks],
             "earlier": earlier.findings[:MAX_EARLIER_FINDINGS],
             "here": here,
-            "label": thread.label.join(earlier.label).to_json(),
+            "said": thread.said,
+            "label": label.to_json(),
             "refused": [*attached.refused, *([thread.note] if thread.note else [])],
         }
 
-    async def _earlier(self, request: StoredRequest) -> Earlier:
-        """What earlier answers in the thread had found, the latest first, and whom it is for."""
+    async def _note(
+        self, request: StoredRequest, live: Live, thread: Thread, earlier: Earlier
+    ) -> None:
+        """Note whose text this run holds: that of the thread, of the files, of earlier answers."""
+        listed = request.event.get("files")
+        files = listed if isinstance(listed, list) else []
+        ids = [file.get("id") for file in files if isinstance(file, dict)]
+        seen = await of_runs(self.store.database, list(earlier.answers))
+        seen += [(item.id, item.author) for item in thread.items]
+        seen += [(id, request.user) for id in ids if isinstance(id, str)]
+        live.run.sink.saw(live.run.id, seen)
+
+    async def _home(self, request: StoredRequest, reader: SlackReader) -> Label:
+        """The label of what was handed in with the request: whoever is there may read it."""
+        try:
+            return await reader.label(request.channel)
+        except FAILURES as error:
+            log.warning("who may read %s is not known: %s", request.channel, error)
+            return Label(True, frozenset({request.user}), frozenset({request.channel}))
+
+    async def _earlier(self, request: StoredRequest, run: Run) -> Earlier:
+        """What earlier answers in the thread had found, the latest first, and whom it is for.
+
+        An answer that rests on what this requester may not read is left out, wherever it stands.
+        """
         found = Earlier()
+        reader = run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
         runs = await self.inbox.answered(request)
+        found.answers |= dict.fromkeys(runs[:-MAX_EARLIER_ANSWERS], LEFT_OUT)
         rich = 0
-        for number, run in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:
+        for number, id in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:
             offset = number * EARLIER
             before = len(found.findings)
-            subagents = await self.store.subagents(run) if rich < MAX_EARLIER_RUNS else []
+            document = (await self.store.run(id)).result or {}
+            told = document.get("label")
+            label = Label.of(told) if told else await self._home(request, reader)
+            subagents = await self.store.subagents(id) if rich < MAX_EARLIER_RUNS else []
+            label = await self._rejoined(joined_labels(label, subagents), reader)
+            if await run.gate.directory.obstacles(label, request.user):
+                found.answers[id] = LEFT_OUT
+                continue
             for subagent in subagents:
-                result = subagent.result or {}
-                found.findings += _renumbered(result.get("findings") or (), offset)
-                if result.get("findings") and result.get("label"):
-                    found.label = found.label.join(Label.of(result["label"]))
+                found.findings += _renumbered((subagent.result or {}).get("findings") or (), offset)
             rich += len(found.findings) > before
-            answer = ((await self.store.run(run)).result or {}).get("answer") or ""
-            found.answers[run] = CITED.sub(lambda m, o=offset: _shifted(m[0], o), answer)
+            answer = document.get("answer") or ""
+            if answer or len(found.findings) > before:
+                found.label = found.label.join(label)
+            renumbered = CITED.sub(lambda m, o=offset: _shifted(m[0], o), answer)
+            found.answers[id] = renumbered or LEFT_OUT
         return found
+
+    async def _rejoined(self, label: Label, reader: SlackReader) -> Label:
+        """A stored label as it is now: a channel that was public then may be private by now."""
+        for source in sorted(filter(is_conversation, label.sources)):
+            try:
+                label = label.join(await reader.label(source))
+            except FAILURES as error:
+                log.warning("who may read %s is not known: %s", source, error)
+                label = label.join(Label(True, frozenset(), frozenset({source})))
+        return label
+
+
+def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
+    """A run's label with those of its subagents; runs stored before labels were have only these."""
+    for subagent in subagents:
+        if (subagent.result or {}).get("label"):
+            label = label.join(Label.of((subagent.result or {})["label"]))
+    return label
 
 
 @dataclass
@@ -123,4 +186,5 @@ def _shifted(text: str, offset: int) -> str:
 
 
 def _renumbered(findings: Sequence[Mapping[str, Any]], offset: int) -> list[dict[str, Any]]:
-    return [{**finding, "id": _shifted(finding["id"], offset)} for finding in findings]
+    held = [f for f in findings if f["evidence"]]  # the source of the others was deleted
+    return [{**finding, "id": _shifted(finding["id"], offset)} for finding in held]

@@ -10,10 +10,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from bot.sealed import Sealed, SealedJson
 from subagents.gate import Decision
 from subagents.trajectory import Context, Entry, Origin, Recording, Reply, Request, Trajectory
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
@@ -50,14 +51,14 @@ runs = sa.Table(
     sa.Column("id", sa.String, primary_key=True),
     text_column("kind"),
     text_column("status"),
-    text_column("question"),
+    sa.Column("question", Sealed, nullable=False),
     text_column("model"),
     sa.Column("args", JSON, nullable=False),
     sa.Column("started", UtcTime, nullable=False, index=True),
     sa.Column("finished", UtcTime),
-    sa.Column("result", JSON),
+    sa.Column("result", SealedJson),
     sa.Column("cost_usd", sa.Float),
-    sa.Column("error", JSON),
+    sa.Column("error", SealedJson),
     sa.Column("requester", sa.String, index=True),
     sa.Column("request", sa.String, index=True),
 )
@@ -68,9 +69,9 @@ subagents = sa.Table(
     of_run(primary_key=True),
     text_column("id", primary_key=True),
     sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("brief", JSON, nullable=False),
+    sa.Column("brief", SealedJson, nullable=False),
     text_column("template", index=True),
-    sa.Column("result", JSON),
+    sa.Column("result", SealedJson),
     text_column("status"),
     text_column("stopped_by"),
     sa.Column("cost_usd", sa.Float),
@@ -80,16 +81,21 @@ decisions = sa.Table(
     "decisions",
     METADATA,
     sa.Column("seq", sa.Integer, primary_key=True),
-    of_run(index=True),
+    text_column("run", index=True),
     text_column("context"),
     text_column("tool"),
     text_column("args_hash"),
     text_column("verdict"),
     text_column("rule"),
     sa.Column("at", UtcTime, nullable=False),
-    sa.UniqueConstraint("run", "context", "tool", "args_hash", "at"),
+    sa.Column("requester", sa.String),
+    sa.Column("label", JSON),
+    sa.UniqueConstraint(
+        "run", "context", "tool", "args_hash", "at", "verdict", name="decisions_once"
+    ),
     sqlite_autoincrement=True,
 )
+"""Append-only by triggers, and without a reference to its runs: it outlives them."""
 
 contexts = sa.Table(
     "contexts",
@@ -111,7 +117,7 @@ blocks = sa.Table(
     "blocks",
     METADATA,
     sa.Column("hash", sa.String, primary_key=True),
-    text_column("body"),
+    sa.Column("body", Sealed, nullable=False),
 )
 
 ledger = sa.Table(
@@ -147,7 +153,7 @@ replies = sa.Table(
     sa.Column("seq", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("blocks", JSON, nullable=False),
-    sa.Column("outcome", JSON, nullable=False),
+    sa.Column("outcome", SealedJson, nullable=False),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
@@ -204,6 +210,10 @@ class Review:
     total: int
     troubled: tuple[StoredSubagent, ...]
     """Those that failed, stayed partial or lacked something in their brief; newest first."""
+
+
+WAITING = {"status": "waiting", "stopped_by": "none", "cost_usd": 0.0}
+"""What stands for the result of a subagent that no process has begun, or ended, yet."""
 
 
 def row_of(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:

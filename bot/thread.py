@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from bot.names import FAILURES, Names
+from bot.said import Message, dicts, has_words, people_in, words_of
 from scopes.label import PUBLIC, Label
 from scopes.slack_client import SlackClient
 from scopes.slack_items import NOT_MESSAGES, Maker, plain, shown
@@ -18,8 +19,6 @@ from scopes.tool import Item, estimate_tokens, one_line, readable
 from subagents.fence import shorten
 
 log = logging.getLogger(__name__)
-
-Message = Mapping[str, Any]
 
 READ_S = 20.0
 """Seconds for reading a thread; what was read by then counts."""
@@ -58,11 +57,15 @@ class Thread:
     items: tuple[Item, ...]
     """The messages that `text` shows, the request last."""
     label: Label
+    """Of what others said: a request that stands alone is its author's to pass on."""
     runs: tuple[str, ...]
     """Ids of the runs whose answers stand in the thread, oldest first."""
     request: str
     """The words of the request as people see them, without the mention; empty when there are none.
     As they are now: an edit counts."""
+    said: str = ""
+    """The request as Slack sent it, with its marks for channels and people; empty where it has no
+    words of its own."""
     note: str = ""
     """What of the thread is missing and why, in a sentence; empty when nothing is."""
 
@@ -88,7 +91,7 @@ async def rebuild(
     asked = _request_of(incoming)
     if incoming.thread_ts == incoming.ts:
         told = _Told(
-            incoming, bot_user, url, _closed(incoming), names.known(_ids([asked])), answers
+            incoming, bot_user, url, _closed(incoming), names.known(people_in([asked])), answers
         )
         return told.thread([], asked, max_tokens, "")
     said, note = await _read(client, incoming)
@@ -97,7 +100,7 @@ async def rebuild(
     label = await _label(incoming, label_of)
     bare = _Told(incoming, bot_user, url, label, {}, answers)
     head, tail = bare.fitting(before, asked, max_tokens)
-    ids = _ids([*before[:head], *before[len(before) - tail :], asked])
+    ids = people_in([*before[:head], *before[len(before) - tail :], asked])
     people = await names.of(i for i in ids if i != bot_user)
     told = replace(bare, people=people)
     return told.thread(before, asked, max_tokens, note)
@@ -169,42 +172,6 @@ def _closed(incoming: Asking) -> Label:
     return Label(untrusted=True, readers=readers, sources=frozenset({incoming.channel}))
 
 
-def _ids(messages: Sequence[Message]) -> list[str]:
-    """Ids of the people who wrote these messages or are mentioned in them."""
-    found: dict[str, None] = {}
-    for message in messages:
-        if message.get("user"):
-            found[str(message["user"])] = None
-        found |= dict.fromkeys(re.findall(r"<@([UW][A-Z0-9]+)", _words(message)))
-    return list(found)
-
-
-def _words(message: Message) -> str:
-    """The text of a message, or what its blocks and attachments say where it has none."""
-    text = message.get("text")
-    if isinstance(text, str) and text.strip():
-        return text
-    parts = list(_texts([message.get("blocks"), message.get("attachments")]))
-    return " ".join(dict.fromkeys(parts))[:20_000]
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _texts(value: Any, depth: int = 12) -> Iterable[str]:
-    if isinstance(value, list) and depth:
-        for each in value:
-            yield from _texts(each, depth - 1)
-    elif isinstance(value, dict) and depth:
-        for key in ("title", "pretext", "text", "fallback", "fields", "elements", "blocks", "rows"):
-            inner = value.get(key)
-            if isinstance(inner, str) and inner.strip():
-                yield inner
-            elif inner is not None:
-                yield from _texts(inner, depth - 1)
-
-
 @dataclass(frozen=True)
 class _Told:
     """Turns the messages of one thread into lines."""
@@ -221,9 +188,9 @@ class _Told:
         own = message.get("user") == self.bot_user
         people = {**self.people, self.bot_user: ASSISTANT}
         maker = Maker(channel, people, self.url, self.label, None)
-        words = self.answers.get(self._run(message)) or _words(message)
+        words = self.answers.get(self._run(message)) or words_of(message)
         said = {**message, "text": shorten(BREAKS.sub(" / ", words), room)}
-        said |= {k: _dicts(message.get(k)) for k in ("files", "reactions")}
+        said |= {k: dicts(message.get(k)) for k in ("files", "reactions")}
         made = maker.item(said, root)
         if own:
             notes = [n for n in made.notes if n != "bot"]
@@ -232,11 +199,23 @@ class _Told:
             return replace(made, by=f"{ASSISTANT} ({shown(made.author)})")
         return made
 
+    def _is_known(self, message: Message) -> bool:
+        """The requester's own, or an answer of ours whose label the caller knows and joins."""
+        own = message.get("user") == self.incoming.user
+        return own or self._run(message) in self.answers
+
     def request(self, message: Message) -> str:
         """The words of the request: the mention that calls the bot is no part of them."""
-        mention = rf"<@{re.escape(self.bot_user)}(?:\|[^<>]*)?>"
-        bare = re.sub(rf"\A\s*{mention}[\s,:;]*|\s*{mention}\s*\Z", "", _words(message))
+        bare = self._unaddressed(words_of(message))
         return plain(bare, {**self.people, self.bot_user: ASSISTANT}).strip()
+
+    def own_words(self, message: Message) -> str:
+        """What its author typed: not what a forwarded message or an unfurled link says."""
+        return self._unaddressed(str(message["text"])) if has_words(message) else ""
+
+    def _unaddressed(self, text: str) -> str:
+        mention = rf"<@{re.escape(self.bot_user)}(?:\|[^<>]*)?>"
+        return re.sub(rf"\A\s*{mention}[\s,:;]*|\s*{mention}\s*\Z", "", text).strip()
 
     def last(self, message: Message, room: int) -> tuple[Item, str]:
         item = replace(self.item(message, room), text=shorten(self.request(message), room))
@@ -269,11 +248,21 @@ class _Told:
         return Thread(
             text="\n".join([*lines, line]),
             items=(*first, *later, item),
-            label=self.label,
+            label=self.said_label(before, asked),
             runs=tuple(dict.fromkeys(filter(None, map(self._run, before)))),
             request=self.request(asked),
+            said=self.own_words(asked),
             note=note,
         )
+
+    def said_label(self, before: Sequence[Message], asked: Message) -> Label:
+        """Nobody else's words: nobody's label. An answer of ours has that of its run; whatever
+        else we wrote, a card or something sent for somebody, that of the conversation."""
+        alone = all(has_words(m) and self._is_known(m) for m in before)
+        direct = self.incoming.channel.startswith("D")
+        if not has_words(asked) or not (alone and (direct or not before)):
+            return self.label
+        return Label(untrusted=bool(before))
 
     def _run(self, message: Message) -> str:
         """The run whose answer this message is: only what the bot itself wrote can say so."""

@@ -9,6 +9,8 @@ import os
 from bot.durable import Durable, LockLost, long_ago
 from bot.inbox import Inbox
 from bot.outcome import WRONG_USE
+from bot.resealing import reseal
+from bot.retention import tidy
 from bot.schema import StoreError
 from bot.store import Store
 from config.sections import Retention
@@ -22,10 +24,10 @@ async def tidied(retention: Retention, store: Store, inbox: Inbox, durable: Dura
     """Delete what is older than it is kept, now and every hour, until cancelled."""
     while True:
         try:
-            if days := retention.trajectories_days:
-                await store.purge(long_ago(days))
+            await tidy(store.database, retention)
             await inbox.forget(long_ago(retention.workflows_days))
             await durable.forget(long_ago(retention.workflows_days))
+            await reseal(store.database)
         except StoreError as error:
             log.error("%s What is old could not be deleted.", error)
         except Exception:  # the seam: nothing that anybody waits for

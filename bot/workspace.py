@@ -55,6 +55,7 @@ def only_process(data_dir: Path) -> Iterator[None]:
     """Hold the lock of the data directory. Raises SetupError where another process has it."""
     with explaining(data_dir):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / LOCK).touch(mode=0o600)
         file = (data_dir / LOCK).open("a+")
     with closing(file):
         try:

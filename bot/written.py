@@ -30,8 +30,8 @@ class Written:
         self._me: frozenset[str] = frozenset()
 
     async def find(self, channel: str, thread_ts: str | None, key: str, after: str) -> str | None:
-        """The first message with this key."""
-        async for message in self._messages(channel, thread_ts, after):
+        """The first message of ours with this key: other apps may write the same metadata."""
+        async for message in self._ours(channel, thread_ts, after):
             if _key(message) == key:
                 return str(message["ts"])
         return None
@@ -40,11 +40,9 @@ class Written:
         """The messages of a reply, and unfinished ones, that are newer than `after`."""
         parts: dict[int, tuple[str, ...]] = {}
         unmarked = []
-        me = await self._identity()
-        async for message in self._messages(channel, thread_ts, after):
-            ours = {message.get("user"), message.get("bot_id")} & me
+        async for message in self._ours(channel, thread_ts, after):
             ts = str(message.get("ts") or "")
-            if not ours or _seconds(ts) <= _seconds(after):
+            if _seconds(ts) <= _seconds(after):
                 continue
             base, _, number = _key(message).partition("#")
             if base == key:
@@ -54,10 +52,11 @@ class Written:
                 unmarked.append(ts)
         return Mine(parts, tuple(reversed(unmarked)))
 
-    async def _messages(
+    async def _ours(
         self, channel: str, thread_ts: str | None, after: str
     ) -> AsyncIterator[dict[str, Any]]:
-        """A thread from its root on, or the newest messages of a channel."""
+        """What we wrote in a thread, from its root on, or among the newest in a channel."""
+        me = await self._identity()
         method = "conversations.replies" if thread_ts else "conversations.history"
         args: dict[str, Any] = {"channel": channel, "limit": self._page}
         args |= {"include_all_metadata": "true"}
@@ -67,7 +66,7 @@ class Written:
         while True:
             body = await self._writes.call(method, args, repeatable=True)
             for message in body.get("messages") or ():
-                if isinstance(message, dict):
+                if isinstance(message, dict) and {message.get("user"), message.get("bot_id")} & me:
                     yield message
             cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
             if cursor in cursors or not thread_ts:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 URL = r"^https?://"
 LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
+HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
 ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
 
 Count = Annotated[int, Field(ge=0)]
@@ -15,6 +16,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Url = Annotated[str, StringConstraints(pattern=URL)]
+Host = Annotated[str, StringConstraints(pattern=HOST)]
 Name = Annotated[str, StringConstraints(min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
 SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
@@ -106,8 +108,15 @@ class Report(Section):
 
 
 class Retention(Section):
-    trajectories_days: PositiveCount | None
     workflows_days: Annotated[int, Field(ge=7)]
+    trajectories_days: PositiveCount | None
+    results_days: Annotated[int, Field(ge=7)] | None
+    actions_days: PositiveCount | None
+
+
+class Approvals(Section):
+    expires_minutes: Annotated[float, Field(gt=0, le=1440)]
+    grant_hours: Annotated[float, Field(gt=0, le=720)]
 
 
 class Serve(Section):
@@ -129,6 +138,7 @@ class Reply(Section):
     max_rows: PositiveCount
     since_days: PositiveCount
     message_chars: Annotated[int, Field(ge=500, le=12_000)]
+    link_hosts: tuple[Host, ...] = Field(strict=False)
     thread_tokens: PositiveCount
     max_files: Count
     max_file_mb: Annotated[float, Field(gt=0)]
@@ -155,6 +165,7 @@ class Policy(Section):
     user_daily_usd: Dollars | None
     daily_usd: Dollars | None
     admins: tuple[SlackUser, ...] = Field(strict=False)
+    approvers: tuple[SlackUser, ...] = Field(strict=False)
 
     @model_validator(mode="after")
     def _everywhere_says_it_all(self) -> Self:

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from config.errors import SettingsError as SettingsError
 from config.errors import expectation, explain, key_of
+from config.sections import Approvals as Approvals
 from config.sections import Limits as Limits
 from config.sections import Models as Models
 from config.sections import Policy as Policy
@@ -36,6 +37,7 @@ class Secrets(Section):
     slack_app_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
     database_url: SecretStr | None = None
+    assistant_encryption_key: SecretStr | None = None
 
 
 class Endpoints(Section):
@@ -57,6 +59,7 @@ class Tunables(Section):
     serve: Serve
     reply: Reply
     policy: Policy
+    approvals: Approvals
     retention: Retention
     data_dir: Annotated[Path, Field(strict=False)]
     """Folder for the database and other state; absolute; whoever writes first creates it."""
@@ -67,6 +70,8 @@ class Settings(Tunables):
 
     secrets: Secrets
     endpoints: Endpoints
+    key_file: Path
+    """`ASSISTANT_KEY_FILE`, else one in the user's configuration: see config/keys.py."""
 
     @property
     def database_url(self) -> str | None:
@@ -92,10 +97,12 @@ class Environment(BaseSettings):
     slack_app_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
     database_url: SecretStr | None = None
+    assistant_encryption_key: SecretStr | None = None
     anthropic_base_url: Url | None = None
     slack_api_url: Url | None = None
     assistant_data_dir: Path | None = None
     assistant_config: Path | None = None
+    assistant_key_file: Path | None = None
 
 
 def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -145,6 +152,13 @@ def _default_data_dir() -> Path:
     return platformdirs.user_data_path("workspace-assistant", appauthor=False)
 
 
+def key_file_of(environment: Environment) -> Path:
+    """Where the key lies that encrypts what is stored, while none is in the environment."""
+    # A folder beside that of the data, which some systems keep with the configuration.
+    beside = platformdirs.user_config_path("workspace-assistant-key", appauthor=False)
+    return (environment.assistant_key_file or beside / "key").expanduser().absolute()
+
+
 def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
     sections = dict(tunables)
     data_dir = sections.pop("data_dir").expanduser().absolute()
@@ -152,6 +166,7 @@ def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
     return Settings(
         **sections,
         data_dir=data_dir,
+        key_file=key_file_of(environment),
         secrets=Secrets(**{name: given[name] for name in Secrets.model_fields}),
         endpoints=Endpoints(
             anthropic_base_url=environment.anthropic_base_url or tunables.models.base_url,

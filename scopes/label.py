@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -22,7 +23,7 @@ class Label:
     readers: Readers = PUBLIC
     """User ids who may read it; PUBLIC = every full member of the workspace."""
     sources: frozenset[str] = frozenset()
-    """Ids of the channels, threads, tables or pages that it came from."""
+    """What it came from: ids of Slack conversations as they are, all else as `<kind>:<id>`."""
 
     def join(self, other: Label) -> Label:
         if other is self or (other.sources <= self.sources and other == self):
@@ -61,3 +62,11 @@ def _meet(one: Readers, two: Readers) -> Readers:
 
 
 TRUSTED: Final = Label()
+
+
+_CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,}")
+
+
+def is_conversation(source: str) -> bool:
+    """Whether a source is a conversation of Slack, whose members can be asked for."""
+    return _CONVERSATION.fullmatch(source) is not None

@@ -1,19 +1,20 @@
-"""The `slack` scope: read channels, threads, lists and people; posting waits for the gate."""
+"""The `slack` scope: read channels, threads, lists and people; `slack_write` holds what writes."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from scopes.label import Label
+from scopes import slack_write
+from scopes.label import TRUSTED, Label
 from scopes.slack_client import Absent, SlackRefused
-from scopes.slack_reader import Conversation, SlackReader
+from scopes.slack_reader import ChannelInfo, Conversation, SlackReader
 from scopes.tool import (
     BEFORE_WINDOW,
-    Access,
     Channel,
     Item,
     ListId,
@@ -42,16 +43,22 @@ CUT = " [cut]"
 @tool()
 async def list_channels(ctx: ToolContext, match: str = "") -> ToolResult:
     """List the channels you may read. `match`: part of a name or topic."""
-    channels = await ctx.client(SlackReader).channels()
-    if OPEN_CHANNELS not in ctx.handles.titles:
-        channels = [c for c in channels if c.id in ctx.handles.titles]
+    reader = ctx.client(SlackReader)
+    channels = await reader.channels()
+    # Of all that is private: how long it takes tells nothing of what is named, or hidden.
+    asked = [c.id for c in channels if c.is_private or _is_listed(ctx, c)]
+    readable = set(await _readable(ctx, asked))
+    listed = [c for c in channels if c.id in readable and _is_listed(ctx, c)]
     wanted = match.lstrip("#").casefold()
-    hits = [c for c in channels if wanted in f"{c.name} {c.topic}".casefold()]
+    hits = [c for c in listed if wanted in f"{c.name} {c.topic}".casefold()]
+    labels = await asyncio.gather(*(_label_of(reader, c) for c in hits))
     items = tuple(
-        Item(c.id, f"#{c.name}" + (f": {c.topic}" if c.topic else ""), None, Label(untrusted=True))
-        for c in hits
+        Item(c.id, f"#{c.name}" + (f": {c.topic}" if c.topic else ""), None, label)
+        for c, label in zip(hits, labels, strict=True)
     )
     note = f"{len(hits)} channels." if hits else "No channel matches."
+    if not _is_alone(ctx):
+        note += " Private channels are listed here only if the request names them."
     return ToolResult(items, handles={c.id: f"#{c.name}" for c in hits}, note=note)
 
 
@@ -59,7 +66,8 @@ async def list_channels(ctx: ToolContext, match: str = "") -> ToolResult:
 async def read_channel_history(ctx: ToolContext, channel: Channel, cursor: str = "") -> ToolResult:
     """Read a channel's threads in the window, oldest first. Follow `cursor` to the end."""
     found = await _conversations(ctx, channel)
-    return page(found, channel, cursor, ctx.max_output_tokens)
+    result = page(found, channel, cursor, ctx.max_output_tokens)
+    return replace(result, label=await ctx.client(SlackReader).label(channel))
 
 
 @tool()
@@ -73,7 +81,7 @@ async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> Too
     except Absent:
         raise ToolError(not_found("thread", thread)) from None
     result = page([found], "", cursor, ctx.max_output_tokens)
-    return replace(result, handles={found.root.id: "a thread"})
+    return replace(result, handles={found.root.id: "a thread"}, label=found.root.label)
 
 
 @tool()
@@ -82,10 +90,11 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     words = re.findall(r"\w+", query.casefold())
     if not words:
         raise ToolError("The query holds no word. Give one or more words to look for.")
-    channels = [channel] if channel else ctx.handles.ids("C") + ctx.handles.ids("G")
-    hits: list[Item] = []
+    reader, hits, label = ctx.client(SlackReader), list[Item](), TRUSTED
+    held = ctx.handles.ids("C") + ctx.handles.ids("G")
+    channels = [channel] if channel else await _readable(ctx, held)
     if OPEN_SEARCH in ctx.handles.titles and not channel:
-        hits = await ctx.client(SlackReader).search(query, ctx.window)
+        hits = await _own(ctx, await reader.search(query, ctx.window))
     skipped = []
     for each in channels:
         try:
@@ -96,6 +105,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
             skipped.append(each)
             continue
         hits += [i for c in found for i in c.items if _holds(i, words)]
+        label = label.join(await reader.label(each))
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
     kept = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
@@ -104,7 +114,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     left = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
-    return ToolResult(tuple(kept), truncated=left, note=note)
+    return ToolResult(tuple(kept), truncated=left, note=note, label=label)
 
 
 @tool()
@@ -127,45 +137,31 @@ async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
     """Tell who a person is, by id or name."""
     reader = ctx.client(SlackReader)
     wanted = user.lstrip("@").casefold()
+    names = await reader.people()
     ids = [
         k
-        for k, name in (await reader.people()).items()
+        for k, name in names.items()
         if wanted in (k.casefold(), name.casefold(), name.removesuffix(f" ({k})").casefold())
     ]
     if not ids:
         raise ToolError(not_found("person", user))
-    people = [await reader.user(i) for i in ids[:5]]
-    return ToolResult(tuple(_person(p) for p in people))
+    people = [_person(await reader.user(i)) for i in ids[:5]]
+    return ToolResult(tuple(people), handles={i: f"@{names[i]}" for i in ids[:5]})
 
 
 @tool()
 async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
     """Get a message's link."""
     channel, _, ts = message.partition("/")
+    reader = ctx.client(SlackReader)
     try:
-        body = await ctx.client(SlackReader).web.call(
-            "chat.getPermalink", channel=channel, message_ts=ts
-        )
+        if not re.fullmatch(r"\d+\.\d+", ts):
+            raise Absent(message)
+        body = await reader.web.call("chat.getPermalink", channel=channel, message_ts=ts)
+        label = await reader.label(channel)
     except Absent:
-        raise ToolError(not_found("message", message)) from None
-    return ToolResult(note=str(body["permalink"]))
-
-
-@tool(Access.EGRESS)
-async def post_message(ctx: ToolContext, channel: Channel, text: str) -> ToolResult:
-    """Post a message."""
-    body = await ctx.client(SlackReader).web.call("chat.postMessage", channel=channel, text=text)
-    return ToolResult(note=f"posted {channel}/{body['ts']}")
-
-
-@tool(Access.EGRESS)
-async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
-    """Add a reaction."""
-    channel, _, ts = message.partition("/")
-    await ctx.client(SlackReader).web.call(
-        "reactions.add", channel=channel, timestamp=ts, name=name
-    )
-    return ToolResult(note="added")
+        raise ToolError(not_found("thread", message)) from None
+    return ToolResult(note=str(body["permalink"]), label=label)
 
 
 TOOLS = (
@@ -176,9 +172,38 @@ TOOLS = (
     list_slack_list_items,
     lookup_user,
     get_permalink,
-    post_message,
-    add_reaction,
+    *slack_write.TOOLS,
 )
+
+
+def _is_alone(ctx: ToolContext) -> bool:
+    """Whether only the requester hears the answer."""
+    return ctx.intent.home[:1] in ("", "D")
+
+
+def _is_listed(ctx: ToolContext, channel: ChannelInfo) -> bool:
+    """A private channel that nobody named would keep the answer from the others who hear it."""
+    if channel.id in ctx.handles.titles:
+        return True
+    return OPEN_CHANNELS in ctx.handles.titles and (not channel.is_private or _is_alone(ctx))
+
+
+async def _readable(ctx: ToolContext, channels: Sequence[str]) -> list[str]:
+    """Those that the requester may read; the others are as if they did not exist."""
+    answers = await asyncio.gather(*map(ctx.may_read, channels))
+    return [c for c, may in zip(channels, answers, strict=True) if may]
+
+
+async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
+    """What was found in channels that the requester may read."""
+    channels = {item.id: item.id.partition("/")[0] for item in hits}
+    readable = await _readable(ctx, list(dict.fromkeys(channels.values())))
+    return [item for item in hits if channels[item.id] in readable]
+
+
+async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
+    """Of a channel's name and topic."""
+    return await reader.label(channel.id) if channel.is_private else Label(untrusted=True)
 
 
 async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
@@ -270,29 +295,3 @@ def _person(user: Any) -> Item:
         "deactivated" if user.get("deleted") else "",
     ]
     return Item(str(user["id"]), ", ".join(f for f in facts if f), None, Label(untrusted=True))
-
-
-LINK = re.compile(r"/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
-CHANNEL = re.compile(
-    r"<#([CGD][A-Z0-9]{2,})(?:\|[^>]*)?>|(?<![\w&/])#([^\s#<>|,.;:!?()\"']+)|\b(C[A-Z0-9]{8,})\b"
-)
-
-
-def names_any(request: str) -> bool:
-    """Whether a request may name a channel at all, so that they are worth listing."""
-    return bool(LINK.search(request) or CHANNEL.search(request))
-
-
-def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What a request names (`#name`, a mention, an id, a permalink): id -> title.
-
-    `channels` are (id, name) pairs that the requester can see; anything else names nothing.
-    """
-    by_id = dict(channels)
-    by_name = {name.casefold(): key for key, name in by_id.items()}
-    links = [g for g in LINK.findall(request) if g[0] in by_id]
-    named = [g[0] for g in links]
-    for mention, name, bare in CHANNEL.findall(request):
-        named.append(mention or bare or by_name.get(name.casefold(), name))
-    threads = {f"{channel}/{whole}.{part}": "a linked thread" for channel, whole, part in links}
-    return {**{key: f"#{by_id[key]}" for key in named if key in by_id}, **threads}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scopes.label import PUBLIC, Label, Readers
+from scopes.members import kind_of
 from scopes.slack_client import Absent, SlackClient
 from scopes.slack_items import (
     NOT_MESSAGES,
@@ -61,8 +62,6 @@ class SlackReader:
     """How far before a window the roots of still active threads are looked for; zero = no limit."""
     user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
-    private: frozenset[str] | None = None
-    """Private channels that may be read; None = all that the token sees."""
     _kept: dict[tuple[str, ...], asyncio.Future[Any]] = field(default_factory=dict)
 
     async def _once(self, key: tuple[str, ...], fetch: Callable[[], Awaitable[Any]]) -> Any:
@@ -79,9 +78,9 @@ class SlackReader:
                 del self._kept[key]
             raise
 
-    def fresh(self, private: frozenset[str] | None = None) -> SlackReader:
+    def fresh(self) -> SlackReader:
         """A reader of the same workspace that has fetched nothing: one for each run."""
-        return SlackReader(self.web, self.lookback, self.user_web, private)
+        return SlackReader(self.web, self.lookback, self.user_web)
 
     async def aclose(self) -> None:
         """End what is still being fetched."""
@@ -112,12 +111,9 @@ class SlackReader:
                     "conversations.list", "channels", types=kinds, exclude_archived="true"
                 )
             ]
-            return sorted(filter(self._may_read, found), key=lambda c: c.name)
+            return sorted(found, key=lambda c: c.name)
 
         return list(await self._once(("channels",), fetch))
-
-    def _may_read(self, channel: ChannelInfo) -> bool:
-        return not channel.is_private or self.private is None or channel.id in self.private
 
     async def people(self) -> dict[str, str]:
         """User id -> the name shown, made unique with the id where two share one."""
@@ -142,7 +138,7 @@ class SlackReader:
         async def fetch(web: SlackClient) -> Label:
             info = (await web.call("conversations.info", channel=channel))["channel"]
             readers: Readers = PUBLIC
-            if info.get("is_private") or info.get("is_im") or info.get("is_mpim"):
+            if kind_of(info) != "public":
                 members = web.pages("conversations.members", "members", channel=channel)
                 readers = frozenset([str(m) async for m in members])
             return Label(untrusted=True, readers=readers, sources=frozenset({channel}))
@@ -251,7 +247,7 @@ class SlackReader:
         first = await self.web.call("slackLists.items.list", list_id=list_id, include_list="true")
         schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()
         columns, link = Columns.of(schema), (first.get("list") or {}).get("permalink")
-        label = Label(untrusted=True, sources=frozenset({list_id}))
+        label = Label(untrusted=True, sources=frozenset({f"list:{list_id}"}))
         return [
             Item(f"{list_id}/{row['id']}", row_text(row, columns, people), link, label)
             async for row in self.web.pages("slackLists.items.list", "items", list_id=list_id)

@@ -6,9 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import (
-    Annotated,
     Any,
     Concatenate,
     ParamSpec,
@@ -19,19 +17,17 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from scopes.label import Label
+from scopes.effects import EFFECTS, Effect, HandleArgument, Part
+from scopes.effects import Access as Access
+from scopes.effects import Channel as Channel
+from scopes.effects import ListId as ListId
+from scopes.effects import Thread as Thread
+from scopes.intent import UNASKED, Intent
+from scopes.label import TRUSTED, Label
 from scopes.schema import tool_schema
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class Access(StrEnum):
-    """What a call does to the world; the gate decides by it."""
-
-    READ = "read"
-    WRITE = "write"  # the requester's own things: a note, a draft, a label
-    EGRESS = "egress"  # leaves: post, send, fetch, push
 
 
 class ToolError(Exception):
@@ -142,8 +138,8 @@ class Handles:
         if slash:
             owner = self.resolve(head)
             return f"{owner}/{rest}" if owner and rest else None
-        wanted = value.lstrip("#").casefold()
-        hits = [k for k, name in self.titles.items() if name.lstrip("#").casefold() == wanted]
+        wanted = value.lstrip("#@").casefold()
+        hits = [k for k, name in self.titles.items() if name.lstrip("#@").casefold() == wanted]
         return hits[0] if wanted and len(hits) == 1 else None
 
     def exact(self, value: str) -> str | None:
@@ -186,6 +182,11 @@ def iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+async def nobody(thing: str) -> bool:
+    """Nothing may be read: the gate has not said otherwise."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool knows of its caller. It never sees the environment or the model."""
@@ -198,6 +199,14 @@ class ToolContext:
     clients: Mapping[type, object]
     max_output_tokens: int
     """What the lines of the items may take together; what does not fit is cut."""
+    intent: Intent = UNASKED
+    """What the requester asked for; the gate reads it, no tool needs it."""
+    key: str = ""
+    """Names this call, the same in a replay: what it writes is written once under this name."""
+    scope: str = ""
+    """Name of the context's scope; `parent` for a parent."""
+    may_read: Callable[[str], Awaitable[bool]] = nobody
+    """Whether the requester may read a thing; set by the gate, for tools that list or search."""
 
     def client(self, kind: type[T]) -> T:
         """The client of this kind; a KeyError means that the composition root forgot it."""
@@ -217,18 +226,9 @@ class ToolResult:
     """Things that this call listed: a context that listed them may hand them to a subagent."""
     note: str = ""
     """One line made by code, shown outside the fence."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandleArgument:
-    """Marks an argument whose value names a thing that the caller must hold."""
-
-    kind: str
-
-
-Channel = Annotated[str, HandleArgument("channel")]
-Thread = Annotated[str, HandleArgument("thread")]
-ListId = Annotated[str, HandleArgument("list")]
+    label: Label = TRUSTED
+    """Of what the call touched, where no item tells it: that a private channel is empty is a fact
+    for its members."""
 
 
 def not_found(kind: str, value: str) -> str:
@@ -249,21 +249,37 @@ class Tool:
     """An open handle without which the tool answers as if nothing were there; None = none."""
     handle_arguments: Mapping[str, str]
     """Argument name -> kind of thing, for those that must be within the caller's handles."""
+    effect: Effect
+    parts: Mapping[str, Part]
+    """Argument name -> the part that it plays in what leaves."""
+    sandboxed: bool
+    """Runs code without any way to a file, a network or a secret."""
 
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)
 
 
 def tool(
-    access: Access = Access.READ, *, needs: str | None = None
+    access: Access = Access.READ,
+    effect: Effect | None = None,
+    *,
+    needs: str | None = None,
+    sandboxed: bool = False,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
-    """Make a tool of a function: the model reads its docstring, the signature is its schema."""
+    """Make a tool of a function: the model reads its docstring, the signature is its schema.
+
+    A tool that leaves must say how; TypeError where access and effect do not go together.
+    """
+    kind = effect or {Access.READ: Effect.NONE, Access.WRITE: Effect.KEEP}.get(access)
+    if kind is None or kind not in EFFECTS[access]:
+        raise TypeError(f"a tool of access {access} has one of the effects {EFFECTS[access]}")
 
     def make(function: Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]) -> Tool:
         name = function.__name__
         hints = get_type_hints(function, include_extras=True)
         fields: dict[str, Any] = {}
         handles: dict[str, str] = {}
+        parts: dict[str, Part] = {}
         for parameter in list(inspect.signature(function).parameters.values())[1:]:
             hint = hints[parameter.name]
             required = parameter.default is inspect.Parameter.empty
@@ -271,8 +287,10 @@ def tool(
             for mark in getattr(hint, "__metadata__", ()):
                 if isinstance(mark, HandleArgument):
                     handles[parameter.name] = mark.kind
+                if isinstance(mark, Part):
+                    parts[parameter.name] = mark
         model = create_model(f"{name}_input", __config__=ConfigDict(extra="forbid"), **fields)
         text = inspect.cleandoc(function.__doc__ or "")
-        return Tool(name, text, model, function, access, needs, handles)
+        return Tool(name, text, model, function, access, needs, handles, kind, parts, sandboxed)
 
     return make

@@ -14,7 +14,7 @@ from scopes.label import TRUSTED, Label
 from scopes.tool import Item, ToolContext
 from subagents.brief import SUBMIT, Block, text_block
 from subagents.conversation import Conversation, Ending, Spec
-from subagents.events import ToolsCalled
+from subagents.events import ContextGrew, ToolsCalled
 from subagents.evidence import Reading
 from subagents.prices import Usage
 from subagents.result import read_submission
@@ -84,6 +84,7 @@ class Agent:
 
     async def run(self) -> Ending:
         """Turn after turn until it ends; raises for nothing that a model or a tool does."""
+        self.run_.emit(ContextGrew(self.spec.context, self.reading.label))
         try:
             while (ending := await self._turn()) is None:
                 pass
@@ -191,6 +192,7 @@ class Agent:
             answers |= await self._delegate(self.workflow, flow)
         given = [(c, answers.get(c.id, NOT_RUN)) for c in calls]
         self._record(given)
+        self.run_.emit(ContextGrew(self.spec.context, self.reading.label))
         if crash and self.spec.contract:
             return self._end("tool_error", crash)
         self._say_all(given)
@@ -217,12 +219,18 @@ class Agent:
         crash = ""
         for call, found in zip(calls, out["results"], strict=True):
             self.reading.add([Item.of(i) for i in found["items"]], found["holds"])
-            if self.spec.contract is None:  # a subagent's handles were fixed when it was spawned
-                self.ctx = replace(self.ctx, handles=self.ctx.handles.join(found["handles"]))
+            if label := found.get("label"):
+                self.reading.label = self.reading.label.join(Label.of(label))
+            # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
+            listed = {h: t for h, t in found["handles"].items() if self._may_list(h)}
+            self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed))
             origin = Origin.ERROR if found["error"] else Origin.TOOL_RESULT
             answers[call.id] = Outcome(found["text"], origin, call.name)
             crash = crash or (found["text"] if found["crash"] else "")
         return crash
+
+    def _may_list(self, handle: str) -> bool:
+        return self.spec.contract is None or handle.startswith(("http://", "https://"))
 
     def _submitted(self, calls: list[ToolCall]) -> Ending | None:
         """Take the result, or say exactly what is wrong with it, once."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import scopes
 from config.prompt import prompt
 from config.settings import Limits
+from scopes.intent import UNASKED, Intent
 from scopes.label import PUBLIC, Label
 from scopes.schema import tool_schema
 from scopes.tool import Handles, Item, Window, estimate_tokens, one_line
@@ -71,6 +72,8 @@ class Brief:
     expects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Source id -> ids of the items that must be read for it to count as read whole."""
     requester: str | None = None
+    intent: Intent = UNASKED
+    """What the requester asked for: the gate reads it, the subagent does not."""
 
     @property
     def model(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import scopes
+from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext
 from subagents.agent import Agent
 from subagents.brief import Frozen
@@ -40,7 +41,12 @@ async def run_child(
             on_reply()
     run.emit(
         SubagentFinished(
-            result.id, result.status, result.stopped_by, len(result.findings), result.cost_usd
+            result.id,
+            result.status,
+            result.stopped_by,
+            len(result.findings),
+            result.cost_usd,
+            Label.of(result.label) if result.label else TRUSTED,
         )
     )
     return result
@@ -124,8 +130,11 @@ def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Age
             window=brief.window,
             clients=run.clients,
             max_output_tokens=limits.max_tool_output_tokens,
+            intent=brief.intent,
+            scope=brief.draft.scope,
         ),
     )
     agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
+    run.sink.saw(run.id, ((item.id, item.author) for item in brief.material))
     return agent

@@ -138,10 +138,11 @@ class Delegation:
             draft=draft,
             handles=self._handles(draft.handles, ctx.handles),
             window=ctx.window,
-            label=ctx.label,
+            label=self.fanout.run.gate.inherited(ctx.label),
             language=self.language,
             findings=self._findings(draft.findings),
             requester=ctx.requester,
+            intent=ctx.intent,
         )
         self.guard.check(brief)
         return brief

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scopes.label import TRUSTED, Label
+
 
 @dataclass(frozen=True, slots=True)
 class SubagentQueued:
@@ -26,12 +28,22 @@ class ToolsCalled:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextGrew:
+    """What a context has read by now; what it says next may be for fewer people."""
+
+    context: str
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
 class SubagentFinished:
     child: str
     status: str
     stopped_by: str
     findings: int
     cost_usd: float | None
+    label: Label = TRUSTED
+    """Of what it read: how it ended tells something of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,7 @@ Event = (
     SubagentQueued
     | SubagentStarted
     | ToolsCalled
+    | ContextGrew
     | SubagentFinished
     | BriefWasRefused
     | ParentHandedOver

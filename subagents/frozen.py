@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from scopes.intent import UNASKED, Intent
 from scopes.label import Label
 from scopes.tool import Handles, Item, Window, iso
 from subagents.brief import Brief, BriefDraft, Frozen
@@ -27,6 +28,7 @@ def frozen_json(frozen: Frozen, made: datetime) -> dict[str, Any]:
         "language": brief.language,
         "label": brief.label.to_json(),
         "requester": brief.requester,
+        "intent": brief.intent.to_json(),
         "finding_lines": list(brief.findings),
         "material": [item.to_json() for item in brief.material],
         "expects": {source: list(ids) for source, ids in brief.expects.items()},
@@ -52,6 +54,7 @@ def frozen_of(stored: Mapping[str, Any], template: Mapping[str, Any]) -> Frozen:
         material=tuple(map(Item.of, stored["material"])),
         expects={source: tuple(ids) for source, ids in stored["expects"].items()},
         requester=stored["requester"],
+        intent=Intent.of(stored["intent"]) if stored.get("intent") else UNASKED,
     )
     return Frozen(
         brief=brief,

@@ -4,101 +4,248 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from scopes.tool import Access, Tool, ToolContext, ToolResult, not_found
+from scopes.effects import Access, Effect
+from scopes.label import PUBLIC, TRUSTED, Label, is_conversation
+from scopes.tool import Item, Tool, ToolContext, ToolResult
+from subagents.action import Action, new_id
+from subagents.directory import Directory, Obstacle, Operator
+from subagents.rules import RULES, Call, Objection, Rule, count_of
+from subagents.verdict import Allow as Allow
+from subagents.verdict import Card as Card
+from subagents.verdict import Decision as Decision
+from subagents.verdict import Deny as Deny
+from subagents.verdict import Release as Release
+from subagents.verdict import Verdict
+
+WITHIN = " within all rules"
+"""What the log says, behind the effect, of a call that no rule objects to."""
+MAX_PROPOSED = 20
+"""Actions of one request that may wait for approval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allow:
-    args: Mapping[str, Any]
-    """The arguments to run with: validated, handles resolved to ids."""
-    rule: str
+Log = Callable[[Decision], None]
+Propose = Callable[[Action], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A call that needs a person's click; no rule makes one yet."""
-
-    action: str
-    rule: str
-
-
-@dataclass(frozen=True, slots=True)
-class Deny:
-    reason: str
-    """Shown to the model; for what is hidden the same as for what does not exist."""
-    rule: str
-
-
-Verdict = Allow | Card | Deny
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One line of the gate's log."""
-
-    run: str
-    context: str
-    tool: str
-    args_hash: str
-    verdict: str
-    rule: str
-    at: datetime
-
-
+@dataclass
 class Gate:
-    """Decides every call and logs each decision. Denies what no rule allows."""
+    """Decides every call and logs each decision. One for each run.
 
-    def __init__(self, log: Callable[[Decision], None]) -> None:
-        self._log = log
+    `rules` are those of `subagents.rules`; only tests pass fewer. `propose` takes an action that
+    waits for approval; without it nothing can be approved, and such a call is denied.
+    """
 
-    def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
+    log: Log
+    directory: Directory = field(default_factory=Operator)
+    propose: Propose | None = None
+    rules: Sequence[Rule] = RULES
+    counts: Counter[str] = field(default_factory=Counter)
+    """Allowed calls by `count_of`; a run that goes on after a crash begins with those it made."""
+    _proposed: dict[str, Action] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._names = frozenset(rule.name for rule in self.rules)
+
+    def holds(self, rule: str) -> bool:
+        """Whether this rule is among those that were passed."""
+        return rule in self._names
+
+    async def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
         """Whether this call may run, and with which arguments."""
-        verdict = self._verdict(ctx, tool, args)
-        digest = hashlib.sha256(json.dumps(args, sort_keys=True, default=str).encode()).hexdigest()
+        verdict = await self._verdict(context, ctx, tool, args)
+        if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
+            self.counts[count_of(tool.effect, context)] += 1
         name = type(verdict).__name__.lower()
-        at = datetime.now(UTC)
-        self._log(Decision(ctx.run, context, tool.name, digest[:16], name, verdict.rule, at))
+        self._note(ctx, context, tool.name, args, name, verdict.rule)
         return verdict
 
     async def call(
         self, context: str, ctx: ToolContext, tool: Tool, args: Any
     ) -> ToolResult | Deny | Card:
         """Decide, then run. Nothing else in the product runs a tool."""
-        verdict = self.decide(context, ctx, tool, args)
+        verdict = await self.decide(context, ctx, tool, args)
         if not isinstance(verdict, Allow):
             return verdict
-        return await tool.run(ctx, **verdict.args)
+        return await self._run(ctx, tool, verdict.args)
 
-    @staticmethod
-    def _verdict(ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
+    async def perform(self, action: Action, ctx: ToolContext, tool: Tool) -> ToolResult | Deny:
+        """Run what a person approved of, exactly as stored, if nothing forbids it by now."""
+        ctx = replace(
+            ctx,
+            requester=action.requester,
+            label=action.label,
+            intent=action.intent,
+            handles=action.held,
+        )
+        call = self._call(action.context, ctx, tool, action.args)
+        objection = Objection(call.reason) if isinstance(call, Deny) else None
+        rule = "arguments" if objection else action.rule
+        if not isinstance(call, Deny):
+            for each in self.rules:
+                found = await each.check(call)
+                if found and not found.approvable:
+                    objection, rule = found, each.name
+                    break
+        verdict = "refused" if objection else "approved"
+        self._note(ctx, action.context, tool.name, dict(action.args), verdict, rule)
+        if objection:
+            return Deny(objection.reason, rule)
+        return await self._run(ctx, tool, action.args)
+
+    async def release(
+        self, context: str, ctx: ToolContext, to: str = "", *, again: bool = False
+    ) -> Release:
+        """Whether what a context of this label writes may be shown where it was asked for, or to
+        the person `to`. `again` = the same was asked before, and need not be logged anew."""
+        place, obstacles = to or ctx.intent.home, tuple[Obstacle, ...]()
+        if place and self.holds("audience"):
+            obstacles = await self.directory.obstacles(ctx.label, place)
+        release = Release(obstacles)
+        how = "allow" if release.public else "deny"
+        if not again:
+            self._note(ctx, context, "answer", {"to": place}, how, "audience")
+        return release
+
+    async def may_read(self, requester: str | None, thing: str) -> bool:
+        """Whether a thing exists for this requester."""
+        if not self.holds("entitlement"):
+            return True
+        return await self.directory.may_read(requester, thing)
+
+    def inherited(self, label: Label) -> Label:
+        """The label that a subagent starts with: its brief was written by who had read that."""
+        return label if self.holds("inherit") else TRUSTED
+
+    async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
+        """Run it; what it found passes only where the requester may read it."""
+
+        async def may_read(thing: str) -> bool:
+            return await self.may_read(ctx.requester, thing)
+
+        found = _sourced(await tool.run(replace(ctx, may_read=may_read), **args), tool)
+        if tool.access is not Access.READ or ctx.requester is None:
+            return found
+        sources = {s for i in found.items for s in i.label.sources if is_conversation(s)}
+        if not self.holds("entitlement"):
+            return found
+        hidden = {s for s in sources if not await may_read(s)}
+        kept = tuple(i for i in found.items if _is_for(i, ctx.requester, hidden))
+        return found if len(kept) == len(found.items) else replace(found, items=kept)
+
+    def _call(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Call | Deny:
         try:
             values = tool.input_model.model_validate(args).model_dump()
         except ValidationError as error:
-            return Deny(explain(error), "arguments")
-        if tool.access is not Access.READ:
-            return Deny(
-                f"{tool.name} is not allowed: this assistant only reads for now. "
-                "Put what you would have done into your result.",
-                "read-only",
+            if self.holds("arguments") or not isinstance(args, dict):
+                return Deny(explain(error), "arguments")
+            values = args
+        return Call(ctx, tool, values, self.directory, self.counts, context)
+
+    async def _verdict(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
+        call = self._call(context, ctx, tool, args)
+        if isinstance(call, Deny):
+            return call
+        wanted = ""
+        for rule in self.rules:
+            objection = await rule.check(call)
+            if objection and not objection.approvable:
+                return Deny(objection.reason, rule.name)
+            if objection and not wanted:
+                wanted = rule.name
+        if wanted:
+            return self._card(context, call, wanted)
+        return Allow(call.values, f"{tool.effect}{WITHIN}")
+
+    def _card(self, context: str, call: Call, rule: str) -> Card | Deny:
+        ctx, tool = call.ctx, call.tool
+        if self.propose is None or not ctx.requester or not ctx.intent.home:
+            return Deny("This needs approval, and nobody can be asked here.", rule)
+        key = json.dumps([tool.name, call.values], sort_keys=True, default=str)
+        if key in self._proposed:
+            return Card(self._proposed[key], rule)
+        if len(self._proposed) >= MAX_PROPOSED:
+            return Deny(f"{MAX_PROPOSED} things wait for approval already.", rule)
+        action = Action(
+            id=new_id(),
+            run=ctx.run,
+            context=context,
+            tool=tool.name,
+            scope=ctx.scope,
+            args=call.values,
+            requester=ctx.requester,
+            label=ctx.label,
+            handles={h: ctx.handles.titles.get(h, "") for h in _held(call)},
+            intent=ctx.intent,
+            rule=rule,
+            made=datetime.now(UTC),
+        )
+        self._proposed[key] = action
+        self.propose(action)
+        return Card(action, rule)
+
+    def _note(
+        self, ctx: ToolContext, context: str, tool: str, args: Any, verdict: str, rule: str
+    ) -> None:
+        digest = hashlib.sha256(json.dumps(args, sort_keys=True, default=str).encode()).hexdigest()
+        self.log(
+            Decision(
+                ctx.run,
+                context,
+                tool,
+                digest[:16],
+                verdict,
+                rule,
+                datetime.now(UTC),
+                ctx.requester,
+                _summary(ctx.label),
             )
-        if tool.needs and tool.needs not in ctx.handles.titles:
-            return Deny(not_found("such thing", tool.name), "handles")
-        for name, kind in tool.handle_arguments.items():
-            value = values.get(name)
-            if not value and not tool.input_model.model_fields[name].is_required():
-                continue
-            found = ctx.handles.resolve(str(value))
-            if found is None:
-                return Deny(not_found(kind, str(value)), "handles")
-            values[name] = found
-        return Allow(values, "read within handles")
+        )
+
+
+def counted(log: Iterable[Decision]) -> Counter[str]:
+    """What a run was allowed so far, out of its log: see `Gate.counts`."""
+    made = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
+    return Counter(count_of(Effect(d.rule.removesuffix(WITHIN)), d.context) for d in made)
+
+
+def _summary(label: Label) -> dict[str, Any]:
+    """A label without names: how many readers, not who."""
+    readers = PUBLIC if label.readers == PUBLIC else len(label.readers)
+    return {**label.to_json(), "readers": readers}
+
+
+def _sourced(found: ToolResult, tool: Tool) -> ToolResult:
+    """What is for some only says where it is from: what stands in the way can then be named."""
+
+    def named(label: Label) -> Label:
+        bare = label.readers != PUBLIC and not label.sources
+        return replace(label, sources=frozenset({f"tool:{tool.name}"})) if bare else label
+
+    if all(i.label.sources or i.label.readers == PUBLIC for i in found.items):
+        return replace(found, label=named(found.label))
+    items = tuple(replace(i, label=named(i.label)) for i in found.items)
+    return replace(found, items=items, label=named(found.label))
+
+
+def _held(call: Call) -> list[str]:
+    """The handles that a stored call needs when it is executed."""
+    values = (call.values.get(name) for name in call.tool.handle_arguments)
+    needs = [call.tool.needs] if call.tool.needs else []
+    return [str(v) for v in values if v] + needs
+
+
+def _is_for(item: Item, requester: str, hidden: set[str]) -> bool:
+    readers = item.label.readers
+    listed = readers == PUBLIC or requester in readers
+    return listed and hidden.isdisjoint(item.label.sources)
 
 
 def explain(error: ValidationError) -> str:

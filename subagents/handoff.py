@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from config.prompt import prompt
-from scopes.label import Label
+from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext, estimate_tokens
 from subagents.agent import Agent, Workflow
 from subagents.brief import Block, text_block
@@ -36,6 +36,8 @@ class ParentRun:
     cost_usd: float | None = 0.0
     steps: int = 0
     sessions: int = 0
+    label: Label = TRUSTED
+    """Of all that was read on the way to the answer."""
 
 
 def package(
@@ -88,6 +90,7 @@ async def run_parent(
         done.ending = await agent.run()
         _add(done, agent)
         ctx = replace(agent.ctx, label=agent.reading.label)
+        done.label = agent.reading.label
         if done.ending.stopped_by != "handoff":
             return done
         before = context

@@ -53,16 +53,16 @@ def texts(block: Mapping[str, Any]) -> Iterator[str]:
             yield from _strings(value)
 
 
-def shingles(text: str) -> set[int]:
+def shingles(text: str, words: int = WORDS) -> set[int]:
     """Hashes (64 bits, valid within this process) of all eight-word runs of a text.
 
     Compared after NFKC and casefold, by words: spelling of width, case and punctuation do not hide
-    a copy. Empty for a text of fewer than eight words.
+    a copy. Empty for a text of fewer than eight words, or of as many as `words` says.
     """
     tokens, unspaced = _tokens(text)
     if not unspaced:
-        return set(map(hash, zip(*(islice(tokens, i, None) for i in range(WORDS)), strict=False)))
-    return {hash(tuple(tokens[start:end])) for start, end in _windows(tokens)}
+        return set(map(hash, zip(*(islice(tokens, i, None) for i in range(words)), strict=False)))
+    return {hash(tuple(tokens[start:end])) for start, end in _windows(tokens, words)}
 
 
 def excerpts(text: str, wanted: Set[int]) -> list[str]:
@@ -116,15 +116,15 @@ def _tokens(text: str) -> tuple[list[str], bool]:
     return (_TOKEN if unspaced else _WORD).findall(text), unspaced
 
 
-def _windows(tokens: list[str]) -> Iterator[tuple[int, int]]:
-    """For each token the shortest run from it that is worth eight words, as (start, end)."""
+def _windows(tokens: list[str], words: int = WORDS) -> Iterator[tuple[int, int]]:
+    """For each token the shortest run from it that is worth so many words, as (start, end)."""
     weights = [_weight(token) for token in tokens]
     end = total = 0
     for start, weight in enumerate(weights):
-        while total < 4 * WORDS and end < len(weights):
+        while total < 4 * words and end < len(weights):
             total += weights[end]
             end += 1
-        if total < 4 * WORDS:
+        if total < 4 * words:
             return
         yield start, end
         total -= weight

@@ -106,6 +106,8 @@ class Steps:
             return {"limit": LIMIT_OF[error.what]}
         except TimeoutError:
             return {"limit": "user" if self.run.stop else "time"}
+        items = (item for each in found for item in each["items"])
+        self.run.sink.saw(spec.run, ((item["id"], item["author"]) for item in items))
         return {"results": found}
 
     async def make_room(self) -> dict[str, Any]:

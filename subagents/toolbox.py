@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scopes.label import TRUSTED
 from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
 from subagents.fence import RESERVE, render
 from subagents.gate import Gate
@@ -39,7 +40,7 @@ class Toolbox:
     async def batch(
         self, context: str, ctx: ToolContext, calls: Sequence[ToolCall], max_tokens: int
     ) -> list[dict[str, Any]]:
-        """One outcome a call, in call order: `{text, error, crash, items, holds, handles}`.
+        """One outcome a call, in call order: `{text, error, crash, items, holds, handles, label}`.
 
         Each is cut at `max_tokens`.
         """
@@ -55,7 +56,8 @@ class Toolbox:
             return failed(f"No tool {call.name[:60]!r} is offered here. Tools: {offered}.")
         try:
             async with asyncio.timeout(self.timeout_s):
-                found = await self.gate.call(context, ctx, tool, call.input)
+                keyed = replace(ctx, key=f"{ctx.run}/{context}/{call.id}")
+                found = await self.gate.call(context, keyed, tool, call.input)
         except ToolError as error:
             return failed(str(error))
         except TimeoutError:
@@ -64,7 +66,7 @@ class Toolbox:
             log.exception("tool %s of %s crashed", call.name, context)
             return {**failed(crash_text(call.name, error)), "crash": True}
         if not isinstance(found, ToolResult):
-            return failed(getattr(found, "reason", "This call needs a person's approval."))
+            return failed(found.reason)
         return self._shown(found, ctx.max_output_tokens + RESERVE)
 
     def _shown(self, result: ToolResult, max_tokens: int) -> dict[str, Any]:
@@ -76,11 +78,13 @@ class Toolbox:
             "items": [item.to_json() for item in result.items[:shown]],
             "holds": dict(result.holds),
             "handles": dict(result.handles),
+            "label": result.label.to_json(),
         }
 
 
 def failed(text: str) -> dict[str, Any]:
-    return {"text": text, "error": True, "crash": False, "items": [], "holds": {}, "handles": {}}
+    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "label": TRUSTED.to_json()}
+    return {"text": text, "error": True, "crash": False, **nothing}
 
 
 def crash_text(tool: str, error: Exception) -> str:

@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
+from subagents.sightings import NoSightings, Sightings
+
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _encode_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -109,7 +111,7 @@ class Trajectory:
     """Block hash -> canonical JSON of the block."""
 
 
-class TrajectorySink(Protocol):
+class TrajectorySink(Sightings, Protocol):
     """Where the engine records; the calls but `flush` do no I/O."""
 
     def context(self, context: Context) -> None: ...
@@ -211,7 +213,7 @@ class Recording:
         return digest
 
 
-class MemorySink(Recording):
+class MemorySink(Recording, NoSightings):
     """A sink that keeps everything in memory."""
 
     async def flush(self) -> None:

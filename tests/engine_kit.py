@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -28,14 +29,18 @@ from starlette.types import Receive, Scope, Send
 
 from bot.app import App, Options
 from bot.asked import Request
+from bot.directory import SlackDirectory
 from bot.local.model import Answer, Fault, Faults, Mind, ModelServer, RateLimits
 from bot.local.server import LocalServer
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.parent import Ask
+from bot.people import People
 from bot.store import Store
 from config.settings import Settings, load_settings
 from scopes.label import TRUSTED, Label
+from scopes.members import Members
 from scopes.schema import tool_schema as schema_of
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
@@ -551,6 +556,11 @@ def servers() -> LocalServer:
     return server
 
 
+async def no_grants(destination: str) -> frozenset[str]:
+    """No administrator has signed anything."""
+    return frozenset()
+
+
 @asynccontextmanager
 async def engine(
     mind: Mind,
@@ -562,6 +572,8 @@ async def engine(
     latency_s: float = 0.0,
     lax: Lax | None = None,
     run_id: str = "r1",
+    requester: str | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Engine]:
     """A run whose model is `mind` (or a `lax` server) and whose Slack is a small workspace."""
     settings = settings or settings_for()
@@ -578,18 +590,21 @@ async def engine(
         session = await stack.enter_async_context(aiohttp.ClientSession())
         web = connect(session, BOT_TOKEN, slack_url, settings.slack)
         reader = SlackReader(web, timedelta(days=settings.slack.lookback_days))
+        members = Members(web, clock=clock)
+        stack.push_async_callback(members.aclose)
+        directory = SlackDirectory(members, People(web), no_grants, BOT_USER, slack.state.team.id)
         caps = settings.limits
         sink, decisions, events = MemorySink(), list[Decision](), list[Event]()
         run = Run(
             id=run_id,
-            requester=None,
+            requester=requester,
             model=model,
             governor=RateGovernor(caps.max_concurrency),
             purse=Purse(
                 Caps(round(caps.cost_usd * NANO), caps.tokens, caps.steps, caps.seconds),
                 asyncio.get_running_loop().time,
             ),
-            gate=Gate(decisions.append),
+            gate=Gate(decisions.append, directory),
             sink=sink,
             limits=caps,
             clients={SlackReader: reader},

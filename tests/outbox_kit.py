@@ -78,4 +78,4 @@ def rendered(text: str, *more: str, foot: str = "1 subagent") -> Rendered:
     parts = [Part(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
     said = {"type": "context", "elements": [{"type": "mrkdwn", "text": foot}]}
     parts[-1] = Part(parts[-1].text, (*parts[-1].blocks, said))
-    return Rendered(tuple(parts), text)
+    return Rendered(tuple(parts), text, () if more else (said,))

@@ -216,7 +216,8 @@ async def serving(
                 bot = Served(slack, server, bench, settings, channel.id)
                 yield bot
                 assert await bench.dispatch.drained(10)
-                assert await bot.leaks() == []
+                leaks = await bot.leaks()
+                assert leaks == [], leaks
         finally:
             await model.aclose()
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.cite import CitationFilter, Statement, defused, drop_unknown, ids_in, statements
+from bot.cite import (
+    MAX_HELD,
+    CitationFilter,
+    Statement,
+    defused,
+    drop_unknown,
+    ids_in,
+    statements,
+)
 
 KNOWN = {"F1.1", "F1.2", "F12.30"}
 CITATIONS = ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", "[F"]
@@ -135,3 +143,23 @@ def test_a_word_without_an_end_is_looked_through_once() -> None:
     began = time.perf_counter()
     assert defused(f"{word}://evil.example {word}", word) == f"{word[31:]}evil[.]example {word}"
     assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("unit", [" ", "[F1.1,", "x", "<https://a|", " x["])
+def test_a_stream_of_what_never_ends_takes_linear_time(unit: str) -> None:
+    """10,000 spaces held the whole process up for 17 seconds."""
+    text = unit * (20_000 // len(unit))
+    began = time.process_time()
+    streamed([text[n : n + 20] for n in range(0, len(text), 20)])
+    drop_unknown(text, KNOWN)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("begun", "rest"),
+    [("https:", "//evil.example"), ("https://asked.example", ".evil.example")],
+)
+def test_nothing_is_added_to_what_was_held_too_long(begun: str, rest: str) -> None:
+    hold = "-" * MAX_HELD + begun
+    assert streamed([hold, rest, " end"]).startswith(f"{hold} ")
+    assert "evil[.]example" in streamed([begun, rest, " end"])

@@ -1,5 +1,6 @@
 """README and docs are run: what they show is what happens, what they name is there."""
 
+import asyncio
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,22 @@ import pytest
 import typer
 
 from bot.__main__ import app, main
+from bot.approval.actions import Actions
+from bot.approval.grants import Grants
+from bot.store import Store
+from bot.vault import vault_of
 from config.settings import load_settings
+from scopes.intent import UNASKED
+from scopes.label import TRUSTED
+from subagents.action import Action
 from subagents.audit import Leak
 from subagents.contracts import CONTRACTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-OURS = [ROOT / "docs" / f"{name}.md" for name in ("architecture", "configuration", "scopes")]
+OURS = [
+    ROOT / "docs" / f"{name}.md" for name in ("architecture", "configuration", "scopes", "security")
+]
 
 FENCE = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 RUN_ID = r"\b[0-9a-f]{12}\b"
@@ -191,7 +202,7 @@ def _anchors(page: Path) -> list[str]:
 
 
 def test_tests_that_are_named_as_proof_are_there() -> None:
-    known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").glob("test_*.py"))
+    known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
     for page in OURS:
         for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8")):
             assert f"def {name}(" in known, f"{page.name}: {name}"
@@ -213,12 +224,30 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
     stored = [_printed(capsys, "show", ask["run_id"], "--json")]
     stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
-    stored += [_printed(capsys, command, "--json") for command in ("runs", "review-briefs")]
+    asyncio.run(_waits(ask["run_id"]))
+    commands = ("runs", "review-briefs", "decisions", "approvals")
+    stored += [_printed(capsys, command, "--json") for command in commands]
+    stored += [
+        _printed(capsys, "forget", f"--{kind}", "C0CSMSPAIN", "--dry-run", "--json")
+        for kind in ("user", "channel", "source")
+    ]
     error = _printed(capsys, "show", "none", "--json")
     seen = set(_keys([sweep, ask, stored, error]))
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
+
+
+async def _waits(run: str) -> None:
+    """Store an action that waits, and a grant: on the command line neither comes about."""
+    settings = load_settings()
+    store = await Store.open(settings.data_dir, None, vault_of(settings))
+    args = {"channel": "C0CSMSPAIN", "text": "Done", "thread": ""}
+    what = ("a" * 32, run, "p1", "post_message", "parent")
+    action = Action(*what, args, "U0ANA", TRUSTED, {}, UNASKED, "consequence", datetime.now(UTC))
+    await Actions(store.database).add(action)
+    await Grants(store.database).add(["C0CSMSPAIN"], "C0CSMITALY", "U0ANA", "g1")
+    await store.aclose()
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

@@ -40,7 +40,7 @@ HELD = {channel_id(1): "#support-1"}
 @tool(Access.WRITE)
 async def jot(ctx: ToolContext, text: str) -> ToolResult:
     """Write a note of one's own."""
-    raise AssertionError("it must not run")
+    return ToolResult(note=f"kept: {text}")
 
 
 @tool(needs="web:search")
@@ -65,17 +65,19 @@ def test_nothing_but_the_gate_runs_a_tool() -> None:
     assert set(callers) == {"subagents/gate.py"}
 
 
-def decided(e: Engine, tool_: Tool, **args: object) -> Allow | Card | Deny:
-    return e.run.gate.decide("s1", e.context(HELD), tool_, args)
+async def decided(e: Engine, tool_: Tool, **args: object) -> Allow | Card | Deny:
+    return await e.run.gate.decide("s1", e.context(HELD), tool_, args)
 
 
 async def test_reads_within_handles_are_allowed_and_names_become_ids() -> None:
     async with engine(turns()) as e:
         for value in (channel_id(1), "#support-1", "support-1", "SUPPORT-1"):
-            verdict = decided(e, SLACK["read_channel_history"], channel=value)
+            verdict = await decided(e, SLACK["read_channel_history"], channel=value)
             assert isinstance(verdict, Allow)
             assert verdict.args == {"channel": channel_id(1), "cursor": ""}
-        verdict = decided(e, SLACK["read_thread"], thread=f"#support-1/{thread_id(1, 0)[10:]}")
+        verdict = await decided(
+            e, SLACK["read_thread"], thread=f"#support-1/{thread_id(1, 0)[10:]}"
+        )
         assert isinstance(verdict, Allow)
         assert verdict.args["thread"] == thread_id(1, 0)
 
@@ -88,42 +90,46 @@ async def test_unknown_and_wrong_arguments_are_refused_by_name() -> None:
             ({}, "channel: Field required"),
             ({"channel": 5}, "channel: Input should be a valid string"),
         ):
-            verdict = decided(e, history, **args)
+            verdict = await decided(e, history, **args)
             assert isinstance(verdict, Deny)
             assert (named in verdict.reason, verdict.rule) == (True, "arguments")
         for odd in (None, "text", [1], 3):
-            assert isinstance(e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
+            assert isinstance(await e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
+
+
+LEAVES = {
+    "post_message": {"channel": channel_id(1), "text": "Hello"},
+    "send_direct_message": {"user": "U0ANA", "text": "Hello"},
+    "add_reaction": {"message": thread_id(1, 0), "name": "tada"},
+}
 
 
 @pytest.mark.parametrize("name", [t.name for t in SLACK.values() if t.access is not Access.READ])
-async def test_what_leaves_is_denied_and_has_no_effect(name: str) -> None:
-    given = {
-        "post_message": {"channel": channel_id(1), "text": "Hello"},
-        "add_reaction": {"message": thread_id(1, 0), "name": "tada"},
-    }[name]
-    async with engine(turns(call(name, **given), submitted())) as e:
-        agent = e.agent(tools=SLACK.values(), handles=HELD)
+async def test_what_leaves_without_a_request_for_it_is_denied_and_has_no_effect(name: str) -> None:
+    held = {**HELD, "U0ANA": "@Ana"}
+    async with engine(turns(call(name, **LEAVES[name]), submitted())) as e:
+        agent = e.agent(tools=SLACK.values(), handles=held)
         ending = await run_agent(agent)
 
     (answer,) = results(e.requests[1])
     assert ending.stopped_by == "none"
     assert answer["is_error"]
-    assert f"{name} is not allowed" in answer["content"]
+    assert "needs approval, and nobody can be asked here" in answer["content"]
     assert e.slack.effects == []
-    assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "read-only")]
+    assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "consequence")]
 
 
-async def test_a_write_is_denied_too() -> None:
+async def test_a_note_of_ones_own_is_kept() -> None:
     async with engine(turns(call("jot", text="x"), submitted())) as e:
         await run_agent(e.agent(tools=[jot]))
-    assert e.decisions[0].verdict == "deny"
+    assert [(d.verdict, d.rule) for d in e.decisions] == [("allow", "keep within all rules")]
 
 
 async def test_an_open_handle_is_needed_where_a_tool_says_so() -> None:
     async with engine(turns()) as e:
-        assert isinstance(e.run.gate.decide("s1", e.context(), roam, {}), Deny)
+        assert isinstance(await e.run.gate.decide("s1", e.context(), roam, {}), Deny)
         held = e.context({"web:search": ""})
-        assert isinstance(e.run.gate.decide("s1", held, roam, {}), Allow)
+        assert isinstance(await e.run.gate.decide("s1", held, roam, {}), Allow)
 
 
 READS = [
@@ -209,8 +215,8 @@ async def test_every_decision_is_logged_without_the_arguments() -> None:
         await run_agent(e.agent(tools=OWN_TOOLS))
     logged = [(d.context, d.tool, d.verdict, d.rule) for d in e.decisions]
     assert logged == [
-        ("s1", "look", "allow", "read within handles"),
-        ("s1", "mend", "allow", "read within handles"),
+        ("s1", "look", "allow", "none within all rules"),
+        ("s1", "mend", "allow", "none within all rules"),
         ("s1", "look", "deny", "arguments"),
     ]
     assert all(d.at.tzinfo and len(d.args_hash) == 16 for d in e.decisions)

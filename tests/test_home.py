@@ -66,7 +66,7 @@ def _texts(value: Any) -> list[str]:
 
 def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_cost() -> None:
     text = shown(FULL)
-    assert "I read the public channels and the conversation that you ask in" in text
+    assert "I read what both of us are in, and public channels" in text
     assert "In direct messages." in text
     assert "@U0BOT which *questions* are open? @here" in text
     assert (

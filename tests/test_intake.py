@@ -21,10 +21,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from bot.approval.clicking import After
+from bot.approval.clicks import Clicked, Submitted
 from bot.cursors import Cursors
 from bot.database import Database
 from bot.heard import (
-    MAX_TEXT,
     Amended,
     Bot,
     Commanded,
@@ -42,6 +43,7 @@ from bot.local.slack import API_PATH, LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
 from bot.outbox import Outbox
+from bot.payload import MAX_TEXT
 from bot.render import FEEDBACK
 from bot.serve_tables import cursors as cursor_table
 from bot.serve_tables import feedback as feedback_table
@@ -375,7 +377,7 @@ class Shown:
     """A face that notes what it is asked for; its Home cannot be had."""
 
     seen: list[Opened] = field(default_factory=list)
-    clicked: list[Pressed] = field(default_factory=list)
+    touched: list[Pressed] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
 
     def looked(self, opened: Opened) -> None: ...
@@ -389,7 +391,10 @@ class Shown:
             raise RuntimeError("no home page today")
 
     async def pressed(self, pressed: Pressed) -> None:
-        self.clicked.append(pressed)
+        self.touched.append(pressed)
+
+    async def clicked(self, click: Clicked | Submitted) -> After:
+        raise AssertionError("no card is shown here")
 
     async def begun(self, request: Incoming) -> None:
         self.named.append(request.key)
@@ -672,7 +677,7 @@ async def test_home_and_pane_are_shown_after_the_ack_and_may_fail(
             home = {"type": "app_home_opened", "user": "U0ANA", "channel": "D0ANA", "tab": tab}
             assert await ears.hear(envelope(home)) == 200
         assert await ears.hear(click(action_id="home_pause")) == 200
-        await until(lambda: len(ears.face.seen) == 2 and len(ears.face.clicked) == 1)
+        await until(lambda: len(ears.face.seen) == 2 and len(ears.face.touched) == 1)
     assert "no home page today" in caplog.text
 
 

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pydantic import SecretStr
 
-from bot.logs import CUT, Redactor, about, written
+from bot.logs import CUT, Redactor, about, secret_values, written
 from config.settings import Secrets, Serve, load_settings
 
 SECRETS = Secrets(
@@ -104,6 +105,88 @@ def test_no_secret_is_written(secret: str) -> None:
     assert secret not in text.getvalue()
     assert text.getvalue().count(CUT) >= 3
     assert "ValueError: in the traceback: " + CUT in text.getvalue()
+
+
+SECRET_VALUES = Secrets(
+    anthropic_api_key=SecretStr("k-Anthropic 'quoted' \\ one"),
+    slack_bot_token=SecretStr("plain-words-only-token"),
+    slack_user_token=SecretStr("caf\u00e9-user-token"),
+    slack_app_token=SecretStr("app/level+token=="),
+    slack_signing_secret=SecretStr("8f742231b10e8888abcd99yyyzzz85a5"),
+    database_url=SecretStr("postgresql://bot:p%40ss-word-1@db.example/assistant"),
+    assistant_encryption_key=SecretStr("first-key-of-two,second-key-of-two"),
+)
+LIBRARIES = ("slack_sdk.web.client", "anthropic._base_client", "aiohttp.client", "urllib3.pool")
+
+
+def spelt(value: str) -> list[str]:
+    """A secret as it may stand in a log."""
+    return [value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe="")]
+
+
+def say_it(log: logging.Logger, secret: str) -> None:
+    """Log a secret by every route there is."""
+    log.warning("as an argument: %s, by its repr: %r, in JSON: %s", secret, secret, [secret])
+    message = f"in the message {secret}"
+    log.warning(message)
+    log.warning({"headers": {"Authorization": secret}})
+    log.warning("by name: %(token)s", {"token": secret})
+    log.warning("in a field", extra={"token": secret})
+    log.warning("with a stack", stack_info=True)
+    log.error("the arguments do not fit %d", secret)
+    try:
+        try:
+            raise KeyError(secret)
+        except KeyError as error:
+            raise ExceptionGroup(
+                f"of {secret}", [ValueError(secret), OSError(1, secret)]
+            ) from error
+    except ExceptionGroup:
+        log.exception("failed")
+    record = log.makeRecord(log.name, logging.ERROR, __file__, 1, "of another handler", (), None)
+    record.exc_text = f"Traceback of {secret}"
+    record.stack_info = f"Stack of {secret}"
+    log.handle(record)
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.parametrize("name", ["bot.x", *LIBRARIES, "dbos"])
+def test_no_secret_is_written_whoever_logs_it_and_however(name: str, log_format: str) -> None:
+    lines = Lines()
+    values = [v for s in secret_values(SECRET_VALUES) for v in (s, *s.split(","))]
+    values += ["p@ss-word-1", "ghp_0123456789abcdefghijABCDEFGHIJ012345"]
+    with written(serve_settings(log_format=log_format), SECRET_VALUES, lines):
+        for value in values:
+            with about(request=value):
+                say_it(logging.getLogger(name), value)
+                logging.getLogger(name).error("spelt %s", " ".join(spelt(value)))
+    said = lines.getvalue()
+    assert said.count("failed") >= len(values)
+    assert "Traceback of" in said
+    assert "Stack of" in said
+    for value in values:
+        assert not [s for s in spelt(value) if s in said or json.dumps(s)[1:-1] in said]
+
+
+def test_a_library_with_a_handler_of_its_own_writes_only_through_ours() -> None:
+    own, name = io.StringIO(), "library_with_a_handler"
+    logger, handler = logging.getLogger(name), logging.StreamHandler(own)
+    logger.addHandler(handler)
+    logger.propagate = False
+    with logging_to_lines() as lines:
+        logger.warning("token xoxb-1-2-3")
+    assert own.getvalue() == ""
+    assert lines.objects()[0]["message"] == f"token {CUT}"
+    assert (logger.handlers, logger.propagate) == ([handler], False)
+    logger.removeHandler(handler)
+
+
+def test_no_secret_is_cut_in_two_where_a_message_is_shortened() -> None:
+    secret = "8f742231b10e8888abcd99yyyzzz85a5"
+    for before in range(7_970, 8_000):
+        with logging_to_lines() as lines:
+            logging.getLogger("bot.x").error("%s%s%s", "x" * before, secret, "y" * 100)
+        assert secret[:4] not in lines.getvalue()
 
 
 def test_secrets_are_known_by_their_surroundings() -> None:

@@ -19,7 +19,6 @@ from bot.manifest import (
     EVENTS_PATH,
     FREE_EVENTS,
     FREE_METHODS,
-    UNASKED_METHODS,
     USER_PERMISSIONS,
     manifest,
     new_app_link,
@@ -73,7 +72,7 @@ def web_api_calls() -> dict[str, str]:
 
 def test_every_web_api_method_that_we_call_has_its_scope_in_the_table() -> None:
     covered = {method for p in TABLE for method in p.methods}
-    named = covered | FREE_METHODS | APP_METHODS | UNASKED_METHODS
+    named = covered | FREE_METHODS | APP_METHODS
     assert {m: file for m, file in web_api_calls().items() if m not in named} == {}
 
 
@@ -88,7 +87,7 @@ def test_no_scope_is_asked_for_that_no_code_uses() -> None:
         fields = [f for f in permission.fields if f'"{f}"' in sources]
         assert methods or events or fields, permission.scope
     assert [m for p in TABLE for m in p.methods if m not in called] == []
-    assert [m for m in FREE_METHODS | APP_METHODS | UNASKED_METHODS if m not in called] == []
+    assert [m for m in FREE_METHODS | APP_METHODS if m not in called] == []
 
 
 def test_every_event_that_is_subscribed_to_is_listened_for() -> None:

@@ -15,10 +15,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 from starlette.responses import Response
 
 from bot.local.slack import API_PATH, Fault, LocalSlack
+from bot.local.slack_state import Identity
 from bot.outbox import Outbox
 from bot.pace import TIERS, Pace, Tier
 from bot.writes import (
     ChannelClosed,
+    ContentRefused,
     MessageGone,
     StreamEnded,
     TokenRefused,
@@ -81,6 +83,44 @@ async def test_no_link_in_a_message_is_unfolded() -> None:
         (effect,) = d.slack.effects
         assert effect.args["unfurl_links"] is False
         assert effect.args["unfurl_media"] is False
+
+
+async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
+    async with desk() as d:
+        ts = await d.outbox.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])
+        await d.outbox.update("k1", CHANNEL, ts, "@channel", [MARKDOWN])
+        await d.outbox.show("k1", CHANNEL, ts, "@channel #help", [])
+        await d.outbox.whisper(CHANNEL, "U0ANA", "@here")
+        assert len(d.slack.effects) == 4
+        for effect in d.slack.effects:
+            assert (effect.args["parse"], effect.args["link_names"]) == ("none", False)
+
+
+async def test_what_must_be_shown_whole_is_sent_in_no_other_form() -> None:
+    async with desk() as d:
+        d.slack.faults.append(Fault(POST, "error:msg_blocks_too_long"))
+        with pytest.raises(ContentRefused):
+            await d.outbox.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
+        assert d.answers() == []
+        ts = await d.outbox.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
+        d.slack.faults.append(Fault(UPDATE, "error:invalid_blocks"))
+        with pytest.raises(ContentRefused):
+            await d.outbox.update("k1", CHANNEL, ts, "other", [MARKDOWN], exact=True)
+        assert [m.text for m in d.answers()] == ["**four** open"]
+
+
+async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> None:
+    metadata = {"event_type": "assistant_reply", "event_payload": {"key": "k1"}}
+    slack = LocalSlack(workspace(), tokens={"xoxb-other": Identity(USER, "B0OTHER")})
+    async with desk(slack) as d:
+        other = AsyncWebClient("xoxb-other", base_url=d.web.base_url, session=d.web.session)
+        await other.chat_postMessage(
+            channel=CHANNEL, thread_ts=ASKED, text="Not ours.", metadata=metadata
+        )
+        assert await d.outbox.find(CHANNEL, ASKED, "k1") is None
+        ts = await d.outbox.post("k1", CHANNEL, ASKED, "Ours.", look_first=True)
+        assert await d.outbox.find(CHANNEL, ASKED, "k1") == ts
+        assert [m.text for m in d.answers()] == ["Ours."]
 
 
 @pytest.mark.parametrize("kind", [*NETWORK, "429"])

@@ -11,7 +11,7 @@ from policy_kit import TEAM, asking, channel, client_of, user
 from bot.local.slack import BOT_TOKEN, LocalSlack
 from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Channel, Team, User, UserGroup, Workspace
-from bot.people import KEPT_S, ChannelFacts, People, channel_of, person_of
+from bot.people import CHECKED_S, KEPT_S, ChannelFacts, People, channel_of, person_of
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,25 @@ async def test_a_fact_is_asked_once_for_everybody_and_again_when_it_is_old() -> 
         assert (person := await at.people.person("U0ANA", TEAM))
         assert person.kind == "deleted"
         assert at.slack.count("users.info") == 2
+
+
+async def test_what_a_write_rests_on_is_asked_again_soon() -> None:
+    async with asking({"users.info": user("U0ANA")}) as at:
+        assert await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S)
+        at.slack.answers["users.info"] = user("U0ANA", is_restricted=True)
+        at.clock.now += CHECKED_S - 1
+        assert (person := await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S))
+        assert person.kind == "member"
+        at.clock.now += 1
+        assert (person := await at.people.person("U0ANA", TEAM))
+        assert person.kind == "member"
+        assert (person := await at.people.person("U0ANA", TEAM, kept_s=CHECKED_S))
+        assert person.kind == "guest"
+        assert (person := await at.people.person("U0ANA", TEAM))
+        assert person.kind == "guest", "what was asked for one counts for all"
+        at.slack.answers["users.info"] = user("U0ANA")
+        assert (person := await at.people.person("U0ANA", TEAM, fresh=True))
+        assert person.kind == "member"
 
 
 @pytest.mark.parametrize(

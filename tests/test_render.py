@@ -13,10 +13,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from slack_sdk.models.blocks import Block, ContextActionsBlock, ContextBlock, MarkdownBlock
+from slack_sdk.models.blocks import (
+    Block,
+    ContextActionsBlock,
+    ContextBlock,
+    RichTextBlock,
+    TableBlock,
+)
 
 from bot.local.slack_blocks import checked
+from bot.local.slack_shown import flat
 from bot.markdown import MAX_COLUMNS, MAX_ROWS, cells, harmless, lines, tidy
+from bot.prose import Numbers, Prose
 from bot.render import (
     FEEDBACK,
     FEEDBACK_BAD,
@@ -25,8 +33,7 @@ from bot.render import (
     Rendered,
     answer,
     clicked,
-    linked,
-    live,
+    cut,
     sentence,
     size,
 )
@@ -73,28 +80,49 @@ def rendered(text: str, chars: int = 11_000, **more: Any) -> Rendered:
 def check(made: Rendered, chars: int = 11_000) -> None:
     """Every message is one that Slack takes, by the SDK's own models and the measured limits."""
     assert made.parts
-    assert made.streamed_text == made.parts[0].blocks[0]["text"]
+    assert made.below == (made.parts[0].blocks[-len(made.below) :] if made.below else ())
     for part in made.parts:
         assert part.text.strip()
         assert len(part.blocks) <= 50
         assert size(part.blocks) <= MAX_MESSAGE
-        assert part.blocks[0]["type"] == "markdown"
-        assert len(part.blocks[0]["text"]) <= chars
+        assert size(said(part.blocks)) <= chars
+        assert sum(block["type"] == "table" for block in part.blocks) <= 1
         for parsed in Block.parse_all(list(part.blocks)):
-            assert isinstance(parsed, MarkdownBlock | ContextBlock | ContextActionsBlock)
+            kinds = RichTextBlock | TableBlock | ContextBlock | ContextActionsBlock
+            assert isinstance(parsed, kinds)
             parsed.validate_json()
         assert checked(part.blocks), "the local Slack takes them, too"
-        for block in part.blocks[1:]:
-            assert all(len(e["text"]) <= 3000 for e in block["elements"] if "text" in e)
-    assert [len(p.blocks) > 1 for p in made.parts[:-1]] == [False] * (len(made.parts) - 1)
+        for block in part.blocks:
+            if block["type"] == "context":
+                assert all(len(e["text"]) <= 3000 for e in block["elements"])
+    assert [below(p.blocks) for p in made.parts[:-1]] == [[]] * (len(made.parts) - 1)
 
 
-def bodies(made: Rendered) -> list[str]:
-    return [part.blocks[0]["text"] for part in made.parts]
+def said(blocks: Sequence[Json]) -> list[Json]:
+    return [block for block in blocks if block["type"] in ("rich_text", "table")]
+
+
+def below(blocks: Sequence[Json]) -> list[Json]:
+    return [block for block in blocks if block not in said(blocks)]
+
+
+def words_of(made: Rendered) -> list[str]:
+    """What each message says, as markdown."""
+    return ["\n".join(map(flat, said(part.blocks))) for part in made.parts]
+
+
+def linked(text: str, links: Any = None) -> str:
+    prose = Prose(LINKS if links is None else links, REPLY)
+    return prose.linked(text, Numbers(prose.links))
+
+
+def bodies(text: str, chars: int = 11_000, last: int = 12_000) -> list[str]:
+    """The markdown of each message."""
+    return cut(linked(text), reply(chars), last)
 
 
 def foot(made: Rendered) -> str:
-    blocks = made.parts[-1].blocks[1:]
+    blocks = below(made.parts[-1].blocks)
     return "\n".join(e["text"] for b in blocks for e in b["elements"] if e["type"] == "mrkdwn")
 
 
@@ -104,7 +132,7 @@ def foot(made: Rendered) -> str:
 def test_citations_become_numbered_links_in_the_order_of_their_first_use() -> None:
     text = "One [F1.2]. Two [F1.1]. One again [F1.2]; both [F1.1, F1.2], and a row [F2.1]."
     one, two = f"[1]({URL}1)", f"[2]({URL})"
-    assert linked(text, LINKS) == (
+    assert linked(text) == (
         f"One {one}. Two {two}. One again {one}; both {two} {one}, and a row [3]."
     )
 
@@ -148,7 +176,7 @@ def test_nothing_in_the_text_acts(text: str, shown: str) -> None:
 
 @given(st.text("<>!@#|U0channel here^`\n[](F1.)", max_size=40))
 def test_no_control_sequence_survives_however_it_is_put(text: str) -> None:
-    shown = linked(text, LINKS)
+    shown = linked(text)
     assert not re.search(r"<[@#!][^<>\n]*>", shown)
     assert not re.search(r"@(channel|here|everyone)\b", shown)
     assert not re.search(r"\]\((?!https://acme)", shown)
@@ -187,8 +215,9 @@ def balanced(text: str) -> bool:
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
 def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
-    made = bodies(rendered(text, chars))
-    wanted = words(linked(text, LINKS))
+    rendered(text, chars)
+    made = bodies(text, chars)
+    wanted = words(linked(text))
     for body in made:
         assert balanced(body)
         kinds = [line.kind for line in lines(body)]
@@ -261,7 +290,7 @@ def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
 
 
 def test_a_long_table_is_split_with_its_header_repeated() -> None:
-    made = bodies(rendered(f"Before.\n\n{table(250)}\n\nAfter."))
+    made = bodies(f"Before.\n\n{table(250)}\n\nAfter.")
     assert len(made) == 3
     for body in made:
         kinds = [line.kind for line in lines(body)]
@@ -269,12 +298,12 @@ def test_a_long_table_is_split_with_its_header_repeated() -> None:
         assert kinds.count("row") <= MAX_ROWS
     found = re.findall(r"cell(\d+)\.0", "\n".join(made))
     assert found == [str(n) for n in range(250)]
-    narrow = bodies(rendered(table(60), chars=600))
+    narrow = bodies(table(60), chars=600)
     assert all(body.startswith("| h0 | h1 | h2 |\n|---|") for body in narrow)
 
 
 def test_a_wide_table_is_set_side_by_side_under_its_first_column() -> None:
-    made = bodies(rendered(table(3, columns=45)))
+    made = bodies(table(3, columns=45))
     heads = [cells(next(x.text for x in lines(b) if x.kind == "header")) for b in made]
     assert [len(head) for head in heads] == [MAX_COLUMNS, MAX_COLUMNS, 7]
     assert all(head[0] == "h0" for head in heads)
@@ -282,14 +311,14 @@ def test_a_wide_table_is_set_side_by_side_under_its_first_column() -> None:
 
 
 def test_a_table_whose_rows_are_too_long_becomes_a_list() -> None:
-    (body,) = bodies(rendered(table(3, cell="many words " * 100)))
+    (body,) = bodies(table(3, cell="many words " * 100))
     assert body.startswith("- **h0:** many words")
     assert not any(line.kind == "header" for line in lines(body))
 
 
 def test_each_message_holds_one_table_as_slack_demands() -> None:
     text = "\n\n".join(f"## Part {n}\n\n{table(2)}" for n in range(6))
-    made = bodies(rendered(text))
+    made = bodies(text)
     assert [b.splitlines()[0] for b in made] == [f"## Part {n}" for n in range(4)]
     assert made[-1].count("**h0:**") == 4
 
@@ -304,7 +333,7 @@ def test_pipes_in_prose_and_code_are_no_table() -> None:
 @given(TEXTS, st.integers(0, 10_000))
 def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) -> None:
     final = answer(document(text), KEY, REPLY, 1.0)
-    so_far = live(text[: cut % (len(text) + 1)], LINKS, REPLY)
+    so_far = Prose(LINKS, REPLY).live(text[: cut % (len(text) + 1)])
     if len(final.parts) == 1:
         assert final.streamed_text.startswith(so_far)
 
@@ -316,12 +345,18 @@ def test_what_is_shown_live_is_how_the_final_text_begins(text: str, cut: int) ->
         ("See [F1.1] and [F", f"See [1]({URL}) and"),
         ("Done.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "Done."),
         ("Code:\n``", "Code:"),
-        ("Code:\n```py\nx = 1", "Code:\n```py\nx = 1"),
+        ("Code:\n```py\nx = 1 ", "Code:\n```py\nx = 1"),
+        ("The host is evil.exam", "The host is"),
+        ("The host is evil.example now", "The host is evil[.]example"),
+        ("Use xoxb-12-", "Use"),
+        ("password='two words", ""),
+        ("Key:\n-----BEGIN PRIVATE KEY-----\nMIIEow and ", "Key:"),
+        ("See https://asked.example/x and", "See https://asked.example/x"),
         ("Mail @ever", "Mail"),
     ],
 )
 def test_what_may_still_change_is_held_back(so_far: str, shown: str) -> None:
-    assert live(so_far, LINKS, REPLY) == shown
+    assert Prose(LINKS, REPLY, "Is https://asked.example/x up?").live(so_far) == shown
 
 
 def test_odd_and_large_text_is_rendered_in_time() -> None:
@@ -403,7 +438,7 @@ def answer_after(seconds: float) -> Rendered:
 
 @pytest.mark.parametrize("text", ["", " \n", "\x00", "\n\n\n"])
 def test_there_is_always_something_to_read(text: str) -> None:
-    assert bodies(rendered(text))[0].strip()
+    assert words_of(rendered(text))[0].strip()
 
 
 def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:

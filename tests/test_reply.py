@@ -18,6 +18,7 @@ from bot import render
 from bot.local.slack import Fault, LocalSlack
 from bot.outbox import Outbox
 from bot.pace import Pace
+from bot.prose import Prose
 from bot.render import Rendered
 from bot.reply import Reply
 from bot.writes import ChannelClosed, WriteFailed
@@ -81,7 +82,7 @@ async def test_a_stream_shows_the_plan_then_the_answer_then_what_stands_below() 
         assert shown.plan_title == "1 of 1 subagents done"
         assert shown.metadata["event_payload"]["key"] == f"T0LOCAL/{CHANNEL}/{ASKED}"
         assert done == {"ts": [shown.ts], "streamed": False}
-        assert d.slack.calls[UPDATE] == d.slack.calls[POST] == 0
+        assert (d.slack.calls[STOP], d.slack.calls[UPDATE], d.slack.calls[POST]) == (1, 1, 0)
 
 
 async def test_without_a_stream_a_message_is_posted_and_edited() -> None:
@@ -240,14 +241,14 @@ async def test_citations_are_shown_as_the_given_function_says() -> None:
         reply.emit(AnswerDelta("Open [F1.1] "))
         await until(lambda: one(d).text == "Open [1](https://x.test/1) ")
         await reply.finish(rendered("Open [1](https://x.test/1) still"))
-        assert d.slack.calls[UPDATE] == 0
+        assert d.slack.calls[STOP] == d.slack.calls[UPDATE] == 1
 
 
-async def test_what_render_makes_of_an_answer_needs_no_second_write() -> None:
+async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -> None:
     text = "## Open\n\nTwo invoices wait [F1.1]. Call **Ana** [F1.2]!\n\n- one\n- two"
     links = {"F1.1": ["https://x.test/1"], "F1.2": ["https://x.test/2"]}
     async with desk() as d:
-        reply = d.reply(shown=lambda text: render.live(text, links, d.settings))
+        reply = d.reply(shown=Prose(links, d.settings).live)
         await reply.open(look_first=False)
         for start in range(0, len(text), 5):
             reply.emit(AnswerDelta(text[start : start + 5]))
@@ -261,9 +262,39 @@ async def test_what_render_makes_of_an_answer_needs_no_second_write() -> None:
         }
         final = render.answer(document, "k", d.settings, 2.0)
         assert d.slack.calls[APPEND] > 3
+        await until(lambda: "**Ana**" in one(d).text)
+        assert final.streamed_text.startswith(one(d).text)
         await reply.finish(final)
-        assert d.slack.calls[UPDATE] == 0
-        assert one(d).text.startswith(final.streamed_text)
+        assert d.slack.calls[STOP] == d.slack.calls[UPDATE] == 1
+        kinds = [block["type"] for block in one(d).blocks]
+        assert kinds == ["plan", "rich_text", "context", "context", "context_actions"]
+        assert "Two invoices wait [1](https://x.test/1). Call **Ana**" in one(d).text
+
+
+@pytest.mark.parametrize("code", ["edit_window_closed", "cant_update_message"])
+async def test_where_nothing_may_be_edited_the_streamed_answer_stays_alone(code: str) -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        await streamed(d, reply)
+        ts = one(d).ts
+        d.slack.faults += [Fault(UPDATE, f"error:{code}")] * 9
+        await reply.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+        assert one(d).ts == ts
+        assert not one(d).streaming
+
+
+@pytest.mark.parametrize("kind", ["500", "lost", "drop", "malformed", "error:msg_blocks_too_long"])
+async def test_a_replacement_that_fails_is_made_again(kind: str) -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        await streamed(d, reply)
+        d.slack.faults += [Fault(UPDATE, kind)]
+        await reply.finish(rendered(ANSWER))
+        (shown,) = texts(d)
+        assert shown.startswith(ANSWER)
 
 
 async def test_finish_may_be_called_again() -> None:

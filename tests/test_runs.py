@@ -30,16 +30,18 @@ from bot.database import Database
 from bot.durable import Durable, WorkflowLost
 from bot.metrics import Metrics
 from bot.patient import RETRY_S, Patient
-from bot.runs import Live, Runs, StepLog, WorkflowHandle, WorkflowSpawner
+from bot.runs import Live, Runs, WorkflowHandle, WorkflowSpawner
 from bot.schema import StoreError
 from bot.serve_tables import purses, reservations, steps, stops, templates
 from bot.sink import StoreSink
+from bot.steplog import StepLog
 from bot.store import Store
 from bot.tables import subagents
 from scopes.label import Label
 from scopes.tool import Handles, Item, Window
 from subagents.brief import Brief, BriefDraft, Frozen
 from subagents.child import run_child
+from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.frozen import frozen_json, frozen_of
 
@@ -336,11 +338,11 @@ async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(place
 async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
     """Runs whose model says nothing and whose Slack is a small one."""
     settings = settings_for()
-    args = {"limits": settings.limits.model_dump(mode="json"), "private": [], **fields}
+    args = {"limits": settings.limits.model_dump(mode="json"), **fields}
     for id in ids:
         await store.start_run(id, "mention", "?", "m", args)
     async with engine(turns(say("nothing"))) as e:
-        yield Runs(store, e.run.model, e.run.governor, e.reader, "me", Metrics())
+        yield Runs(store, e.run.model, e.run.governor, e.reader, "me", Metrics(), Operator())
 
 
 async def test_a_run_is_open_while_somebody_uses_it_and_is_the_same_for_all(place: Kept) -> None:

@@ -23,7 +23,7 @@ import scopes
 from bot.local.model_checks import check_message_request
 from bot.local.slack import LocalSlack
 from scopes.label import PUBLIC, TRUSTED, Label
-from scopes.slack import named_in
+from scopes.slack_names import named_in
 from scopes.tool import (
     Access,
     Handles,

@@ -101,6 +101,7 @@ def outside(folder: Path, mode: str, drain_s: float, latency_s: float) -> Iterat
     with LocalServer(slack.app, "slack") as at, LocalServer(model.app, "model") as minds:
         env = {
             "PATH": os.environ["PATH"],
+            "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
             "PYTHONPATH": str(ROOT),
             "ASSISTANT_DATA_DIR": str(folder / "data"),
             "SLACK_BOT_TOKEN": BOT_TOKEN,

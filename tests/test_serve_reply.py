@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -91,8 +92,11 @@ async def test_a_table_and_code_keep_their_shape(tmp_path: Path) -> None:
     code = "```python\nprint('<!channel>')\n```"
     async with serving(tmp_path, led_by(say(f"Here:\n\n{table}\n\n{code}\n\nDone."))) as bot:
         shown = await bot.answer(bot.ask("As a table"))
-        assert table in shown.text
-        assert "```python\nprint('@\u2060channel')\n```" in shown.text
+        assert "Name | Open\nPrinter | 3\nDoor | 1" in shown.text
+        assert "```\nprint('@channel')\n```" in shown.text
+        assert [kind for kind in kinds(shown) if kind != "context"] == [
+            *("plan", "rich_text", "table", "rich_text", "context_actions")
+        ]
         assert all(each in shown.text for each in ("Here:", "Door", "Done."))
         assert within_limits(shown)
 
@@ -102,6 +106,21 @@ async def test_what_an_answer_says_cannot_call_everybody(tmp_path: Path) -> None
     async with serving(tmp_path, led_by(say(text))) as bot:
         shown = await bot.answer(bot.ask("Shout"))
         assert not any(mark in str(shown.blocks) for mark in ("<!channel>", "<!here>"))
+        assert not re.search(r"'type': '(user|broadcast|markdown)'", str(shown.blocks))
+        assert "Hey @channel and @here, @everyone, @U0LUIS!" in shown.text
+
+
+@MODES
+async def test_the_requester_may_be_mentioned_and_asked_addresses_repeated(
+    tmp_path: Path, mode: str
+) -> None:
+    text = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not https://evil.example/x or <@U0LUIS>"
+    async with serving(tmp_path, led_by(say(text)), mode=mode) as bot:
+        shown = await bot.answer(bot.ask("Is <https://asked.example/a?b=1&amp;c=2> up?"))
+        said = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not evil[.]example/x or @U0LUIS"
+        assert said in shown.text
+        links = re.findall(r"'type': 'link', 'url': '([^']*)'", str(shown.blocks))
+        assert links == ["https://asked.example/a?b=1&c=2"]
 
 
 # ---- files
@@ -158,7 +177,7 @@ async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path, mode: 
         assert "one too many" not in told
         (picture,) = [b for b in body["messages"][0]["content"] if b["type"] == "image"]
         assert picture["source"]["media_type"] == "image/png"
-        assert "stuff.zip" in shown.text
+        assert "stuff[.]zip" in shown.text
         assert "late.txt" in shown.text
         assert "notes.txt" not in shown.text
 

@@ -70,6 +70,7 @@ def outside(folder: Path) -> Iterator[Outside]:
     model = ModelServer(led_by(echo))
     with LocalServer(slack.app, "slack") as at, LocalServer(model.app, "model") as minds:
         env = {
+            "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"],
             "ASSISTANT_DATA_DIR": str(folder / "data"),
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_APP_TOKEN": APP_TOKEN,

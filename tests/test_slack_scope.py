@@ -10,11 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from engine_kit import MUX
+from engine_kit import MUX, no_grants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scopes
+from bot.directory import SlackDirectory
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import (
@@ -27,13 +28,18 @@ from bot.local.workspace import (
     User,
     Workspace,
 )
+from bot.people import People
 from config.settings import load_settings
-from scopes.label import TRUSTED, Label
-from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, named_in, page
+from scopes.intent import Intent
+from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.members import Members
+from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
 from scopes.slack_client import connect, open_session
 from scopes.slack_items import at_of
+from scopes.slack_names import named_in
 from scopes.slack_reader import Conversation, SlackReader
 from scopes.tool import Handles, Item, ToolContext, ToolError, ToolResult, Window, estimate_tokens
+from subagents.directory import Directory, Operator
 from subagents.evidence import Reading
 from subagents.fence import new_fence, render
 from subagents.gate import Decision, Deny, Gate
@@ -107,12 +113,19 @@ HELD = {"C0SUPPORT": "#support-es", "F0BUGS": "bug tracker"}
 class Caller:
     """A context that calls tools."""
 
-    def __init__(self, reader: SlackReader, titles: dict[str, str], slack: LocalSlack) -> None:
+    def __init__(
+        self,
+        reader: SlackReader,
+        titles: dict[str, str],
+        slack: LocalSlack,
+        directory: Directory | None = None,
+        requester: str | None = None,
+    ) -> None:
         self.decisions: list[Decision] = []
         self.slack = slack
-        self.gate = Gate(self.decisions.append)
+        self.gate = Gate(self.decisions.append, directory or Operator())
         self.ctx = ToolContext(
-            "r1", None, Handles(titles), TRUSTED, WINDOW, {SlackReader: reader}, 8000
+            "r1", requester, Handles(titles), TRUSTED, WINDOW, {SlackReader: reader}, 8000
         )
 
     async def __call__(self, name: str, /, **arguments: Any) -> ToolResult:
@@ -134,15 +147,21 @@ async def calling(
     titles: dict[str, str] | None = None,
     token: str = BOT_TOKEN,
     own: str = "xoxp-U0ANA",
+    requester: str | None = None,
     **how: Any,
 ) -> AsyncIterator[Caller]:
+    """Without a requester it is the operator who calls."""
     slack = LocalSlack(WORKSPACE, **how)
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
     with serving(slack) as url:
         async with open_session(limits) as session:
             web = connect(session, token, url, limits)
             reader = SlackReader(web, timedelta(days=365), connect(session, own, url, limits))
-            yield Caller(reader, HELD if titles is None else titles, slack)
+            people, members = People(web), Members(web)
+            directory = SlackDirectory(members, people, no_grants, BOT_USER, WORKSPACE.team.id)
+            held = HELD if titles is None else titles
+            yield Caller(reader, held, slack, directory if requester else None, requester)
+            await members.aclose()
 
 
 @contextmanager
@@ -189,7 +208,7 @@ async def test_what_is_hidden_absent_or_outside_the_handles_is_answered_alike() 
             (await call.refused("get_permalink", message=each)).replace(each, "X")
             for each in (f"C0OTHER/{ts(1)}", f"C0SUPPORT/{ts(3)}", f"G0SECRET/{ts(1)}")
         }
-        assert len({each.replace("message", "thread") for each in said}) == 1
+        assert len(said) == 1
         said = {
             (await call.refused("list_slack_list_items", list=each)).replace(each, "X")
             for each in ("F0NONE", "F9")
@@ -284,6 +303,7 @@ async def test_people_are_looked_up_by_id_and_by_name() -> None:
         assert ids(both) == ["U0EVA", "U0EVA2"]
         assert "No person" in await call.refused("lookup_user", user="Nobody")
         assert "No person" in await call.refused("lookup_user", user="")
+        assert both.handles == {"U0EVA": "@Eva Roth (U0EVA)", "U0EVA2": "@Eva Roth (U0EVA2)"}
 
 
 async def test_channels_are_listed_as_far_as_the_caller_may() -> None:
@@ -298,6 +318,104 @@ async def test_channels_are_listed_as_far_as_the_caller_may() -> None:
         assert (await call("list_channels", match="board")).note == "No channel matches."
 
 
+BOARD = frozenset({"U0LUIS", BOT_USER})
+
+
+def with_bot() -> Workspace:
+    """The private channel has the bot in it."""
+    secret = replace(SECRET, members=tuple(sorted(BOARD)))
+    return replace(WORKSPACE, channels=(SUPPORT, OTHER, secret))
+
+
+@asynccontextmanager
+async def asked_by(
+    user: str, titles: dict[str, str], home: str = "", space: Workspace | None = None
+) -> AsyncIterator[Caller]:
+    async with calling(titles, requester=user) as call:
+        call.slack.state = LocalSlack(space or with_bot()).state
+        call.ctx = replace(call.ctx, intent=Intent(home=home))
+        yield call
+
+
+async def test_private_channels_are_listed_to_members_who_are_alone_or_name_them() -> None:
+    opened = {OPEN_CHANNELS: ""}
+    everything = ["C0OTHER", "C0SUPPORT", "G0SECRET"]
+    for user, home, held, listed in (
+        ("U0LUIS", "", opened, everything),
+        ("U0LUIS", "D0LUIS", opened, everything),
+        ("U0LUIS", "C0SUPPORT", opened, everything[:2]),
+        ("U0LUIS", "C0SUPPORT", {**opened, "G0SECRET": "#board"}, everything),
+        ("U0ANA", "D0ANA", opened, everything[:2]),
+        ("U0ANA", "C0SUPPORT", {**opened, "G0SECRET": "#board"}, everything[:2]),
+    ):
+        async with asked_by(user, held, home) as call:
+            found = await call("list_channels")
+            assert sorted(ids(found)) == sorted(found.handles) == listed
+            assert found.note.startswith(f"{len(listed)} channels.")
+            named = next((i.label.readers for i in found.items if i.id == "G0SECRET"), BOARD)
+            assert named == BOARD
+            if "G0SECRET" not in listed:
+                assert (await call("list_channels", match="board")).items == ()
+
+
+async def test_a_guest_lists_and_finds_what_they_are_in_only() -> None:
+    guest = User("U0GUEST", "guest", "A Guest", is_restricted=True)
+    support = replace(SUPPORT, members=("U0GUEST", "U0ANA"))
+    space = replace(
+        WORKSPACE,
+        users=(*WORKSPACE.users, guest),
+        channels=(support, OTHER, with_bot().channels[2]),
+    )
+    held = {OPEN_CHANNELS: "", "C0OTHER": "#random", "C0SUPPORT": "#support-es"}
+    async with asked_by("U0GUEST", held, "D0GUEST", space) as call:
+        assert ids(await call("list_channels")) == ["C0SUPPORT"]
+        found = await call("search_messages", query="card")
+        assert {i.id[:9] for i in found.items} == {"C0SUPPORT"}
+        assert found.note == "2 messages found (1 channels searched)."
+
+
+async def test_a_search_counts_only_what_its_requester_may_read() -> None:
+    held = {OPEN_SEARCH: "", "C0SUPPORT": "#support-es", "G0SECRET": "#board"}
+    async with asked_by("U0ANA", held) as call:
+        call.slack.state.members["G0SECRET"]["U0ANA"] = None  # as the user's token sees it
+        found = await call("search_messages", query="card")
+        assert found.note == "5 messages found (2 channels searched)."
+        assert found.label.readers == frozenset({"U0LUIS", BOT_USER, "U0ANA"})
+    async with asked_by("U0ANA", held) as call:
+        found = await call("search_messages", query="card")
+        assert found.note == "4 messages found (1 channels searched)."
+        assert found.label.readers == PUBLIC
+
+
+async def test_what_the_bot_may_not_read_is_not_counted_either() -> None:
+    """The requester's own token finds it; what counts is what both may read."""
+    mine = replace(SECRET, members=("U0ANA",))
+    space = replace(WORKSPACE, channels=(SUPPORT, OTHER, mine))
+    async with asked_by("U0ANA", {OPEN_SEARCH: ""}, "", space) as call:
+        found = await call("search_messages", query="card")
+        assert found.note == "4 messages found (0 channels searched)."
+        assert "secret card" not in [item.text for item in found.items]
+
+
+async def test_that_a_private_channel_is_empty_is_for_its_members() -> None:
+    empty = replace(with_bot().channels[2], messages=())
+    space = replace(WORKSPACE, channels=(SUPPORT, OTHER, empty))
+    async with asked_by("U0LUIS", {"G0SECRET": "#board"}, "", space) as call:
+        for name, arguments in (
+            ("read_channel_history", {"channel": "#board"}),
+            ("search_messages", {"query": "card"}),
+        ):
+            found = await call(name, **arguments)
+            assert found.items == ()
+            assert found.label.readers == BOARD
+            assert found.label.sources == frozenset({"G0SECRET"})
+    async with asked_by("U0LUIS", {"G0SECRET": "#board"}) as call:
+        found = await call("get_permalink", message=f"G0SECRET/{ts(1)}")
+        assert found.label.readers == BOARD
+        found = await call("read_thread", thread=f"G0SECRET/{ts(1)}")
+        assert found.label.readers == BOARD
+
+
 async def test_a_permalink_is_slacks_own() -> None:
     async with calling() as call:
         found = await call("get_permalink", message=f"C0SUPPORT/{ts(1)}")
@@ -305,13 +423,13 @@ async def test_a_permalink_is_slacks_own() -> None:
         assert found.note == item.link
 
 
-async def test_nothing_is_posted_yet_and_the_refusal_is_logged() -> None:
+async def test_the_operator_reads_and_writes_nowhere() -> None:
     async with calling() as call:
         for name, arguments in (
             ("post_message", {"channel": "C0SUPPORT", "text": "hi"}),
             ("add_reaction", {"message": f"C0SUPPORT/{ts(1)}", "name": "eyes"}),
         ):
-            assert "only reads for now" in await call.refused(name, **arguments)
+            assert "the command line writes nowhere" in await call.refused(name, **arguments)
         assert [d.verdict for d in call.decisions] == ["deny", "deny"]
         assert not call.slack.effects
         assert "colour: is not an argument" in await call.refused("list_channels", colour="red")

@@ -16,9 +16,9 @@ from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 from bot.names import Names
-from bot.thread import OWN, Thread, rebuild
+from bot.thread import OWN, Thread, _Told, rebuild
 from config.settings import load_settings
-from scopes.label import PUBLIC, Label
+from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.slack_client import Absent, connect, open_session
 from scopes.slack_items import at_of
 from scopes.slack_reader import SlackReader
@@ -120,10 +120,33 @@ async def test_a_top_level_mention_costs_no_call() -> None:
     assert thread.request == "what is open?"
     assert thread.text.startswith(f"REQUEST: [C0SUPPORT/{ROOT}]")
     assert thread.label.readers == PUBLIC
-    unknown = await rebuilt(slack, asking(ROOT, f"{CALL} hi"))
-    assert unknown.label.readers == frozenset({"U0ANA"}), (
+    assert thread.label == TRUSTED, "a request's own words are its author's to pass on"
+    forwarded = asking(ROOT, "", attachments=[{"text": "what somebody else said"}])
+    other = await rebuilt(slack, forwarded)
+    assert other.label.untrusted
+    assert other.label.readers == frozenset({"U0ANA"}), (
         "what is not known to be public is the asker's"
     )
+    assert other.said == "", "nobody typed it"
+
+
+async def test_a_direct_thread_of_two_has_the_label_of_nobody_else() -> None:
+    slack = local(said(0, "hi"), own(1, "Hello.", run="run1"), said(2, "and now?"), private=True)
+    thread = await rebuilt(slack, asking(ts(2), "and now?"))
+    assert thread.label.readers == frozenset({"U0ANA", "U0LUIS", BOT_USER}), "a channel has others"
+    told = asking(ts(2), "and now?")
+    direct = replace(told, channel="D0ANA")
+    theirs = Label(True, frozenset({"U0ANA"}))
+    alone = _Told(direct, BOT_USER, "", theirs, {}, {"run1": "Hello."})
+    marked = {"event_type": "assistant_reply", "event_payload": {"run": "run1"}}
+    answer = {"user": BOT_USER, "text": "Hello.", "metadata": marked}
+    before: list[dict[str, Any]] = [{"user": "U0ANA", "text": "hi"}, answer]
+    asked = {"user": "U0ANA", "text": "and now?"}
+    assert alone.said_label(before, asked) == Label(untrusted=True)
+    card = {"user": BOT_USER, "text": "the secret, for your approval"}
+    assert alone.said_label([*before, card], asked) == theirs, "who knows what that rests on"
+    before.append({"user": "U0EVE", "text": "me too"})
+    assert alone.said_label(before, asked).readers == frozenset({"U0ANA"})
 
 
 async def test_edits_count_and_deleted_messages_are_gone() -> None:

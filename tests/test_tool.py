@@ -60,12 +60,13 @@ def test_the_slack_scope_reads_and_what_posts_is_marked() -> None:
     tools = {t.name: t for t in scopes.scope("slack").tools}
     assert {n for n, t in tools.items() if t.access is Access.EGRESS} == {
         "post_message",
+        "send_direct_message",
         "add_reaction",
     }
     assert all(t.description and "ctx" not in str(t.schema()) for t in tools.values())
     assert tools["post_message"].handle_arguments == {"channel": "channel"}
     all_scope = {t.name for t in scopes.scope("all").tools}
-    assert all_scope == tools.keys() - {"post_message", "add_reaction"}
+    assert all_scope == tools.keys() - {"post_message", "send_direct_message", "add_reaction"}
 
 
 def test_an_unknown_scope_names_those_that_exist() -> None:

@@ -18,6 +18,7 @@ from bot.database import Database
 from bot.errors import SetupError
 from bot.health import DatabaseProbe, Health, LoopLag
 from bot.metrics import OTHER, Metrics
+from bot.vault import Vault
 from bot.web import EVENTS_PATH, MOST_BYTES, Events, served, web_app
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=10)
@@ -132,6 +133,7 @@ async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir:
 async def test_a_database_that_refuses_answers_but_is_not_ready(tmp_path: Path) -> None:
     path = tmp_path / "gone.sqlite"
     engine = sa.create_engine(f"sqlite:///{path / 'nothing'}")
+    vars(engine.dialect)["vault"] = Vault.new()
     database = Database(engine, str(path))
     probe = DatabaseProbe(database)
     assert await probe.thread() is None

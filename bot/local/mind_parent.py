@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot.local import mind_earlier, mind_hello
+from bot.local import mind_earlier, mind_hello, mind_post
 from bot.local.cues import asked_for, fold, spoken, without
 from bot.local.hearing import Heard, sections
 from bot.local.mind_file import about_files
@@ -61,6 +61,9 @@ def answer_as_parent(heard: Heard) -> Answer:
         return _say(_top(told, heard))
     asked = read_request(heard)
     free = bool(heard.tools) and not heard.must_end
+    if order := mind_post.order(asked.text):
+        calls = [] if heard.exchanges or not free else mind_post.calls(order, heard)
+        return Answer(calls) if calls else _say(f"{mind_post.told(heard)}\n\n{OFFLINE}")
     return _conversing(asked, heard, free) or _working(asked, heard, free)
 
 

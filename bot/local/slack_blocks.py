@@ -8,7 +8,8 @@ from typing import Any
 
 from bot.local.slack_elements import check_element
 from bot.local.slack_records import Json
-from bot.local.slack_shapes import Misfit, choice, items, string, text
+from bot.local.slack_rich import rich_text
+from bot.local.slack_shapes import Misfit, choice, flag, items, only, string, text
 from bot.local.slack_state import SlackError
 
 MAX_BLOCKS = 50
@@ -67,6 +68,8 @@ def _check_together(blocks: Sequence[Json]) -> None:
     if sum(map(len, markdown)) > MAX_MARKDOWN:
         raise Misfit("/blocks", f"markdown must be less than {MAX_MARKDOWN + 1} characters")
     tables = [block for block in blocks if block["type"] == "table"]
+    if len(tables) > 1:
+        raise Misfit("/blocks", "only_one_table_allowed")
     if sum(len(each) for table in tables for each in _strings(table)) > MAX_TABLE_CHARACTERS:
         raise Misfit("/blocks", f"tables hold more than {MAX_TABLE_CHARACTERS} characters")
 
@@ -134,16 +137,6 @@ def _input(block: Json, at: str) -> None:
     check_element(block.get("element"), f"{at}/element")
 
 
-def rich_text(block: Any, at: str) -> None:
-    """A rich_text block: sections, lists, quotes and preformatted text of typed elements."""
-    kinds = tuple(f"rich_text_{kind}" for kind in ("section", "list", "quote", "preformatted"))
-    for number, part in enumerate(items(block, "elements", at, None)):
-        where = f"{at}/elements/{number}"
-        choice(part, "type", where, kinds)
-        for index, leaf in enumerate(items(part, "elements", where, None, least=0)):
-            string(leaf, "type", f"{where}/elements/{index}", 100)
-
-
 def _table(block: Json, at: str) -> None:
     rows = block.get("rows")
     if not isinstance(rows, list) or not 0 < len(rows) <= 100:
@@ -154,15 +147,20 @@ def _table(block: Json, at: str) -> None:
             raise Misfit(where, "must have between 1 and 20 cells")
         for index, cell in enumerate(row):
             _cell(cell, f"{where}/{index}")
-    items(block, "column_settings", at, 20, required=False)
+    for number, column in enumerate(items(block, "column_settings", at, 20, required=False)):
+        where = f"{at}/column_settings/{number}"
+        only(column, where, ("align", "is_wrapped"))
+        if column.get("align") is not None:
+            choice(column, "align", where, ("left", "center", "right"))
+        flag(column, "is_wrapped", where)
 
 
 def _cell(cell: Any, at: str) -> None:
     kind = choice(cell, "type", at, ("raw_text", "raw_number", "rich_text"))
     if kind == "rich_text":
         rich_text(cell, at)
-    elif kind == "raw_text" and not str(cell.get("text") or ""):
-        raise Misfit(f"{at}/text", "must be more than 0 characters")
+    elif kind == "raw_text":
+        string(cell, "text", at, 10**9)
 
 
 def task_card(block: Json, at: str) -> None:

@@ -84,6 +84,30 @@ def click_home(state: SlackState, user: str, action_id: str, value: str | None) 
     }
 
 
+def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
+    """The form of a modal that a person has open is sent in, and closed by that.
+
+    `typed`: block id -> text; what is left out stays as the form had it. KeyError when this person
+    has no such modal.
+    """
+    view = state.views.get(view_id)
+    if view is None or view.user != user or view.body["type"] != "modal":
+        raise KeyError(f"{user} has no form {view_id}.")
+    values: dict[str, Json] = {}
+    for block in view.body["blocks"]:
+        element = block.get("element") or {}
+        if block["type"] == "input":
+            text = typed.get(block["block_id"], element.get("initial_value"))
+            sent = {"type": element["type"], "value": text}
+            values[block["block_id"]] = {element["action_id"]: sent}
+    del state.views[view_id]
+    shown = view_json(state, view) | {"state": {"values": values}}
+    about = ("token", "user", "api_app_id", "trigger_id", "team", "enterprise")
+    told = _block_actions(state, user, {})
+    sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
+    return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
+
+
 def slash(
     state: SlackState, user: str, channel: str, command: str, text: str, response_url: str
 ) -> Json:

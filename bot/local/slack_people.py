@@ -173,6 +173,12 @@ class People:
             payload = interactions.click_home(self._state, user, action_id, value)
         self._put("interactive", "block_actions", payload)
 
+    def submit(self, user: str, view_id: str, typed: Mapping[str, str]) -> None:
+        """Send in the form of a modal; `typed`: block id -> text."""
+        with self._state.lock:
+            payload = interactions.submit(self._state, user, view_id, typed)
+        self._put("interactive", "view_submission", payload)
+
     def slash(self, user: str, channel: str, command: str, text: str = "") -> None:
         """Give a slash command; what its ack says is whispered to them."""
         with self._state.lock:

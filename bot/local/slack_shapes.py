@@ -81,6 +81,28 @@ def items(
     return found
 
 
+def only(value: Any, at: str, keys: Sequence[str]) -> None:
+    """Nothing but these keys."""
+    for key in _mapping(value, at):
+        if key not in keys:
+            raise Misfit(f"{at}/{key}", f"invalid additional property: {key}")
+
+
+def flag(value: Any, key: str, at: str) -> None:
+    """True or false below `key`, if there is anything."""
+    if not isinstance(_mapping(value, at).get(key), bool | None):
+        raise Misfit(f"{at}/{key}", "must provide a boolean")
+
+
+def number(value: Any, key: str, at: str, most: int) -> None:
+    """A whole number from 0 to `most` below `key`, if there is anything."""
+    found = _mapping(value, at).get(key)
+    if found is None:
+        return
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+        raise Misfit(f"{at}/{key}", f"must be a whole number from 0 to {most}")
+
+
 def _mapping(value: Any, at: str) -> Json:
     if not isinstance(value, dict):
         raise Misfit(at, "must provide an object")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from bot.local.slack_records import Row
@@ -20,7 +21,8 @@ class Shown:
     ts: str
     user: str
     text: str
-    """The text of the blocks where there are blocks, as Slack shows them; else the text."""
+    """The text of the blocks where there are blocks, else the text; rich text as markdown, so that
+    what is a link, a list or bold can be told from words."""
     blocks: tuple[Mapping[str, Any], ...] = ()
     streaming: bool = False
     metadata: Mapping[str, Any] | None = None
@@ -76,16 +78,31 @@ def flat(block: Mapping[str, Any]) -> str:
     if block.get("type") == "table":
         rows = ([flat(cell) for cell in row] for row in block.get("rows") or ())
         return "\n".join(" | ".join(row) for row in rows)
-    inline = str(block.get("type", "")).startswith("rich_text_") and block["type"] != (
-        "rich_text_list"
-    )
-    return ("" if inline else "\n").join(_words(block))
+    words = list(_words(block))
+    match block.get("type"):
+        case "rich_text_list":
+            first = int(block.get("offset") or 0) + 1
+            ordered, indent = block.get("style") == "ordered", "  " * int(block.get("indent") or 0)
+            marks = (f"{number}. " if ordered else "- " for number in count(first))
+            return "\n".join(indent + mark + word for mark, word in zip(marks, words, strict=False))
+        case "rich_text_quote":
+            return "> " + "".join(words).replace("\n", "\n> ")
+        case "rich_text_preformatted":
+            return "```\n" + "".join(words) + "\n```"
+        case "rich_text_section":
+            return "".join(words)
+    return "\n".join(words)
 
 
 def _words(value: Mapping[str, Any]) -> Iterator[str]:
     match value.get("type"):
+        case "text":
+            yield _marked(str(value.get("text") or ""), value.get("style") or {})
+            return
         case "link":
-            yield str(value.get("text") or value.get("url") or "")
+            text, url = str(value.get("text") or ""), str(value.get("url") or "")
+            label = text if text.startswith("[") else f"[{text}]"
+            yield f"{label}({url})" if text else url
             return
         case "user":
             yield f"<@{value.get('user_id')}>"
@@ -93,11 +110,24 @@ def _words(value: Mapping[str, Any]) -> Iterator[str]:
         case "channel":
             yield f"<#{value.get('channel_id')}>"
             return
+        case "date":
+            yield str(value.get("fallback") or "")
+            return
         case "emoji":
             yield f":{value.get('name')}:"
             return
     for key in _PARTS:
         yield from _part(value.get(key))
+
+
+def _marked(text: str, style: Mapping[str, Any]) -> str:
+    bare = text.strip()
+    if not bare:
+        return text
+    for name, mark in (("code", "`"), ("strike", "~~"), ("italic", "_"), ("bold", "**")):
+        bare = f"{mark}{bare}{mark}" if style.get(name) else bare
+    start = len(text) - len(text.lstrip())
+    return text[:start] + bare + text[len(text.rstrip()) :]
 
 
 def _part(part: Any) -> Iterator[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from alembic import context
 
-import bot.serve_tables  # noqa: F401 - adds its tables to the metadata
+import bot.gate_tables
+import bot.serve_tables  # noqa: F401 - both add their tables to the metadata
+from bot.sealed import differs
 from bot.tables import METADATA
 
 context.configure(
     connection=context.config.attributes.get("connection"),
     target_metadata=METADATA,
     render_as_batch=True,  # SQLite alters a table by copying it
+    compare_type=differs,
 )
 context.run_migrations()

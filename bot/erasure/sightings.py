@@ -1,0 +1,52 @@
+"""Which run holds text of which item: ids only, so that what is forgotten can be found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.gate_tables import quoted
+from subagents.sightings import Seen
+
+Row = dict[str, Any]
+
+KEY = ("item", "run")
+_SOURCE = re.compile(r"[^/#]+")
+
+
+def source_of(item: str) -> str:
+    """The channel, list, thread or table that an item is of; a page is its own source."""
+    found = None if "://" in item else _SOURCE.match(item)
+    return found[0] if found else item
+
+
+def rows(run: str, items: Iterable[Seen]) -> list[Row]:
+    """What is stored of the items that a run has seen, each once."""
+    return [
+        {"item": item, "run": run, "channel": source_of(item), "author": author}
+        for item, author in dict(items).items()
+    ]
+
+
+def of_request(run: str, request: str | None, requester: str | None) -> list[Row]:
+    """The message that a run was asked by, where it was asked by one: its key is `team/id`."""
+    item = (request or "").partition("/")[2]
+    return rows(run, [(item, requester)]) if item else []
+
+
+def of_subagent(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> list[Row]:
+    """What a stored brief and result hold text of: the material, and what the findings rest on."""
+    material = [(item["id"], item["author"]) for item in brief.get("material") or ()]
+    evidence = [(e, None) for f in result.get("findings") or () for e in f["evidence"]]
+    return rows(run, [*evidence, *material])
+
+
+async def of_runs(database: Database, runs: Sequence[str]) -> list[Seen]:
+    """What these runs hold text of: who reads their answers holds it, too. Raises StoreError."""
+    c = quoted.c
+    query = sa.select(c.item, c.author).where(c.run.in_(runs)).distinct()
+    return [(row["item"], row["author"]) for row in await database.read(query)] if runs else []

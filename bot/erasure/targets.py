@@ -1,0 +1,89 @@
+"""What is to be forgotten, as conditions on the tables that say who holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.erasure.scrub import item_at
+from bot.gate_tables import actions, quoted
+from bot.serve_tables import flags, inbox
+from bot.tables import runs
+
+Condition = sa.ColumnElement[bool]
+
+NOTES = "forget/"
+"""How the names of the flags begin that say what is still to be forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One message, one source, one channel, or one person.
+
+    `item`: one message, row or file. `source`: that, or all of a thread, list or table. `channel`:
+    all that was said there. `author`: all that a person wrote. `user`: that, and all that they
+    asked for and left here.
+    """
+
+    kind: str
+    id: str
+
+    @classmethod
+    def source(cls, text: str) -> Target:
+        """Of an id or a permalink."""
+        return cls("source", item_at(text) or text.strip())
+
+    @property
+    def is_person(self) -> bool:
+        return self.kind in ("author", "user")
+
+    def quotes(self) -> Condition:
+        """Rows of `quoted`: what is held of it."""
+        mine = {
+            "item": quoted.c.item == self.id,
+            "source": sa.or_(quoted.c.item == self.id, quoted.c.channel == self.id),
+            "channel": quoted.c.channel == self.id,
+        }
+        person = sa.or_(quoted.c.author == self.id, quoted.c.item == self.id)
+        return mine.get(self.kind, person)
+
+    def requests(self) -> Condition:
+        """Rows of `inbox`: requests that it is, or that were made there."""
+        if self.is_person:
+            return inbox.c.user == self.id
+        channel, _, ts = self.id.partition("/")
+        here = inbox.c.channel == channel
+        return sa.and_(here, inbox.c.ts == ts) if ts else here
+
+    def runs(self) -> Condition:
+        """Runs of which nothing stays but numbers."""
+        return runs.c.requester == self.id if self.kind == "user" else sa.false()
+
+    def actions(self) -> Condition:
+        """Actions that go whoever's words they hold."""
+        return actions.c.requester == self.id if self.kind == "user" else sa.false()
+
+
+def note(
+    connection: sa.Connection,
+    database: Database,
+    target: Target,
+    at: datetime | None = None,
+    **facts: bool,
+) -> None:
+    """Note what is to be forgotten, in the transaction that this is called in.
+
+    `at`: when it happened; None = just now. `edited`: it was changed, not deleted. `amended`: the
+    stored request has the new text.
+    """
+    name = f"{NOTES}{target.kind}/{target.id}"
+    row = {"name": name, "value": facts, "at": at or datetime.now(UTC)}
+    connection.execute(database.upsert(flags, ("name",), ("value", "at")), row)
+
+
+async def forget_later(database: Database, target: Target) -> None:
+    """Note it in a transaction of its own. Raises StoreError."""
+    await database.change(lambda connection: note(connection, database, target))

@@ -1,0 +1,79 @@
+"""An answer that not everyone may see where it was asked for: it goes to the requester alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bot import render
+from bot.outbox import Outbox
+from bot.render import Part
+from bot.requests import StoredRequest
+from bot.sentences import HELD_BACK, SENT_IN_PRIVATE
+from bot.writes import WriteFailed
+from config.settings import Reply
+from scopes.tool import ToolContext
+from subagents.directory import Obstacle
+from subagents.gate import Gate
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """Sends what may not stand in the place where it was asked for."""
+
+    outbox: Outbox
+    settings: Reply
+
+    async def send(
+        self,
+        gate: Gate,
+        ctx: ToolContext,
+        request: StoredRequest,
+        document: Mapping[str, Any],
+        obstacles: Sequence[Obstacle],
+        seconds: float,
+    ) -> str:
+        """Send the answer to its requester alone; the sentence for the place of the request.
+
+        May be called again. A requester who may not read it (any more) gets nothing of it.
+        """
+        if not (await gate.release("p1", ctx, to=request.user)).public:
+            return HELD_BACK
+        rendered = render.answer(document, request.key, self.settings, seconds, request.user)
+        first = render.sentence(why(obstacles)).parts[0]
+        try:
+            channel = await self.outbox.direct(request.user)
+            await self._post(request, channel, [first, *rendered.parts])
+        except WriteFailed as error:
+            log.warning("the answer to %s could not be sent in private: %s", request.key, error)
+            return HELD_BACK
+        return SENT_IN_PRIVATE
+
+    async def _post(self, request: StoredRequest, channel: str, parts: Sequence[Part]) -> None:
+        thread: str | None = None
+        for number, part in enumerate(parts, 1):
+            ts = await self.outbox.post(
+                f"{request.key}/private#{number}",
+                channel,
+                thread,
+                part.text,
+                part.blocks,
+                look_first=True,
+            )
+            thread = thread or ts
+
+
+def why(obstacles: Sequence[Obstacle]) -> str:
+    """What stands in the way, for the requester alone: it names channels that they can read."""
+    named = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return (
+        "This answer is for you alone. Where you asked, not everyone may read what it rests on: "
+        f"{'; '.join(named[:MOST_NAMED])}{more}. An administrator can allow it there for good."
+    )

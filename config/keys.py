@@ -1,0 +1,108 @@
+"""Where the keys come from that encrypt what is stored: the environment, or else a key file."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from config.errors import SettingsError
+from config.settings import Environment, Settings, key_file_of
+
+VARIABLE = "ASSISTANT_ENCRYPTION_KEY"
+KEY_BYTES = 32
+NEW_KEY = "`openssl rand -base64 32 | tr +/ -_` makes one"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Fernet keys; the first one encrypts, all of them decrypt."""
+
+    values: tuple[SecretStr, ...]
+    place: str
+    """What they were read from."""
+    warning: str = ""
+    """A sentence on what is wrong with that place; empty = nothing."""
+
+
+def keys_of(settings: Settings) -> Keys:
+    """The keys that these settings name; the key file is made where there is none.
+
+    Raises SettingsError for a key that is none, and for a file that cannot be used.
+    """
+    given = settings.secrets.assistant_encryption_key
+    return _keys(given, settings.key_file, settings.data_dir)
+
+
+def keys_here(data_dir: Path) -> Keys:
+    """The same for this environment and that directory of data."""
+    outside = Environment()
+    return _keys(outside.assistant_encryption_key, key_file_of(outside), data_dir)
+
+
+def _keys(given: SecretStr | None, file: Path, data_dir: Path) -> Keys:
+    if given:
+        return Keys(_read(given.get_secret_value(), VARIABLE), VARIABLE)
+    if file.resolve().is_relative_to(data_dir.resolve()):
+        raise SettingsError(
+            f"The key file {file} is inside the data directory {data_dir}, where it protects "
+            "nothing: set ASSISTANT_KEY_FILE to a file elsewhere."
+        )
+    try:
+        if not file.exists():
+            _make(file)
+        open_to_others = file.stat().st_mode & 0o077
+        values = _read(file.read_text("ascii"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        why = (getattr(error, "strerror", None) or "it is not ASCII text").lower()
+        raise SettingsError(
+            f"The key file {file} cannot be used ({why}): mend that, set ASSISTANT_KEY_FILE to "
+            f"another one, or set {VARIABLE} ({NEW_KEY})."
+        ) from None
+    warning = f"Other accounts may read the key file {file}: run `chmod 600 {file}`."
+    return Keys(values, str(file), warning if open_to_others else "")
+
+
+def _read(text: str, place: str) -> tuple[SecretStr, ...]:
+    found = text.replace(",", " ").split()
+    if not found:
+        raise SettingsError(f"{place} holds no key: {NEW_KEY}, but data needs the key it had.")
+    for key in found:
+        if not _is_key(key):
+            what = "something that is no Fernet key (32 bytes in URL-safe base64)"
+            raise SettingsError(f"{place} holds {what}: {NEW_KEY}.")
+    return tuple(map(SecretStr, found))
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, altchars=b"-_", validate=True)) == KEY_BYTES
+    except ValueError:
+        return False
+
+
+def _make(file: Path) -> None:
+    """Write a new key, whole and once: where several processes try, the first one's stays."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    key = base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
+    made = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(made, "wb") as writing:
+            writing.write(key)
+            writing.flush()
+            os.fsync(made)  # data may be written with it before the system does that by itself
+        file.hardlink_to(aside)  # fails where there is a file by now
+    except FileExistsError:
+        pass
+    finally:
+        aside.unlink()
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

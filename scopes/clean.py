@@ -1,0 +1,209 @@
+"""Text made plain before it is shown or stored: what nobody sees goes, and so do secrets."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+REMOVED = "[removed]"
+
+# ---- characters
+
+_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
+_FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc\U00016fe4\U0001d159")
+"""Letters and signs without a shape."""
+_KEPT = frozenset("\n\t\u200c\u200d\ufe0f")
+"""Those of them that are joiners or selectors stay only where they are needed, see below."""
+_ACTING = frozenset("<>@#&*_`|/.\\[]{}=%^")
+"""Their wide forms are folded; wide commas and round brackets are how Chinese is written."""
+
+_EMOJI = (
+    "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935"
+    "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_LINKED = "\u0600-\u0dff\u1780-\u17ff"
+"""Scripts in which a joiner between two letters is spelling: Arabic to Sinhala, Khmer."""
+_STRAY = (
+    re.compile(rf"(?<![{_EMOJI}])\ufe0f(?!\u20e3)"),
+    re.compile(
+        rf"(?<![{_EMOJI}\ufe0f{_LINKED}])\u200d|\u200d(?![{_EMOJI}{_LINKED}])"
+        rf"|(?<![{_LINKED}])\u200c|\u200c(?![{_LINKED}])"
+    ),
+)
+
+
+def printable(text: str) -> str:
+    """The text without what nobody sees, and with disguised letters as themselves.
+
+    Gone are control, format (bidi, zero-width, tag), private, unassigned and surrogate characters,
+    variation selectors and blank fillers; joiners and the emoji selector stay inside emoji,
+    joiners also inside words of scripts that need them. NFKC is not applied to the whole text: it
+    would make a 102 of a 10 squared, and change the commas of Chinese. Mathematical, wide and
+    ligature letters are folded, as are wide forms of signs that act in markup and addresses; the
+    rest is NFC.
+    """
+    text = _BREAKS.sub("\n", text)
+    if text.isascii():
+        return _CONTROLS.sub("", text)
+    text = text.translate(_TABLE)
+    for stray in _STRAY:
+        text = stray.sub("", text)
+    return unicodedata.normalize("NFC", text)
+
+
+class _Table(dict[int, str]):
+    """What becomes of a character, found out when it first occurs."""
+
+    def __missing__(self, code: int) -> str:
+        made = self[code] = _shown(chr(code))
+        return made
+
+
+_TABLE = _Table()
+
+
+def _shown(letter: str) -> str:
+    category = unicodedata.category(letter)
+    if letter in _KEPT:
+        return letter
+    if category == "Cn" and "\U0001f000" <= letter <= "\U0001faff":
+        return letter  # set aside for emoji that are newer than Python's tables
+    if unseen(letter):
+        return ""
+    if category == "Zs":
+        return letter if letter == "\u3000" else " "
+    return _folded(letter, category)
+
+
+def unseen(letter: str) -> bool:
+    """Whether a character shows nothing: control, format or filler signs, selectors."""
+    return unicodedata.category(letter) in _HIDDEN or letter in _FILLERS or _selects(letter)
+
+
+def _selects(letter: str) -> bool:
+    return (
+        "\ufe00" <= letter <= "\ufe0f"
+        or "\u180b" <= letter <= "\u180f"
+        or "\U000e0100" <= letter <= "\U000e01ef"
+    )
+
+
+def _folded(letter: str, category: str) -> str:
+    kind = unicodedata.decomposition(letter).partition(" ")[0]
+    plain = unicodedata.normalize("NFKC", letter)
+    folds = (
+        kind in ("<font>", "<small>", "<noBreak>")
+        or (kind == "<wide>" and ((plain.isascii() and plain.isalnum()) or plain in _ACTING))
+        or (kind == "<compat>" and (category in ("Ll", "Lu", "Lt") or letter == "\u2024"))
+    )
+    return plain if folds else letter
+
+
+# ---- secrets
+
+_PRIVATE = r"PRIVATE\ KEY[A-Z ]{0,40}-----"
+_TOKENS = re.compile(
+    rf"""(?x)
+      (?i:xox[abcdeprsu]|xwfp)[-.](?=[\w.%-]{{0,200}}\d)[\w.%-]+     # Slack: bot, user, refresh ...
+    | (?i:xapp)-(?=[\w%-]{{0,200}}\d)[\w%-]+
+    | sk-ant-(?=[\w-]{{0,200}}\d)[\w-]{{6,}}                        # Anthropic
+    | (?<![\w-])sk-(?=[\w-]{{0,200}}\d)[\w-]{{20,}}                 # OpenAI
+    | (?<![\w/+])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}(?![\w/+])  # AWS access keys
+    | (?<![\w/+-])AIza[\w-]{{35}}(?![\w/+-])                      # Google: API key, OAuth, client
+    | ya29\.[\w-]{{10,}}
+    | (?<![\w/:.+])1//0[\w-]{{20,}}
+    | GOCSPX-[\w-]{{10,}}
+    | gh[pousr]_[A-Za-z0-9]{{20,}} | github_pat_\w{{20,}}
+    | gl(?:pat|ptt|dt|rt|cbt|oas|soat|ft)-[\w-]{{16,}}            # GitLab
+    | (?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{{10,}}      # Stripe
+    | whsec_[\w+/=-]{{16,}}
+    | SG\.[\w-]{{16,}}\.[\w-]{{16,}}                              # SendGrid
+    | npm_[A-Za-z0-9]{{30,}} | pypi-[\w-]{{40,}} | hf_[A-Za-z0-9]{{30,}}
+    | (?<![\w-])eyJ[\w-]{{8,}}\.eyJ[\w-]{{8,}}(?:\.[\w-]*)?                 # JSON Web Tokens
+    | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}[\s\S]{{0,8000}}?-----END\ [A-Z ]{{0,40}}{_PRIVATE}
+    | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?:[\s>|]|\\[nr])*[A-Za-z0-9+/=]{{16,}})+ # no end
+    """
+)
+_SPARED = (
+    r"(?!['\"]?(?:None|null|nil|true|false|os\.|env\.|process\.|/[a-z]|<[^<>\n]*>|\*\*\*|\.\.\.|\[removed"
+    r"|\$\{?[A-Za-z_]+\}?(?!\w)|\{\{?\w+\}))"
+)
+"""What stands in a password's place in examples and settings."""
+_NAMED = (
+    r"(?:password|passwd|pwd|passphrase"
+    r"|(?:client|app|signing)?[_-]?secret(?:[_-]?access)?(?:[_-]?key)?"
+    r"|(?:api|private|access|auth|encryption|fernet)[_ -]?key"
+    r"|(?:access|auth|refresh|id|api|bot|app)?[_-]?token)"
+)
+_CONTEXTS = tuple(
+    re.compile(f"(?i)(?P<head>{head})(?:{secret})")
+    for head, secret in (
+        # addresses that hold a password or are one
+        (r"\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*:", r"[^\s/]+(?=@)"),
+        (r"hooks\.slack\.com/", r"[\w/%-]+"),
+        (r"(?:wss?://|/link/)[^\s'\"<>]{0,200}?[?&]ticket=", r"[^&\s'\"<>]+"),
+        # what a request is authorised by
+        (r"authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+", r"[\w.~+/=-]{6,}"),
+        (r"\bbearer\s+", r"(?=[\w.~+/=-]{0,200}(?:\d|[.~+_=]\w)|[a-z]{20})[\w.~+/=-]{6,}"),
+        # a name with "=", or with ":" in front of what no word looks like
+        (
+            rf"{_NAMED}['\"]?[ \t]*=[ \t]*",
+            rf"{_SPARED}(?:'[^'\n]{{0,500}}'|\"[^\"\n]{{0,500}}\"|['\"]?[^\s'\"&),;]{{4,}})",
+        ),
+        (rf"{_NAMED}['\"][ \t]*:[ \t]*", rf"{_SPARED}(?:'[^'\n]{{4,500}}'|\"[^\"\n]{{4,500}}\")"),
+        (
+            rf"{_NAMED}[`*]*[ \t]*:[`* \t]*",
+            rf"{_SPARED}(?=[^\s`]{{0,200}}\d)(?=[^\s`]{{0,200}}[a-z])[^\s'\"`,;]{{6,}}",
+        ),
+        # keys without a form of their own
+        (r"(?:key|fernet)\W[^\n]{0,40}?(?<![\w-])", r"[\w-]{43}=(?![\w=])"),
+        (r"aws[^\n]{0,40}(?:secret|key)[^\n]{0,20}?(?<![\w/+])", r"[\w/+]{40}(?![\w/+=])"),
+    )
+)
+
+
+def redacted(text: str) -> str:
+    """The text with `[removed]` in place of everything that looks like a secret."""
+    text = _TOKENS.sub(REMOVED, text)
+    for pattern in _CONTEXTS:
+        text = pattern.sub(rf"\g<head>{REMOVED}", text)
+    return text
+
+
+_UNSURE = re.compile(
+    r"(?i)-----BEGIN\b(?:(?!-----END[^\n]*-----\s)[\s\S])*\Z"
+    rf"|{_NAMED}['\"]?[ \t]*[:=][ \t]*['\"][^\n]*\Z|\S+\Z"
+)
+
+
+_LONGEST = 10_000
+"""Characters of the longest secret, a private key of 8,192 bits."""
+
+
+def unsettled(text: str) -> int:
+    """From where on a text that goes on may still become a secret, or more of one."""
+    before = max(0, len(text) - _LONGEST)
+    at = len(text)
+    while found := _UNSURE.search(text[before:at]):
+        at = before + found.start()
+        while at > before and not text[at - 1].isspace():
+            at -= 1  # what stands right before it may be a part of the same word, or of a key
+    return at
+
+
+# ---- cells
+
+_FORMULA = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*%?")
+
+
+def csv_cell(value: object) -> str:
+    """A value for a CSV file; text that a spreadsheet would take for a formula begins with `'`.
+
+    The rule and its characters: owasp.org/www-community/attacks/CSV_Injection.
+    """
+    text = "" if value is None else str(value)
+    first = text.lstrip(" \u3000\xa0")[:1]
+    return f"'{text}" if first in _FORMULA and first and not _NUMBER.fullmatch(text) else text

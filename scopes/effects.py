@@ -1,0 +1,70 @@
+"""What a call does to the world, and which of its arguments decide whether it may.
+
+A tool declares it in its signature; the gate decides by nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+
+class Access(StrEnum):
+    """What a call does to the world; the gate decides by it."""
+
+    READ = "read"
+    WRITE = "write"  # the requester's own things: a note, a draft, a label
+    EGRESS = "egress"  # leaves: post, send, fetch, push
+
+
+class Effect(StrEnum):
+    """How a call acts: each kind has rules of its own."""
+
+    NONE = "none"  # reads what its handles name
+    QUERY = "query"  # reads by a statement of its own (SQL)
+    CODE = "code"  # runs code
+    KEEP = "keep"  # stores something of the requester's own
+    POST = "post"  # says something in a conversation
+    REACT = "react"  # marks a message
+    FETCH = "fetch"  # asks an address
+    SEARCH = "search"  # gives words to a service outside
+    SEND = "send"  # mails, invites, shares
+    CHANGE = "change"  # changes what others rely on: a sheet, a calendar, a branch
+
+
+EFFECTS: dict[Access, frozenset[Effect]] = {
+    Access.READ: frozenset({Effect.NONE, Effect.QUERY, Effect.CODE}),
+    Access.WRITE: frozenset({Effect.KEEP}),
+    Access.EGRESS: frozenset(
+        {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND, Effect.CHANGE}
+    ),
+}
+"""Which effects a tool of each access may declare."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandleArgument:
+    """Marks an argument whose value names a thing that the caller must hold."""
+
+    kind: str
+
+
+class Part(StrEnum):
+    """Marks an argument by the part that it plays in a call that leaves."""
+
+    SAID = "said"  # the text that others will read
+    ADDRESS = "address"  # the URL that is asked
+    WORDS = "words"  # what a service outside is asked
+    STATEMENT = "statement"  # SQL
+    THREAD = "thread"  # the message that is replied to, besides the channel
+
+
+Channel = Annotated[str, HandleArgument("channel")]
+Thread = Annotated[str, HandleArgument("thread")]
+ListId = Annotated[str, HandleArgument("list")]
+Person = Annotated[str, HandleArgument("person")]
+Said = Annotated[str, Part.SAID]
+Address = Annotated[str, Part.ADDRESS]
+Words = Annotated[str, Part.WORDS]
+Statement = Annotated[str, Part.STATEMENT]

@@ -1,0 +1,31 @@
+"""Names of hosts that may be asked: public ones. Where they lead is for the connection to check."""
+
+from __future__ import annotations
+
+import re
+
+MAX_NAME = 253
+NAME = re.compile(r"(?:(?!-)[a-z0-9_-]{1,63}(?<!-)\.)+(?:[a-z]{2,63}|xn--[a-z0-9-]+)")
+"""Two labels at least; one that ends in a number is an address (url.spec.whatwg.org, hosts)."""
+LOCAL = frozenset(
+    "localhost localdomain local internal intranet private corp home lan svc arpa onion".split()
+)
+"""Last labels that no public name has (RFC 6761, RFC 8375, ICANN on .internal)."""
+METADATA = frozenset({"metadata", "instance-data"})
+"""First labels of hosts that tell a cloud machine its own secrets."""
+MIRRORS = re.compile(r"(?:.*\.)?(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|vcap\.me)")
+"""Names that lead to the number that stands in them, or back to the asker."""
+
+
+def is_public(host: str) -> bool:
+    """Whether this is the full name of a public host. Doubt counts as no."""
+    if len(host) > MAX_NAME:  # the codec takes quadratic time
+        return False
+    try:
+        plain = host.encode("idna").decode().lower()
+    except UnicodeError:
+        return False
+    if len(plain) > MAX_NAME or not NAME.fullmatch(plain) or MIRRORS.fullmatch(plain):
+        return False
+    labels = plain.split(".")
+    return labels[-1] not in LOCAL and labels[0] not in METADATA

@@ -1,0 +1,59 @@
+"""What a requester asked for, in words of their own: the one text of a run that is trusted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+URL = re.compile(r"https?://[^\s<>|\"'`\\^{}]+", re.IGNORECASE)
+STOPS = ".,;:!?)]"
+"""What ends a sentence rather than the address in front of it."""
+LEAST_LITERAL = 2
+"""Characters from which on a text can be said to stand in a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The request as the gate reads it; nothing that a model wrote or read is in it."""
+
+    text: str = ""
+    """The requester's own message, without anything that was quoted around it by code."""
+    named: frozenset[str] = frozenset()
+    """Ids of the conversations and people that these words name."""
+    home: str = ""
+    """The conversation that the answer goes to; empty on the command line."""
+    thread: str = ""
+    """The message in `home` that the answer replies to, as `<channel>/<ts>`."""
+    own: str = ""
+    """The requester's own message, as `<channel>/<ts>`."""
+
+    def says(self, text: str) -> bool:
+        """Whether the text stands in the request word for word, spaces aside."""
+        wanted = _flat(text)
+        return len(wanted) >= LEAST_LITERAL and f" {wanted} " in f" {_flat(self.text)} "
+
+    def addresses(self) -> frozenset[str]:
+        """The URLs that stand in the request."""
+        return frozenset(found.rstrip(STOPS) for found in URL.findall(self.text))
+
+    def to_json(self) -> dict[str, Any]:
+        where = {"home": self.home, "thread": self.thread, "own": self.own}
+        return {"text": self.text, "named": sorted(self.named), **where}
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Intent:
+        """The intent that `to_json` gave."""
+        return cls(**{**stored, "named": frozenset(stored["named"])})
+
+
+UNASKED: Final = Intent()
+"""Of a context that nobody asked for anything."""
+
+
+@lru_cache(maxsize=64)
+def _flat(text: str) -> str:
+    """Words with one space between them; quotes and what ends a sentence stand apart."""
+    return " ".join(re.sub(r"([\"'`“”„«»().,;:!?])", r" \1 ", text).split())

@@ -1,0 +1,255 @@
+"""Who is in which conversation, as Slack says it now: kept for seconds, read anew where asked to.
+
+None stands for "could not be checked": who decides by it treats that as the worst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+import aiohttp
+
+from scopes.slack_client import Absent, SlackClient, SlackRefused
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+Key = tuple[str, ...]
+
+KEPT_S = 20.0
+"""Seconds that a membership is believed; what is written is checked anew."""
+MOST_KEPT = 1_000
+MOST_ASKED = 5
+"""Single channels asked about at one time; from there on all public ones are listed at once."""
+NO_SENSE = "no proper answer"
+ALL_KINDS = "public_channel,private_channel,mpim,im"
+
+Kind = Literal["public", "private", "direct", "group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A conversation as the gate sees one."""
+
+    id: str
+    name: str
+    """Without `#`; empty for direct messages."""
+    kind: Kind
+    shared: bool
+    """People of other companies are in it, or are invited."""
+    archived: bool
+    members: frozenset[str] | None
+    """None: everyone, as in a public channel that is not shared."""
+
+    @property
+    def open(self) -> bool:
+        """Every full member of the workspace may read it."""
+        return self.kind == "public"
+
+    @property
+    def title(self) -> str:
+        return f"#{self.name}" if self.name else "a direct message"
+
+
+class Kept:
+    """Asks for a fact once, however many wait for it, and keeps it for `kept_s` seconds.
+
+    A failure is logged, is None to all who waited, and is not kept.
+    """
+
+    def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
+        self.kept_s, self.most = kept_s, most
+        self._clock = clock
+        self._facts: dict[Key, tuple[float, Any]] = {}
+        self._asking: dict[Key, asyncio.Task[Any]] = {}
+
+    @property
+    def asking(self) -> int:
+        """Facts that are being asked for."""
+        return len(self._asking)
+
+    def known(self, key: Key) -> Any:
+        """The fact as it is kept, or None."""
+        until, fact = self._facts.get(key, (0.0, None))
+        return fact if self._clock() < until else None
+
+    async def get(
+        self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
+    ) -> T | None:
+        """The fact; `fresh` = as it is at this moment."""
+        if not fresh and (fact := self.known(key)) is not None:
+            return cast(T, fact)
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
+        return cast("T | None", await asyncio.shield(task))
+
+    async def _ask(self, key: Key, ask: Callable[[], Awaitable[T]]) -> T | None:
+        self._facts.pop(key, None)  # what could not be read anew is not believed, either
+        try:
+            fact = await ask()
+        except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+            log.warning("could not check the %s: %s", " ".join(key), why)
+            return None
+        finally:
+            del self._asking[key]
+        self._make_room()
+        self._facts[key] = (self._clock() + self.kept_s, fact)
+        return fact
+
+    def _make_room(self) -> None:
+        if len(self._facts) >= self.most:
+            now = self._clock()
+            self._facts = {k: (t, f) for k, (t, f) in self._facts.items() if t > now}
+        while len(self._facts) >= self.most:
+            del self._facts[next(iter(self._facts))]
+
+    async def aclose(self) -> None:
+        """End what is still being asked."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:
+    """All objects of a paged method; SlackRefused where a page is missing or makes no sense.
+
+    A list of members that ends early would let somebody read what is not for them.
+    """
+    found: list[Any] = []
+    cursors = [""]
+    while True:
+        more = {"cursor": cursors[-1]} if cursors[-1] else {}
+        body = await client.call(method, limit=client.page_size, **arguments, **more)
+        page = body.get(key)
+        if not isinstance(page, list):
+            raise SlackRefused(method, NO_SENSE, "")
+        found += page
+        metadata = body.get("response_metadata")
+        cursor = str(metadata.get("next_cursor") or "") if isinstance(metadata, Mapping) else ""
+        if not cursor:
+            return found
+        if cursor in cursors:
+            raise SlackRefused(method, NO_SENSE, "")
+        cursors.append(cursor)
+
+
+class Members:
+    """Asks Slack with one token. One for the process."""
+
+    def __init__(
+        self, client: SlackClient, *, kept_s: float = KEPT_S, clock: Clock = time.monotonic
+    ) -> None:
+        self.client = client
+        self._facts = Kept(kept_s, clock)
+        self._infos = Kept(kept_s, clock)
+
+    async def place(self, channel: str, *, fresh: bool = False) -> Place | None:
+        """The conversation, or None where it could not be checked."""
+
+        async def ask() -> Place:
+            info = await self._info(channel)
+            kind, shared = kind_of(info), _is_shared(info)
+            everyone = kind == "public" and not shared
+            members = None if everyone else await self._members(channel)
+            name = "" if kind in ("direct", "group") else str(info.get("name") or "")
+            return Place(channel, name, kind, shared, bool(info.get("is_archived")), members)
+
+        return await self._facts.get(("conversation", channel), ask, fresh=fresh)
+
+    async def inside(self, channel: str) -> frozenset[str] | None:
+        """Who is in it at this moment, also where everyone may read it."""
+
+        async def ask() -> frozenset[str]:
+            return await self._members(channel)
+
+        return await self._facts.get(("members of", channel), ask, fresh=True)
+
+    async def of_user(self, user: str, *, fresh: bool = False) -> frozenset[str] | None:
+        """Ids of the conversations that this user is in: of those that are not public, the ones
+        that the token's user is in, too."""
+
+        async def ask() -> frozenset[str]:
+            method = "users.conversations"
+            found = await whole(self.client, method, "channels", user=user, types=ALL_KINDS)
+            return frozenset(str(c["id"]) for c in found if isinstance(c, Mapping) and "id" in c)
+
+        return await self._facts.get(("conversations of", user), ask, fresh=fresh)
+
+    async def reads(self, user: str, channel: str, *, full: bool, fresh: bool = False) -> bool:
+        """Whether a user may read a conversation: all that they are in, and as a `full` member of
+        the workspace what is public. A "no" is as of now, and takes as long as any other; a `fresh`
+        "yes", too."""
+        kept: frozenset[str] | None = self._facts.known(("conversations of", user))
+        known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
+        if known and not fresh:
+            return True
+        mine, is_open = await asyncio.gather(
+            self.of_user(user, fresh=True), self._opens(user, channel, full, fresh)
+        )
+        return (mine is not None and channel in mine) or is_open
+
+    def _is_known_as_public(self, channel: str) -> bool:
+        info: Mapping[str, Any] | None = self._infos.known(("channel", channel))
+        return info is not None and kind_of(info) == "public"
+
+    async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
+        """Whether it is public, or their direct message with the bot, which Slack may not list."""
+        if not fresh and self._is_known_as_public(channel):
+            return full
+        if not fresh and self._infos.asking >= MOST_ASKED:
+            public = await self._facts.get(("list of public", "channels"), self._public)
+            return full and public is not None and channel in public
+        info = await self._infos.get(("channel", channel), lambda: self._info(channel), fresh=True)
+        if info is None:
+            return False
+        kind = kind_of(info)
+        return full if kind == "public" else kind == "direct" and info.get("user") == user
+
+    async def aclose(self) -> None:
+        """End what is still being asked."""
+        await self._facts.aclose()
+        await self._infos.aclose()
+
+    async def _info(self, channel: str) -> Mapping[str, Any]:
+        info = (await self.client.call("conversations.info", channel=channel)).get("channel")
+        if not isinstance(info, Mapping) or info.get("id") != channel:
+            raise SlackRefused("conversations.info", NO_SENSE, "")
+        return info
+
+    async def _members(self, channel: str) -> frozenset[str]:
+        method = "conversations.members"
+        found = await whole(self.client, method, "members", channel=channel)
+        if not found or not all(isinstance(user, str) for user in found):
+            raise SlackRefused(method, NO_SENSE, "")
+        return frozenset(found)
+
+    async def _public(self) -> frozenset[str]:
+        method = "conversations.list"
+        found = await whole(self.client, method, "channels", types="public_channel")
+        return frozenset(
+            str(c["id"]) for c in found if isinstance(c, Mapping) and kind_of(c) == "public"
+        )
+
+
+def kind_of(info: Mapping[str, Any]) -> Kind:
+    """What is not said to be public is private."""
+    if info.get("is_im"):
+        return "direct"
+    if info.get("is_mpim"):
+        return "group"
+    return "public" if info.get("is_private") is False and "id" in info else "private"
+
+
+def _is_shared(info: Mapping[str, Any]) -> bool:
+    """With people of other companies, there already or invited."""
+    invited = info.get("pending_shared") or info.get("pending_connected_team_ids")
+    return bool(info.get("is_ext_shared") or info.get("is_pending_ext_shared") or invited)

@@ -1,0 +1,273 @@
+"""A mail reduced to what a person reads in it, with what is odd about it said in flags."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import getaddresses, parsedate_to_datetime
+
+from scopes.clean import printable
+from scopes.reduction.characters import decoded, line, smuggled
+from scopes.reduction.mime import Part, part_of, parts_in, words
+from scopes.reduction.visible import visible_text
+
+HIDDEN = "has hidden text"
+DIFFER = "plain and HTML differ"
+MIN_RUN = 6
+"""So many words in a row that only one part says make the parts differ."""
+MAX_COMPARED = 100_000  # words
+MAX_LISTED = 200  # addresses, links
+
+_URL = re.compile(r"<?(?:https?://|mailto:|www\.)[^\s<>]+>?|\[(?:image|cid)[^\]\n]{0,200}\]", re.I)
+_ONE_PERSON = re.compile(r"([^<>,\"]*|\s*\"[^<>\"]*\"\s*)<([^<>\s]+@[^<>\s]+)>\s*")
+"""The usual form, read here: `getaddresses` takes an unquoted address in the name for a person."""
+_TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is read of one mail."""
+
+    message: int = 50_000_000
+    """Bytes."""
+    body: int = 5_000_000
+    """Bytes of text, all parts together."""
+    parts: int = 200
+    depth: int = 10
+    """How deeply parts may be nested, attached messages included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What is attached, listed and not opened."""
+
+    name: str
+    type: str
+    size: int
+    """Bytes, decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailText:
+    """A mail as a person sees it; every text is without control and format characters."""
+
+    subject: str
+    sender: str
+    """`Name <address>` or the address; the address stands last, whatever the name claims."""
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    date: datetime | None
+    """UTC; None where the mail has none that can be read."""
+    body: str
+    flags: tuple[str, ...]
+    attachments: tuple[Attachment, ...]
+    links: tuple[tuple[str, str], ...]
+    """Words and address; only those of HTML that is the body."""
+    cut: str
+    """What was left out by a limit, in sentences; empty when nothing was."""
+
+
+def reduce(raw: bytes, limits: Limits | None = None) -> MailText:
+    """Reduce a mail of any bytes; raises nothing."""
+    reading = _Reading(limits or Limits())
+    if len(raw) > reading.limits.message:
+        reading.leave_out("The mail is too large; its end was left out.")
+    part = part_of(raw[: reading.limits.message])
+    body = "\n\n".join(reading.read(part, 0, top=True))
+    return MailText(
+        subject=part.header("subject"),
+        sender=", ".join(_people(part.raw("from"))[:5]),
+        to=_people(part.raw("to")),
+        cc=_people(part.raw("cc")),
+        date=_date(part.raw("date")),
+        body=body.strip(),
+        flags=tuple(sorted(reading.flags)),
+        attachments=tuple(reading.attachments),
+        links=tuple(dict.fromkeys(reading.links))[:MAX_LISTED],
+        cut=" ".join(dict.fromkeys(reading.cuts)),
+    )
+
+
+def _people(value: str) -> tuple[str, ...]:
+    only = _ONE_PERSON.fullmatch(value)
+    try:
+        pairs = [(only[1].strip('" '), only[2])] if only else getaddresses([value])
+    except (RecursionError, ValueError, IndexError):
+        pairs = []
+    if not any("@" in address for _, address in pairs):
+        rest = line(words(value), 300)
+        return (rest,) if rest else ()
+    people = []
+    for name, address in pairs[:MAX_LISTED]:
+        name = re.sub(r"[<>\"]", "", line(words(name), 200)).strip()
+        address = re.sub(r"[<>\s]", "", line(address, 320))
+        people.append(f"{name} <{address}>" if name and name != address else address or name)
+    return tuple(each for each in people if each)
+
+
+def _date(value: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(value)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+@dataclass(slots=True)
+class _Text:
+    """What the text parts of an alternative say, each kind together."""
+
+    plain: list[str] = field(default_factory=list)
+    html: list[str] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One pass over a mail."""
+
+    limits: Limits
+    flags: set[str] = field(default_factory=set)
+    attachments: list[Attachment] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
+    parts: int = 0
+    room: int = 0
+
+    def __post_init__(self) -> None:
+        self.room = self.limits.body
+
+    def leave_out(self, sentence: str) -> None:
+        self.cuts.append(sentence)
+
+    def read(self, part: Part, depth: int, top: bool = False) -> list[str]:
+        """The texts of a part and of those in it, one for each place where there is one."""
+        if part.clipped:
+            self.leave_out("A header is too long; its end was left out.")
+        if part.kind.startswith("multipart/"):
+            return self.read_all(part, depth)
+        if part.kind not in ("text/plain", "text/html") or (
+            not top and (part.attached or part.name is not None)
+        ):
+            self.attach(part)
+            return self.forwarded(part, depth) if part.kind == "message/rfc822" else []
+        said = _Text()
+        self.take(part, said)
+        return self.chosen(said)
+
+    def read_all(self, part: Part, depth: int) -> list[str]:
+        """The texts of a multipart; of alternatives the one that a person is shown."""
+        children = self.children(part, depth)
+        if children is None:
+            said = _Text()
+            self.take(replace(part, kind="text/plain"), said)
+            return self.chosen(said)
+        if part.kind != "multipart/alternative":
+            return [text for each in children for text in self.read(each, depth + 1)]
+        said, rest = _Text(), []
+        for each in children:
+            rest += self.gather(each, depth + 1, said)
+        return self.chosen(said) + rest
+
+    def gather(self, part: Part, depth: int, said: _Text) -> list[str]:
+        """Sort the text in one alternative by its kind; what is neither comes back."""
+        if part.kind in ("text/plain", "text/html") and not part.attached:
+            self.take(part, said)
+            return []
+        children = self.children(part, depth) if part.kind.startswith("multipart/") else None
+        if children is None:
+            return self.read(part, depth)
+        return [text for each in children for text in self.gather(each, depth + 1, said)]
+
+    def children(self, part: Part, depth: int) -> list[Part] | None:
+        if depth >= self.limits.depth:
+            self.leave_out("Parts are nested too deeply; the innermost were left out.")
+            return []
+        found = parts_in(part)
+        if found is None:
+            return None
+        default = "message/rfc822" if part.kind == "multipart/digest" else "text/plain"
+        children = []
+        for raw in found:
+            self.parts += 1
+            if self.parts > self.limits.parts:
+                self.leave_out("There are too many parts; the rest were left out.")
+                break
+            children.append(part_of(raw, default))
+        return children
+
+    def forwarded(self, part: Part, depth: int) -> list[str]:
+        """The text of an attached message, headed by who wrote it."""
+        if depth >= self.limits.depth or self.parts >= self.limits.parts:
+            self.leave_out("Parts are nested too deeply; the innermost were left out.")
+            return []
+        self.parts += 1
+        inner = part_of(part.content(self.limits.message))
+        texts = self.read(inner, depth + 1, top=True)
+        sender = ", ".join(_people(inner.raw("from"))[:5])
+        head = f"Attached message from {sender or 'nobody'}: {inner.header('subject')}".rstrip(": ")
+        return ["\n\n".join([head, *texts])]
+
+    def attach(self, part: Part) -> None:
+        name = re.split(r"[/\\]", line(part.name or "", 2_000).strip("\"' "))[-1].strip(". ")
+        name = name if len(name) <= 150 else f"{name[:130]}...{name[-17:]}"
+        self.attachments.append(Attachment(name or "unnamed", part.kind, part.size))
+
+    def take(self, part: Part, said: _Text) -> None:
+        """Read a text part within what room is left."""
+        data = part.content(self.room + 1)
+        if len(data) > self.room:
+            self.leave_out("The text is too long; its end was left out.")
+        data = data[: self.room]
+        self.room -= len(data)
+        text = decoded(data, part.charset) if part.charset or part.kind != "text/html" else data
+        if part.kind == "text/html":
+            visible = visible_text(text)
+            self.flags |= {HIDDEN} if visible.hidden else set()
+            self.cuts += [visible.cut] if visible.cut else []
+            said.html.append(visible.text)
+            said.links += visible.links
+        else:
+            assert isinstance(text, str)
+            self.flags |= {HIDDEN} if smuggled(text) else set()
+            said.plain.append(printable(text).strip("\n"))
+
+    def chosen(self, said: _Text) -> list[str]:
+        """The plain text; where the HTML says something else, that, for people are shown it."""
+        plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
+        if not said.plain or not said.html:
+            self.links += said.links
+            return [text for text in (plain or html,) if text.strip()]
+        if not differ(plain, html):
+            self.links += said.links
+            return [plain] if plain.strip() else []
+        self.flags.add(DIFFER)
+        if not html.strip():
+            return [plain]
+        self.links += said.links
+        return [html]
+
+
+def differ(plain: str, html: str) -> bool:
+    """Whether one of two texts says MIN_RUN words in a row that the other does not."""
+    one, two = _terms(plain), _terms(html)
+    return _says_more(one, two) or _says_more(two, one)
+
+
+def _terms(text: str) -> list[str]:
+    text = unicodedata.normalize("NFKC", _URL.sub(" ", text)).casefold()
+    return _TERM.findall(text)[:MAX_COMPARED]
+
+
+def _says_more(one: list[str], two: list[str]) -> bool:
+    """Whether so many words of `one` in a row are in no three words that `two` has as well."""
+    known = set(zip(two, two[1:], two[2:], strict=False))
+    found = [three in known for three in zip(one, one[1:], one[2:], strict=False)]
+    run = 0
+    for at in range(len(one)):
+        run = 0 if any(found[max(0, at - 2) : at + 1]) else run + 1
+        if run >= MIN_RUN:
+            return True
+    return False

@@ -1,0 +1,65 @@
+"""The write tools of the `slack` scope. The gate has decided when one of them runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from scopes.effects import Access, Channel, Effect, Part, Person, Said, Thread
+from scopes.slack_writer import SlackWriter
+from scopes.tool import ToolContext, ToolError, ToolResult, tool
+
+TS = re.compile(r"\d{10}\.\d{6}")
+EMOJI = re.compile(r"[a-z0-9_+'-]{1,80}")
+
+
+@tool(Access.EGRESS, Effect.POST)
+async def post_message(
+    ctx: ToolContext,
+    channel: Channel,
+    text: Said,
+    thread: Annotated[str, Part.THREAD] = "",
+) -> ToolResult:
+    """Post `text` where the request says. `thread`: id of the message that it replies to."""
+    ts = thread.rpartition("/")[2]
+    if thread and not (TS.fullmatch(ts) and thread in (ts, f"{channel}/{ts}")):
+        raise ToolError(f"No thread {thread[:60]!r} in this channel. Leave it out, or give its id.")
+    _something(text)
+    sent = await _writer(ctx).post(ctx.key, channel, ts, text, ctx.intent.text, ctx.requester or "")
+    return ToolResult(note=f"Posted: {sent}")
+
+
+@tool(Access.EGRESS, Effect.POST)
+async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
+    """Send `text` to one person, by id, or to who asked (`me`). It says for whom."""
+    _something(text)
+    sent = await _writer(ctx).message(ctx.key, user, text, ctx.intent.text, ctx.requester or "")
+    return ToolResult(note=f"Sent: {sent}")
+
+
+@tool(Access.EGRESS, Effect.REACT)
+async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
+    """Add a reaction to a message. `name`: of the emoji, without colons."""
+    channel, _, ts = message.partition("/")
+    name = name.strip(": ").lower()
+    if not EMOJI.fullmatch(name) or not TS.fullmatch(ts):
+        raise ToolError("Give a message's id and the name of an emoji, like white_check_mark.")
+    await _writer(ctx).react(channel, ts, name)
+    return ToolResult(note="Added.")
+
+
+TOOLS = (post_message, send_direct_message, add_reaction)
+
+
+def _something(text: str) -> None:
+    if not text.strip():
+        raise ToolError("The text is empty. Write what is to be said.")
+
+
+def _writer(ctx: ToolContext) -> SlackWriter:
+    try:
+        return ctx.client(SlackWriter)  # type: ignore[type-abstract]
+    except KeyError:
+        raise ToolError(
+            "Nothing can be written from here; put the text into your answer."
+        ) from None

@@ -1,0 +1,72 @@
+"""Whether a SQL statement only reads: a first look, before a read-only connection runs it."""
+
+from __future__ import annotations
+
+import re
+
+STRINGS = re.compile(
+    r"""(?P<literal>'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")*"|`[^`]*`)|--[^\n]*
+    |/\*.*?(?:\*/|(?P<open>\Z))""",
+    re.DOTALL | re.VERBOSE,
+)
+"""Text of a statement that is no statement: literals, quoted names, comments."""
+NAME, LITERAL = "\1", "\2"
+"""What stands for a quoted name and a literal while the rest is looked at."""
+AMBIGUOUS = re.compile(r"""[\0-\2]|\\['"`]|/\*M?!|\[[^\[\]]*['"`]""")
+"""Where quotes and comments end depends on the database."""
+DOLLARS = re.compile(r"\$\w*\$")
+READS = re.compile(r"\s*\(*\s*(select|with|values|describe|show|summarize|from)\b", re.IGNORECASE)
+ACTS = re.compile(
+    r"""\b(insert|update|delete|merge|replace|create|alter|drop|truncate|grant|revoke|copy|attach
+    |detach|install|load|pragma|call|execute|prepare|vacuum|set|reset|begin|commit|export|import
+    |lock|listen|notify|do|into|use|for\s+(?:key\s+)?share)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+NAMED = re.compile(
+    r"\b(?:replace|set|load|use|show|call|do)\s*\(|\b[^\W\d]\w*\s*\.\s*\w+", re.IGNORECASE
+)
+"""A function or a column that is called like a statement."""
+CLAUSES = r"\b(?:where|group|order|having|limit|select|union)\b"
+FILES = re.compile(
+    rf"\b(?:from|join|describe|summarize|show)\s*(?:(?:(?!{CLAUSES})[^{LITERAL}]){{0,300}},\s*)?"
+    rf"{LITERAL}|[{NAME}{LITERAL}]\s*\(",
+    re.IGNORECASE,
+)
+"""A literal as a table is a file (DuckDB); a quoted name that is called may be any function."""
+PATH = re.compile(r"[./\\:*]")
+HARMLESS = r"pg_(?:typeof|size_\w+|column_\w+|relation_size|total_relation_size|table_size|get_\w+)"
+EFFECTS = re.compile(
+    rf"""\b(?!{HARMLESS}\b)(?:
+      pg_\w+|lo_\w+|loread|lowrite|dblink\w*|setval|nextval|set_config|txid_\w+|brin_\w+|gin_\w+
+    | (?:query|cursor|table|schema|database)_to_\w+|ts_stat|ts_rewrite        # PostgreSQL
+    | load_extension|readfile|writefile|edit|fts\d\w*|sqlite_\w+|pragma_\w+|fsdir|lsdir|zipfile
+    | eval|sqlar_\w+|csv                                                            # SQLite
+    | read_\w+|write_\w+|parquet_\w+|sniff_\w+|glob|\w+_scan|scan_\w+|\w+_query|\w+_execute|query
+    | query_table|getenv|duckdb_\w+|which_secret|st_read\w*|http\w*|from_substrait\w*|\w*checkpoint
+    | json_execute\w*|json_serialize_plan|load_\w+                                  # DuckDB
+    | sleep|benchmark|get_lock|release_\w+|xp_\w+|sp_\w+|open(?:rowset|query|datasource)|sys_\w+
+    )\s*\(""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Functions that read files, run text as SQL, hold locks, change something or ask a network."""
+
+
+def is_one_read(text: str) -> bool:
+    """Whether this is a single statement that only reads. Doubt counts as no."""
+    if len(text) > 20_000 or AMBIGUOUS.search(text):
+        return False
+    bare = STRINGS.sub(_stand_in, text)
+    if any(mark in bare for mark in ("'", '"', "`", "/*", "*/")) or DOLLARS.search(bare):
+        return False  # something begins that does not end: what it hides cannot be seen
+    bare = bare.strip().removesuffix(";")
+    if ";" in bare or not READS.match(bare) or FILES.search(bare) or EFFECTS.search(bare):
+        return False
+    return not ACTS.search(NAMED.sub(" ", bare))
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    if found["open"] is not None:
+        return "/*"
+    if name := found["name"]:
+        return f" {LITERAL if PATH.search(name) else NAME} "
+    return f" {LITERAL} " if found["literal"] else " "

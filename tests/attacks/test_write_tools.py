@@ -1,0 +1,341 @@
+"""The tools that write to Slack, through the whole bot: what reaches Slack, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_kit import (
+    BOSS,
+    EVA,
+    LUIS,
+    THERE,
+    again,
+    approving,
+    asked,
+    card,
+    cards,
+    payload,
+    people,
+    reaches,
+    said_in,
+)
+from engine_kit import (
+    Json,
+    brief,
+    brief_answer,
+    channel_id,
+    led_by,
+    results,
+    say,
+    sentence,
+    thread_id,
+    turn,
+    until,
+    use,
+)
+from fleet_kit import fleet
+from serve_kit import ASKER, Served, request_in, serving
+
+from bot.local.mind import answer as offline_mind
+from bot.local.model import Answer, Mind
+from bot.local.slack import Fault
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Channel, Workspace
+from bot.sentences import SENT_IN_PRIVATE
+from subagents.rules import MAX_FREE
+
+ELSEWHERE = channel_id(3)
+DONE = "Deploy done"
+POST = f'post "{DONE}" in #support-2'
+
+
+def writing(*calls: Json) -> Mind:
+    """A parent that makes these calls and then says what came of them."""
+
+    def told(body: Json) -> Answer:
+        return say(" / ".join(str(r["content"]) for r in results(body)))
+
+    return led_by(Answer(list(calls)), told)
+
+
+def to(channel: str, text: str = DONE, **more: Any) -> Json:
+    return use("post_message", channel=channel, text=text, **more)
+
+
+def bare(texts: list[str]) -> list[str]:
+    """Texts without the line that says for whom they were written."""
+    return [re.sub(r"\nFor <@\w+>\Z", "", text) for text in texts]
+
+
+def posted(bot: Served, channel: str = THERE) -> list[str]:
+    return bare(said_in(bot.slack, channel))
+
+
+def direct(bot: Served, user: str) -> list[str]:
+    """What the bot has sent to this person alone."""
+    return posted(bot, bot.slack.people.dm(user))
+
+
+async def told(bot: Served, text: str = POST, **more: Any) -> str:
+    """The answer to a request."""
+    return (await bot.answer(bot.ask(text, **more))).text
+
+
+# ---- posting
+
+
+@pytest.mark.parametrize(
+    "text",
+    [POST, f"Please post “{DONE}” in <#{THERE}|support-2>", f'Announce "{DONE}" in #support-2'],
+)
+async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path, text: str) -> None:
+    """By the offline model, which speaks for no script of this test."""
+    async with serving(tmp_path, offline_mind, space=people()) as bot:
+        assert "Posted" in await told(bot, text)
+        assert posted(bot) == [DONE]
+        assert cards(bot) == []
+
+
+async def test_words_in_quotes_are_sent_to_the_person_of_the_request(tmp_path: Path) -> None:
+    async with serving(tmp_path, offline_mind, space=people()) as bot:
+        assert "Sent" in await told(bot, f'tell <@{LUIS}> "{DONE}"')
+        assert direct(bot, LUIS) == [DONE]
+        assert direct(bot, EVA) == []
+
+
+async def test_a_text_made_of_what_was_read_is_posted_in_the_place_named(tmp_path: Path) -> None:
+    mind = led_by(
+        brief_answer(1), Answer([to(THERE, "One thing is open.")]), say("Posted it. [F1.1]")
+    )
+    async with serving(tmp_path, mind, space=people()) as bot:
+        await told(bot, "Post a summary of #support-1 in #support-2")
+        assert posted(bot) == ["One thing is open."]
+        assert cards(bot) == []
+
+
+async def test_a_reply_goes_into_the_linked_thread(tmp_path: Path) -> None:
+    thread = thread_id(2, 0)
+    link = f"https://acme.slack.com/archives/{THERE}/p{thread.partition('/')[2].replace('.', '')}"
+    mind = writing(to(THERE, thread=thread), to(THERE, "Another", thread=thread_id(2, 1)))
+    async with serving(tmp_path, mind, space=people()) as bot:
+        await asked(bot, f"Reply to {link} that the deploy is done")
+        assert len(cards(bot)) == 1, "the other thread was not named"
+        (shown,) = [m for m in bot.slack.visible(THERE) if m.user == BOT_USER]
+        assert (shown.thread_ts, bare([shown.text])) == (thread.partition("/")[2], [DONE])
+
+
+async def test_a_long_text_stays_in_one_thread(tmp_path: Path) -> None:
+    text = "\n\n".join(sentence(str(n), 200) for n in range(12))
+    async with serving(tmp_path, writing(to(THERE, text)), space=people()) as bot:
+        await told(bot, "Post the report in #support-2")
+        shown = [m for m in bot.slack.visible(THERE) if m.user == BOT_USER]
+        assert len(shown) > 1
+        assert {m.thread_ts for m in shown[1:]} == {shown[0].ts}
+
+
+# ---- what needs a card
+
+
+async def test_a_place_that_is_not_named_waits_below_the_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, writing(to(ELSEWHERE), to(THERE)), space=people()) as bot:
+        shown = await asked(bot, "What is open in #support-2?")
+        answer = next(m for m in bot.slack.visible(bot.channel) if "needs approval" in m.text)
+        assert answer.thread_ts == shown.thread_ts
+        assert float(answer.ts) < float(shown.ts)
+        assert "No channel" in answer.text, "#support-3 is no handle, and so is not there"
+        for _ in range(2):
+            bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        await until(lambda: not cards(bot))
+        assert "Approved by" in again(bot, shown).text
+        assert (posted(bot), posted(bot, ELSEWHERE)) == ([DONE], [])
+
+
+async def test_a_denied_post_is_never_made(tmp_path: Path) -> None:
+    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
+        shown = await asked(bot, "What is open in #support-2?")
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
+        await reaches(bot, "denied")
+        await until(lambda: not cards(bot))
+        bot.slack.put("interactive", payload(shown, channel=bot.channel))  # a card of before
+        await until(bot.whispers)
+        assert "Denied by" in again(bot, shown).text
+        assert posted(bot) == []
+
+
+async def test_more_than_some_messages_need_a_word_for_each(tmp_path: Path) -> None:
+    texts = [f"News number {n}" for n in range(MAX_FREE + 1)]
+    async with serving(tmp_path, writing(*(to(THERE, t) for t in texts)), space=people()) as bot:
+        shown = await asked(bot, "Post the news in #support-2")
+        assert sorted(posted(bot)) == texts[:MAX_FREE]
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        assert sorted(posted(bot)) == texts
+
+
+# ---- what Slack will not have
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("not_in_channel", "somebody has to invite me"),
+        ("is_archived", "the channel is archived"),
+        ("channel_not_found", "no such channel"),
+        ("restricted_action", "restricted_action"),
+    ],
+)
+async def test_why_not_is_said_in_a_sentence(tmp_path: Path, code: str, said: str) -> None:
+    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
+        bot.slack.faults.append(Fault("chat.postMessage", f"error:{code}"))
+        assert said in await told(bot)
+        assert posted(bot) == []
+
+
+async def test_a_channel_that_was_archived_takes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
+        there = bot.slack.state.channels[THERE]
+        bot.slack.state.channels[THERE] = replace(there, is_archived=True)
+        assert "No channel" in await told(bot)
+        assert posted(bot) == []
+
+
+async def test_a_post_whose_answer_is_lost_is_made_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
+        bot.slack.faults.append(Fault("chat.postMessage", "lost"))
+        assert "Posted" in await told(bot)
+        assert posted(bot) == [DONE]
+
+
+# ---- several at once, and lives that end
+
+
+async def test_requests_at_once_post_once_each(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        number = request_in(body).split()[-1]
+        return Answer([to(THERE, f"Text {number}")]) if turn(body) == 0 else say("Posted.")
+
+    async with serving(tmp_path, mind, space=people()) as bot:
+        threads = [bot.ask(f"Post in #support-2 the text {n}") for n in range(6)]
+        await asyncio.gather(*(bot.answer(t) for t in threads))
+        assert sorted(posted(bot)) == [f"Text {n}" for n in range(6)]
+
+
+@pytest.mark.parametrize("kind", ["drop", "lost"])
+async def test_a_killed_process_has_posted_once(tmp_path: Path, kind: str) -> None:
+    """It dies while it writes, before Slack has it, or before it knows that Slack has it."""
+    with fleet(tmp_path, writing(to(THERE)), space=people()) as bots:
+        (first,) = await bots.started()
+        bots.slack.faults += [Fault("chat.postMessage", kind)]
+        bots.slack.faults += [Fault("chat.postMessage", "drop")] * 50
+        calls = bots.slack.calls["chat.postMessage"]
+        bots.ask(POST)
+        await until(lambda: bots.slack.calls["chat.postMessage"] > calls, 30)
+        first.kill()
+        bots.slack.faults.clear()
+        await bots.started()
+        await until(lambda: any("Posted" in m for m in said_in(bots.slack, bots.channel)), 40)
+        assert bare(said_in(bots.slack, THERE)) == [DONE]
+
+
+# ---- one person, one mark
+
+
+async def test_private_text_is_sent_to_nobody_who_may_not_read_it(tmp_path: Path) -> None:
+    space = people()
+    inside = replace(space.channels[0], is_private=True, members=(ASKER, LUIS, BOT_USER))
+    space = replace(space, channels=(inside, *space.channels[1:]))
+    mind = led_by(
+        brief_answer(1),
+        Answer([use("send_direct_message", user=u, text="It is late.") for u in (LUIS, EVA)]),
+        say("Sent what I may. [F1.1]"),
+    )
+    async with serving(tmp_path, mind, space=space) as bot:
+        await told(bot, f"Send <@{LUIS}> and <@{EVA}> a summary of #support-1")
+        assert direct(bot, LUIS) == ["It is late."]
+        assert direct(bot, EVA) == []
+
+
+async def test_who_asked_may_always_be_sent_something(tmp_path: Path) -> None:
+    calls = [use("send_direct_message", user=u, text=f"To {u}") for u in ("me", LUIS)]
+    async with serving(tmp_path, writing(*calls), space=people()) as bot:
+        await told(bot, "DM me what is open in #support-2")
+        assert direct(bot, ASKER) == ["To me"]
+        assert direct(bot, LUIS) == []
+
+
+async def test_a_mark_is_put_on_the_linked_message_only(tmp_path: Path) -> None:
+    here, there = thread_id(2, 0), thread_id(2, 1)
+    link = f"https://acme.slack.com/archives/{THERE}/p{here.partition('/')[2].replace('.', '')}"
+    calls = [use("add_reaction", message=m, name=":eyes:") for m in (here, there)]
+    async with serving(tmp_path, writing(*calls), space=people()) as bot:
+        bot.ask(f"React to {link} with eyes")
+        shown = await card(bot)
+        marks = [e for e in bot.slack.effects if e.method == "reactions.add"]
+        assert [(e.channel, e.args["timestamp"]) for e in marks] == [tuple(here.split("/"))]
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        assert sum(e.method == "reactions.add" for e in bot.slack.effects) == 2
+
+
+# ---- five private channels, asked about where not everyone is in them
+
+TEAM = "C0000TEAM"
+MARKETS = range(1, 6)
+SWEEP = "What is open in " + " ".join(f"#support-{n}" for n in MARKETS) + "?"
+FOUND = "Five things are late"
+
+
+def markets() -> Workspace:
+    """Five private channels of the asker's, and the private #team, in which Luis is, too."""
+    base = people(5)
+    closed = tuple(replace(c, is_private=True, members=(ASKER, BOT_USER)) for c in base.channels)
+    team = Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER), is_private=True)
+    return replace(base, channels=(*closed, team))
+
+
+def sweeping(body: Json) -> Answer:
+    script: Callable[[Json], Answer] = led_by(
+        Answer([brief(n) for n in MARKETS]),
+        say(f"{FOUND} {' '.join(f'[F{n}.1]' for n in MARKETS)}."),
+    )
+    return script(body)
+
+
+def in_team(bot: Served) -> str:
+    return str([(m.text, m.blocks) for m in bot.slack.visible(TEAM)])
+
+
+async def test_after_the_grant_the_answer_is_public_until_it_is_revoked(tmp_path: Path) -> None:
+    change = approving(admins=(BOSS,))
+    async with serving(tmp_path, sweeping, space=markets(), change=change) as bot:
+        first = bot.ask(SWEEP, channel=TEAM)
+        assert SENT_IN_PRIVATE in (await bot.answer(first, channel=TEAM)).text
+        assert FOUND not in in_team(bot)
+        alone = " ".join(direct(bot, ASKER))
+        assert FOUND in alone
+        assert all(f"#support-{n}" in alone for n in MARKETS), "what stands in the way is named"
+        office = bot.slack.people.dm(BOSS)
+        offer = await card(bot, office)
+        assert FOUND not in str(bot.slack.visible(office))
+        assert direct(bot, LUIS) == []
+
+        bot.slack.people.click(BOSS, office, offer.ts, "action_approve")
+        await reaches(bot, "done")
+        assert FOUND in str([m.blocks for m in bot.replies(first, TEAM)]), "in its place"
+
+        second = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)
+        assert FOUND in str(second.blocks)
+
+        grants = bot.bench.approvals.executing.grants
+        (grant,) = await grants.all()
+        assert await grants.revoke(grant.id, BOSS)
+        third = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)
+        assert SENT_IN_PRIVATE in third.text
+        assert FOUND not in str(third.blocks)

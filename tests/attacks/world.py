@@ -1,0 +1,273 @@
+"""Services outside Slack, as real HTTP servers on loopback that note what reached them.
+
+Their tools exist in the tests only: what leaves through them passes the gate by what they declare.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from engine_kit import MUX
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+import scopes
+import subagents.brief
+from config.prompt import prompt
+from scopes.effects import Access, Address, Effect, Said, Statement, Words
+from scopes.label import PUBLIC, Label
+from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
+
+Json = dict[str, Any]
+
+SCOPES = ("email", "web", "data", "notes", "mcp")
+SITE = "https://news.example"
+"""The one good site of this web."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One call that reached a service."""
+
+    service: str
+    did: str
+    sent: Mapping[str, Any]
+
+
+@dataclass
+class World:
+    """What the services hold, and what was asked of them."""
+
+    owner: str
+    """Whose mailbox, sheets, tables and notes these are."""
+    folder: Path
+    mails: list[Json] = field(default_factory=list)
+    pages: dict[str, str] = field(default_factory=dict)
+    """URL -> text."""
+    found: list[Json] = field(default_factory=list)
+    """What each search of the web returns."""
+    cells: list[str] = field(default_factory=list)
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    """What the tool server returns."""
+    described: str = "Look something up in the tool server."
+    """How the tool server describes its tool."""
+    log: list[Hit] = field(default_factory=list)
+    url: str = ""
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "customers.sqlite"
+
+    @property
+    def app(self) -> Starlette:
+        paths = [
+            *("mail/search", "mail/send", "mail/draft", "mail/delete", "web/search", "web/page"),
+            *("sheet/cells", "sheet/append", "notes/list", "notes/save", "mcp/ask", "mcp/push"),
+        ]
+        return Starlette(routes=[Route(f"/{p}", self._serve, methods=["POST"]) for p in paths])
+
+    async def _serve(self, request: Request) -> JSONResponse:
+        service, _, did = request.url.path.rpartition("/")
+        sent = await request.json()
+        service = service.rpartition("/")[2]
+        self.log.append(Hit(service, did, sent))
+        held: dict[str, Any] = {
+            "mail/search": self.mails,
+            "web/search": self.found,
+            "web/page": self.pages.get(str(sent.get("url")), "404"),
+            "sheet/cells": self.cells,
+            "notes/list": self.notes,
+            "mcp/ask": self.answers,
+        }
+        return JSONResponse({"found": held.get(f"{service}/{did}", "done")})
+
+    async def ask(self, path: str, **sent: Any) -> Any:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/{path}", json=sent) as reply,
+        ):
+            return (await reply.json())["found"]
+
+    def own(self, source: str) -> Label:
+        """The label of what only the owner may read."""
+        return Label(untrusted=True, readers=frozenset({self.owner}), sources=frozenset({source}))
+
+    def table(self) -> list[tuple[str, str]]:
+        """What the database holds now; a table that is gone is empty."""
+        with sqlite3.connect(self.database) as connection:
+            try:
+                return list(connection.execute("select name, note from customers"))
+            except sqlite3.OperationalError:
+                return []
+
+
+@contextmanager
+def served(world: World) -> Iterator[World]:
+    """The services up, and their tools in the table of scopes."""
+    with sqlite3.connect(world.database) as connection:
+        connection.execute("create table customers (name text, note text)")
+        connection.executemany("insert into customers values (?, ?)", world.rows)
+    with pytest.MonkeyPatch.context() as patch, MUX.serving(world.app) as url:
+        world.url = url
+        for name, tools in tools_of(world).items():
+            module = f"attack_scope_{name}"
+            patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=tools))
+            patch.setitem(scopes.MODULES, name, module)
+        patch.setattr(subagents.brief, "prompt", _prompt)
+        _forget()
+        try:
+            yield world
+        finally:
+            patch.undo()
+            _forget()
+
+
+def _forget() -> None:
+    scopes.scope.cache_clear()
+    subagents.brief.template.cache_clear()
+
+
+def _prompt(name: str) -> str:
+    own = name.removeprefix("scope_") in SCOPES and name.startswith("scope_")
+    return "Tools of the tests." if own else prompt(name)
+
+
+def tools_of(world: World) -> dict[str, tuple[Tool, ...]]:
+    return {
+        "email": _email(world),
+        "web": _web(world),
+        "data": _data(world),
+        "notes": _notes(world),
+        "mcp": _mcp(world),
+    }
+
+
+def _email(world: World) -> tuple[Tool, ...]:
+    @tool()
+    async def search_mail(ctx: ToolContext, query: str) -> ToolResult:
+        """Find mails in the requester's mailbox."""
+        found = await world.ask("mail/search", query=query)
+        label = world.own("mail")
+        texts = [" | ".join(f"{k}: {v}" for k, v in mail.items()) for mail in found]
+        return ToolResult(tuple(Item(f"mail/m{n}", t, None, label) for n, t in enumerate(texts)))
+
+    @tool(Access.WRITE)
+    async def draft_reply(ctx: ToolContext, message: str, body: Said) -> ToolResult:
+        """Draft a reply to the people of a mail."""
+        await world.ask("mail/draft", message=message, body=body)
+        return ToolResult(note="drafted")
+
+    @tool(Access.EGRESS, Effect.SEND)
+    async def send_mail(ctx: ToolContext, to: list[str], subject: Said, body: Said) -> ToolResult:
+        """Send a mail."""
+        await world.ask("mail/send", to=to, subject=subject, body=body)
+        return ToolResult(note="sent")
+
+    async def drafted(ctx: ToolContext, **given: Any) -> ToolResult:
+        """Hands on whatever it is given, as thin clients do: what reaches it is the gate's work."""
+        await world.ask("mail/draft", **given)
+        return ToolResult(note="drafted")
+
+    return search_mail, replace(draft_reply, run=drafted), send_mail
+
+
+def _web(world: World) -> tuple[Tool, ...]:
+    @tool(Access.EGRESS, Effect.SEARCH)
+    async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
+        """Search the web."""
+        found = await world.ask("web/search", query=query)
+        items = [Item(f["url"], f["text"], f["url"], Label(untrusted=True)) for f in found]
+        return ToolResult(tuple(items), handles={f["url"]: f["text"][:40] for f in found})
+
+    @tool(Access.EGRESS, Effect.FETCH)
+    async def read_url(ctx: ToolContext, url: Address) -> ToolResult:
+        """Read a page."""
+        text = await world.ask("web/page", url=url)
+        label = Label(untrusted=True, readers=PUBLIC, sources=frozenset({url}))
+        return ToolResult((Item(url, text, url, label),))
+
+    return web_search, read_url
+
+
+def _data(world: World) -> tuple[Tool, ...]:
+    @tool(effect=Effect.QUERY)
+    async def run_sql(ctx: ToolContext, statement: Statement) -> ToolResult:
+        """Ask the database (table customers: name, note) by one SELECT."""
+        with sqlite3.connect(world.database) as connection:
+            rows = connection.execute(statement).fetchall()
+        label = world.own("customers")
+        return ToolResult(
+            tuple(Item(f"q/row{n}", json.dumps(row), None, label) for n, row in enumerate(rows))
+        )
+
+    @tool()
+    async def read_cells(ctx: ToolContext) -> ToolResult:
+        """Read the sheet."""
+        cells = await world.ask("sheet/cells")
+        label = world.own("sheet")
+        return ToolResult(
+            tuple(Item(f"sheet/A{n}", text, None, label) for n, text in enumerate(cells))
+        )
+
+    @tool(Access.EGRESS, Effect.CHANGE)
+    async def append_row(ctx: ToolContext, row: Said) -> ToolResult:
+        """Add a row to the sheet."""
+        await world.ask("sheet/append", row=row)
+        return ToolResult(note="added")
+
+    return run_sql, read_cells, append_row
+
+
+def _notes(world: World) -> tuple[Tool, ...]:
+    @tool()
+    async def read_notes(ctx: ToolContext) -> ToolResult:
+        """Read the requester's notes."""
+        texts = await world.ask("notes/list", user=ctx.requester)
+        label = replace(world.own(""), sources=frozenset())  # what has no name is private, too
+        return ToolResult(tuple(Item(f"note/{n}", t, None, label) for n, t in enumerate(texts)))
+
+    @tool(Access.WRITE)
+    async def save_note(ctx: ToolContext, text: Said) -> ToolResult:
+        """Keep a note for the requester."""
+        await world.ask("notes/save", user=ctx.requester, text=text)
+        return ToolResult(note="kept")
+
+    async def kept(ctx: ToolContext, **given: Any) -> ToolResult:
+        await world.ask("notes/save", **{"user": ctx.requester, **given})
+        return ToolResult(note="kept")
+
+    return read_notes, replace(save_note, run=kept)
+
+
+def _mcp(world: World) -> tuple[Tool, ...]:
+    @tool()
+    async def mcp_ask(ctx: ToolContext, query: str) -> ToolResult:
+        """Replaced by what the server says of it."""
+        texts = await world.ask("mcp/ask", query=query)
+        label = world.own("mcp")
+        return ToolResult(tuple(Item(f"mcp/{n}", t, None, label) for n, t in enumerate(texts)))
+
+    @tool(Access.EGRESS, Effect.SEND)
+    async def mcp_push(ctx: ToolContext, text: Said, to: str = "") -> ToolResult:
+        """Hand something to the tool server."""
+        await world.ask("mcp/push", text=text, to=to)
+        return ToolResult(note="pushed")
+
+    return replace(mcp_ask, description=world.described), mcp_push
+
+
+__all__ = ["SCOPES", "SITE", "Hit", "World", "served", "tools_of"]

@@ -1,0 +1,210 @@
+"""What the tests of cards stand on: requests whose parent wants to write elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine_kit import Json, channel_id, led_by, say, until, use, workspace
+from serve_kit import ASKER as ASKER
+from serve_kit import Served
+
+from bot.approval.actions import StoredAction
+from bot.local.model import Answer, Mind
+from bot.local.slack import LocalSlack
+from bot.local.slack_records import View
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_USER
+from bot.local.slack_state import Effect as Write
+from bot.local.workspace import User, Workspace
+from config.settings import Settings
+from scopes.effects import Access, Effect, Said
+from scopes.tool import ToolContext, ToolResult, tool
+
+
+@tool(Access.EGRESS, Effect.SEND)
+async def send_mail(
+    ctx: ToolContext, subject: str, text: Said, to: list[str], cc: list[str] | None = None
+) -> ToolResult:
+    """Send a mail."""
+    return ToolResult(note=f"Sent to {', '.join(to)}.")
+
+
+@tool(Access.EGRESS, Effect.CHANGE)
+async def append_rows(ctx: ToolContext, rows: list[list[str]], sheet: str) -> ToolResult:
+    """Append rows to a sheet."""
+    return ToolResult(note="Appended.")
+
+
+TOOLS = (send_mail, append_rows)
+"""Of a scope that exists in tests only."""
+
+LUIS, EVA, BOSS, GUEST = "U0LUIS", "U0EVA", "U0BOSS", "U0GUEST"
+THERE = channel_id(2)
+"""Where the request says to read, and the model wants to write."""
+QUESTION = "What is open in #support-2?"
+TEXT = "The login is mended."
+
+
+def people(channels: int = 3) -> Workspace:
+    base = workspace(channels)
+    more = (User(BOSS, "boss", "Ida Boss"), User(GUEST, "gus", "Gus Guest", is_restricted=True))
+    return replace(base, users=(*base.users, *more))
+
+
+def posting(*texts: str, channel: str = THERE) -> Mind:
+    """A parent that wants to post each of these texts, and then answers."""
+    wants = Answer([use("post_message", channel=channel, text=text) for text in texts or (TEXT,)])
+    return led_by(wants, say("It waits for your approval."))
+
+
+def approving(
+    *approvers: str, admins: Sequence[str] = (), **more: Any
+) -> Callable[[Settings], Settings]:
+    """Settings with these approvers and admins; `more` is of the section `approvals`."""
+
+    def change(settings: Settings) -> Settings:
+        policy = settings.policy.model_copy(
+            update={"approvers": approvers, "admins": tuple(admins)}
+        )
+        approvals = settings.approvals.model_copy(update=more)
+        return settings.model_copy(update={"policy": policy, "approvals": approvals})
+
+    return change
+
+
+def buttons(message: Shown) -> dict[str, str]:
+    """Action id -> value of each button of a message."""
+    return {
+        element["action_id"]: element.get("value", "")
+        for block in message.blocks
+        if block["type"] == "actions"
+        for element in block["elements"]
+    }
+
+
+def shown_in(slack: LocalSlack, channel: str) -> list[Shown]:
+    """Messages that have buttons to approve with."""
+    return [m for m in slack.visible(channel) if any(n.startswith("action_") for n in buttons(m))]
+
+
+def cards(bot: Served, channel: str = "") -> list[Shown]:
+    return shown_in(bot.slack, channel or bot.channel)
+
+
+def again(bot: Served, message: Shown, channel: str = "") -> Shown:
+    """The message as it is shown now."""
+    shown = bot.slack.visible(channel or bot.channel)
+    return next(m for m in shown if m.ts == message.ts)
+
+
+async def opened(bot: Served) -> View:
+    """The form, when it is open."""
+
+    def modals() -> list[View]:
+        return [v for v in bot.slack.state.views.values() if v.body["type"] == "modal"]
+
+    await until(modals)
+    return modals()[0]
+
+
+def said_in(slack: LocalSlack, channel: str) -> list[str]:
+    """What the bot has said in a channel, without the line that tells for whom."""
+    texts = [m.text for m in slack.visible(channel) if m.user == BOT_USER]
+    return [re.sub(r"\nFor <@\w+>\Z", "", text) for text in texts]
+
+
+async def card(bot: Served, channel: str = "", count: int = 1) -> Shown:
+    """The card, when it stands there and can be clicked."""
+    await until(lambda: len(cards(bot, channel)) == count and not bot.bench.dispatch.at_work, 20)
+    return cards(bot, channel)[0]
+
+
+async def asked(bot: Served, text: str = QUESTION, **more: Any) -> Shown:
+    """Ask, and wait for the card."""
+    bot.ask(text, **more)
+    return await card(bot)
+
+
+def posted(bot: Served, channel: str = THERE) -> list[str]:
+    return said_in(bot.slack, channel)
+
+
+def posts(bot: Served, channel: str = THERE) -> list[Write]:
+    """Every post there, counted by the local Slack."""
+    done = bot.slack.effects
+    return [e for e in done if e.method == "chat.postMessage" and e.channel == channel]
+
+
+async def stored(bot: Served, *states: str) -> list[StoredAction]:
+    """The actions in these states, or all."""
+    every = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
+    return await bot.bench.approvals.actions.in_state(*(states or every))
+
+
+async def reaches(bot: Served, *states: str, seconds: float = 10.0) -> list[StoredAction]:
+    """All actions, when each of them is in one of these states."""
+    for _ in range(int(seconds / 0.02)):
+        found = await stored(bot)
+        if found and all(row.state in states for row in found):
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError([(row.tool, row.state, row.outcome) for row in await stored(bot)])
+
+
+async def settled_on(bot: Served, *states: str) -> None:
+    """The actions are in these states, one each."""
+    for _ in range(500):
+        if sorted(row.state for row in await stored(bot)) == sorted(states):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError([row.state for row in await stored(bot)])
+
+
+async def verdicts(bot: Served) -> list[tuple[str, str]]:
+    """(verdict, rule) of each click that was logged."""
+    rows = await stored(bot)
+    found = []
+    for run in dict.fromkeys(["", *(row.run for row in rows)]):
+        for each in await bot.store.decisions(run):
+            if each.verdict in ("approved", "denied", "edited", "refused"):
+                found.append((each.verdict, each.rule))
+    return found
+
+
+def payload(
+    message: Shown,
+    /,
+    *,
+    user: str = ASKER,
+    team: str = "T0ACME",
+    channel: str = "",
+    action: str = "action_approve",
+    value: str | None = None,
+    **fields: Any,
+) -> Json:
+    """A click as Slack sends it; each field may be forged."""
+    given = buttons(message).get(action, "") if value is None else value
+    return {
+        "type": "block_actions",
+        "user": {"id": user, "team_id": team},
+        "team": {"id": "T0ACME"},
+        "trigger_id": "1.2.x",
+        "container": {"type": "message", "message_ts": message.ts, "channel_id": channel},
+        "channel": {"id": channel},
+        "message": {"ts": message.ts, "thread_ts": message.thread_ts},
+        "actions": [{"type": "button", "action_id": action, "value": given}],
+        **fields,
+    }
+
+
+async def until_logged(bot: Served, count: int) -> None:
+    """So many clicks were logged."""
+    for _ in range(500):
+        if len(await verdicts(bot)) >= count:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(await verdicts(bot))

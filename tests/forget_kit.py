@@ -1,0 +1,161 @@
+"""What the tests of forgetting stand on: runs stored as the product stores them, and every column
+of every table as whoever has the key reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.gate_tables import actions, proposal
+from bot.inbox import Inbox, Incoming
+from bot.sink import StoreSink
+from bot.store import Store
+from bot.tables import METADATA
+from scopes.intent import Intent
+from scopes.label import Label
+from scopes.tool import Item
+from subagents.action import Action, new_id
+from subagents.trajectory import Context, Origin
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
+URL = "https://acme.slack.com/archives"
+
+
+def item(id: str, text: str, author: str = "U0ANA") -> Item:
+    channel = id.partition("/")[0]
+    label = Label(untrusted=True, sources=frozenset({channel}))
+    return Item(id, text, link_to(id), label, author, NOW, "Ana Ruiz")
+
+
+def link_to(id: str) -> str:
+    channel, _, ts = id.partition("/")
+    return f"{URL}/{channel}/p{ts.replace('.', '')}"
+
+
+def finding(id: str, claim: str, *evidence: str, quotes: Sequence[str] = ()) -> Json:
+    return {
+        **{"id": id, "claim": claim, "evidence": list(evidence), "quotes": list(quotes)},
+        **{"state": "unsolved", "severity": "high", "severity_reason": "", "owner": ""},
+        **{"next_step": "", "customers": [], "links": [link_to(e) for e in evidence]},
+        **{"messages": len(evidence), "people": 1, "since": None},
+    }
+
+
+def result(id: str, text: str, findings: Sequence[Json], *sources: str) -> Json:
+    return {
+        **{"id": id, "scope": "slack", "model": "fast", "contract": "answer", "steps": 2},
+        **{"status": "complete", "stopped_by": "none", "reason": "", "cost_usd": 0.01},
+        **{"text": text, "findings": list(findings), "value": {"text": text}, "not_covered": []},
+        **{"unsupported": [], "coverage": {}, "usage": {}, "tool_calls": []},
+        "label": {"untrusted": True, "readers": "public", "sources": list(sources)},
+    }
+
+
+def brief(id: str, task: str, **fields: Any) -> Json:
+    made = {"id": id, "template": "slack/answer@1", "task": task, "material": []}
+    return {**made, "finding_lines": [], "intent": Intent(task).to_json(), **fields}
+
+
+@dataclass
+class Told:
+    """A run to be stored: what it read, what came of it, what it answered."""
+
+    id: str
+    read: Sequence[Item]
+    results: Sequence[Json] = ()
+    answer: str = ""
+    statements: Sequence[Json] = ()
+    briefs: Sequence[Json] = ()
+    question: str = "What is open?"
+    request: str | None = None
+    requester: str | None = None
+    links: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def document(self) -> Json:
+        return {
+            **{"run_id": self.id, "kind": "ask", "question": self.question, "answer": self.answer},
+            **{"statements": list(self.statements), "subagents": list(self.results)},
+            **{"links": dict(self.links), "coverage": {"not_covered": []}},
+        }
+
+    async def store(self, store: Store, *, ended: bool = True) -> None:
+        """As `serve` does it, step by step."""
+        request, requester = self.request, self.requester
+        await store.start_run(
+            self.id, "ask", self.question, "offline", {}, requester=requester, request=request
+        )
+        sink = StoreSink(store)
+        run, text = self.id, "\n".join(i.line() for i in self.read)
+        sink.context(Context(run, "s1", "p1", "subagent", "slack", "fast", "t@1", ("read",), NOW))
+        shown = {"type": "tool_result", "tool_use_id": "t1", "content": f"<f>\n{text}\n</f>"}
+        sink.note(run, "s1", Origin.TOOL_RESULT, shown, "read")
+        sink.request(run, "s1", 0, 1, {"messages": [{"role": "user", "content": [shown]}]})
+        said = {"type": "text", "text": f"I have read: {text}"}
+        sink.reply(run, "s1", 0, 1, {"content": [said], "cost_usd": 0.5})
+        sink.saw(run, [(i.id, i.author) for i in self.read])
+        items = [i.to_json() for i in self.read]
+        await sink.keep(run, f"{run}/s1/1/tools", {"results": [{"text": text, "items": items}]})
+        await sink.aclose()
+        made = self.briefs or [brief(r["id"], "Look.") for r in self.results]
+        for each, told in zip(made, self.results, strict=True):
+            await store.save_subagent(run, each, told)
+        if ended:
+            await store.finish_run(run, "complete", result=self.document, cost_usd=0.01)
+
+
+async def ask(inbox: Inbox, id: str, text: str, user: str = "U0ANA", state: str = "done") -> str:
+    """A request that was heard, and how far it is; its key."""
+    channel, _, ts = id.partition("/")
+    event: Json = {"type": "message", "channel": channel, "ts": ts, "user": user, "text": text}
+    event["blocks"] = [{"type": "rich_text", "elements": [{"text": text}]}]
+    incoming = Incoming("T1", channel, ts, ts, user, "mention", event)
+    await inbox.add(incoming)
+    if state == "running":
+        await inbox.take("me", 1, datetime.now(UTC))
+    elif state != "new":
+        await inbox.finish(incoming.key, state)
+    return incoming.key
+
+
+async def propose(database: Database, run: str, text: str, user: str = "U0ANA") -> Action:
+    action = Action(
+        id=new_id(),
+        run=run,
+        context="p1",
+        tool="post_message",
+        scope="slack",
+        args={"channel": "C9", "text": text},
+        requester=user,
+        label=Label(),
+        handles={},
+        intent=Intent("post it"),
+        rule="audience",
+        made=NOW,
+    )
+    await database.write(sa.insert(actions).values(proposal(action)))
+    return action
+
+
+async def columns(database: Database) -> dict[str, str]:
+    """Table -> all that its columns hold, decrypted, as text."""
+    held = {}
+    for table in METADATA.sorted_tables:
+        rows = await database.read(sa.select(table))
+        held[table.name] = "\n".join(json.dumps(r, default=str, ensure_ascii=False) for r in rows)
+    return held
+
+
+async def holding(database: Database, words: Iterable[str]) -> list[str]:
+    """The tables in which any of these texts stands."""
+    wanted = [json.dumps(w, ensure_ascii=False)[1:-1] for w in words]
+    held = await columns(database)
+    return [name for name, text in held.items() if any(w in text for w in wanted)]

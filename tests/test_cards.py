@@ -1,0 +1,380 @@
+"""What a card shows: all of the action as it is stored, and nothing that Slack would act upon."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scopes
+from bot.approval import cards
+from bot.approval.actions import StoredAction
+from bot.approval.cards import MAX_CARD, MOST_MESSAGES, SHOWN, Card
+from bot.approval.described import editable, title
+from bot.approval.exact import spelled, visible
+from bot.local.slack_blocks import checked
+from bot.local.slack_shown import flat
+from bot.render import Part
+from scopes.clean import unseen
+from scopes.intent import Intent
+from scopes.label import TRUSTED, Label
+from subagents.action import Action, new_id
+
+NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
+ANA = "U0ANA"
+RTL, ZERO_WIDTH, TAG = "\u202e", "\u200b", "\U000e0041"
+
+
+@pytest.fixture(autouse=True)
+def _mail_scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(scopes.MODULES, "mail", "card_kit")
+    scopes.scope.cache_clear()
+    yield
+    scopes.scope.cache_clear()
+
+
+def action(tool: str = "send_mail", scope: str = "mail", **args: Any) -> Action:
+    mail = {"subject": "Login", "text": "It is mended.", "to": ["eva@acme.example"], "cc": None}
+    return Action(
+        id=new_id(),
+        run="r1",
+        context="p1",
+        tool=tool,
+        scope=scope,
+        args=args if tool != "send_mail" else {**mail, **args},
+        requester=ANA,
+        label=TRUSTED,
+        handles={"C0GENERAL": "#general", ANA: "@ana"},
+        intent=Intent(),
+        rule="consequence",
+        made=NOW,
+    )
+
+
+def post(text: str = "Hello.", channel: str = "C0GENERAL", **more: Any) -> Action:
+    return action("post_message", "parent", channel=channel, text=text, thread="", **more)
+
+
+def shown(parts: Sequence[Part]) -> str:
+    """All that these messages say, each of which Slack takes."""
+    return "\n".join(flat(block) for part in parts for block in checked(part.blocks))
+
+
+def waiting(of: Action) -> Card:
+    card = cards.waiting(of, NOW)
+    assert card
+    return card
+
+
+def leaves(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """Every element of rich text."""
+    return [
+        leaf
+        for part in parts
+        for block in part.blocks
+        if block["type"] == "rich_text"
+        for group in block["elements"]
+        for leaf in group["elements"]
+    ]
+
+
+def exact(parts: Sequence[Part]) -> str:
+    """What stands in type of one width."""
+    return "".join(
+        leaf["text"]
+        for part in parts
+        for block in part.blocks
+        if block["type"] == "rich_text"
+        for group in block["elements"]
+        if group["type"] == "rich_text_preformatted"
+        for leaf in group["elements"]
+    )
+
+
+def buttons(card: Card) -> dict[str, str]:
+    (row,) = [b for b in card.last.blocks if b["type"] == "actions"]
+    assert all(set(b) <= {"type", "action_id", "value", "text", "style"} for b in row["elements"])
+    return {b["action_id"]: b["value"] for b in row["elements"]}
+
+
+def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
+    of = action(cc=["luis@acme.example", "boss@acme.example"])
+    lines = [line for line in shown([waiting(of).last]).splitlines() if line]
+    assert lines[0] == "**Send mail to eva@acme.example**"
+    assert lines[1] == "**to:** eva@acme.example"
+    assert lines[2] == "**cc:** luis@acme.example, boss@acme.example"
+    assert lines[3] == "**subject:** Login"
+    assert "It is mended." in "\n".join(lines[4:])
+    told = "\n".join(lines)
+    assert f"Asked for by <@{ANA}>. It needs a person's word: it acts beyond the answer." in told
+    assert "Valid until 2026-11-22 09:30 UTC." in told
+
+
+def test_a_place_stands_by_its_name_and_its_id() -> None:
+    assert title(post()) == "Send a message to C0GENERAL (#general)"
+    assert title(post(channel="C0OTHER")) == "Send a message to C0OTHER"
+    mark = action("add_reaction", "slack", message="C0GENERAL/1741564800.000100", name="eyes")
+    assert title(mark) == "Add a reaction to C0GENERAL/1741564800.000100 (#general)"
+
+
+def test_buttons_carry_the_id_and_nothing_else() -> None:
+    of = post()
+    assert buttons(waiting(of)) == dict.fromkeys(
+        ("action_approve", "action_edit", "action_deny"), of.id
+    )
+    rows = action("append_rows", rows=[["a", "b"]], sheet="s1")
+    assert set(buttons(waiting(rows))) == {"action_approve", "action_deny"}
+
+
+def test_nothing_that_a_model_wrote_is_parsed() -> None:
+    bait = "<!channel> <@U0EVA> *bold* <https://evil.example|here> :tada: `x` https://evil.example"
+    card = waiting(action(text=bait, subject=bait, to=[bait]))
+    assert exact([card.last]) == bait
+    kinds = {leaf["type"] for leaf in leaves([card.last])}
+    assert kinds == {"text", "user", "date"}
+    assert [leaf["user_id"] for leaf in leaves([card.last]) if leaf["type"] == "user"] == [ANA]
+    assert {b["type"] for b in card.last.blocks} == {"rich_text", "actions"}
+    assert "evil" not in card.last.text
+
+
+def test_what_nobody_sees_is_written_out() -> None:
+    card = waiting(action(text=f"pay {RTL}001 now{ZERO_WIDTH}{TAG}\r\n\ttab\u00a0end"))
+    expected = "pay \\u202e001 now\\u200b\\U000e0041\\u000d\n\\u0009tab\\u00a0end"
+    assert exact([card.last]) == expected
+    assert visible("héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext") == (
+        "héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext"
+    )
+    assert visible("a\u200db\ufe0f") == "a\\u200db\\ufe0f"
+    assert visible("\ud800") == "\\ud800"
+
+
+def test_a_look_alike_address_is_told_apart() -> None:
+    cyrillic = "eva@\u0430cme.example"
+    said = shown([waiting(action(to=[cyrillic])).last])
+    assert "eva@\\u0430cme.example" in said
+    assert "xn--cme-5cd.example" in said
+    assert "eva@\\u0430cme.example" in title(action(to=[cyrillic]))
+    assert spelled("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
+    assert spelled("https://ex\u0430mple.com/x").count("xn--exmple-4nf.com") == 1
+    assert spelled("plain@acme.example") == "plain@acme.example"
+
+
+def test_a_long_text_can_be_read_to_its_last_character() -> None:
+    text = "\n".join(f"{n} of many lines, each of them different" for n in range(600))
+    card = waiting(action(text=text))
+    assert exact(card.before) == text
+    assert exact([card.last]) == text[:SHOWN]
+    assert f"{len(text):,} characters" in shown([card.last])
+    assert f"in the {len(card.before)} messages before this one" in shown([card.last])
+    assert all(len(shown([part])) < 13_000 for part in card.before)
+
+
+def test_what_is_too_long_to_be_read_cannot_be_approved_of() -> None:
+    assert cards.waiting(action(text="x" * (MAX_CARD * MOST_MESSAGES + 1)), NOW) is None
+    many = [action(text="y" * MAX_CARD * 2) for _ in range(12)]
+    assert cards.batch(new_id(), many, NOW) is None
+
+
+def test_rows_are_shown_as_they_are_stored() -> None:
+    rows = [["=HYPERLINK(1)", "a"], ["b", ""]]
+    card = waiting(action("append_rows", rows=rows, sheet="Budget"))
+    said = shown([card.last])
+    assert json.dumps("=HYPERLINK(1)") in said
+    assert said.index("Budget") < said.index("HYPERLINK")
+
+
+def test_a_tool_that_is_gone_is_shown_with_all_its_arguments() -> None:
+    of = action("vanished_tool", "nowhere", secret_list=["a"], depth=3, note="n")
+    card = waiting(of)
+    said = shown([card.last])
+    assert all(word in said for word in ("Vanished tool", "secret_list", "depth", "note"))
+    assert set(buttons(card)) == {"action_approve", "action_deny"}
+    assert editable(of) == {}
+    assert cards.form(of) is None
+
+
+def test_a_batch_shows_each_with_its_exact_text() -> None:
+    of = [action(text=f"Text {n}.", to=[f"p{n}@acme.example"]) for n in range(5)]
+    card = cards.batch("a" * 32, of, NOW)
+    assert card
+    assert card.before == ()
+    said = shown([card.last])
+    for n in range(5):
+        assert f"{n + 1}. Send mail to p{n}@acme.example" in said
+        assert f"Text {n}." in said
+    assert buttons(card) == dict.fromkeys(("action_approve_all", "action_deny_all"), "a" * 32)
+    long = cards.batch("a" * 32, [action(text="z" * 5_000) for _ in range(5)], NOW)
+    assert long
+    assert exact(long.before) == "z" * 25_000
+    assert exact([long.last]) == ""
+
+
+def test_each_of_a_batch_says_why_it_waits_and_what_it_rests_on() -> None:
+    flood = replace(action(text="One."), rule="flood", label=resting("C0A"))
+    card = cards.batch("a" * 32, [flood, action(text="Two.")], NOW)
+    assert card
+    first, second = shown([card.last]).split("2. Send mail")
+    assert "Rests on: <#C0A>.\nIt needs a person's word: one request leaves only" in first
+    assert "acts beyond" not in first
+    assert "It needs a person's word: it acts beyond the answer." in second
+    assert "Rests on" not in second
+
+
+def resting(*sources: str) -> Label:
+    return Label(True, frozenset({ANA}), frozenset(sources))
+
+
+def test_a_card_says_what_its_text_rests_on() -> None:
+    of = replace(post(), label=resting("C0A", "C0A/1741564800.000100", "G0B", "D0C", "tool:mail"))
+    said = shown([waiting(of).last])
+    assert "Rests on: <#C0A>, D0C, <#G0B>, tool:mail.\n" in said
+    assert "Rests on: what not everyone may read." in shown(
+        [waiting(replace(post(), label=resting())).last]
+    )
+    many = replace(post(), label=resting(*(f"C0{n:03}" for n in range(50))))
+    assert "<#C0019> and 30 more.\n" in shown([waiting(many).last])
+    assert "Rests on" not in shown([waiting(post()).last])
+
+
+def test_what_need_not_be_given_and_is_not_is_left_out() -> None:
+    said = shown([waiting(post()).last])
+    assert "thread" not in said
+    assert "cc" not in shown([waiting(action()).last])
+    assert "**cc:** (none)" in shown([waiting(action(cc=[])).last]), "given, though empty"
+    assert "**subject:** (empty)" in shown([waiting(action(subject="")).last])
+
+
+def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
+    of = replace(
+        action("send_direct_message", "parent", user="U0EVIL", text="x"),
+        handles={"U0EVIL": "@Ana Ruiz (U0ANA)"},
+    )
+    assert title(of) == "Send a message to U0EVIL (@Ana Ruiz (U0ANA))"
+    assert "**user:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
+
+
+def test_look_alikes_are_told_apart_at_any_depth_and_length() -> None:
+    cyrillic = "b\u043ess@acme.example"
+    long = action("vanished_tool", "nowhere", to="ana@acme.example, " * 20 + cyrillic)
+    deep = action("vanished_tool", "nowhere", attendees=[{"\u0430": [{"email": cyrillic}]}])
+    for of in (long, deep):
+        said = shown([waiting(of).last])
+        assert "b\\u043ess@acme.example" in said
+    assert '"\u0430" [written out: \\u0430]: [' in shown([waiting(deep).last])
+
+
+def test_what_stands_below_empty_lines_or_behind_spaces_is_seen() -> None:
+    text = "hello\n" + "\n" * 400 + "tail\n\n\nnear" + " " * 900 + "end\n \n  \n \n"
+    expected = "hello\n[400 empty lines]\ntail\n\n\nnear[900 spaces]end\n[3 empty lines]\n"
+    assert exact([waiting(post(text)).last]) == expected
+    assert "[50 spaces]" in shown([waiting(action(subject="a" + " " * 50 + "b")).last])
+
+
+def test_whatever_shows_nothing_is_written_out() -> None:
+    """The same characters that are taken out of what is read."""
+    joiners = "\u200c\u200d\ufe0f"
+    hidden = [c for c in map(chr, range(0x20, 0x20000)) if unseen(c)]
+    assert {"\u180b", "\u180f", "\U00016fe4", "\U0001d159", "\u3164", *joiners} <= {*hidden}
+    assert [c for c in hidden if visible(f"a{c}b") == f"a{c}b"] == []
+
+
+def test_sources_that_are_too_many_to_be_shown_are_not_asked_about() -> None:
+    of = action("standing_grant", "", sources={"C0A": "#a"}, destination="C0B")
+    named = replace(of, args={**of.args, "destination_name": "#b"})
+    card = cards.offer(named, NOW)
+    assert card
+    assert "• C0A (#a)" in shown([card.last])
+    assert "Allow answers in C0B (#b) to rest" in shown([card.last])
+    many = {f"C0{n:05}": "#" + "long-name" * 5 for n in range(300)}
+    assert cards.offer(replace(named, args={**named.args, "sources": many}), NOW) is None
+
+
+def test_signs_that_slack_escapes_count_for_more() -> None:
+    card = waiting(action(text="& " * 3_000))
+    sizes = [len(html.escape(shown([part]))) for part in (*card.before, card.last)]
+    assert len(sizes) > 2
+    assert max(sizes) < 13_200
+
+
+def test_a_form_holds_the_texts_and_the_id() -> None:
+    of = action(text="Hello")
+    form = cards.form(of)
+    assert form
+    assert form["private_metadata"] == of.id
+    (field,) = form["blocks"]
+    assert field["block_id"] == "text"
+    assert field["element"]["initial_value"] == "Hello"
+    assert len(form["title"]["text"]) <= 24
+    assert len(form["submit"]["text"]) <= 24
+    assert cards.form(action(text="x" * 3_001)) is None
+
+
+def row(of: Action, state: str, **more: Any) -> StoredAction:
+    fields = {
+        **dict.fromkeys(("expires", "card", "decided_by", "decided_at", "decision")),
+        **dict.fromkeys(("instead_of", "owner", "outcome")),
+        **more,
+    }
+    return StoredAction(
+        of.id, of.run, of.tool, of.requester, of.digest, of.body(), state, NOW, **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "expected"),
+    [
+        ("approved", "", "Approved by <@U0EVA>, 2026-11-22 09:30 UTC; it is being done."),
+        ("done", "Posted.", "Posted. Approved by <@U0EVA>, 2026-11-22 09:30 UTC."),
+        ("failed", "No channel x.", "Not done: No channel x. Approved by <@U0EVA>"),
+        ("denied", "", "Denied by <@U0EVA>"),
+        ("expired", "", "This has expired; nothing was done."),
+    ],
+)
+def test_a_card_that_is_over_says_how(state: str, said: str, expected: str) -> None:
+    of = row(post(), state, decided_by="U0EVA", decided_at=NOW, outcome={"said": said})
+    part = cards.ended([of], "https://acme.slack.com/")
+    assert expected in shown([part])
+    assert "Send a message to C0GENERAL (#general)" in shown([part])
+    assert all(block["type"] == "rich_text" for block in part.blocks)
+
+
+def test_a_card_of_what_was_changed_says_only_that() -> None:
+    of = replace(row(post(), "failed", outcome={"said": "No."}), requester="U0EVIL")
+    said = shown([cards.ended([of], "https://acme.slack.com/")])
+    assert said.startswith("**Something that is not what was proposed**")
+
+
+def test_a_message_that_was_sent_is_linked_and_no_other_address_is() -> None:
+    said = "Posted: C0GENERAL/1741564800.000100 https://evil.example/x"
+    of = row(post(), "done", decided_by="the command line", decided_at=NOW, outcome={"said": said})
+    part = cards.ended([of], "https://acme.slack.com/")
+    links = [leaf["url"] for leaf in leaves([part]) if leaf["type"] == "link"]
+    assert links == ["https://acme.slack.com/archives/C0GENERAL/p1741564800000100"]
+    assert "Approved by the command line" in shown([part])
+
+
+TEXTS = st.text(max_size=400)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, TEXTS, st.lists(TEXTS, max_size=4), st.integers(1, 40))
+def test_slack_takes_every_card_and_each_text_is_whole(
+    text: str, subject: str, to: list[str], times: int
+) -> None:
+    of = action(text=text * times, subject=subject, to=to)
+    card = waiting(of)
+    parts = [*card.before, card.last]
+    assert all(checked(part.blocks) for part in parts)
+    whole = exact(card.before or [card.last])
+    assert visible(text * times) in whole or not text
+    for leaf in leaves(parts):
+        told = leaf.get("text") or "x"
+        assert visible(told) == told
+        assert leaf["type"] in ("text", "user", "date")

@@ -1,0 +1,246 @@
+"""Text without what nobody sees, without secrets, and cells that are no formulas."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from scopes.clean import REMOVED, csv_cell, printable, redacted, unsettled
+
+# ---- characters
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, with\ttabs\nand lines", "plain, with\ttabs\nand lines"),
+        ("a\r\nb\rc\x0bd\u2028e", "a\nb\nc\nd\ne"),
+        ("nul\x00 bell\x07 escape\x1b[31m del\x7f", "nul bell escape[31m del"),
+        ("ev\u200bil \u2060 \ufeff soft\xadhyphen", "evil   softhyphen"),
+        ("user\u202egpj.exe \u2066x\u2069", "usergpj.exe x"),
+        ("tag\U000e0061\U000e0062s", "tags"),
+        ("half \ud83d of a pair", "half  of a pair"),
+        ("private \ue000\U000f0001 unassigned \u0378", "private  unassigned "),
+        ("x\ufe0f\ufe01\U000e0101y", "xy"),
+        ("blank\u2800\u3164\u115f\u034f.", "blank."),
+        ("\U0001d41e\U0001d42f\U0001d422\U0001d425.example", "evil.example"),
+        ("\uff45\uff56\uff49\uff4c\uff0e\uff45\uff58", "evil.ex"),
+        ("\uff1c\uff20U1\uff1e \ufe6bchannel \uff3bx\uff3d", "<@U1> @channel [x]"),
+        ("o\ufb03ce e\u0301 no\xa0break", "office \xe9 no break"),
+        ("10\xb2 m\xb3 \xbd \u2460 \u2122 \u2026", "10\xb2 m\xb3 \xbd \u2460 \u2122 \u2026"),
+        ("\u4f60\u597d\uff0c\u4e16\u754c\uff01\uff08\u5168\u89d2\uff09\u3000\u3002",) * 2,
+        ("\u304b\u3099 \uff76\uff9e \u3131\u314b \u0e19\u0e33",
+         "\u304c \uff76\uff9e \u3131\u314b \u0e19\u0e33"),
+        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u0915\u094d\u200d\u0937",) * 2,
+        ("ex\u200cample \u200d", "example "),
+        ("\U0001f469\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f\u200d\U0001f525",) * 2,
+        ("\U0001f3f3\ufe0f\u200d\U0001f308 1\ufe0f\u20e3",) * 2,
+        ("\U0001f44d\U0001f3fd \U0001f1ea\U0001f1f8",) * 2,
+        ("\U0001fae8 \U0001fae9",) * 2,
+        ("\U0001f469\u200d\u200d\U0001f469", "\U0001f469\U0001f469"),
+    ],
+)  # fmt: skip
+def test_what_nobody_sees_goes_and_what_is_written_stays(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@hypothesis_settings(max_examples=300)
+@given(st.text(st.characters(), max_size=60))
+def test_nothing_hidden_is_left_and_a_second_time_changes_nothing(text: str) -> None:
+    shown = printable(text)
+    for at, letter in enumerate(shown):
+        category = unicodedata.category(letter)
+        if letter in "\u200c\u200d":
+            assert 0 < at < len(shown) - 1
+        elif letter not in "\n\t":
+            assert category not in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+            assert category != "Cn" or "\U0001f000" <= letter <= "\U0001faff"
+            assert not "\U000e0000" <= letter <= "\U000e01ef"
+    assert printable(shown) == shown
+    assert unicodedata.is_normalized("NFC", shown)
+
+
+# ---- secrets
+
+PEM = (
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA75Nwxl9cTzmpBqz4\nqYk3kQIDAQABAoIBAA==\n"
+    "-----END RSA PRIVATE KEY-----"
+)
+FERNET = base64.urlsafe_b64encode(b"0123456789abcdef0123456789abcdef").decode()
+GOOGLE = "AIzaSyA-1234567890abcdefghijklmnopqrstu"
+WORDY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+SECRETS = [
+    "xoxb-2345-6789-aBcDeF",
+    "xoxp-1-2-3-abc",
+    "xoxe.xoxp-1-Mi0yLTk",
+    "xoxc-12-34-ab",
+    "xapp-1-A012-345-abcdef",
+    "sk-ant-api03-AbC_d-9",
+    "sk-proj-abcdefghij0123456789_ABCD",
+    "sk-abcdefghijklmnopqrstuv0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ASIAIOSFODNN7EXAMPLE",
+    GOOGLE,
+    "ya29.a0AfH6SMBx-1234567890",
+    "1//0gAbCdEfGhIjKlMnOpQrStUvWx",
+    "GOCSPX-abcdef1234567890abcd",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "github_pat_11ABCDEFG0abcdefghij_0123456789",
+    "glpat-abcdefghij0123456789",
+    "sk_live_0123456789abcdefghij",
+    "rk_test_0123456789abcdefghij",
+    "whsec_0123456789abcdefABCDEF",
+    "SG.abcdefghijklmnop12.abcdefghijklmnop34",
+    "hf_abcdefghijklmnopqrstuvwxyz012345",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
+    PEM,
+]
+TELLTALE = [
+    ("aws_secret_access_key = {}", WORDY),
+    ("AWS secret: `{}`", WORDY),
+    ("Authorization: Bearer {}", "abc.def~ghi"),
+    ("authorization: Basic {}", "dXNlcjpwYXNz"),
+    ('curl -H "X-Api-Key: {}"', "k3y-of-mine"),
+    ("use bearer {} here", "abcdefghijklmnopqrstuvwxyz"),
+    ("postgres://u:{}@h/d failed", "hunter2"),
+    ("https://hooks.slack.com/services/{}", "T0/B0/abcdef"),
+    ("wss://w.slack.com/link/?app_id=1&ticket={}", "a-b-c"),
+    ("password={}&user=u", "hunter2"),
+    ("password = '{}'", "correct horse battery"),
+    ("password='{} is unclosed", "hunter2"),
+    ("**Password:** {}", "hunter2"),
+    ('{{"client_secret": "{}"}}', "letters-only"),
+    ("export API_KEY={}", "letters"),
+    ("ENCRYPTION_KEY={}", FERNET),
+    ("the key is {}", FERNET),
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
+@pytest.mark.parametrize("around", ["{}", "it is {}, keep it", "`{}`", "({}).", '"{}"', "> {}\n"])
+def test_what_looks_like_a_secret_is_removed(secret: str, around: str) -> None:
+    shown = redacted(around.format(secret))
+    assert shown == around.format(REMOVED)
+    assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize(("around", "secret"), TELLTALE)
+def test_what_stands_where_secrets_stand_is_removed(around: str, secret: str) -> None:
+    shown = redacted(around.format(secret))
+    assert secret not in shown
+    assert REMOVED in shown
+    assert redacted(shown) == shown
+
+
+def test_a_key_without_its_end_is_removed_and_the_prose_behind_it_is_not() -> None:
+    cut = PEM.rpartition("\n")[0]
+    assert redacted(f"{cut}\nThat was it.") == f"{REMOVED}\nThat was it."
+    assert redacted("It begins with -----BEGIN PRIVATE KEY-----, then lines.").endswith("lines.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Order 100-2345-6789 of 2024-05-06, invoice INV-2024-000123, SKU sk-12",
+        "commit 8f742231b10e8888abcd99aaabbb85a5deadbeef and 8f74223",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "https://local.slack.com/archives/C0/p1740498077000100?thread_ts=1.2&cid=C0",
+        "postgresql://bot@db.example:5432/assistant",
+        "at 12:30 the bearer of news: mail a@b.example",
+        "Bearer tokens expire; bearer authentication is fine",
+        "The risk-assessment-for-project-2024-phase-2 task-list is open",
+        "Password: please reset it. The password is on the note. Token: none",
+        "Set password=<your password>, token=${TOKEN}, api_key=os.environ['KEY'], secret=***",
+        "Paste the token (xoxb-...), or sk-ant-... of Anthropic",
+        "max_tokens=4096, tokens: 1200, key: value, keys = 3",
+        "secrets of the trade; secretary=Ana; the API key expired yesterday",
+        "https://support.example/?ticket=48213 and ticket=48213",
+        "tel +49 30 1234567, IBAN DE89 3704 0044 0532 0130 00, card ends in 4242",
+        "eyJ is how base64 of JSON begins; v1.2.3-rc.4+build5; 10.0.0.1:8080",
+        "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIE\n-----END CERTIFICATE-----",
+        "xoxo-hugs from Ana; AKIA is a prefix; ghp_short; 1//0 is undefined",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "Passwort zurücksetzen: Schritt1 bis Schritt3",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+@hypothesis_settings(max_examples=200)
+@given(
+    st.one_of(
+        st.uuids().map(str),
+        st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
+        st.binary(min_size=20, max_size=600).map(lambda b: base64.b64encode(b).decode()),
+        st.lists(st.from_regex(r"[A-Za-z]{1,12}[.,]?", fullmatch=True), max_size=30).map(" ".join),
+        st.from_regex(r"[A-Z]{2,5}-[0-9]{3,9}", fullmatch=True),
+        st.datetimes().map(str),
+    )
+)
+def test_numbers_hashes_images_and_words_stay(text: str) -> None:
+    assert redacted(f"It is {text} there") == f"It is {text} there"
+
+
+ODDS = (
+    "words, more",
+    "\n",
+    " ",
+    "key ",
+    "password",
+    "'",
+    '"',
+    "-----BEGIN ",
+    "-----END ",
+    "Bearer ",
+)
+PIECES = st.sampled_from([*ODDS, *SECRETS, *(around.format(said) for around, said in TELLTALE)])
+
+
+@hypothesis_settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=8).map("".join), st.integers(0, 2000))
+def test_what_is_settled_stays_as_it_is_whatever_follows(text: str, cut: int) -> None:
+    so_far = text[: cut % (len(text) + 1)]
+    assert redacted(text).startswith(redacted(so_far[: unsettled(so_far)]))
+
+
+def test_what_stands_before_a_word_in_doubt_is_in_doubt_too() -> None:
+    text = "see AKIAIOSFODNN7EXAMPLEpassword = '"
+    assert unsettled(text) == len("see ")
+
+
+def test_long_and_odd_text_is_cleaned_in_time() -> None:
+    began = time.monotonic()
+    for piece in ("password=", "key ", "sk-", "eyJaaaaaaaa.", "://", "a://b:", "'", "-----BEGIN "):
+        text = (piece * 12_000)[:12_000]
+        redacted(text)
+        unsettled(text)
+        printable(text + "\u200d")
+    assert time.monotonic() - began < 3
+
+
+# ---- cells
+
+
+@pytest.mark.parametrize(
+    "cell", ["=1+1", "+cmd|x", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"]
+)
+def test_a_formula_becomes_text(cell: str) -> None:
+    assert csv_cell(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", ["", "Ana", "a=b", "-12.5", "+49", "1,000", "-3%", "'=1"])
+def test_an_ordinary_cell_stays(cell: str) -> None:
+    assert csv_cell(cell) == cell
+
+
+def test_numbers_and_nothing_are_written_as_they_are() -> None:
+    assert [csv_cell(value) for value in (-1.5, 0, None, True)] == ["-1.5", "0", "", "True"]
+    assert not re.match(r"[=+@\t\r-]", csv_cell("=HYPERLINK(1)"))

@@ -1,0 +1,459 @@
+"""Clicks that are forged, replayed, late or odd: each counts for nothing, and is logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pg_kit
+import pytest
+import sqlalchemy as sa
+from card_kit import (
+    BOSS,
+    EVA,
+    GUEST,
+    LUIS,
+    TEXT,
+    THERE,
+    again,
+    approving,
+    asked,
+    buttons,
+    opened,
+    payload,
+    people,
+    posted,
+    posting,
+    reaches,
+    said_in,
+    settled_on,
+    shown_in,
+    stored,
+    until_logged,
+    verdicts,
+)
+from engine_kit import Json, until
+from fleet_kit import fleet
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serve_kit import ASKER, Served, serving
+
+from bot.approval.approvals import Approvals
+from bot.approval.clicks import FORM, Clicked, Submitted, card_click, submission
+from bot.approval.deciding import CLICK_RULES
+from bot.approval.executing import HOLDS_FOR, LATE
+from bot.gate_tables import actions, signed
+from bot.heard import Bot, heard
+from bot.local.slack_shown import Shown
+from bot.schema import StoreError
+
+BOT = Bot("U0BOT", "B0BOT", "T0ACME")
+OTHER = "1741564800.000100"
+
+
+def forged(shown: Shown, channel: str) -> dict[str, tuple[Json, str]]:
+    """What it is -> (the payload, the rule that it breaks)."""
+
+    def made(**fields: Any) -> Json:
+        return payload(shown, **{"channel": channel, **fields})
+
+    id = buttons(shown)["action_approve"]
+    place = {"type": "message", "message_ts": shown.ts, "channel_id": channel}
+    return {
+        "an unknown id": (made(value="0" * 32), "bound"),
+        "no id": (made(value=""), "bound"),
+        "an id and more": (made(value=f"{id} "), "bound"),
+        "JSON in its place": (made(value='{"id": "' + id + '"}'), "bound"),
+        "a list": (made(actions=[{"action_id": "action_approve", "value": [id]}]), "bound"),
+        "another message": (made(container={**place, "message_ts": OTHER}), "bound"),
+        "a copy in another channel": (
+            made(channel="C00000003", container={**place, "channel_id": "C00000003"}),
+            "bound",
+        ),
+        "two places at once": (made(message={"ts": OTHER}), "bound"),
+        "no place": (made(container=None), "bound"),
+        "an ephemeral copy": (made(container={**place, "is_ephemeral": True}), "bound"),
+        "the button of a batch": (made(action="action_approve_all", value=id), "bound"),
+        "a bystander": (made(user=EVA), "clicker"),
+        "an admin who is no approver": (made(user=BOSS), "clicker"),
+        "the requester's id of another workspace": (made(team="T0EVIL"), "clicker"),
+        "no workspace": (made(user=ASKER, team=""), "clicker"),
+        "an approver's id of another workspace": (made(user=LUIS, team="T0EVIL"), "clicker"),
+        "a guest who is an approver": (made(user=GUEST), "clicker"),
+        "somebody whom Slack does not know": (made(user="U0NOBODY"), "clicker"),
+    }
+
+
+async def test_no_forged_click_does_anything(tmp_path: Path) -> None:
+    change = approving(LUIS, GUEST, "U0NOBODY", admins=(BOSS,))
+    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
+        shown = await asked(bot)
+        attempts = forged(shown, bot.channel)
+        for number, (what, (body, _)) in enumerate(attempts.items()):
+            bot.slack.put("interactive", body)
+            await until_logged(bot, number + 1)
+            (row,) = await stored(bot)
+            assert row.state == "asked", what
+        broken = sorted(rule for _, rule in await verdicts(bot))
+        assert broken == sorted(rule for _, rule in attempts.values())
+        assert posted(bot) == []
+        bot.slack.put("interactive", payload(shown, channel=bot.channel))
+        await reaches(bot, "done")
+        assert posted(bot) == [TEXT]
+
+
+async def test_a_click_that_is_sent_again_executes_nothing_twice(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        shown = await asked(bot)
+        body = payload(shown, channel=bot.channel)
+        for _ in range(5):
+            bot.slack.put("interactive", body)
+        await reaches(bot, "done")
+        await until(lambda: len(bot.whispers()) == 4)
+        assert all("has approved this" in said for said in bot.whispers())
+        bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
+        await until(lambda: len(bot.whispers()) == 5)
+        (row,) = await stored(bot)
+        assert row.state == "done"
+        assert posted(bot) == [TEXT]
+
+
+async def test_of_two_people_at_one_time_one_decides_and_the_other_learns_who(
+    tmp_path: Path,
+) -> None:
+    change = approving(LUIS)
+    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
+        shown = await asked(bot)
+        bot.slack.state.members[bot.channel][LUIS] = None
+        for user in (ASKER, LUIS):
+            bot.slack.put("interactive", payload(shown, user=user, channel=bot.channel))
+        (row,) = await reaches(bot, "done")
+        assert posted(bot) == [TEXT]
+        other = LUIS if row.decided_by == ASKER else ASKER
+        await until(lambda: bot.whispers(other))
+        assert f"<@{row.decided_by}> has approved this" in bot.whispers(other)[0]
+
+
+async def test_a_denied_action_cannot_be_approved_by_an_old_button(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        shown = await asked(bot)
+        bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
+        await reaches(bot, "denied")
+        bot.slack.put("interactive", payload(shown, channel=bot.channel))
+        await until(bot.whispers)
+        assert "has denied this" in bot.whispers()[0]
+        assert posted(bot) == []
+
+
+async def test_bytes_that_were_changed_in_the_store_are_not_executed(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        shown = await asked(bot)
+        (row,) = await stored(bot)
+        changed = replace(row.action, args={**row.action.args, "text": "Something else."})
+        await tampered(bot, row.id, changed.body())
+        bot.slack.put("interactive", payload(shown, channel=bot.channel))
+        await until(bot.whispers)
+        assert "not what was proposed" in bot.whispers()[0]
+        assert posted(bot) == []
+
+
+async def test_a_batch_executes_what_it_showed_and_nothing_else(tmp_path: Path) -> None:
+    texts = [f"Point {n} is done." for n in range(4)]
+    async with serving(tmp_path, posting(*texts), space=people()) as bot:
+        shown = await asked(bot)
+        one = next(r for r in await stored(bot) if r.body.find("Point 2") > 0)
+        changed = replace(one.action, args={**one.action.args, "text": "Something else."})
+        await tampered(bot, one.id, changed.body(), digest=changed.digest)
+        bot.slack.put(
+            "interactive", payload(shown, channel=bot.channel, action="action_approve_all")
+        )
+        await reaches(bot, "done", "failed")
+        assert posted(bot) == [texts[0], texts[1], texts[3]]
+        await until(lambda: "3. Send a message" in again(bot, shown).text)
+        assert "not what was proposed" in again(bot, shown).text
+
+
+# ---- who writes into the database and has no key
+
+
+async def sql(bot: Served, statement: str) -> None:
+    change = bot.store.database.change
+    await change(lambda connection: connection.exec_driver_sql(statement).rowcount)
+
+
+async def test_a_row_that_says_approved_is_not_executed(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting("One.", "Two."), space=people()) as bot:
+        bot.ask()
+        await until(lambda: len(shown_in(bot.slack, bot.channel)) == 2, 20)
+        await settled_on(bot, "asked", "asked")
+        shown = next(m for m in shown_in(bot.slack, bot.channel) if "Two." in m.text)
+        bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
+        await settled_on(bot, "asked", "denied")
+        parts = bot.bench.approvals
+        asked, denied = sorted(await stored(bot), key=lambda row: row.state)
+        flip = "UPDATE actions SET state = 'approved', decided_at = made"
+        await sql(bot, f"{flip}, decided_by = '{ASKER}', owner = 'single'")
+        assert {row.approved for row in await stored(bot)} == {False}
+        for id in (asked.id, denied.id):
+            assert await parts.execute(id) == {"state": "failed"}
+        assert posted(bot) == []
+
+
+async def test_what_was_approved_counts_for_its_own_bytes_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting("One.", "Two."), space=people()) as bot:
+        bot.ask()
+        await until(lambda: len(shown_in(bot.slack, bot.channel)) == 2, 20)
+        await settled_on(bot, "asked", "asked")
+        shown = next(m for m in shown_in(bot.slack, bot.channel) if "Two." in m.text)
+        bot.slack.put("interactive", payload(shown, channel=bot.channel))
+        await settled_on(bot, "asked", "done")
+        assert posted(bot) == ["Two."]
+        parts = bot.bench.approvals
+        asked, done = sorted(await stored(bot), key=lambda row: row.state)
+        columns = "run, tool, requester, digest, body, state, made"
+        columns += ", decided_by, decided_at, decision"
+        copy = f"SELECT '{'f' * 32}', {columns} FROM actions WHERE id = '{done.id}'"
+        await sql(bot, f"INSERT INTO actions (id, {columns}) {copy}")
+        for name in ("state", "decided_by", "decided_at", "decision"):
+            theirs = f"SELECT {name} FROM actions WHERE id = '{done.id}'"
+            await sql(bot, f"UPDATE actions SET {name} = ({theirs}) WHERE id = '{asked.id}'")
+        await sql(bot, "UPDATE actions SET state = 'approved'")
+        assert {row.id for row in await stored(bot) if row.genuine} == {asked.id, done.id}
+        assert [row.id for row in await stored(bot) if row.approved] == [done.id]
+        for id in ("f" * 32, asked.id):
+            assert await parts.execute(id) == {"state": "failed"}
+        assert posted(bot) == ["Two."]
+
+
+@pytest.mark.parametrize("column", ["requester", "tool", "run"])
+async def test_a_row_that_was_given_to_somebody_else_is_nobodys(
+    tmp_path: Path, column: str
+) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        shown = await asked(bot)
+        if column == "run":
+            await bot.store.start_run("other", "ask", "q", "offline", {})
+        other = {"requester": EVA, "tool": "standing_grant", "run": "other"}[column]
+        await sql(bot, f"UPDATE actions SET {column} = '{other}'")
+        bot.slack.put("interactive", payload(shown, user=EVA, channel=bot.channel))
+        bot.slack.put("interactive", payload(shown, channel=bot.channel))
+        await until_logged(bot, 2)
+        assert set(await verdicts(bot)) == {("refused", "bound")}
+        assert posted(bot) == []
+
+
+async def test_a_text_that_we_sealed_for_another_column_is_no_action(tmp_path: Path) -> None:
+    """Anybody who asks something has us seal a text that they wrote."""
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        await asked(bot)
+        (row,) = await stored(bot)
+        forged = replace(row.action, args={**row.action.args, "text": "Something else."})
+        await bot.store.start_run("other", "ask", forged.body(), "offline", {})
+        theirs = "SELECT question FROM runs WHERE id = 'other'"
+        await sql(bot, f"UPDATE actions SET digest = '{forged.digest}', body = ({theirs})")
+        with pytest.raises(StoreError):
+            await stored(bot)
+        await sql(bot, "DELETE FROM actions")
+
+
+async def test_an_approval_that_is_a_day_old_is_not_executed(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        await asked(bot)
+        (row,) = await stored(bot)
+        at = datetime.now(UTC) - HOLDS_FOR - timedelta(seconds=1)
+        decided = {"state": "approved", "by": ASKER, "at": at}
+        told = {"state": "approved", "decided_by": ASKER, "decided_at": at}
+        decision = signed(id=row.id, digest=row.digest, **decided)
+        await bot.store.database.write(sa.update(actions).values(**told, decision=decision))
+        (row,) = await stored(bot)
+        assert row.approved
+        await bot.bench.approvals.execute(row.id)
+        (row,) = await stored(bot)
+        assert row.outcome == {"said": LATE}
+        assert posted(bot) == []
+
+
+async def tampered(bot: Served, id: str, body: str, **more: str) -> None:
+    change = sa.update(actions).where(actions.c.id == id).values(body=body, **more)
+    await bot.store.database.write(change)
+
+
+async def test_one_of_a_batch_is_not_decided_alone(tmp_path: Path) -> None:
+    mind = posting(*(f"Point {n} is done." for n in range(4)))
+    async with serving(tmp_path, mind, space=people()) as bot:
+        shown = await asked(bot)
+        one = next(row for row in await stored(bot) if row.tool == "post_message")
+        bot.slack.put("interactive", payload(shown, channel=bot.channel, value=one.id))
+        await until_logged(bot, 1)
+        assert await verdicts(bot) == [("refused", "bound")]
+        bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny_all"))
+        await reaches(bot, "denied")
+        assert posted(bot) == []
+
+
+# ---- forms
+
+
+def sent_in(id: str, texts: Mapping[str, Any], **fields: Any) -> Json:
+    values = {name: {FORM: {"type": "plain_text_input", "value": t}} for name, t in texts.items()}
+    view = {"callback_id": FORM, "private_metadata": id, "state": {"values": values}}
+    return {
+        "type": "view_submission",
+        "user": {"id": ASKER, "team_id": "T0ACME"},
+        "view": view,
+        **fields,
+    }
+
+
+async def test_a_form_changes_texts_only_and_only_for_who_may_decide(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        shown = await asked(bot)
+        id = buttons(shown)["action_approve"]
+        for number, body in enumerate(
+            (
+                sent_in(id, {"channel": "C00000003"}),
+                sent_in(id, {"text": "Mine.", "thread": "1"}),
+                sent_in(id, {"text": "Mine."}, user={"id": EVA, "team_id": "T0ACME"}),
+                sent_in(id, {"text": "Mine."}, user={"id": ASKER, "team_id": "T0EVIL"}),
+                sent_in("f" * 32, {"text": "Mine."}),
+            )
+        ):
+            bot.slack.put("interactive", body)
+            await until_logged(bot, number + 1)
+        assert {verdict for verdict, _ in await verdicts(bot)} == {"refused"}
+        assert [row.state for row in await stored(bot)] == ["asked"]
+        bot.slack.put("interactive", sent_in(id, {"text": "Mine."}))
+        await settled_on(bot, "asked", "edited")
+        assert "Mine." in again(bot, shown).text
+        bot.slack.put("interactive", sent_in(id, {"text": "Late."}))
+        await until_logged(bot, 7)
+        await settled_on(bot, "asked", "edited")
+        assert posted(bot) == []
+
+
+async def test_a_form_of_a_card_that_was_decided_on_meanwhile_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, posting(), space=people()) as bot:
+        shown = await asked(bot)
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_edit")
+        view = await opened(bot)
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await reaches(bot, "done")
+        bot.slack.people.submit(ASKER, view.id, {"text": "Other words."})
+        await until(bot.whispers)
+        assert "has approved this" in bot.whispers()[0]
+        assert posted(bot) == [TEXT]
+
+
+# ---- each rule is needed
+
+
+@pytest.mark.parametrize("rule", sorted(CLICK_RULES))
+async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) -> None:
+    change = approving(expires_minutes=0.005) if rule == "expiry" else approving()
+    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
+        shown = await asked(bot)
+        place = "C00000003" if rule == "bound" else bot.channel
+        click = card_click(payload(shown, user=EVA if rule == "clicker" else ASKER, channel=place))
+        assert click
+        if rule == "once":
+            bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
+            await reaches(bot, "denied")
+        elif rule == "recheck":
+            await bot.inbox.pause("the test")
+        elif rule == "expiry":
+            await asyncio.sleep(0.35)
+        for rules, done in ((CLICK_RULES, []), (CLICK_RULES - {rule}, [TEXT])):
+            approvals = ruled_by(bot.bench.approvals, rules)
+            after = await approvals.clicked(click)
+            if not done:
+                await after()
+            await approvals.execute(click.id)
+            assert posted(bot) == done
+
+
+def ruled_by(parts: Approvals, rules: frozenset[str]) -> Approvals:
+    """The same with these rules of clicks, as only a test makes it."""
+    executing = replace(parts.executing, rules=rules)
+    deciding = replace(parts.clicking.deciding, rules=rules)
+    clicking = replace(parts.clicking, deciding=deciding, executing=executing)
+    return replace(parts, clicking=clicking, executing=executing)
+
+
+# ---- replicas
+
+
+async def test_two_replicas_execute_one_click_once(tmp_path: Path) -> None:
+    with (
+        pg_kit.database() as url,
+        fleet(tmp_path, posting(), url=url, space=people()) as bots,
+    ):
+        await bots.started(2)
+        bots.ask()
+        await until(lambda: shown_in(bots.slack, bots.channel), 30)
+        await asyncio.sleep(0.5)
+        (shown,) = shown_in(bots.slack, bots.channel)
+        bots.balancer.times = 2  # each replica hears each click twice
+        bots.slack.people.click(ASKER, bots.channel, shown.ts, "action_approve")
+        await until(lambda: not shown_in(bots.slack, bots.channel), 20)
+        await asyncio.sleep(1)
+        assert said_in(bots.slack, THERE) == [TEXT]
+
+
+# ---- payloads of any shape
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(JSON, JSON, JSON, JSON, JSON)
+def test_no_payload_is_too_odd(user: Any, pressed: Any, place: Any, view: Any, value: Any) -> None:
+    body = {
+        "type": "block_actions",
+        "user": user,
+        "actions": [{"action_id": "action_approve", "value": value}],
+        "container": place,
+        "channel": place,
+        "message": place,
+    }
+    for each in (body, {**body, "actions": pressed}, {**body, "user": {"id": ASKER}}):
+        found = heard(each, BOT)
+        assert not isinstance(found, Clicked) or found.id == "" or len(found.id) == 32
+    for each in (view, {"callback_id": FORM, "state": view, "private_metadata": value}):
+        heard({"type": "view_submission", "user": {"id": ASKER}, "view": each}, BOT)
+
+
+def test_a_click_is_read_as_slack_sends_it() -> None:
+    shown = Shown(OTHER, "U0BOT", "")
+    body = payload(shown, channel="C0HERE", value="a" * 32, action="action_deny_all")
+    body["container"]["thread_ts"] = "1741564700.000100"
+    assert card_click(body) == Clicked(
+        "T0ACME",
+        ASKER,
+        "deny",
+        True,
+        "a" * 32,
+        "C0HERE",
+        OTHER,
+        "1741564700.000100",
+        "1.2.x",
+    )
+    assert card_click({**body, "user": {"id": "nobody"}}) is None
+    assert card_click({**body, "actions": [{"action_id": "other"}]}) is None
+
+
+def test_what_was_typed_is_read_as_slack_sends_it() -> None:
+    found = submission(sent_in("b" * 32, {"text": "Hello\0", "bad name": "x", "none": None}))
+    assert found == Submitted("T0ACME", ASKER, "b" * 32, {"text": "Hello"})
+    assert submission({"view": {"callback_id": "other"}, "user": {"id": ASKER}}) is None

@@ -1,0 +1,204 @@
+"""The gate's log: it can be read by what matters, and nothing that it holds ever changes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from bot_kit import Shell, refused
+from pg_kit import Kept, place
+
+from bot.database import SCHEMA, Database, server_url
+from bot.decisions import CHUNK, Wanted, read_log, run_of
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.retention import tidy
+from bot.sealed import differs
+from bot.sink import StoreSink
+from bot.store import RunNotFound, Store
+from bot.tables import METADATA, decisions, runs
+from config.settings import load_settings
+from subagents.gate import Decision
+
+__all__ = ["place"]
+
+NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
+LABEL = {"untrusted": True, "readers": ["U0ANA"], "sources": ["C1"]}
+
+
+def decision(
+    run: str = "r1", tool: str = "read", verdict: str = "allow", minutes: int = 0
+) -> Decision:
+    at = NOW + timedelta(minutes=minutes)
+    return Decision(run, "s1", tool, "abcd", verdict, "within all rules", at, "U0ANA", LABEL)
+
+
+async def logged(place: Kept, *log: Decision) -> Store:
+    store = await place.store(*{each.run for each in log})
+    sink = StoreSink(store)
+    for each in log:
+        sink.log_decision(each)
+    await sink.aclose()
+    return store
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+async def test_the_log_comes_back_whole_and_in_order(place: Kept) -> None:
+    log = [decision(minutes=n, tool=f"t{n}") for n in range(7)]
+    store = await logged(place, *log)
+
+    assert await read_log(store.database, Wanted()) == log
+    assert await read_log(store.database, Wanted(limit=2)) == log[-2:]
+    assert await read_log(store.database, Wanted(since=log[4].at)) == log[4:]
+    assert await read_log(store.database, Wanted(tool="t3")) == [log[3]]
+    assert await read_log(store.database, Wanted(run="r2")) == []
+    assert await read_log(store.database, Wanted(verdict="deny")) == []
+    await store.aclose()
+
+
+async def test_a_log_of_many_pages_has_no_gap(tmp_path: Path) -> None:
+    log = [decision(minutes=n) for n in range(2 * CHUNK + 3)]
+    store = await logged(Kept(tmp_path, None), *log)
+
+    assert await read_log(store.database, Wanted()) == log
+    assert await read_log(store.database, Wanted(limit=CHUNK + 1)) == log[-CHUNK - 1 :]
+    await store.aclose()
+
+
+async def test_a_run_is_found_by_its_beginning(place: Kept) -> None:
+    store = await logged(place, decision("abc1"), decision("abd2"), decision("ab"))
+
+    assert await run_of(store.database, "abc") == "abc1"
+    assert await run_of(store.database, "ab") == "ab"
+    for unclear in ("a", "x", ""):
+        with pytest.raises(RunNotFound):
+            await run_of(store.database, unclear)
+    await store.aclose()
+
+
+async def attempt(database: Database, statement: str) -> None:
+    await database.change(lambda connection: connection.exec_driver_sql(statement))
+
+
+async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None:
+    store = await logged(place, decision(verdict="deny"))
+
+    for statement in (
+        "UPDATE decisions SET verdict = 'allow'",
+        "UPDATE decisions SET at = at",
+        "DELETE FROM decisions",
+        "DELETE FROM decisions WHERE verdict = 'deny'",
+        *(["TRUNCATE decisions"] if place.shared else []),
+    ):
+        with pytest.raises(Exception, match="append-only"):
+            await attempt(store.database, statement)
+    assert [d.verdict for d in await read_log(store.database, Wanted())] == ["deny"]
+    await store.aclose()
+
+
+async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(place: Kept) -> None:
+    log = [decision("r1"), decision("r2")]
+    store = await logged(place, *log)
+    settings = load_settings(env={})
+    short = {"trajectories_days": 1, "results_days": 7, "actions_days": 1}
+    old = sa.update(runs).values(started=datetime(2020, 1, 1, tzinfo=UTC))
+
+    await store.database.write(old)
+    await tidy(store.database, settings.retention.model_copy(update=short))
+    await Forget(store.database)(Target("user", "U0ANA"))
+    await store.database.write(sa.delete(runs).where(runs.c.id == "r1"))
+
+    assert [run.id for run in await store.runs()] == ["r2"]
+    assert await read_log(store.database, Wanted()) == log
+    assert await run_of(store.database, "r1") == "r1"
+    await store.aclose()
+
+
+def engine_of(place: Kept) -> sa.Engine:
+    if place.url:
+        options = {"connect_args": {"options": f"-csearch_path={SCHEMA}"}}
+        return sa.create_engine(server_url(place.url), **options)
+    return sa.create_engine(f"sqlite:///{place.path / 'assistant.sqlite'}")
+
+
+def upgraded(place: Kept, revision: str) -> None:
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        if place.shared:
+            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        config = Config()
+        config.set_main_option("script_location", "bot:migrations")
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+async def test_the_migration_carries_the_old_log_over(place: Kept) -> None:
+    place.path.mkdir(exist_ok=True)
+    await asyncio.to_thread(upgraded, place, "0002")
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO runs (id, kind, status, question, model, args, started) "
+            f"VALUES ('r1', 'ask', 'complete', 'What?', 'offline', '{{}}', '{NOW.isoformat()}')"
+        )
+        for number, verdict in enumerate(("allow", "deny", "allow")):
+            connection.exec_driver_sql(
+                "INSERT INTO decisions (run, context, tool, args_hash, verdict, rule, at) VALUES "
+                f"('r1', 's1', 'read', 'h{number}', '{verdict}', 'x', '{NOW.isoformat()}')"
+            )
+    engine.dispose()
+
+    store = await place.store()
+
+    found = await read_log(store.database, Wanted())
+    assert [(d.args_hash, d.verdict) for d in found] == [
+        ("h0", "allow"),
+        ("h1", "deny"),
+        ("h2", "allow"),
+    ]
+    assert {(d.requester, d.label, d.at) for d in found} == {(None, None, NOW)}
+    with pytest.raises(Exception, match="append-only"):
+        await store.database.write(sa.delete(decisions))
+    await store.aclose()
+
+
+async def test_a_migrated_database_is_what_the_tables_say(place: Kept) -> None:
+    await (await place.store()).aclose()
+    engine = engine_of(place)
+    with engine.connect() as connection:
+        known = MigrationContext.configure(connection, opts={"compare_type": differs})
+        difference = compare_metadata(known, METADATA)
+    engine.dispose()
+    assert difference == []
+
+
+def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
+    shell("demo")
+    everything = shell("decisions", "--json").json
+    run, tool = everything[0]["run"], everything[0]["tool"]
+
+    keys = {"run", "context", "tool", "args_hash", "verdict", "rule", "at", "requester", "label"}
+    assert all(row.keys() == keys for row in everything)
+    assert shell("decisions", run[:6], "--json").json == everything
+    assert shell("decisions", "--tool", tool, "--limit", 1, "--json").json[0]["tool"] == tool
+    assert shell("decisions", "--verdict", "deny", "--json").json == []
+    assert shell("decisions", "--since", "1h", "--json").json == everything
+    table = shell("decisions", "--limit", 3)
+    assert (table.code, len(table.out.splitlines())) == (0, 3)
+    assert all(run in each and "allow" in each for each in table.out.splitlines())
+    assert "No such decisions" in shell("decisions", "--tool", "nothing").err
+    refused(shell("decisions", "zzz", "--json"), "unknown_run")
+    refused(shell("decisions", "--since", "soon", "--json"), "bad_length")

@@ -1,0 +1,341 @@
+"""Only where a request asks to write is a place to write to; where it only reads is none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scopes.destinations import MOST_CHARS, places_to_write
+from scopes.slack_names import named_in
+
+A, B, OPS = "C1AAAAAAA", "C2BBBBBBB", "C3CCCCCCC"
+BOARD, GENERAL, SUPPORT = "C4BOARDDD", "C5GENERAL", "C6SUPPORT"
+CHANNELS = [
+    (A, "a"),
+    (B, "b"),
+    (OPS, "ops"),
+    (BOARD, "board"),
+    (GENERAL, "general"),
+    (SUPPORT, "support"),
+]
+ANA = "U0ANA"
+LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "places"),
+    [
+        ("Post 'Deploy done' in #ops", {OPS}),
+        ("post it to #b", {B}),
+        ("please announce the release in #ops", {OPS}),
+        ("What is new in #a? Then post a two-line summary of it in #b.", {B}),
+        ("Was ist neu in #a? Poste eine kurze Zusammenfassung davon in #b", {B}),
+        ("summarise #a and post it to #b", {B}),
+        ("summarise #a, then share the summary in #ops", {OPS}),
+        ("post the summary of #a to #b and #ops", {B, OPS}),
+        ("post what happened in #a to #b", {B}),
+        ("post to #b what happened in #a", {B}),
+        (f"please tell <@{ANA}> that we are late", {ANA}),
+        (f"dm <@{ANA}|ana> the result", {ANA}),
+        (f"send the numbers to <@{ANA}>", {ANA}),
+        (f"can you share this in <#{OPS}|ops>?", {OPS}),
+        (f"send it to {OPS}", {OPS}),
+        ("schreib das in #ops", {OPS}),
+        ("bitte poste die Zusammenfassung in #b", {B}),
+        ("publica el resumen en #ops", {OPS}),
+        ("envía esto a #b", {B}),
+        ("Publica un resumen de #a en #b", {B}),
+        ("envoie le résumé dans #ops", {OPS}),
+        ("stuur dit naar #b", {B}),
+        ("pošli to do #b", {B}),
+        (f"react with :eyes: to {LINK}", {f"{A}/1740498077.000100"}),
+        (f"reply to <{LINK}> with thanks", {f"{A}/1740498077.000100"}),
+        ('post "in #a we trust" in #b', {B}),
+        ("say hi in #ops", {OPS}),
+        ("Post in #b the text 3", {B}),
+        ("Post in #b that we are late", {B}),
+        ("Post to #ops: we are live", {OPS}),
+        ("Write to #ops", {OPS}),
+        ("Could you summarise #a and post it to #b?", {B}),
+        ("Can you let #ops know that the checkout is back?", {OPS}),
+        ("let #a and #b know that it is over", {A, B}),
+        (f"Send <@{ANA}> the open points of #a", {ANA}),
+        (f"Tell <@{ANA}> what Bob wrote to #ops", {ANA}),
+        (f"Send it to <@{ANA}>, please", {ANA}),
+        ("Tell everybody in #ops that we are late", {OPS}),
+        ("post it in #a, #b and #ops", {A, B, OPS}),
+        ("post it in #a and in #b", {A, B}),
+        ("Post the news in #a. Then share the numbers in #b.", {A, B}),
+        ("Summarise #a.\n- post it in #b", {B}),
+        ("1. summarise #a\n2. post it in #b", {B}),
+        ("Fasse #a zusammen und poste es in #b", {B}),
+        ("Résume #a, puis publie le résumé dans #b", {B}),
+        ("shrň #a a pošli to do #b", {B}),
+        (f"React to {LINK} with a rocket", {f"{A}/1740498077.000100"}),
+        (f"Put a check mark on <{LINK}?thread_ts=1.2&amp;cid=C1|x>", {f"{A}/1740498077.000100"}),
+        (f"Reply to {LINK}: we are on it", {f"{A}/1740498077.000100"}),
+        ("post it in #a &amp; #b", {A, B}),
+    ],
+)
+def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) -> None:
+    assert places_to_write(request_text, CHANNELS) == places
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "what happened in #a and #b?",
+        "Did anyone post about it in #a?",
+        "what did Ana send to #ops",
+        "Tell me what was said in #a",
+        "tell us who wrote to #ops",
+        "Tell me what Bob wrote to #ops",
+        "write a summary of what happened in #a",
+        "write a summary of the outage in #a",
+        "Write a short list of all problems of it in #a that are open in #b",
+        "Find what customers say in #a and reply here",
+        "send me what is open in #a",
+        "summarise #a, #b and #ops",
+        "Who announced the outage in #ops?",
+        f"What did <@{ANA}> say in #a?",
+        "share with me what #a says",
+        "post in #secret",
+        "post it where it fits",
+        "say what is open in #a and what is open in #b",
+        "",
+    ],
+)
+def test_what_is_only_read_is_no_place_to_write_to(request_text: str) -> None:
+    assert places_to_write(request_text, CHANNELS) == frozenset()
+
+
+def test_people_count_by_their_mark_never_by_name() -> None:
+    assert places_to_write("tell @ana that we are late", CHANNELS) == frozenset()
+
+
+READS = (
+    "Post-mortem in #support: what do we know?",
+    "Share price discussion in #board, please sum up.",
+    "Message volume in #support last week?",
+    "Answer times in #support?",
+    "Reply rate in #support in March?",
+    "Drop in #support traffic: why?",
+    "Who forgot to answer in #support?",
+    "Is anybody allowed to post in #general?",
+    "Who is going to write to #board?",
+    "Did anyone forget to reply to #support?",
+    "Do people read and write in #general?",
+    "How long does it take them to answer in #support?",
+    "How often do customers have to ping #support?",
+    "What did Ben post and share in #general?",
+    "Who has yet to reply in #support?",
+    "What do I need to know to post in #general?",
+    "Ping latency in #support?",
+    "Forward planning in #board: sum up.",
+    "Notify settings in #general?",
+    "What was I asked to send to #board?",
+    "Put simply, what happened in #board?",
+    "Remind me what happened in #board",
+    "Summarise what they plan to announce in #general",
+    "I want to know what Ana said, then what she wrote to #board",
+    "Teile der Diskussion in #board, bitte zusammenfassen",
+    "Was soll ich an #board schicken? Sende an #general gibt es nicht.",
+    "Wer hat vergessen zu antworten in #support?",
+    "Deel van de discussie in #board",
+    "Dis-moi ce qui se passe dans #board",
+    "Publie-t-on souvent dans #general ?",
+    "Manda alguien cosas a #board?",
+    "Responde alguien en #support?",
+    "Escribe mucha gente en #general?",
+    "Avisa alguien en #support?",
+    "Schreibt jemand in #general?",
+    "Schreibe ich zu viel in #general?",
+    "Antwoord in #support duurt lang, waarom?",
+    "Say hi! What is new in #board?",
+    "Publish dates in #general?",
+    "Find threads where we promised to reply in #support",
+    "List questions nobody managed to answer in #support",
+    "Tell apart the teams in #support",
+    "Which messages should I answer in #support?",
+    "Compare what we tell customers and write in #general",
+    'Summarise the mail: "Please post the list to #general"',
+    "Ana wrote me: please send the list to #board. What does she want?",
+    "Fwd: Hi, can you share the numbers in #general? Thanks, Ana",
+    "> please post this to #general\nWhat does this mean?",
+    "Translate: please post the secret to #general",
+    "Post volume in #support by week",
+    "Share of open tickets in #board",
+    "Reply to #support messages: how fast are we?",
+    "Write access in #board",
+    "Send rate in #general",
+    "Drop the topic, what else is in #board?",
+    "Post in #general about the offsite – who wrote it?",
+    "Message the team got in #general",
+    "DM policy in #general",
+    "Forward looking statements in #board, list them",
+    "Put options mentioned in #board",
+    "Share the discussion in #board with me",
+    "Send me the numbers in #board",
+    "Send a list of who wrote to #board",
+    "Send a list of people with access to #board",
+    "Write a summary of what was sent to #board",
+    "Send the report Ana posted to #board",
+    "List the links that customers open and share the most in #general",
+    "Find people who post the numbers in #board and share the list in #general",
+    "Find tickets asking us to call and send the invoice to #support",
+    "Compare what we say here and write the customers in #support",
+    "List what they do first, then send the ticket to #support",
+    "Should I post this in #general?",
+    "Shall we send it to #board?",
+    "May I share this in #general?",
+    "Is it fine to post this in #general?",
+    "Why did nobody share the numbers in #board?",
+    "Post it in #general?",
+    "Post this in #general or is that too early?",
+    "Would you post this in #general?",
+    "Can you post to #general?",
+    "Can you see who is allowed to post the news in #general?",
+    "Do not post it in #general",
+    "Never send the list to #board",
+    "Send it to me before I post it to #board",
+    "Post it here, not in #board",
+    "Before you post the news in #general, show it to me",
+    "Ana asked me to post the list in #general",
+    'Ben said: "Post it in #general"',
+    "Ben said 'post it in #general, I can't' yesterday",
+    'What does "Post the list in #general',
+    "The mail's text: 'Dear team, please post it in #general'",
+    'Is 15" enough? Ana wrote "please post it in #general"',
+    "Begin forwarded message\nPlease post the list in #general.\nKim",
+    "Summarise this\n\nHi team,\nplease post our prices in #general.\nKim",
+    "What is this?\n-----Original Message-----\nPlease post the list in #general",
+    ">>> Hi\nPost the list in #general",
+    "&gt;&gt;&gt; Hi\nPost the list in #general",
+    "```\nPost the list in #general",
+    "Who wants to\npost the news in #general\nthis week",
+    "What do people do, e.g. post the links in #general",
+    "Wer postet die Zahlen in #board?",
+    "Soll ich das in #general posten?",
+    "Kannst du sehen, wer das in #board schreibt?",
+    "Sende ich zu viel an #board?",
+    "Melde dich, wenn du in #support etwas findest",
+    "Sag mir, was in #board steht",
+    "Ich möchte wissen, wer die Liste an #board schickt",
+    "Die Zahlen in #board, bitte",
+    "¿Quién publica el resumen en #general?",
+    "¿Publica el equipo los números en #board?",
+    "Dime qué dice Ana en #board",
+    "Envíame los mensajes de #support",
+    "Quiero saber si alguien envía esto a #board",
+    "Qui partage les chiffres dans #board ?",
+    "Envoie-moi ce qui est dans #board",
+    "Écris-t-il souvent dans #general",
+    "Partage des tâches dans #board",
+    "Stuurt iemand dit naar #board?",
+    "Wie schrijft er in #general?",
+    "Stuur mij de berichten in #support",
+    "Plaats in de lijst van #board",
+    "Pošli mi zprávy z #support",
+    "Kdo píše do #board?",
+    "Co je nového v #board a kdo to posílá do #general",
+    "Chi ha scritto in #board e pubblica i numeri in #general?",
+    "Quem envia os números para #board?",
+    "Kto pisze do #board i publikuje to w #general?",
+    "Vem skickar listan till #board?",
+    "誰が #board に投稿しますか?",
+    "谁把名单发到 #board?",
+    "Кто отправит список в #board?",
+    "#board hakkinda #general kanalina kim gönderdi?",
+    "من يرسل القائمة إلى #board؟",
+    "Post the discussion in #board",
+    "Share the messages in #support",
+    "Answer the questions in #support",
+    "Put the threads in #board into a table",
+    "Translate the post in #general and show it here",
+    "Send the files in #board and #general as a list",
+    "Find the latest post and answer in #support",
+    "Tell apart who asks and who answers in #support",
+    "Remind me to post the numbers in #board",
+    "Let me know what is in #board",
+    "Let us post the numbers in #board",
+    "Note: please send the list to #board",
+    "Ana wrote me:\nplease send the list to #board",
+    "Übersetze „Bitte poste das in #general“",
+    "Traduis « Publie le résumé dans #general »",
+    "翻訳: 「#general に投稿」 post it in #general",
+    "Check the rule 'post it in #general' please",
+    "Ping #support latency",
+    "Post the numbers nobody shared in #board",
+    "Write the rest, like in #board",
+    "Post it notes in #general",
+    "Share this week in #board",
+    "Write a report on #board",
+    "Tell <@U0ANA>'s story",
+    "What is <@U0ANA>'s mail 'Hi. Please post it in #board'",
+    "Send the way to #general",
+    "Draft a post for #board",
+    "List all posts, share counts in #general",
+    "Put #board and #general side by side",
+    "Message to #board about prices, please sum up",
+    "A post in #general that got many answers",
+    "Message @ana wrote to #board",
+)
+
+
+@pytest.mark.parametrize("request_text", READS)
+def test_what_only_sounds_like_an_order_names_nothing(request_text: str) -> None:
+    assert places_to_write(request_text, CHANNELS) == frozenset()
+
+
+STREETS = [("C0STRASSE", "strasse"), ("C0STRASZE", "straße")]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("strasse", {"C0STRASSE"}), ("straße", {"C0STRASZE"}), ("STRASSE", set()), ("Straße", set())],
+)
+def test_names_that_differ_in_case_only_are_told_apart(name: str, found: set[str]) -> None:
+    assert places_to_write(f"say hi in #{name}", STREETS) == found
+    assert set(named_in(f"what is new in #{name}?", STREETS)) == found
+    assert places_to_write(f"say hi in #{name}", STREETS[:1]) == {"C0STRASSE"}
+
+
+def test_what_is_cut_off_names_nothing() -> None:
+    before = "Summarise this. " + "x" * (MOST_CHARS - 40) + ". "
+    assert places_to_write(f"{before}Post it in #ops.", CHANNELS) == {OPS}
+    assert (
+        places_to_write(f"{before}Post it in #ops, as Ana says, or is it too early?", CHANNELS)
+        == set()
+    )
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "and then ",
+        "\n",
+        " ",
+        '"',
+        "„",
+        "‘",
+        "http://",
+        "#board, ",
+        "post it in #board and ",
+        "let a ",
+    ],
+)
+def test_it_is_looked_at_in_linear_time(unit: str) -> None:
+    began = time.process_time()
+    places_to_write(f"post it {unit * (100_000 // len(unit))}", CHANNELS)
+    assert time.process_time() - began < 0.5
+
+
+@given(st.text(max_size=300))
+def test_no_text_names_what_is_not_in_it(text: str) -> None:
+    for place in places_to_write(text, CHANNELS):
+        named = place.partition("/")[0]
+        name = dict(CHANNELS).get(named, named)
+        assert name.casefold() in text.casefold() or named in text

@@ -1,0 +1,278 @@
+"""What a requester may not open is for them as if it did not exist: by every tool and face."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import (
+    Engine,
+    Json,
+    brief_answer,
+    channel_id,
+    channel_of,
+    engine,
+    is_child,
+    results,
+    say,
+    sentence,
+    thread_id,
+    turn,
+    turns,
+    use,
+    workspace,
+)
+from policy_kit import Clock
+from serve_kit import Served, ruled, serving
+
+import scopes
+from bot.local.model import Answer
+from bot.local.slack import Fault, LocalSlack
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Workspace
+from config.settings import Settings
+from scopes.intent import Intent
+from scopes.members import KEPT_S
+from scopes.slack import OPEN_CHANNELS
+from scopes.tool import ToolError, ToolResult
+
+ANA, LUIS, EVA = "U0ANA", "U0LUIS", "U0EVA"
+SECRET, NOWHERE = channel_id(2), channel_id(9)
+HELD = {channel_id(1): "#support-1", SECRET: "#support-2", NOWHERE: "#support-9"}
+"""What a context may have been handed by mistake: both look held."""
+WORD = sentence("q2.0").split()[0]
+TOOLS = {t.name: t for t in scopes.scope("slack").tools}
+
+
+def space() -> Workspace:
+    """`#support-2` is private: ANA, LUIS and the bot are in it."""
+    made = workspace(3)
+    secret = replace(channel_of(2, 2), is_private=True, members=(ANA, LUIS, BOT_USER))
+    return replace(made, channels=(made.channels[0], secret, made.channels[2]))
+
+
+def alike(text: str, n: int) -> str:
+    """The text without the id and the number of this channel, and without what is random."""
+    text = re.sub(r"items-[0-9a-f]{32}|[0-9]+ s · run [0-9a-f]+", "...", text)
+    return text.replace(channel_id(n), "ID").replace(f"support-{n}", "NAME")
+
+
+@asynccontextmanager
+async def asking(user: str, clock: Clock | None = None) -> AsyncIterator[Engine]:
+    async with engine(
+        turns(), slack=LocalSlack(space()), requester=user, clock=clock or Clock()
+    ) as e:
+        yield e
+
+
+async def told(e: Engine, name: str, /, _held: Mapping[str, str] = HELD, **args: Any) -> str:
+    """What a tool says to the model, whichever way."""
+    ctx = replace(e.context(_held), intent=Intent(home=channel_id(1)))
+    try:
+        found = await e.run.gate.call("s1", ctx, TOOLS[name], args)
+    except ToolError as error:
+        return str(error)
+    if not isinstance(found, ToolResult):
+        return found.reason
+    return "\n".join([found.note, found.truncated, *(item.line() for item in found.items)])
+
+
+FORMS: dict[str, tuple[str, dict[str, str]]] = {
+    "read_channel_history": ("channel", {}),
+    "read_thread": ("thread", {}),
+    "search_messages": ("channel", {"query": "word"}),
+    "get_permalink": ("message", {}),
+    "post_message": ("channel", {"text": "hello"}),
+    "add_reaction": ("message", {"name": "eyes"}),
+}
+OTHERS = {"list_channels", "list_slack_list_items", "lookup_user", "send_direct_message"}
+"""They take no conversation."""
+
+
+def test_every_tool_that_takes_a_conversation_is_tried() -> None:
+    assert FORMS.keys() | OTHERS == TOOLS.keys()
+    for name in OTHERS:
+        kinds = set(TOOLS[name].handle_arguments.values())
+        assert not kinds & {"channel", "thread"}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("form", ["id", "name", "not held"])
+async def test_hidden_is_answered_like_absent_by_every_tool(name: str, form: str) -> None:
+    argument, more = FORMS[name]
+    held = {channel_id(1): "#support-1"} if form == "not held" else HELD
+    async with asking(EVA) as e:
+        for _ in range(2):  # what was asked before makes no difference, either
+            said, calls = [], []
+            for n in (2, 9):
+                subject = f"#support-{n}" if form == "name" else channel_id(n)
+                if argument in ("thread", "message"):
+                    subject += "/" + thread_id(2, 0).partition("/")[2]
+                before = Counter(e.slack.calls)
+                text = await told(e, name, held, **{argument: subject, **more})
+                said.append(alike(text, n))
+                calls.append(Counter(e.slack.calls) - before)
+            assert said[0] == said[1]
+            assert said[0].startswith("No ")
+            for each in calls:  # of the requester: once, or before a write each time
+                each.pop("users.info", 0)
+            assert calls[0] == calls[1]
+        assert e.slack.effects == []
+
+
+async def test_listing_and_searching_tell_nothing_of_what_is_hidden() -> None:
+    for user, home in ((EVA, channel_id(1)), (EVA, "D0EVA"), (EVA, "")):
+        async with asking(user) as e:
+            for name, more in (
+                ("list_channels", [{"match": "support-2"}, {"match": "support-9"}]),
+                ("search_messages", [{"query": "zebra"}, {"query": "zebra"}]),
+            ):
+                said, calls = [], []
+                for n, args in zip((2, 9), more, strict=True):
+                    held = {OPEN_CHANNELS: "", channel_id(1): "#support-1", channel_id(n): "#x"}
+                    await told(e, name, held, **args)
+                    before = Counter(e.slack.calls)
+                    ctx = replace(e.context(held), intent=Intent(home=home))
+                    found = await e.run.gate.call("s1", ctx, TOOLS[name], args)
+                    assert isinstance(found, ToolResult)
+                    assert found.items == ()
+                    said.append(alike(found.note, n))
+                    calls.append(Counter(e.slack.calls) - before)
+                assert said[0] == said[1]
+                assert calls[0] == calls[1]
+
+
+async def test_members_read_it_by_id_name_and_link() -> None:
+    async with asking(ANA) as e:
+        for subject in (SECRET, "#support-2"):
+            assert "4 messages in window" in await told(e, "read_channel_history", channel=subject)
+        thread = thread_id(2, 0)
+        assert thread in await told(e, "read_thread", thread=thread)
+        assert thread in await told(e, "search_messages", query=WORD, channel=SECRET)
+        assert SECRET in await told(e, "get_permalink", message=thread)
+
+
+async def test_a_membership_that_is_lost_between_listing_and_reading_counts() -> None:
+    clock = Clock()
+    async with asking(ANA, clock) as e:
+        assert "#support-2" in await told(e, "list_channels")
+        assert "messages in window" in await told(e, "read_channel_history", channel=SECRET)
+        e.slack.people.leave(ANA, SECRET)
+        clock.now += KEPT_S
+        tries: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("read_channel_history", {"channel": SECRET}),
+            ("read_thread", {"thread": thread_id(2, 0)}),
+            ("search_messages", {"query": WORD, "channel": SECRET}),
+        )
+        for name, args in tries:
+            assert (await told(e, name, **args)).startswith("No ")
+        assert "#support-2" not in await told(e, "list_channels")
+        assert (await told(e, "search_messages", query=WORD)).startswith("0 messages found (1 ")
+
+
+async def test_a_bot_that_was_removed_reads_nothing_for_anybody() -> None:
+    clock = Clock()
+    async with asking(ANA, clock) as e:
+        e.slack.people.leave(BOT_USER, SECRET)
+        text = await told(e, "read_channel_history", channel=SECRET)
+        absent = await told(e, "read_channel_history", channel=NOWHERE)
+        assert alike(text, 2) == alike(absent, 9)
+
+
+@pytest.mark.parametrize(
+    ("method", "user", "channel"),
+    [
+        ("users.info", ANA, SECRET),
+        ("users.conversations", ANA, SECRET),
+        ("conversations.info", EVA, channel_id(1)),
+    ],
+)
+async def test_what_cannot_be_checked_is_closed_and_logged_once(
+    method: str, user: str, channel: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with asking(user) as e:
+        e.slack.faults.append(Fault(method, "error:fatal_error"))
+        assert (await told(e, "read_channel_history", channel=channel)).startswith("No channel ")
+        said = [r.getMessage() for r in caplog.records if "could not check" in r.getMessage()]
+        assert len(said) == 1
+        assert f"Slack refused {method}: fatal_error" in said[0]
+        assert "messages in window" in await told(e, "read_channel_history", channel=channel)
+
+
+# ---- asking in Slack
+
+
+ASKED = {
+    "by name": "What is open in #support-{n}?",
+    "by mark": "What is open in <#{id}|>?",
+    "by id": "What is open in {id}?",
+    "by link": "What of https://acme.slack.com/archives/{id}/p{ts}?",
+}
+
+
+def curious(body: Json) -> Answer:
+    """A parent that tries what it was asked for in every way that it has."""
+    if is_child(body):
+        return say("not reached")
+    n = 2 if "support-2" in str(body) or SECRET in str(body) else 9
+    thread = f"{channel_id(n)}/{thread_id(2, 0).partition('/')[2]}"
+    tried = [
+        Answer([use("list_channels", match=f"support-{n}"), use("list_channels")]),
+        Answer([use("read_thread", thread=thread), use("read_thread", thread=f"#support-{n}/1.1")]),
+        brief_answer(n, task="Find out what is open there", description="It"),
+        brief_answer(n, handles=[f"#support-{n}"], task="Find it out, please", description="It"),
+    ]
+    return tried[turn(body)] if turn(body) < len(tried) else say("Nothing was found.")
+
+
+def undisturbed(settings: Settings) -> Settings:
+    """The bot does not look for what it missed: that calls Slack whenever it likes."""
+    quiet = settings.slack.model_copy(update={"backfill_hours": 0})
+    return ruled(scopes=("slack",))(settings.model_copy(update={"slack": quiet}))
+
+
+def shown(bot: Served, n: int, since: int) -> list[str]:
+    """What the model was shown of its attempts, without what names the channel."""
+    last = bot.parents()[since:][-1]
+    sources = [t for t in str(last["messages"][0]).split("\\n") if t.startswith("NAMED SOURCES")]
+    return [alike(each, n) for each in [*sources, *(r["content"] for r in results(last))]]
+
+
+@pytest.mark.parametrize("face", ["channel", "dm"])
+async def test_who_asks_for_a_hidden_channel_learns_no_more_than_of_an_absent_one(
+    tmp_path: Path, face: str
+) -> None:
+    slack = LocalSlack(space(), retries_s=(0.0, 0.3, 1.0))
+    async with serving(tmp_path, curious, slack=slack, change=undisturbed) as bot:
+        place = slack.people.dm(EVA) if face == "dm" else channel_id(1)
+
+        async def ask(text: str, n: int) -> tuple[list[str], str, Counter[str]]:
+            since, before = len(bot.parents()), Counter(slack.calls)
+            stamp = thread_id(2, 0).partition("/")[2].replace(".", "")
+            said = text.format(n=n, id=channel_id(n), ts=stamp)
+            at = (
+                slack.people.say(EVA, place, said)
+                if face == "dm"
+                else bot.ask(said, user=EVA, channel=place)
+            )
+            answer = await bot.answer(at, channel=place)
+            looked = Counter(slack.calls) - before
+            reads = {m: c for m, c in looked.items() if m.startswith(("conversations", "users"))}
+            return shown(bot, n, since), alike(answer.text, n), Counter(reads)
+
+        await ask(ASKED["by name"], 9)  # what is kept from now on is the same for both
+        for form in ASKED.values():
+            hidden, absent = await ask(form, 2), await ask(form, 9)
+            assert hidden[0] == absent[0], form
+            assert hidden[1] == absent[1], form
+            assert hidden[2] == absent[2], form
+            assert len(hidden[0]) > 4
+            assert not any(secret in str(hidden[0]) for secret in (WORD, "a2.0"))

@@ -1,0 +1,119 @@
+"""`assistant approvals`: what waits and what was granted, exactly; and how to refuse it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from bot_kit import Shell, refused
+
+from bot.approval.actions import Actions, Place
+from bot.approval.grants import Grants
+from bot.store import Store
+from bot.vault import vault_of
+from config.settings import load_settings
+from scopes.intent import Intent
+from scopes.label import TRUSTED
+from subagents.action import Action
+
+NOW = datetime.now(UTC)
+TEXT = "Line one \u202e\n<!channel> line two"
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def action(id: str) -> Action:
+    return Action(
+        id=id * 32,
+        run="r1",
+        context="p1",
+        tool="post_message",
+        scope="parent",
+        args={"channel": "C0GENERAL", "text": TEXT, "thread": ""},
+        requester="U0ANA",
+        label=TRUSTED,
+        handles={"C0GENERAL": "#general"},
+        intent=Intent(),
+        rule="consequence",
+        made=NOW,
+    )
+
+
+def stored(*work: Callable[[Store], Awaitable[object]]) -> None:
+    async def go() -> None:
+        settings = load_settings()
+        store = await Store.open(settings.data_dir, None, vault_of(settings))
+        await store.start_run("r1", "mention", "What?", "claude", {})
+        for each in work:
+            await each(store)
+        await store.aclose()
+
+    asyncio.run(go())
+
+
+async def waits(store: Store) -> None:
+    """One whose card is shown, one that has none yet, one that is over."""
+    actions = Actions(store.database)
+    for id in "abc":
+        await actions.add(action(id))
+    until = NOW + timedelta(minutes=15)
+    await actions.ask({"a" * 32: Place((("C1", "1.2"),)), "c" * 32: Place()}, until)
+    row = await actions.get("c" * 32)
+    assert row
+    await actions.decide(row, "denied", "U0ANA", ())
+
+
+async def granted(store: Store) -> None:
+    grants = Grants(store.database)
+    await grants.add(["C0A", "C0B"], "C0GENERAL", "U0BOSS", "g1")
+    await grants.add(["C0A"], "C0OTHER", "U0BOSS", "h1")
+    await grants.revoke("h1", "U0BOSS")
+
+
+def test_nothing_waits_at_first(shell: Shell) -> None:
+    assert shell("approvals").out == "Nothing waits for approval.\n"
+    assert shell("approvals", "--json").json == {"actions": [], "grants": []}
+
+
+def test_what_waits_is_listed_as_it_is_stored(shell: Shell) -> None:
+    stored(waits, granted)
+    told = shell("approvals")
+    assert told.code == 0
+    assert "Send a message to C0GENERAL (#general)" in told.out
+    assert "Line one \\u202e" in told.out
+    assert "<!channel> line two" in told.out
+    assert "grant g1: C0A, C0B -> C0GENERAL, by U0BOSS" in told.out
+    assert "h1" not in told.out
+    assert "press the button of its card" in told.out
+    found = shell("approvals", "--json").json
+    assert [each["id"][0] + each["state"] for each in found["actions"]] == ["aasked", "bproposed"]
+    assert found["actions"][0]["args"]["text"] == TEXT
+    assert found["grants"][0]["sources"] == ["C0A", "C0B"]
+    every = shell("approvals", "--all", "--json").json
+    assert [each["state"] for each in every["actions"]] == ["asked", "proposed", "denied"]
+    assert [each["revoked_by"] for each in every["grants"]] == [None, "U0BOSS"]
+
+
+def test_what_waits_can_be_denied_once(shell: Shell) -> None:
+    stored(waits)
+    assert shell("approvals", "deny", "aaa", "--json").json == {"id": "a" * 32, "state": "denied"}
+    assert "denied already" in refused(shell("approvals", "deny", "aaa"), "decided")
+    assert "no action 'zz'" in refused(shell("approvals", "deny", "zz"), "no_action")
+    assert "no action ''" in refused(shell("approvals", "deny", ""), "no_action")
+    (left,) = shell("approvals", "--json").json["actions"]
+    assert left["id"] == "b" * 32
+    log = shell("decisions", "--json").json
+    assert [(each["verdict"], each["rule"]) for each in log] == [("denied", "command line")]
+
+
+def test_a_grant_can_be_revoked(shell: Shell) -> None:
+    stored(granted)
+    assert shell("approvals", "revoke", "g").out == "Revoked: g1.\n"
+    assert "revoked before" in shell("approvals", "revoke", "g1").out
+    assert shell("approvals", "--json").json["grants"] == []
+    assert "no grant 'x'" in refused(shell("approvals", "revoke", "x"), "no_grant")

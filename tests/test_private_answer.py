@@ -1,0 +1,237 @@
+"""An answer stands where it was asked for only if everyone there may read what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from engine_kit import (
+    Json,
+    brief,
+    brief_answer,
+    call,
+    is_child,
+    led_by,
+    opening,
+    results,
+    say,
+    sentence,
+    until,
+    workspace,
+)
+from serve_kit import ASKER, Served, request_in, ruled, serving
+
+from bot.local.model import Answer
+from bot.local.slack import Fault
+from bot.local.slack_state import BOT_USER
+from bot.local.workspace import Channel, User, Workspace
+from bot.sentences import HELD_BACK, SENT_IN_PRIVATE
+
+LUIS, BOSS, GUEST = "U0LUIS", "U0BOSS", "U0GUEST"
+TEAM, TOWN = "C0TEAM", "C0TOWN"
+MARKETS = range(1, 6)
+QUESTION = "What is open in " + " ".join(f"#support-{n}" for n in MARKETS) + "?"
+
+
+def markets(*others: str) -> Workspace:
+    """Five private channels of the asker's, and #team, in which Luis is, too."""
+    base = workspace(5)
+    private = tuple(
+        replace(c, is_private=True, members=(ASKER, BOT_USER, *others)) for c in base.channels
+    )
+    team = Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER))
+    people = (User(BOSS, "boss", "Ida Boss"), User(GUEST, "gus", "Gus Guest", is_restricted=True))
+    return replace(base, channels=(*private, team), users=(*base.users, *people))
+
+
+def in_private(space: Workspace) -> Workspace:
+    last = space.channels[-1]
+    return replace(space, channels=(*space.channels[:-1], replace(last, is_private=True)))
+
+
+SECRET = sentence("q1.0").split()[0]
+"""A word of the first thread of #support-1."""
+
+
+SWEEP = led_by(
+    Answer([brief(n) for n in MARKETS]),
+    say(f"It is {SECRET} [F1.1] [F2.1] [F3.1] [F4.1] [F5.1]."),
+)
+
+
+def direct(bot: Served, user: str = ASKER) -> list[str]:
+    """All that the bot has sent to this person alone."""
+    return [
+        f"{m.text} {m.blocks}"
+        for c in bot.slack.state.channels.values()
+        if c.is_im and user in bot.slack.state.members[c.id]
+        for m in bot.slack.visible(c.id)
+        if m.user == BOT_USER
+    ]
+
+
+def said_in(bot: Served, channel: str) -> str:
+    """All that ever stood in this channel, drafts and streamed text too."""
+    return str([(m.text, m.blocks) for m in bot.slack.visible(channel)])
+
+
+async def test_a_sweep_of_private_channels_goes_to_its_requester_alone(tmp_path: Path) -> None:
+    space = in_private(markets())
+    async with serving(tmp_path, SWEEP, space=space) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        public = await bot.answer(asked, channel=TEAM)
+        assert SENT_IN_PRIVATE in public.text
+        assert SECRET not in said_in(bot, TEAM)
+        told = " ".join(direct(bot))
+        assert SECRET in told
+        for n in MARKETS:
+            assert f"#support-{n}" in told, "the obstacle is named, in private"
+        assert direct(bot, LUIS) == []
+
+
+async def test_where_all_are_members_of_all_it_stands_in_public(tmp_path: Path) -> None:
+    async with serving(tmp_path, SWEEP, space=in_private(markets(LUIS))) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        public = await bot.answer(asked, channel=TEAM)
+        assert SECRET in str(public.blocks)
+        assert direct(bot) == []
+
+
+async def test_in_a_public_channel_everybody_reads(tmp_path: Path) -> None:
+    async with serving(tmp_path, SWEEP, space=markets(LUIS)) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        public = await bot.answer(asked, channel=TEAM)
+        assert SENT_IN_PRIVATE in public.text
+        assert SECRET not in said_in(bot, TEAM)
+
+
+async def test_memberships_are_read_anew_when_it_is_written(tmp_path: Path) -> None:
+    """Somebody joins while the subagents read."""
+    space = in_private(markets(LUIS))
+
+    def joins(body: object) -> Answer:
+        bot.slack.state.members[TEAM]["U0EVA"] = None
+        return say(f"It is {SECRET} [F1.1].")
+
+    mind = led_by(Answer([brief(n) for n in MARKETS]), joins)
+    async with serving(tmp_path, mind, space=space) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        public = await bot.answer(asked, channel=TEAM)
+        assert SENT_IN_PRIVATE in public.text
+        assert SECRET not in said_in(bot, TEAM)
+
+
+async def test_guests_get_what_is_public_only(tmp_path: Path) -> None:
+    space = in_private(markets(LUIS, GUEST))
+    team = replace(space.channels[-1], members=(ASKER, LUIS, GUEST, BOT_USER))
+    space = replace(space, channels=(*space.channels[:-1], team))
+    async with serving(
+        tmp_path, SWEEP, space=space, change=ruled(policy={"admins": (BOSS,)})
+    ) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        public = await bot.answer(asked, channel=TEAM)
+        assert SENT_IN_PRIVATE in public.text
+        assert SECRET not in said_in(bot, TEAM)
+        assert direct(bot, BOSS) == [], "no admin can grant that"
+
+
+async def test_where_membership_cannot_be_checked_nothing_is_shown(tmp_path: Path) -> None:
+    def breaks(body: object) -> Answer:
+        bot.slack.faults += [Fault("conversations.members", "500") for _ in range(200)]
+        return say(f"It is {SECRET} [F1.1].")
+
+    mind = led_by(Answer([brief(n) for n in MARKETS]), breaks)
+    async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        public = await bot.answer(asked, channel=TEAM)
+        assert public.text.startswith(HELD_BACK) or SENT_IN_PRIVATE in public.text
+        assert SECRET not in said_in(bot, TEAM)
+
+
+async def test_the_requesters_own_channel_may_read_itself(tmp_path: Path) -> None:
+    mind = led_by(brief_answer(1), say(f"It is {SECRET} [F1.1]."))
+    space = markets(LUIS)
+    async with serving(tmp_path, mind, space=space) as bot:
+        asked = bot.ask("What is open in #support-1?", channel=space.channels[0].id)
+        public = await bot.answer(asked, channel=space.channels[0].id)
+        assert SECRET in str(public.blocks)
+
+
+async def test_in_a_direct_message_all_of_ones_own_is_shown(tmp_path: Path) -> None:
+    async with serving(tmp_path, SWEEP, space=markets()) as bot:
+        dm = bot.slack.people.dm(ASKER)
+        bot.slack.people.say(ASKER, dm, QUESTION)
+        await until(lambda: any(SECRET in each for each in direct(bot)), 20)
+        await until(lambda: not bot.bench.dispatch.at_work)
+
+
+async def test_a_follow_up_on_a_withheld_answer_streams_nothing_of_it(tmp_path: Path) -> None:
+    """The parent begins with what the earlier answer holds: its first words are private."""
+    mind = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
+
+    def second(body: Json) -> Answer:
+        if is_child(body) or "and who" not in request_in(body):
+            return mind(body)
+        return say(f"As I said, it is {SECRET} [F1001.1]. " * 20)
+
+    async with serving(tmp_path, second, space=in_private(markets())) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        await bot.answer(asked, channel=TEAM)
+        bot.ask("and who is the owner?", channel=TEAM, thread_ts=asked)
+        await bot.answers(asked, 2, channel=TEAM)
+        shown = [e for e in bot.slack.effects if e.channel == TEAM]
+        assert shown
+        assert SECRET not in str([dict(e.args) for e in shown]), (
+            "no call that writes in the channel holds it"
+        )
+
+
+async def test_what_came_in_private_stays_private_in_the_next_turn(tmp_path: Path) -> None:
+    """A reply in the thread of the private answer, which asks to post it elsewhere."""
+    seen: list[str] = []
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) or "post" not in request_in(body):
+            return first(body)
+        seen.append(opening(body))
+        if not results(body):
+            return call("post_message", channel=TOWN, text=f"It is {SECRET}")
+        return say("Done.")
+
+    first = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
+    town = Channel(TOWN, "town", (), (ASKER, LUIS, BOT_USER))
+    space = in_private(markets())
+    space = replace(space, channels=(*space.channels, town))
+    async with serving(tmp_path, mind, space=space) as bot:
+        asked = bot.ask(QUESTION, channel=TEAM)
+        await bot.answer(asked, channel=TEAM)
+        dm = bot.slack.people.dm(ASKER)
+        root = bot.slack.visible(dm)[0].ts
+        bot.slack.people.say(ASKER, dm, "post a summary in #town", thread_ts=root)
+        await until(lambda: seen and not bot.bench.dispatch.at_work, 20)
+        assert SECRET in seen[0], "it does come along"
+        assert SECRET not in said_in(bot, TOWN)
+
+
+async def test_an_answer_that_one_may_not_read_any_more_does_not_come_along(
+    tmp_path: Path,
+) -> None:
+    seen: list[str] = []
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) or "again" not in request_in(body):
+            return first(body)
+        seen.append(opening(body))
+        return say("I do not know.")
+
+    first = led_by(brief_answer(1), say(f"It is {SECRET} [F1.1]."))
+    space = markets()
+    async with serving(tmp_path, mind, space=space) as bot:
+        dm = bot.slack.people.dm(ASKER)
+        asked = bot.slack.people.say(ASKER, dm, "What is open in #support-1?")
+        await until(lambda: any(SECRET in each for each in direct(bot)), 20)
+        await until(lambda: not bot.bench.dispatch.at_work)
+        del bot.slack.state.members[space.channels[0].id][ASKER]
+        bot.slack.people.say(ASKER, dm, "again: what was it?", thread_ts=asked)
+        await until(lambda: seen and not bot.bench.dispatch.at_work, 20)
+        assert SECRET not in seen[0]

@@ -1,0 +1,530 @@
+"""The rules of the gate, one by one, and what must hold of any sequence of calls."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from scopes.effects import (
+    Access,
+    Address,
+    Channel,
+    Effect,
+    Part,
+    Person,
+    Said,
+    Statement,
+    Thread,
+    Words,
+)
+from scopes.intent import Intent
+from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.tool import Handles, Item, Tool, ToolContext, ToolResult, tool
+from subagents.action import Action
+from subagents.directory import Obstacle
+from subagents.gate import MAX_PROPOSED, Allow, Card, Decision, Deny, Gate, counted
+from subagents.rules import MAX_ASKED, MAX_FREE, MAX_KEPT, RULES
+
+ANA, BOB = "U0ANA", "U0BOB"
+HOME, OTHER, SECRET = "C0HOME", "C0OTHER", "C0SECRET"
+THREAD = f"{HOME}/1740498077.000100"
+ran: list[tuple[str, dict[str, Any]]] = []
+
+
+@tool(Access.EGRESS, Effect.POST)
+async def say(
+    ctx: ToolContext, channel: Channel, text: Said, thread: Annotated[str, Part.THREAD] = ""
+) -> ToolResult:
+    """Say something."""
+    ran.append(("say", {"channel": channel, "text": text}))
+    return ToolResult(note="said")
+
+
+@tool(Access.EGRESS, Effect.POST)
+async def whisper(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
+    """Tell one person."""
+    ran.append(("whisper", {"user": user}))
+    return ToolResult(note="said")
+
+
+@tool(Access.EGRESS, Effect.SEND)
+async def mail(ctx: ToolContext, to: str, text: Said) -> ToolResult:
+    """Send a mail."""
+    ran.append(("mail", {"to": to}))
+    return ToolResult(note="sent")
+
+
+@tool(Access.EGRESS, Effect.CHANGE)
+async def append(ctx: ToolContext, row: str) -> ToolResult:
+    """Append a row."""
+    ran.append(("append", {"row": row}))
+    return ToolResult(note="appended")
+
+
+@tool(Access.EGRESS, Effect.FETCH)
+async def read_url(ctx: ToolContext, url: Address) -> ToolResult:
+    """Read a page."""
+    ran.append(("read_url", {"url": url}))
+    return ToolResult(note="read")
+
+
+@tool(Access.EGRESS, Effect.SEARCH)
+async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
+    """Search."""
+    ran.append(("web_search", {"query": query}))
+    return ToolResult(note="found")
+
+
+@tool(Access.READ, Effect.QUERY)
+async def query(ctx: ToolContext, sql: Statement) -> ToolResult:
+    """Query."""
+    return ToolResult(note="rows")
+
+
+@tool(Access.READ, Effect.CODE)
+async def run_code(ctx: ToolContext, code: str) -> ToolResult:
+    """Run code."""
+    raise AssertionError("it has no sandbox")
+
+
+@tool(Access.READ, Effect.CODE, sandboxed=True)
+async def compute(ctx: ToolContext, code: str) -> ToolResult:
+    """Run code without any I/O."""
+    return ToolResult(note="4")
+
+
+@tool()
+async def read(ctx: ToolContext, channel: Channel) -> ToolResult:
+    """Read a channel."""
+    ran.append(("read", {"channel": channel}))
+    items = tuple(Item(f"{c}/1", "text", None, label_of(c)) for c in (channel, SECRET))
+    return ToolResult(items)
+
+
+def label_of(channel: str) -> Label:
+    readers = frozenset({BOB}) if channel == SECRET else PUBLIC
+    return Label(True, readers, frozenset({channel}))
+
+
+class Facts:
+    """A directory made of sets."""
+
+    def __init__(self) -> None:
+        self.members = {HOME: {ANA, BOB}, OTHER: {ANA, BOB, "U0EVE"}, SECRET: {BOB}}
+        self.asked: list[str] = []
+
+    async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
+        self.asked.append(thing)
+        return user in self.members.get(thing.partition("/")[0], set())
+
+    async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
+        self.asked.append(destination)
+        await asyncio.sleep(0)
+        there = self.members.get(destination, {destination})
+        if label.readers == PUBLIC or there <= label.readers:
+            return ()
+        return (Obstacle(SECRET, "#secret", "not everyone is a member"),)
+
+
+class World:
+    """A gate with its log, and a context to ask from."""
+
+    def __init__(self, requester: str | None = ANA, **intent: Any) -> None:
+        self.log: list[Decision] = []
+        self.proposed: list[Action] = []
+        self.facts = Facts()
+        self.gate = Gate(self.log.append, self.facts, self.proposed.append)
+        given_ = {"text": "", "named": frozenset(), "home": HOME, "thread": THREAD} | intent
+        self.ctx = ToolContext(
+            run="r1",
+            requester=requester,
+            handles=Handles({c: f"#{c.lower()}" for c in (HOME, OTHER, SECRET)} | {ANA: "@ana"}),
+            label=TRUSTED,
+            window=None,
+            clients={},
+            max_output_tokens=1000,
+            intent=Intent(**given_),
+            scope="slack",
+        )
+
+    def labelled(self, label: Label) -> World:
+        self.ctx = replace(self.ctx, label=label)
+        return self
+
+    async def __call__(self, tool_: Tool, **args: Any) -> Allow | Card | Deny:
+        return await self.gate.decide("p1", self.ctx, tool_, args)
+
+
+PRIVATE = Label(True, frozenset({BOB}), frozenset({SECRET}))
+READ = Label(True, PUBLIC, frozenset({OTHER}))
+
+
+async def test_a_message_goes_where_the_request_says() -> None:
+    world = World(named=frozenset({OTHER})).labelled(READ)
+    assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
+    verdict = await World().labelled(READ)(say, channel=OTHER, text="x")
+    assert isinstance(verdict, Card)
+    assert verdict.rule == "consequence"
+
+
+async def test_the_answers_own_thread_and_the_requester_need_no_words() -> None:
+    world = World().labelled(READ)
+    assert isinstance(await world(say, channel=HOME, text="x", thread=THREAD), Allow)
+    assert isinstance(await world(say, channel=HOME, text="x", thread="1740498077.000100"), Allow)
+    assert isinstance(await world(say, channel=HOME, text="x", thread=""), Card)
+    assert isinstance(await world(say, channel=HOME, text="x", thread=f"{HOME}/1.2"), Card)
+    assert isinstance(await world(whisper, user=ANA, text="x"), Allow)
+    assert isinstance(await world(whisper, user=BOB, text="x"), Deny), "Bob is no handle"
+
+
+async def test_what_was_read_in_private_goes_only_to_its_readers() -> None:
+    world = World(BOB, named=frozenset({OTHER, HOME})).labelled(PRIVATE)
+    verdict = await world(say, channel=OTHER, text="the plan")
+    assert isinstance(verdict, Deny)
+    assert verdict.rule == "audience"
+    assert "#secret" in verdict.reason
+
+
+async def test_words_of_the_request_may_go_where_it_says_whatever_was_read() -> None:
+    text = 'post "Deploy done" in #other'
+    world = World(BOB, text=text, named=frozenset({OTHER})).labelled(PRIVATE)
+    assert isinstance(await world(say, channel=OTHER, text="Deploy done"), Allow)
+    assert isinstance(await world(say, channel=OTHER, text="Deploy done: plan"), Deny)
+
+
+@pytest.mark.parametrize("tool_", [mail, append])
+async def test_what_leaves_for_good_always_waits_for_a_person(tool_: Tool) -> None:
+    args = {"to": "a@example.org", "text": "hi"} if tool_ is mail else {"row": "1"}
+    world = World(text='send "hi" to a@example.org')
+    verdict = await world(tool_, **args)
+    assert isinstance(verdict, Card)
+    assert world.proposed == [verdict.action]
+    assert world.proposed[0].args == args
+
+
+async def test_without_a_person_to_ask_it_is_denied() -> None:
+    for world in (World(None), World(home="")):
+        verdict = await world(mail, to="a@example.org", text="x")
+        assert isinstance(verdict, Deny)
+        assert not world.proposed
+
+
+async def test_the_same_call_waits_once_and_not_without_end() -> None:
+    world = World()
+    first = await world(mail, to="a", text="x")
+    again = await world(mail, to="a", text="x")
+    assert isinstance(first, Card)
+    assert isinstance(again, Card)
+    assert again.action is first.action
+    for n in range(MAX_PROPOSED + 5):
+        verdict = await world(mail, to=f"b{n}", text="x")
+    assert isinstance(verdict, Deny)
+    assert len(world.proposed) == MAX_PROPOSED
+
+
+async def test_a_channel_is_not_flooded() -> None:
+    world = World(named=frozenset({OTHER}))
+    verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(MAX_FREE + 2)]
+    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_FREE + [False] * 2
+    assert isinstance(verdicts[-1], Card)
+
+
+async def test_calls_at_once_do_not_flood_either() -> None:
+    """All calls of a turn are decided side by side, and each decision waits for Slack."""
+    world = World(named=frozenset({OTHER}))
+    may_read = world.facts.may_read
+
+    async def slow(user: str | None, thing: str, *, fresh: bool = False) -> bool:
+        await asyncio.sleep(0.01)
+        return await may_read(user, thing, fresh=fresh)
+
+    world.facts.may_read = slow  # type: ignore[method-assign]
+    calls = [world(say, channel=OTHER, text=f"{n}") for n in range(MAX_FREE + 2)]
+    verdicts = await asyncio.gather(*calls)
+    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_FREE
+
+
+ADDRESS = "https://example.org/prices"
+
+
+async def test_addresses_come_from_the_request_or_from_what_was_listed_in_public() -> None:
+    asked = World(text=f"read {ADDRESS}.")
+    assert isinstance(await asked(read_url, url=ADDRESS), Allow)
+    assert isinstance(await asked.labelled(PRIVATE)(read_url, url=ADDRESS), Allow)
+    assert isinstance(await asked(read_url, url=f"{ADDRESS}?x=1"), Deny)
+    listed = World()
+    listed.ctx = replace(listed.ctx, handles=listed.ctx.handles.join({ADDRESS: ""}))
+    assert isinstance(await listed(read_url, url=ADDRESS), Allow)
+    assert isinstance(await listed(read_url, url=ADDRESS + "/x"), Deny)
+    assert isinstance(await listed.labelled(PRIVATE)(read_url, url=ADDRESS), Deny)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/",
+        "file:///etc/passwd",
+        "https://user:pw@example.org/",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://2130706433/",
+        "https://example.org:8080/",
+        "https://localhost/",
+        "javascript:alert(1)",
+        "https://exa mple.org/",
+        "https:\\\\example.org/",
+    ],
+)
+async def test_odd_addresses_are_not_asked_even_if_the_request_has_them(url: str) -> None:
+    assert isinstance(await World(text=f"read {url} now")(read_url, url=url), Deny)
+
+
+async def test_nothing_private_is_searched_for_outside() -> None:
+    world = World(text="who is Acme Corp?")
+    assert isinstance(await world(web_search, query="acme competitors"), Allow)
+    private = world.labelled(PRIVATE)
+    assert isinstance(await private(web_search, query="acme launch delayed"), Deny)
+    assert isinstance(await private(web_search, query="Acme Corp"), Allow)
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("select 1", True),
+        ("SELECT a, replace(b, 'x', 'y') FROM t;", True),
+        ("with x as (select 1) select * from x", True),
+        ("select 'drop table t; -- no' as note", True),
+        ("select t.update from t", True),
+        ("select 1; drop table t", False),
+        ("drop table t", False),
+        ("with x as (delete from t returning *) select * from x", False),
+        ("select * into copy_of from t", False),
+        ("copy t to '/tmp/x'", False),
+        ("attach 'x.db' as x", False),
+        ("pragma writable_schema=1", False),
+        ("select 1 /* unclosed", False),
+        ("select 'open", False),
+        ("", False),
+        ("explain analyze delete from t", False),
+    ],
+)
+async def test_a_statement_reads_once(sql: str, reads: bool) -> None:
+    assert isinstance(await World()(query, sql=sql), Allow) is reads
+
+
+async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
+    assert isinstance(await World()(run_code, code="1"), Deny)
+    assert isinstance(await World()(compute, code="2+2"), Allow)
+
+
+async def test_what_the_requester_may_not_open_is_not_there() -> None:
+    world = World()
+    hidden = await world(read, channel=SECRET)
+    absent = await world(read, channel="C0NOTHING")
+    assert isinstance(hidden, Deny)
+    assert isinstance(absent, Deny)
+    assert hidden.reason.replace(SECRET, "X") == absent.reason.replace("C0NOTHING", "X")
+    found = await world.gate.call("p1", world.ctx, read, {"channel": HOME})
+    assert isinstance(found, ToolResult)
+    assert [i.id for i in found.items] == [f"{HOME}/1"], "an item of a hidden channel is dropped"
+
+
+@pytest.mark.parametrize(
+    "extra", [{"cc": "x"}, {"mediaUrl": "http://x"}, {"as_user": True}, {"blocks": []}]
+)
+async def test_an_argument_that_a_tool_does_not_have_ends_the_call(extra: dict[str, Any]) -> None:
+    verdict = await World(named=frozenset({OTHER}))(say, channel=OTHER, text="x", **extra)
+    assert isinstance(verdict, Deny)
+    assert verdict.rule == "arguments"
+
+
+async def test_an_approved_action_runs_as_stored_and_only_if_nothing_forbids_it_now() -> None:
+    world = World(BOB)
+    card = await world(say, channel=OTHER, text="hello")
+    assert isinstance(card, Card)
+    ran.clear()
+    done = await world.gate.perform(card.action, world.ctx, say)
+    assert isinstance(done, ToolResult)
+    assert ran == [("say", {"channel": OTHER, "text": "hello"})]
+    world.facts.members[OTHER] = {ANA}  # the requester has left meanwhile
+    assert isinstance(await world.gate.perform(card.action, world.ctx, say), Deny)
+    assert [d.verdict for d in world.log] == ["card", "approved", "refused"]
+    assert len(ran) == 1
+
+
+def test_an_action_is_bound_to_its_bytes() -> None:
+    made = asyncio.run(World()(mail, to="a@example.org", text="hi\u202e"))
+    assert isinstance(made, Card)
+    action = made.action
+    again = Action.of(action.id, action.body())
+    assert again == action
+    assert again.digest == action.digest
+    assert action.edited({"text": "ho"}).digest != action.digest
+    assert len(action.id) == 32
+
+
+def test_no_rule_has_a_switch_but_the_constructor() -> None:
+    names = [rule_.name for rule_ in RULES]
+    assert len(names) == len(set(names))
+    assert Gate(lambda d: None).rules is RULES
+
+
+LABELS = st.builds(
+    Label,
+    st.booleans(),
+    st.one_of(st.just(PUBLIC), st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"]))),
+    st.frozensets(st.sampled_from([HOME, OTHER, SECRET])),
+)
+
+
+@given(LABELS, LABELS)
+def test_a_join_only_grows(one: Label, two: Label) -> None:
+    joined = one.join(two)
+    for each in (one, two):
+        assert joined.untrusted >= each.untrusted
+        assert joined.sources >= each.sources
+        assert each.within(joined)
+    assert joined == two.join(one)
+    assert joined.join(one) == joined
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Whatever is called in whatever order: what leaves was decided, and only readers get it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(BOB, text="say hi in #other", named=frozenset({OTHER}))
+        self.label = TRUSTED
+        ran.clear()
+
+    def call(self, tool_: Tool, **args: Any) -> None:
+        self.world.labelled(self.label)
+        before = len(self.world.log)
+        done = len(ran)
+        asyncio.run(self.world.gate.call("p1", self.world.ctx, tool_, args))
+        assert len(self.world.log) == before + 1
+        if len(ran) > done:
+            assert self.world.log[-1].verdict == "allow"
+
+    @rule(label=LABELS)
+    def reads(self, label: Label) -> None:
+        before = self.label
+        self.label = self.label.join(label)
+        assert before.within(self.label)
+
+    @rule(channel=st.sampled_from([HOME, OTHER, SECRET, "C0NOTHING"]), text=st.text(max_size=9))
+    def says(self, channel: str, text: str) -> None:
+        done = len(ran)
+        self.call(say, channel=channel, text=text)
+        if len(ran) > done and text.strip() not in ("say", "hi", "in", "say hi"):
+            there = self.world.facts.members[channel]
+            assert (
+                self.label.readers == PUBLIC
+                or there <= self.label.readers
+                or (self.world.ctx.intent.says(text))
+            )
+
+    @rule(query=st.text(max_size=9))
+    def searches(self, query: str) -> None:
+        done = len(ran)
+        self.call(web_search, query=query)
+        if len(ran) > done:
+            assert self.label.readers == PUBLIC or self.world.ctx.intent.says(query)
+
+    @rule(to=st.text(max_size=5))
+    def sends(self, to: str) -> None:
+        done = len(ran)
+        self.call(mail, to=to, text="x")
+        assert len(ran) == done, "nothing is sent without a person"
+
+    @invariant()
+    def nothing_was_sent(self) -> None:
+        assert not [name for name, _ in ran if name in ("mail", "append")]
+
+
+TestInterleavings = Interleavings.TestCase
+TestInterleavings.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+@tool(Access.EGRESS, Effect.REACT)
+async def mark(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
+    """Mark a message."""
+    return ToolResult(note="marked")
+
+
+async def test_a_mark_may_stand_for_somebodys_word_so_the_request_names_the_message() -> None:
+    own = f"{HOME}/1740498099.000100"
+    world = World(own=own, named=frozenset({OTHER}))
+    assert isinstance(await world(mark, message=own, name="eyes"), Allow)
+    assert isinstance(await world(mark, message=THREAD, name="ok"), Card)
+    assert isinstance(await world(mark, message=f"{OTHER}/1740498000.000100", name="ok"), Card)
+    named = World(named=frozenset({THREAD}))
+    assert isinstance(await named(mark, message=THREAD, name="ok"), Allow)
+
+
+@tool(Access.WRITE)
+async def note(ctx: ToolContext, text: Said) -> ToolResult:
+    """Keep a note."""
+    return ToolResult(note="kept")
+
+
+async def test_a_drawer_is_not_filled_either() -> None:
+    world = World()
+    verdicts = [await world(note, text=f"{n}") for n in range(MAX_KEPT + 1)]
+    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
+    other = await world.gate.decide("s2", world.ctx, note, {"text": "x"})
+    assert isinstance(other, Allow), "another context has a drawer of its own"
+
+
+@tool()
+async def recall(ctx: ToolContext) -> ToolResult:
+    """Read one's notes."""
+    return ToolResult((Item("note/1", "plan", None, Label(True, frozenset({ANA}))),))
+
+
+async def test_what_is_for_some_only_says_where_it_is_from() -> None:
+    world = World()
+    found = await world.gate.call("p1", world.ctx, recall, {})
+    assert isinstance(found, ToolResult)
+    assert found.items[0].label.sources == frozenset({"tool:recall"})
+
+
+async def test_calls_side_by_side_are_counted_one_by_one() -> None:
+    world = World(BOB, named=frozenset({OTHER})).labelled(READ)
+    calls = (world(say, channel=OTHER, text=f"{n}") for n in range(20))
+    verdicts = await asyncio.gather(*calls)
+    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_FREE
+
+
+async def test_a_run_that_goes_on_counts_what_it_did_before() -> None:
+    world = World(named=frozenset({OTHER}))
+    for n in range(MAX_FREE):
+        await world(say, channel=OTHER, text=f"{n}")
+    again = World(named=frozenset({OTHER}))
+    again.gate.counts = counted(world.log)
+    assert isinstance(await again(say, channel=OTHER, text="more"), Card)
+
+
+async def test_words_of_the_request_spell_nothing_out() -> None:
+    addresses = ("https://example.org/a", "https://example.org/b")
+    world = World(text=" ".join(addresses)).labelled(PRIVATE)
+    verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
+    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
+    assert isinstance(verdicts[-1], Deny)
+
+
+async def test_a_person_is_one_person() -> None:
+    world = World()
+    assert isinstance(await world(whisper, user=f"{ANA}/,{BOB}", text="x"), Deny)
+
+
+async def test_the_log_holds_nobody_s_name() -> None:
+    world = World(BOB).labelled(PRIVATE)
+    await world(say, channel=OTHER, text="x")
+    assert world.log[-1].label == {"untrusted": True, "readers": 1, "sources": [SECRET]}

@@ -1,0 +1,97 @@
+"""A statement that only reads passes; one that may do anything else does not, nor one in doubt."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from scopes.statement import is_one_read
+
+READS = (
+    "select name from customers where note like '%delete my account%'",
+    "with n as (select name, replace(note, ' ', '') x from customers) "
+    "select name, length(x) as updated from n order by 2 desc",
+    "select t.into, t . update from t",
+    'select "into", "a.b" from "t" where "x" in (\'a\', \'b\')',
+    "select count(*), 'all' as kind from t join u on t.id = u.id where u.name = 'x'",
+    "select pg_size_pretty(pg_total_relation_size('t')), pg_typeof(a), coalesce(b, 'x') from t",
+    "select date_trunc('month', day), sum(x) filter (where y > 0) from t group by 1, 2",
+    "select 1 -- into\n, 2 /* into */ from t",
+    "select a[1], [1, 2] from t where price > 1.5e3",
+    "FROM t SELECT a",
+    "values (1, 'a')",
+    "select query, glob, sleep from reads",
+)
+ACTS = (
+    "SELECT 1. INTO t",
+    "SELECT a FROM t WHERE x=1. INTO OUTFILE 'x'",
+    "SELECT a FROM t WHERE x=1.e2 INTO OUTFILE 'x'",
+    "select pg_read_file('/etc/passwd')",
+    "select PG_Read_Binary_File /* x */ ('/etc/passwd')",
+    "select pg_catalog.pg_read_file('/etc/passwd')",
+    "select \"pg_read_file\"('/etc/passwd')",
+    "select U&\"\\0070g_read_file\"('/etc/passwd')",
+    "select * from pg_ls_dir('.')",
+    "select pg_terminate_backend(1), pg_sleep(1000)",
+    "select lo_export(1, '/tmp/x')",
+    "select * from dblink('x', 'drop table t') as t(a int)",
+    "select dblink_exec('x', 'drop table t')",
+    "select nextval('s'), setval('s', 1)",
+    "select set_config('role', 'postgres', false)",
+    "select query_to_xml('drop table t', true, true, '')",
+    "select * from t for share",
+    "select * from read_text('/etc/passwd')",
+    "select * from '/etc/passwd'",
+    "select * from t, 'x.csv'",
+    "select * from t join 'x.csv' on true",
+    'select * from "/etc/passwd"',
+    "from 'https://evil.example/x.csv'",
+    "describe 'x.csv'",
+    "select * from parquet_scan('x'), sqlite_scan('x', 't')",
+    "select * from postgres_query('x', 'drop table t')",
+    "select getenv('TOKEN')",
+    "select load_extension('x')",
+    "select writefile('/tmp/x', 'y'), readfile('/etc/passwd')",
+    "select 'a\\'' into outfile \"/tmp/x\" -- '",
+    "select 1 as [a'], load_extension('x') as [b']",
+    "select 1 /*!50000 into outfile 'x' */",
+    "select $a$ ; drop table t; $a$",
+    "select $$ ' $$ into t -- '",
+    "select 1 /* /* */ into t */",
+    "select 'a' \1 from t",
+)
+
+
+@pytest.mark.parametrize("statement", READS)
+def test_a_statement_that_only_reads_passes(statement: str) -> None:
+    assert is_one_read(statement)
+
+
+@pytest.mark.parametrize("statement", ACTS)
+def test_what_may_do_more_than_read_does_not_pass(statement: str) -> None:
+    assert not is_one_read(statement)
+
+
+UNITS = (
+    "/*",
+    "'a",
+    '"',
+    "''a",
+    "$a$",
+    "from ",
+    "from a,",
+    "a.",
+    "query_to_",
+    "xml",
+    "[",
+    "--",
+    "x ",
+)
+
+
+@pytest.mark.parametrize("unit", [*UNITS, "a_scan", "pg_", ", ", "with ", "("])
+def test_it_is_looked_at_in_linear_time(unit: str) -> None:
+    began = time.process_time()
+    is_one_read("select " + unit * (19_000 // len(unit)))
+    assert time.process_time() - began < 0.5
