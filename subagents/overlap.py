@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from textwrap import shorten
 
-from subagents.ledger import SOURCE, Leak, Ledger
+from subagents.ledger import SOURCE, Filed, Leak, Ledger
 from subagents.shingles import excerpts, shingles, texts
 from subagents.trajectory import Context, Origin
 
@@ -58,7 +58,7 @@ class Overlap:
             if strange := {s for s in hits if self._reader[s] != context.id}:
                 foreign[digest] = strange
         left = set().union(*foreign.values())
-        for excuse in (self._own, self._delivered, self._earlier):
+        for excuse in (self._own, self._delivered, self._earlier, self._foreseen):
             if not left:
                 return
             left -= excuse(context.id, left)
@@ -146,10 +146,29 @@ class Overlap:
 
     def _earlier(self, context: str, wanted: Set[int]) -> Set[int]:
         """What the user or code had supplied before it was read anywhere."""
-        since: dict[int, int] = {}
+        held = []
         for name in self._ledger.contexts:
             origins = (*_FIXED, Origin.FINDINGS, *(_BOILERPLATE if name == context else ()))
-            for digest, entries in self._ledger.held(name, *origins).items():
+            held.append(self._ledger.held(name, *origins))
+        return self._before_reading(held, wanted)
+
+    def _foreseen(self, context: str, wanted: Set[int]) -> Set[int]:
+        """What it, or the author of its brief, had itself written before it was read anywhere.
+
+        A subagent that is told words, hands them to a tool and reads them in the tool's answer is
+        not where a later brief with the same words has them from.
+        """
+        authors = (context, self._ledger.contexts[context].parent)
+        held = [self._ledger.held(name, Origin.OUTPUT) for name in authors if name]
+        return self._before_reading(held, wanted)
+
+    def _before_reading(
+        self, held: Iterable[Mapping[str, list[Filed]]], wanted: Set[int]
+    ) -> Set[int]:
+        """Of these blocks: the shingles that were on record before any subagent read them."""
+        since: dict[int, int] = {}
+        for blocks in held:
+            for digest, entries in blocks.items():
                 for shingle in self._of(digest) & wanted:
                     order = min(entry.order for entry in entries)
                     since[shingle] = min(order, since.get(shingle, order))

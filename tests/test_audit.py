@@ -233,6 +233,26 @@ def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() 
     assert run.audit().leaks == ()
 
 
+def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own() -> None:
+    asked = "which customers have been waiting for an answer for more than one week"
+    run = Run()
+    run.parent.turn(text(f"I shall have two of them look for {asked}."))
+    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
+    echoed = run.brief("es", f"Look for {asked}.")
+    echoed.read(items(f"You searched for: {asked}"))
+    echoed.submit(summary="Nothing.")
+    told = run.brief("fr", f"Look for {asked}.")
+    told.submit(summary="Nothing.")
+    assert run.audit().leaks == ()
+
+    late = run.brief("it", f"Look for {asked}, and say whether {SPANISH}")
+    late.submit(summary="Nothing.")
+    read = run.brief("at")
+    read.read(items(SPANISH))
+    read.submit(summary="Nothing.")
+    assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
+
+
 def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     run = Run()
     run.child("es", SPANISH, f"Open: {SPANISH}")

@@ -259,9 +259,11 @@ class Odd:
         assert [(d.event_id, d.type, d.reason) for d in slack.deliveries if d.reason] == []
 
     async def quiet(self) -> None:
-        """Returns when nothing waits and nothing is at work."""
+        """Returns when nothing waits and nothing is at work, also not between the two."""
+        inbox, dispatch = self.bot.inbox, self.bot.bench.dispatch
         async with asyncio.timeout(60):
-            while await self.bot.inbox.waiting() or self.bot.bench.dispatch.at_work:  # noqa: ASYNC110
+            mine = dispatch.durable.executor
+            while await inbox.waiting() or await inbox.at_work(mine) or dispatch.at_work:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     def written(self) -> Counter[str]:

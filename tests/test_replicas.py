@@ -116,7 +116,7 @@ async def test_both_share_the_work_and_together_keep_to_the_limit(
     limits = {"max_concurrency": 5, "max_subagents": 100, "cost_usd": 50.0}
     space = small_workspace(count + 1)
     with fleet(
-        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.2, limits=limits
+        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.6, limits=limits
     ) as bots:
         await bots.started(2)
         thread = bots.ask(all_of(count))
