@@ -19,6 +19,9 @@ _FENCED = re.compile(r"<(items-[0-9a-f]{32})>(.*)</\1>", re.DOTALL)
 _FIXED = (Origin.PROMPT, Origin.SCHEMA, Origin.REQUEST)
 _BOILERPLATE = (Origin.REMINDER, Origin.REPAIR, Origin.ERROR)
 
+_Held = Mapping[str, list[Filed]]
+"""Block -> why a context holds it."""
+
 _SHOWN = 200
 """Characters of an excerpt that a leak quotes."""
 
@@ -82,6 +85,9 @@ class Overlap:
     def _copied(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
         copied_by_id = self._union(self._ledger.held(reader, Origin.FINDINGS))
         left = said - copied_by_id - self._own(reader, said)
+        asked = self._since([self._ledger.held(self._parent(reader), Origin.OUTPUT)], left)
+        heard = self._since([self._ledger.held(author, Origin.OUTPUT)], asked.keys())
+        left -= {shingle for shingle, order in asked.items() if order < heard.get(shingle, 0)}
         for digest in self._ledger.held(reader, Origin.BRIEF):
             yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
 
@@ -134,8 +140,7 @@ class Overlap:
 
     def _read_by_parent(self, context: str, wanted: Set[int]) -> set[int]:
         """What the author of a brief had read with its own tools: no subagent told it."""
-        parent = self._ledger.contexts[context].parent
-        sessions = self._ledger.sessions(parent) if parent else set()
+        sessions = self._ledger.sessions(self._parent(context))
         return set().union(*(self._own(session, wanted) for session in sessions))
 
     def _written(self, authors: Iterable[str]) -> set[int]:
@@ -158,22 +163,27 @@ class Overlap:
         A subagent that is told words, hands them to a tool and reads them in the tool's answer is
         not where a later brief with the same words has them from.
         """
-        authors = (context, self._ledger.contexts[context].parent)
-        held = [self._ledger.held(name, Origin.OUTPUT) for name in authors if name]
-        return self._before_reading(held, wanted)
+        authors = (context, self._parent(context))
+        return self._before_reading([self._ledger.held(a, Origin.OUTPUT) for a in authors], wanted)
 
-    def _before_reading(
-        self, held: Iterable[Mapping[str, list[Filed]]], wanted: Set[int]
-    ) -> Set[int]:
-        """Of these blocks: the shingles that were on record before any subagent read them."""
-        since: dict[int, int] = {}
+    def _before_reading(self, held: Iterable[_Held], wanted: Set[int]) -> Set[int]:
+        """Shingles of these blocks that were on record before any subagent read them."""
+        since = self._since(held, wanted)
+        read = self._first_read(since.keys()) if since else {}
+        return {shingle for shingle, order in since.items() if order < read[shingle]}
+
+    def _since(self, held: Iterable[_Held], wanted: Set[int]) -> dict[int, int]:
+        """Shingle -> place in the ledger of the first of these blocks that holds it."""
+        found: dict[int, int] = {}
         for blocks in held:
             for digest, entries in blocks.items():
                 for shingle in self._of(digest) & wanted:
                     order = min(entry.order for entry in entries)
-                    since[shingle] = min(order, since.get(shingle, order))
-        read = self._first_read(since.keys()) if since else {}
-        return {shingle for shingle, order in since.items() if order < read[shingle]}
+                    found[shingle] = min(order, found.get(shingle, order))
+        return found
+
+    def _parent(self, context: str) -> str:
+        return self._ledger.contexts[context].parent or ""
 
     def _first_read(self, wanted: Set[int]) -> dict[int, int]:
         """Shingle -> place in the ledger where a subagent first read it."""

@@ -253,6 +253,21 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
 
 
+def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> None:
+    words = "which customers have been waiting for an answer for more than one week"
+    run = Run()
+    run.parent.turn(text(f"Two of them shall look for {words}."))
+    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
+    quick = run.brief("es")
+    quick.turn(text("I shall look."))
+    quick.told(Origin.REMINDER, "REMINDER: go on.")
+    slow = run.brief("fr", f"Look for {words}.")  # started beside it, recorded after its first word
+    quick.submit(summary=f"Nobody says {words}.")
+    slow.submit(summary="Nothing.")
+
+    assert run.audit().leaks == ()
+
+
 def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     run = Run()
     run.child("es", SPANISH, f"Open: {SPANISH}")
