@@ -103,6 +103,24 @@ class Sweep(Section):
     threads_per_subagent: PositiveCount
 
 
+class Google(Section):
+    client_id: str | None
+    service_account: str | None
+    units_per_minute: PositiveCount
+    workers: Annotated[int, Field(ge=1, le=32)]
+    timeout_s: Seconds
+    max_attempts: PositiveCount
+
+
+class Triage(Section):
+    since_days: PositiveCount
+    categories: dict[Name, Name] = Field(min_length=1)
+    thread_tokens: PositiveCount
+    language: Language | None
+    budget_usd: Dollars
+    time_s: Seconds
+
+
 class Report(Section):
     language: Language | None
 

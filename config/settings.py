@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from config.errors import SettingsError as SettingsError
 from config.errors import expectation, explain, key_of
 from config.sections import Approvals as Approvals
+from config.sections import Google as Google
 from config.sections import Limits as Limits
 from config.sections import Models as Models
 from config.sections import Policy as Policy
@@ -26,6 +27,7 @@ from config.sections import Role as Role
 from config.sections import Rules as Rules
 from config.sections import Serve as Serve
 from config.sections import Slack as Slack
+from config.sections import Triage as Triage
 
 
 class Secrets(Section):
@@ -38,6 +40,9 @@ class Secrets(Section):
     slack_signing_secret: SecretStr | None = None
     database_url: SecretStr | None = None
     assistant_encryption_key: SecretStr | None = None
+    google_client_secret: SecretStr | None = None
+    google_access_token: SecretStr | None = None
+    """A fixed token instead of a connected account, such as a stand-in takes."""
 
 
 class Endpoints(Section):
@@ -46,6 +51,9 @@ class Endpoints(Section):
     anthropic_base_url: Url | None = None
     """`ANTHROPIC_BASE_URL`, else `models.base_url`: the one to use."""
     slack_api_url: Url | None = None
+    gmail_api_endpoint: Url | None = None
+    google_oauth_endpoint: Url | None = None
+    """Where accounts are connected and their tokens renewed."""
 
 
 class Tunables(Section):
@@ -54,7 +62,9 @@ class Tunables(Section):
     models: Models
     limits: Limits
     slack: Slack
+    google: Google
     sweep: Sweep
+    triage: Triage
     report: Report
     serve: Serve
     reply: Reply
@@ -98,6 +108,10 @@ class Environment(BaseSettings):
     slack_signing_secret: SecretStr | None = None
     database_url: SecretStr | None = None
     assistant_encryption_key: SecretStr | None = None
+    google_client_secret: SecretStr | None = None
+    google_access_token: SecretStr | None = None
+    gmail_api_endpoint: Url | None = None
+    google_oauth_endpoint: Url | None = None
     anthropic_base_url: Url | None = None
     slack_api_url: Url | None = None
     assistant_data_dir: Path | None = None
@@ -171,6 +185,8 @@ def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
         endpoints=Endpoints(
             anthropic_base_url=environment.anthropic_base_url or tunables.models.base_url,
             slack_api_url=environment.slack_api_url,
+            gmail_api_endpoint=environment.gmail_api_endpoint,
+            google_oauth_endpoint=environment.google_oauth_endpoint,
         ),
     )
 

@@ -49,40 +49,65 @@ class FindingDraft(Contract):
 class Submission(Contract):
     """What every contract has."""
 
-    findings: list[FindingDraft] = Field(default_factory=list, max_length=500)
     not_covered: list[Line] = Field(default_factory=list, max_length=100)
     needs: Line = ""
 
+    def drafts(self) -> list[FindingDraft]:
+        """What it claims, as findings that have yet to be checked."""
+        return []
 
-class Issues(Submission):
+
+class Found(Submission):
+    """A contract whose claims are findings."""
+
+    findings: list[FindingDraft] = Field(default_factory=list, max_length=500)
+
+    def drafts(self) -> list[FindingDraft]:
+        return self.findings
+
+
+class Issues(Found):
     """Every thread that was read, in one finding or in no_issue."""
 
     summary: Text
     no_issue: Ids = Field(default_factory=list)
 
 
-class Answer(Submission):
+class Answer(Found):
     text: Text
 
 
-class Table(Submission):
+class Table(Found):
     columns: list[Line] = Field(max_length=50)
     rows: list[list[Line]] = Field(max_length=500)
     text: Text = ""
 
 
-class Draft(Submission):
+class Draft(Found):
     text: Text
 
 
 class TriageVerdict(Submission):
     category: Line
     priority: Severity
-    deadline: Line = ""
+    deadline: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
     asked_of_me: bool = False
     key_facts: list[Line] = Field(default_factory=list, max_length=20)
     proposed_action: Line = ""
     draft_reply: Text = ""
+    evidence: Ids = Field(default_factory=list)
+
+    def drafts(self) -> list[FindingDraft]:
+        """One finding: what the thread is about, resting on the messages that it names."""
+        claim = self.key_facts[0] if self.key_facts else self.proposed_action
+        if not claim:
+            return []
+        step = self.proposed_action
+        return [
+            FindingDraft(
+                claim=claim, severity=self.priority, next_step=step, evidence=self.evidence
+            )
+        ]
 
 
 CONTRACTS: Final[dict[str, type[Submission]]] = {

@@ -81,7 +81,7 @@ def faults(value: Submission, reading: Reading) -> list[str]:
     """What code can tell to be wrong with a well-formed submission."""
     threads = reading.threads()
     states: dict[str, set[str]] = {}
-    for finding in value.findings:
+    for finding in value.drafts():
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
     found = []
@@ -102,7 +102,7 @@ def faults(value: Submission, reading: Reading) -> list[str]:
 
 def _unplaced(value: Issues, reading: Reading) -> list[str]:
     """Roots of threads that were read inside the window and that the submission does not place."""
-    placed = _roots([e for f in value.findings for e in f.evidence], reading.items)
+    placed = _roots([e for f in value.drafts() for e in f.evidence], reading.items)
     placed |= _roots(value.no_issue, reading.items)
     read = reading.threads()
     return [r for r in read if r not in placed and any(_inside(i) for i in read[r])]
@@ -131,7 +131,7 @@ def checked_findings(
 ) -> tuple[list[Finding], list[str]]:
     """The findings that hold, with ids, links and counts made by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, Issues) else set()
-    checked = check([_placed(f, aside, reading.items) for f in value.findings], reading.items)
+    checked = check([_placed(f, aside, reading.items) for f in value.drafts()], reading.items)
     threads = reading.threads()
     made = []
     for k, draft in enumerate(checked.findings, 1):

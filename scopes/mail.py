@@ -1,0 +1,122 @@
+"""Mail as values: a message reduced to what a person reads, a thread, and a mailbox's changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from scopes.label import Label
+from scopes.reduction.mail_text import MailText
+from scopes.tool import Item
+
+
+@dataclass(frozen=True, slots=True)
+class MailMessage:
+    """One message of a mailbox; what could not be read of it says why."""
+
+    id: str
+    thread: str
+    at: datetime | None
+    """When the mailbox got it, UTC."""
+    text: MailText
+    headers: Mapping[str, str]
+    """Lower-case name -> its first value on one line, encoded words decoded."""
+    labels: frozenset[str] = frozenset()
+    """Ids of Gmail labels: `INBOX`, `SENT`, `DRAFT`, `SPAM`, or `Label_7` for a user's own."""
+    size: int = 0
+    """Bytes, as it was sent."""
+    fault: str = ""
+    """Why it could not be read, in words; empty when it was."""
+
+    @property
+    def item_id(self) -> str:
+        return f"{self.thread}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class MailThread:
+    """A conversation by mail, oldest message first; it has at least one message."""
+
+    id: str
+    messages: tuple[MailMessage, ...]
+    history: str = ""
+    """The mailbox's history id when it last changed."""
+
+    @property
+    def subject(self) -> str:
+        return next((m.text.subject for m in self.messages if m.text.subject), "(no subject)")
+
+    @property
+    def last(self) -> MailMessage:
+        return self.messages[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRef:
+    """A thread as a search lists it."""
+
+    id: str
+    snippet: str
+    history: str
+
+
+@dataclass(frozen=True, slots=True)
+class MailLabel:
+    id: str
+    name: str
+    own: bool
+    """Made by the user; the others are the system's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened in a mailbox since a history id."""
+
+    history: str
+    """The id to ask from the next time."""
+    threads: tuple[str, ...] = ()
+    """Ids of threads that got a message, oldest change first, each once."""
+    gone: tuple[str, ...] = ()
+    """Ids of messages that were deleted for good."""
+
+
+def label_of(thread: str, owner: str) -> Label:
+    """A mailbox is read by its owner alone, and what stands in it is a stranger's."""
+    return Label(untrusted=True, readers=frozenset({owner}), sources=frozenset({f"mail:{thread}"}))
+
+
+def link_of(message: str, address: str) -> str:
+    """Where Gmail shows a message to whoever is logged in with this address."""
+    return f"https://mail.google.com/mail/?authuser={address}#all/{message}"
+
+
+def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
+    """A message as it is read and cited; `opens` is the item id of the thread's first message."""
+    text, subject = message.text, message.text.subject
+    first = message.item_id == opens
+    return Item(
+        id=message.item_id,
+        text=f"Subject: {subject}. {text.body}" if first else text.body,
+        link=link_of(message.id, address),
+        label=label_of(message.thread, owner),
+        author=text.sender or None,
+        at=message.at,
+        by=text.sender or "unknown sender",
+        thread=None if first else opens,
+        notes=notes_of(message),
+    )
+
+
+def notes_of(message: MailMessage) -> tuple[str, ...]:
+    """Facts about a message that code adds: who else got it, what is attached, what is odd."""
+    text = message.text
+    files = [f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:10]]
+    notes = [f"to {', '.join(text.to[:5])}"] if text.to else []
+    notes += [f"cc {', '.join(text.cc[:5])}"] if text.cc else []
+    notes += [f"attached, not opened: {', '.join(files)}"] if files else []
+    return (*notes, *text.flags, *((text.cut,) if text.cut else ()), *_fault(message))
+
+
+def _fault(message: MailMessage) -> tuple[str, ...]:
+    return (f"could not be read: {message.fault}",) if message.fault else ()
