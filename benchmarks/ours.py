@@ -53,7 +53,7 @@ class Ours:
             brief = frozen_json(frozen, datetime.now(UTC))
             await self.store.save_subagent(run_id, brief, result.model_dump(mode="json"))
 
-        fanout = Fanout(run, TaskSpawner(run), keep)
+        fanout = Fanout(run, TaskSpawner(run, keep))
         wanted = briefs(number)
         wall, cpu = time.perf_counter(), time.process_time()
         results = await fanout.run_all(wanted)

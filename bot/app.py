@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -24,12 +23,13 @@ from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.models import model_client
+from bot.options import Options as Options
 from bot.people import People
 from bot.retention import tidy
 from bot.sink import StoreSink
 from bot.store import Store, StoreError
 from bot.vault import vault_of
-from config.settings import Settings
+from config.settings import Limits, Settings
 from scopes.members import Members
 from scopes.slack_client import SlackRefused, connect, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
@@ -56,20 +56,6 @@ TOKEN_FAULTS = frozenset(
 SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line says; None = not said."""
-
-    model: str
-    """`offline` or `claude`."""
-    slack_export: Path | None = None
-    sample: bool = False
-    as_of: datetime | None = None
-    """The end of the window, exclusive; None = now, or the end of a given export."""
-    since: timedelta | None = None
-    as_user: str | None = None
-
-
 @dataclass
 class App:
     """The parts that all runs of this process share."""
@@ -79,7 +65,8 @@ class App:
     model: ModelClient
     governor: RateGovernor
     store: Store
-    reader: SlackReader
+    reader: SlackReader | None
+    """None where a command reads no Slack workspace."""
     as_of: datetime
     problems: tuple[str, ...]
     """What of the sources could not be loaded, in words."""
@@ -88,6 +75,8 @@ class App:
     stop: StopFlag = field(default_factory=StopFlag)
     store_fault: str = ""
     """Why something could not be stored; the run goes on and shows what it finds."""
+    clients: dict[type, object] = field(default_factory=dict)
+    """What all runs read with, besides Slack."""
     _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
     """Run id -> what started its subagents."""
 
@@ -106,6 +95,7 @@ class App:
 
     async def channels(self) -> list[ChannelInfo]:
         """The channels that can be seen. Raises SetupError where Slack does not tell."""
+        assert self.reader, "a command that reads channels opens a workspace"
         try:
             return await self.reader.channels()
         except SlackRefused as error:
@@ -123,13 +113,23 @@ class App:
         return f"There is no user {user} here: mend --as-user." if user else "Mend SLACK_BOT_TOKEN."
 
     @asynccontextmanager
-    async def run(self, kind: str, question: str) -> AsyncIterator[Run]:
-        """A run that is recorded from its start; what it recorded is stored at its end."""
-        run_id = uuid.uuid4().hex[:12]
-        args = {"as_user": self.options.as_user, "as_of": iso(self.as_of)}
-        await self.store.start_run(run_id, kind, question, self.options.model, args)
-        sink, reader = StoreSink(self.store), self.reader.fresh()
-        limits = self.settings.limits
+    async def run(
+        self,
+        kind: str,
+        question: str,
+        args: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        resumed: str | None = None,
+    ) -> AsyncIterator[Run]:
+        """A run that is recorded from its start; what it recorded is stored at its end.
+
+        `resumed` names the run that goes on, where one does.
+        """
+        run_id = resumed or uuid.uuid4().hex[:12]
+        told_args = {"as_user": self.options.as_user, "as_of": iso(self.as_of), **(args or {})}
+        await self.store.start_run(run_id, kind, question, self.options.model, told_args)
+        sink, reader = StoreSink(self.store), self.reader.fresh() if self.reader else None
+        limits = limits or self.settings.limits
         caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
         run = Run(
             id=run_id,
@@ -140,7 +140,7 @@ class App:
             gate=Gate(sink.log_decision, self.directory),
             sink=sink,
             limits=limits,
-            clients={SlackReader: reader},
+            clients={**self.clients, **({SlackReader: reader} if reader else {})},
             emit=self.emit,
             stop=self.stop,
         )
@@ -154,7 +154,8 @@ class App:
         finally:
             if spawner := self._spawners.pop(run_id, None):
                 await spawner.aclose()
-            await reader.aclose()
+            if reader:
+                await reader.aclose()
             await self._stored(sink.aclose())
 
     async def finish(self, run: Run, document: dict[str, Any]) -> None:
@@ -171,7 +172,7 @@ class App:
             log.error("%s", error)
 
     def spawner(self, run: Run) -> TaskSpawner:
-        return self._spawners.setdefault(run.id, TaskSpawner(run))
+        return self._spawners.setdefault(run.id, TaskSpawner(run, self.keeper(run.id)))
 
     def keeper(self, run_id: str) -> Keep:
         """Stores each subagent's brief and result as it ends."""
@@ -195,9 +196,11 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
         await tidy(store.database, settings.retention)
         model = stack.enter_context(model_client(settings, options.model))
         stack.push_async_callback(model.aclose)
-        session = await stack.enter_async_context(open_session(settings.slack))
-        workspace = await asyncio.to_thread(_workspace, options)
-        reader = _reader(settings, session, workspace, options, stack)
+        workspace, reader = None, None
+        if not options.mail:
+            session = await stack.enter_async_context(open_session(settings.slack))
+            workspace = await asyncio.to_thread(_workspace, options)
+            reader = _reader(settings, session, workspace, options, stack)
         yield App(
             settings=settings,
             options=options,
@@ -262,13 +265,13 @@ def _reader(
 
 def _directory(
     store: Store,
-    reader: SlackReader,
+    reader: SlackReader | None,
     workspace: Workspace | None,
     options: Options,
     stack: AsyncExitStack,
 ) -> Directory:
     """Who may read what: the operator as the bot, or a user of the files by their own token."""
-    if workspace is None or options.as_user is None:
+    if reader is None or workspace is None or options.as_user is None:
         return Operator()
     members = Members(reader.web)
     stack.push_async_callback(members.aclose)
@@ -278,7 +281,7 @@ def _directory(
 
 def _end_of(workspace: Workspace | None, options: Options) -> datetime:
     """Now; for files, the midnight after their last message, so that old exports show something."""
-    if options.sample:
+    if options.sample and workspace:
         return SAMPLE_AS_OF
     stamps = [m.ts for c in workspace.channels for m in c.messages] if workspace else []
     if not stamps:

@@ -11,7 +11,6 @@ from bot.inbox import StoredRequest
 from bot.runs import Live, WorkflowSpawner
 from bot.store import Store
 from config.settings import Settings
-from subagents.fanout import Keep, keep_nothing
 from subagents.run import Run
 
 
@@ -33,9 +32,6 @@ class Desk:
 
     def spawner(self, run: Run) -> WorkflowSpawner:
         return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)
-
-    def keeper(self, run_id: str) -> Keep:
-        return keep_nothing  # each subagent's workflow stores its own result
 
 
 class Surroundings(Protocol):

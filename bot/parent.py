@@ -22,7 +22,7 @@ from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegate import Delegation, delegation_schemas
 from subagents.events import AnswerDelta, AnswerRestarted
-from subagents.fanout import Fanout, Keep, Spawner
+from subagents.fanout import Fanout, Spawner
 from subagents.fence import wrap
 from subagents.guard import SpawnGuard
 from subagents.handoff import ParentRun, run_parent
@@ -54,7 +54,6 @@ class Workplace(Protocol):
         """What of the sources could not be loaded, in words."""
 
     def spawner(self, run: Run) -> Spawner: ...
-    def keeper(self, run_id: str) -> Keep: ...
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Ask:
     request: Request
 
     def __post_init__(self) -> None:
-        self.fanout = Fanout(self.run, self.app.spawner(self.run), self.app.keeper(self.run.id))
+        self.fanout = Fanout(self.run, self.app.spawner(self.run))
         self.guard = SpawnGuard(self.run.limits)
         self.earlier = {f["id"]: Finding.model_validate(f) for f in self.request.earlier}
         self.delegation = Delegation(

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -17,22 +16,20 @@ from bot.cite import Statement, statements
 from bot.sections import by_count, section, top_line
 from bot.sources import PART_SHARE, Source, ids_of, split
 from bot.tally import STATUSES, coverage_of, total
+from bot.top_lines import Opening, TopLines
 from config.prompt import prompt
 from scopes.label import TRUSTED
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.tool import Handles, ToolContext, Window, iso
+from scopes.tool import Handles, Window, iso
 from subagents.agent import Agent
-from subagents.brief import Brief, BriefDraft, text_block
-from subagents.conversation import Spec
-from subagents.errors import BudgetExceeded
+from subagents.brief import Brief, BriefDraft
 from subagents.fanout import Fanout
 from subagents.prices import Usage
-from subagents.purse import Amount
-from subagents.result import SubagentResult, joined
+from subagents.result import SubagentResult
 from subagents.run import Run
-from subagents.toolbox import Toolbox, crash_text
-from subagents.trajectory import Context, Origin
+from subagents.toolbox import crash_text
+from subagents.trajectory import Origin
 from subagents.view import parent_view
 
 log = logging.getLogger(__name__)
@@ -53,14 +50,15 @@ class Sweep:
     tracker: str | None = None
 
     def __post_init__(self) -> None:
-        self.fanout = Fanout(self.run, self.app.spawner(self.run), self.app.keeper(self.run.id))
+        self.fanout = Fanout(self.run, self.app.spawner(self.run))
+        self.top = TopLines(self.run, "sweep", "top_lines")
 
     async def report(self) -> dict[str, Any]:
         """The report as the document of `sweep --json`."""
         sources = [Source(channel) for channel in self.channels]
         await self._plan_all(sources)
-        self._begin()
-        await self._hold_top_lines()
+        self.top.begin()
+        await self.top.hold()
         results = await self.fanout.run_all([b for s in sources for b in s.briefs])
         rest = iter(results)
         for source in sources:
@@ -68,7 +66,7 @@ class Sweep:
         try:
             top, agent = await self._top_lines(sources)
         finally:
-            await self.run.purse.settle(self._held, Amount())
+            await self.top.release()
         return self._document(sources, top, agent)
 
     # ---- planning, without a model
@@ -134,79 +132,29 @@ class Sweep:
 
     # ---- the top lines, the one thing that the parent writes
 
-    def _begin(self) -> None:
-        self.run.sink.context(
-            Context(
-                run=self.run.id,
-                id="p1",
-                parent=None,
-                kind="parent",
-                scope="sweep",
-                model=self.run.model.name("parent"),
-                template="top_lines",
-                tools=(),
-                created=datetime.now(UTC),
-            )
-        )
-
-    @property
-    def _held(self) -> str:
-        return f"{self.run.id}/p1/final"
-
-    async def _hold_top_lines(self) -> None:
-        """Keep the parent's call affordable whatever the subagents spend."""
-        model, limits = self.run.model, self.run.limits
-        worst = model.worst("parent", limits.max_fanout_tokens, model.role("parent").max_tokens)
-        try:
-            await self.run.purse.reserve(self._held, worst)
-        except BudgetExceeded:
-            return  # then the top lines are made by code
-
     async def _top_lines(self, sources: Sequence[Source]) -> tuple[list[Statement], Agent | None]:
         """What to do first; written by the model, each line resting on findings, else by code."""
-        findings = [f for s in sources for r in s.results for f in r.findings]
+        shown = [r for s in sources for r in s.results]
+        findings = [f for r in shown for f in r.findings]
         if not findings:
             return [], None
-        agent = self._parent(sources)
-        ending = await agent.run()
+        text, agent = await self.top.write(self.request, self._opening(sources), shown)
         known = {f.id for f in findings}
-        lines = [s for s in statements(ending.text, known) if s.findings][:MAX_TOP_LINES]
+        lines = [s for s in statements(text, known) if s.findings][:MAX_TOP_LINES]
         return lines or by_count(findings), agent
 
-    def _parent(self, sources: Sequence[Source]) -> Agent:
+    def _opening(self, sources: Sequence[Source]) -> list[Opening]:
         limits = self.run.limits
-        shown = [r for s in sources for r in s.results]
-        cap = min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, len(shown)))
+        count = sum(len(s.results) for s in sources)
+        cap = min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, count))
         language = self.app.settings.report.language or "en"
         said = f"SWEEP of {len(sources)} channels. WINDOW: {self.request.window}"
-        opening = [(f"{said}\nLANGUAGE: {language}", Origin.REQUEST, "")]
+        opening: list[Opening] = [(f"{said}\nLANGUAGE: {language}", Origin.REQUEST, "")]
         for source in sources:
             state = "" if source.results else f" ({source.fault or 'nothing in the window'})"
             opening.append((f"SECTION: {source.name}{state}", Origin.REQUEST, ""))
             opening += [(parent_view(r, cap), Origin.VIEW, r.id) for r in source.results]
-        opening.append(("WRITE: top lines", Origin.REQUEST, ""))
-        spec = Spec(
-            run=self.run.id,
-            context="p1",
-            role="parent",
-            system=[text_block(prompt("top_lines"))],
-            tools=[],
-            opening=[(origin, text_block(text), ref) for text, origin, ref in opening],
-            max_steps=3,
-            context_limit=limits.parent_context,
-            seconds=max(1.0, self.run.purse.seconds_left()),
-            contract=None,
-        )
-        ctx = ToolContext(
-            run=self.run.id,
-            requester=self.run.requester,
-            handles=Handles(),
-            label=joined(shown),
-            window=self.request.window,
-            clients={},
-            max_output_tokens=0,
-        )
-        return Agent(self.run, spec, Toolbox({}, self.run.gate, 1.0, ""), ctx)
+        return [*opening, ("WRITE: top lines", Origin.REQUEST, "")]
 
     # ---- the document
 

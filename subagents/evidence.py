@@ -167,6 +167,35 @@ def named(name: str, text: str) -> bool:
     return not spaced or re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
 
 
+def figures_occur(claim: str, text: str) -> bool:
+    """Whether the figures and addresses of a claim stand in a text that went through `normal`.
+
+    Figures are compared without the signs that group them. Those of one or two digits are let go,
+    for they are counted and dated in words.
+    """
+    wanted = normal(claim)
+    if any(address.strip(".,;:") not in text for address in _ADDRESS.findall(wanted)):
+        return False
+    known = set(map(_bare, _FIGURE.findall(text)))
+    figures = map(_bare, _FIGURE.findall(wanted))
+    return all(len(f) < MIN_FIGURE or f in known or _is_dated(f) for f in figures)
+
+
+MIN_FIGURE = 3
+"""Digits from which on a figure has to stand in the source."""
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+|https?://\S+")
+_FIGURE = re.compile(r"\d{1,3}(?:[ '.,]\d{3})+(?!\d)(?:[.,]\d{1,2}(?!\d))?|\d+(?:[.,]\d+)*")
+
+
+def _bare(figure: str) -> str:
+    return re.sub(r"\D", "", re.sub(r"[.,]00$", "", figure))
+
+
+def _is_dated(figure: str) -> bool:
+    """A year, or a date of eight digits: the source may say it in words."""
+    return len(figure) in (4, 8) and figure[:2] in ("19", "20")
+
+
 def key_of(name: str) -> str:
     """A name or quote up to how it may be written: what counts as the same counts once."""
     return normal(name).strip(" \"'.…")

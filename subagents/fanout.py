@@ -48,6 +48,14 @@ async def keep_nothing(frozen: Frozen, result: SubagentResult) -> None:
     """Store nothing."""
 
 
+async def kept(keep: Keep, run: str, frozen: Frozen, result: SubagentResult) -> None:
+    """Keep a result; one that cannot be stored is still a result."""
+    try:
+        await keep(frozen, result)
+    except Exception:  # the seam: storing one result
+        log.exception("the result of %s of %s was not stored", frozen.id, run)
+
+
 @dataclass
 class TaskHandle:
     task: asyncio.Task[SubagentResult]
@@ -58,9 +66,13 @@ class TaskHandle:
 
 @dataclass
 class TaskSpawner:
-    """Runs subagents as tasks of this process: at most `max_concurrency` at work, more queued."""
+    """Runs subagents as tasks of this process: at most `max_concurrency` at work, more queued.
+
+    Each is kept as it ends, whatever its siblings still do: a crash loses none that was paid for.
+    """
 
     run: Run
+    keep: Keep = keep_nothing
     _tasks: set[asyncio.Task[SubagentResult]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -81,7 +93,9 @@ class TaskSpawner:
     async def _run(self, frozen: Frozen, answered: asyncio.Event) -> SubagentResult:
         try:
             async with self._free:
-                return await run_child(self.run, frozen, answered.set)
+                result = await run_child(self.run, frozen, answered.set)
+            await kept(self.keep, self.run.id, frozen, result)
+            return result
         finally:
             answered.set()
 
@@ -98,17 +112,18 @@ class Fanout:
 
     run: Run
     spawner: Spawner
-    keep: Keep = keep_nothing
     results: dict[str, SubagentResult] = field(default_factory=dict)
     """Every subagent so far, the refused ones too, by id."""
     parent: str = "p1"
     """The context that starts subagents now."""
+    taken: int = 0
+    """The last number that an earlier process of this run gave to a subagent."""
     _complete: dict[str, str] = field(default_factory=dict)
     """Key of a brief -> id of the subagent that completed it."""
 
     def next_id(self, kind: str) -> str:
         """The next id: `s3` for the third subagent that runs, `r1` for the first one refused."""
-        return f"{kind}{1 + sum(known.startswith(kind) for known in self.results)}"
+        return f"{kind}{1 + self.taken + sum(known.startswith(kind) for known in self.results)}"
 
     def refuse(
         self, description: str, scope: str, contract: str, field_name: str, reason: str
@@ -196,12 +211,9 @@ class Fanout:
         prime = self.run.model.models.prime_cache and len(frozen) > 1
         handles = [await self._start(one, prime and k == 0) for k, one in enumerate(frozen)]
         results = []
-        async with asyncio.TaskGroup() as keeping:
-            for one, handle in zip(frozen, handles, strict=True):
-                result = await self._result(one, handle)
-                self.results[one.id] = result
-                keeping.create_task(self._keep(one, result))
-                results.append(result)
+        for one, handle in zip(frozen, handles, strict=True):
+            self.results[one.id] = result = await self._result(one, handle)
+            results.append(result)
         return results
 
     async def _start(self, frozen: Frozen, ahead: bool) -> Handle | None:
@@ -221,12 +233,6 @@ class Fanout:
             reason = crash_text("its run", error)
         draft = frozen.brief.draft
         return crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
-
-    async def _keep(self, frozen: Frozen, result: SubagentResult) -> None:
-        try:
-            await self.keep(frozen, result)
-        except Exception:  # the seam: a result that cannot be stored is still a result
-            log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
 
 
 def _is_copy(keys: Sequence[str], i: int, number: int) -> bool:

@@ -9,9 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
-from subagents.contracts import CONTRACTS, FindingDraft, Issues, Submission, prose
+from subagents.contracts import (
+    CONTRACTS,
+    FindingDraft,
+    Issues,
+    Submission,
+    TriageVerdict,
+    prose,
+)
 from subagents.conversation import Ending
-from subagents.evidence import Coverage, Reading, check, distinct
+from subagents.evidence import Coverage, Reading, check, distinct, figures_occur, normal
 from subagents.fence import echoes, shorten
 from subagents.gate import explain
 
@@ -87,6 +94,8 @@ def faults(value: Submission, reading: Reading) -> list[str]:
     found = []
     if answered := [r for r, s in states.items() if "unanswered" in s and _answered(threads[r])]:
         found.append(f"Not unanswered, others replied: {_named(answered)}.")
+    if isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys():
+        found.append("evidence names no message that you read: give the ids in [brackets].")
     if not isinstance(value, Issues):
         return found
     aside = _roots(value.no_issue, reading.items)
@@ -178,6 +187,9 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
     """Every way that a subagent can end, as the fields of its result that follow from it."""
     value = ending.value
     coverage = reading.coverage()
+    dropped: list[str] = []
+    if isinstance(value, TriageVerdict):
+        value, dropped = carried(value, reading)
     findings, unsupported = checked_findings(number, value, reading) if value else ([], [])
     not_covered = list(value.not_covered) if value else []
     stopped_by, reason = ending.stopped_by, ending.reason
@@ -204,10 +216,19 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
         "text": text,
         "findings": findings,
         "not_covered": not_covered,
-        "unsupported": unsupported,
+        "unsupported": [*dropped, *unsupported],
         "coverage": coverage.to_json(),
         "label": reading.label.to_json(),
     }
+
+
+def carried(value: TriageVerdict, reading: Reading) -> tuple[TriageVerdict, list[str]]:
+    """A verdict without the facts whose figures or addresses its thread does not hold."""
+    text = normal("\n".join(f"{i.line()} {i.at or ''}" for i in reading.items.values()))
+    facts = [fact for fact in value.key_facts if figures_occur(fact, text)]
+    lost = [fact for fact in value.key_facts if fact not in facts]
+    dropped = [f"fact {fact[:60]!r}: its figures are not in the thread" for fact in lost]
+    return value.model_copy(update={"key_facts": facts}), dropped
 
 
 def _kept(value: Submission | None) -> dict[str, Any] | None:

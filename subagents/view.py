@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scopes.tool import estimate_tokens, one_line
 from subagents.contracts import NEEDS_ACTION
@@ -61,10 +62,21 @@ def _head(result: SubagentResult) -> str:
     ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
     why = f" ({one_line(result.reason)})" if result.reason else ""
     head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model}): "
+    if result.contract == "triage" and result.value:
+        return head + _verdict(result.value)
     if result.contract != "draft":
         return head + one_line(result.text)
     # A draft keeps its lines; the mark keeps any of them from passing for a finding.
     return head + "".join(f"\n> {line}" for line in result.text.splitlines())
+
+
+def _verdict(value: Mapping[str, Any]) -> str:
+    """A triage on one line: what decides its place, and its facts."""
+    due = f"due {value['deadline']}" if value["deadline"] else ""
+    asked = "asked of the reader" if value["asked_of_me"] else ""
+    facts = "; ".join(map(one_line, value["key_facts"]))
+    parts = [value["category"], value["priority"], due, asked, facts]
+    return " | ".join(one_line(part) for part in parts if part)
 
 
 def _cut(left: Sequence[Finding]) -> str:

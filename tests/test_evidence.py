@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scopes.label import Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
-from subagents.evidence import Coverage, Reading, check, normal, occurs
+from subagents.evidence import Coverage, Reading, check, figures_occur, normal, occurs
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 LABEL = Label(untrusted=True)
@@ -146,3 +146,25 @@ def test_disjoint_coverages_add_up() -> None:
     assert (summed["oldest"], summed["latest"]) == ("2025-04-01T08:00:00Z", "2025-04-01T14:00:00Z")
     assert summed["complete"] is False
     assert Coverage.sum([])["messages_read"] == 0
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds"),
+    [
+        ("The invoice is over 1,240.50 EUR", True),
+        ("The invoice is over 1 240,50 EUR", True),
+        ("The invoice is over 1.250,50 EUR", False),
+        ("They pay 1200.00 a month", True),
+        ("Room 12 30 people", True),
+        ("Order 99817 is late", True),
+        ("Order 99871 is late", False),
+        ("Write to ana@shop.example", True),
+        ("Write to ana@evil.example", False),
+        ("It is due on 2026-03-14", True),
+    ],
+)
+def test_the_figures_and_addresses_of_a_claim_have_to_stand_in_its_source(
+    claim: str, holds: bool
+) -> None:
+    source = "Order 99817: 1.240,50 EUR, then 1200 a month, says ana@shop.example."
+    assert figures_occur(claim, normal(source)) is holds
