@@ -1,0 +1,270 @@
+"""Google on loopback: the APIs that the product uses. Gmail so far; other services join here."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bot.local import gmail_mailbox
+from bot.local.gmail_mime import INLINE_BYTES
+from bot.local.gmail_state import GmailState
+from bot.local.google_batch import Answer, Sent, batched, calls_in
+from bot.local.google_call import EVERYWHERE, Call, Json, Method
+from bot.local.google_errors import GoogleRefused
+from bot.local.google_faults import Dropped, Fault, Meter, after, before, next_fault
+from bot.local.google_fields import selected
+from bot.local.mbox import Mailbox
+from bot.local.server import drop_connection
+
+__all__ = ["METHODS", "TOKEN", "Fault", "Grant", "LocalGoogle", "Made"]
+
+TOKEN = "ya29.local"
+"""The default access token, of the first mailbox."""
+SCOPES = frozenset({"mail.google.com"})
+"""OAuth scopes of that token: all of Gmail."""
+METHODS: Mapping[str, Method] = {**gmail_mailbox.METHODS}
+"""All that are served. A service that joins brings its methods, and its state to `_run`."""
+
+_NAME = re.compile(r"\{(\w+)\}")
+_JSON = ("content-type", "application/json; charset=UTF-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an access token allows."""
+
+    address: str
+    scopes: frozenset[str] = SCOPES
+    """The last part of each scope's name, such as `gmail.readonly`."""
+    expires: float | None = None
+    """Seconds since 1970; None = never."""
+
+
+class Made(NamedTuple):
+    """One call that was made, as the log keeps it."""
+
+    method: str
+    """`gmail.users.threads.get`; empty where there is no such method."""
+    user: str
+    """The address that the token stands for; empty for an unknown token."""
+    units: int
+    """Of the quota; 0 for one that was refused before it counted."""
+    status: int
+    """Of the answer; 0 when the connection dropped instead."""
+    at: float
+    """Seconds since 1970."""
+    path: Mapping[str, str] = {}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a call so far, for the log."""
+
+    method: str = ""
+    user: str = ""
+    units: int = 0
+    path: Mapping[str, str] = field(default_factory=dict)
+
+
+class LocalGoogle:
+    """Google's APIs for one or several accounts; `app` is the ASGI app.
+
+    `gmail` is the first mailbox, `mailboxes` are all, by address. `tokens` are those that are
+    taken: one that is deleted there is revoked. `faults` are consumed as their methods are called,
+    `latency_s` passes before each answer, and `requests` is the log of all calls.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        *,
+        tokens: Mapping[str, Grant] | None = None,
+        units_per_minute: int | None = None,
+        latency_s: float = 0.0,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        inline_bytes: int = INLINE_BYTES,
+        whose: Callable[[str], str | None] = lambda token: None,
+    ) -> None:
+        """`tokens` adds to the default one; `whose` tells the address that another token stands
+        for, as google_oauth does. `units_per_minute` is the quota of a user; None = no
+        limit; `clock` in seconds times it, and `now` in seconds since 1970 dates mail. Texts longer
+        than `inline_bytes` come as attachments."""
+        self._now = now
+        self._inline_bytes = inline_bytes
+        self._whose = whose
+        self.mailboxes: dict[str, GmailState] = {}
+        self.tokens: dict[str, Grant] = dict(tokens or {})
+        self.gmail = self.join(mailbox, TOKEN)
+        self.faults: list[Fault] = []
+        self.latency_s = latency_s
+        self.requests: list[Made] = []
+        self.meter = Meter(units_per_minute, clock)
+        verbs = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        self.app = Starlette(
+            routes=[
+                Route("/batch/{api}/{version}", self._batch, methods=["POST"]),
+                Route("/batch", self._batch, methods=["POST"]),
+                Route("/{path:path}", self._single, methods=verbs),
+            ]
+        )
+
+    def join(self, mailbox: Mailbox, token: str) -> GmailState:
+        """Serve another account's mailbox to whoever has this token."""
+        state = GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
+        self.mailboxes[state.address] = state
+        self.tokens[token] = Grant(state.address)
+        return state
+
+    def units(self) -> int:
+        """Quota units of all calls so far."""
+        return sum(made.units for made in self.requests)
+
+    async def _single(self, request: Request) -> Response:
+        sent = _sent(request, await request.body())
+        try:
+            return _response(await self._answer(sent))
+        except Dropped:
+            await drop_connection(request.scope)
+            return Response()
+
+    async def _batch(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "")
+        try:
+            authorization = request.headers.get("authorization", "")
+            calls = calls_in(kind, await request.body(), authorization)
+            answers = await asyncio.gather(*(self._answer(call) for call in calls))
+            return _response(batched(calls, list(answers)))
+        except GoogleRefused as refused:
+            return _response(_refusal(refused))
+        except Dropped:
+            await drop_connection(request.scope)
+            return Response()
+
+    async def _answer(self, sent: Sent) -> Answer:
+        """The answer to one call, which is logged; Dropped when there shall be none."""
+        progress = _Progress()
+        answer: Answer | None = None
+        try:
+            answer = await self._tried(sent, progress)
+        except GoogleRefused as refused:
+            answer = _refusal(refused)
+        finally:
+            status = answer.status if answer else 0
+            made = (progress.method, progress.user, progress.units, status, self._now())
+            self.requests.append(Made(*made, progress.path))
+        return answer
+
+    async def _tried(self, sent: Sent, progress: _Progress) -> Answer:
+        path, _, query = sent.target.partition("?")
+        method, progress.path = _method_at(sent.http, path)
+        progress.method = method
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        fault = next_fault(self.faults, method)
+        if fault:
+            await before(fault)
+        body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        if fault:
+            content = await after(fault, content)
+        return Answer(200, content, (_JSON,)) if body is not None else Answer(204)
+
+    def _run(self, sent: Sent, progress: _Progress, query: Mapping[str, list[str]]) -> Json | None:
+        """Carry the call out, if the token and the quota allow it."""
+        method = METHODS[progress.method]
+        grant = self._grant(sent.authorization)
+        progress.user = grant.address
+        if not grant.scopes & method.scopes:
+            raise GoogleRefused("insufficientPermissions")
+        if progress.path.get("userId", "me") not in ("me", grant.address):
+            user = progress.path["userId"]
+            raise GoogleRefused("forbidden", f"Delegation denied for {user}")
+        self.meter.admit(grant.address, method.units)
+        progress.units = method.units
+        arguments = _arguments(method, query), _body(method, sent.body)
+        state = self.mailboxes[grant.address]
+        with state.lock:
+            body = method.run(Call(state, progress.path, *arguments))
+        return body if body is None else selected(body, "".join(query.get("fields", ())))
+
+    def _granted(self, token: str) -> Grant | None:
+        if token in self.tokens:
+            return self.tokens[token]
+        address = self._whose(token)
+        return Grant(address) if address in self.mailboxes else None
+
+    def _grant(self, authorization: str) -> Grant:
+        scheme, _, token = authorization.partition(" ")
+        grant = self._granted(token.strip()) if scheme.lower() == "bearer" else None
+        if grant is None or (grant.expires is not None and grant.expires <= self._now()):
+            challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
+            raise GoogleRefused("authError", headers=challenge)
+        return grant
+
+
+def _sent(request: Request, body: bytes) -> Sent:
+    """The request; a GET too long for its address comes as a POST with the query as its body."""
+    http, query = request.method, request.url.query
+    if override := request.headers.get("x-http-method-override"):
+        http, query, body = override, body.decode("ascii", "replace"), b""
+    path: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    target = path.decode("ascii", "replace").lstrip("/") + (f"?{query}" if query else "")
+    return Sent(http, target, request.headers.get("authorization", ""), body)
+
+
+def _patterns() -> list[tuple[str, re.Pattern[str], str]]:
+    """Of every method its verb and how its path is told, those without names in it first."""
+    rows = sorted(METHODS.items(), key=lambda item: item[1].path.count("{"))
+    return [(m.http, re.compile(_NAME.sub(r"(?P<\1>[^/]+)", m.path)), name) for name, m in rows]
+
+
+_PATTERNS = _patterns()
+
+
+def _method_at(http: str, path: str) -> tuple[str, dict[str, str]]:
+    for verb, pattern, name in _PATTERNS:
+        if verb == http and (found := pattern.fullmatch(path)):
+            return name, {key: unquote(value) for key, value in found.groupdict().items()}
+    raise GoogleRefused("notFound", "Method not found.")
+
+
+def _arguments(method: Method, query: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+    for name in query.keys() - method.query - EVERYWHERE:
+        raise GoogleRefused(
+            "invalidArgument",
+            f'Invalid JSON payload received. Unknown name "{name}": Cannot bind query parameter.',
+        )
+    selected({}, "".join(query.get("fields", ())))  # a wrong selection is refused at once
+    return query
+
+
+def _body(method: Method, raw: bytes) -> Json:
+    try:
+        body: Any = json.loads(raw or b"{}")
+    except ValueError:
+        raise GoogleRefused("parseError") from None
+    if not isinstance(body, dict):
+        raise GoogleRefused("parseError")
+    for name in body.keys() - method.body:
+        message = f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
+        raise GoogleRefused("invalidArgument", message)
+    return body
+
+
+def _refusal(refused: GoogleRefused) -> Answer:
+    body = json.dumps(refused.json).encode()
+    return Answer(refused.code, body, (_JSON, *refused.headers.items()))
+
+
+def _response(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, dict(answer.headers))

@@ -1,0 +1,87 @@
+"""Refusals of Google's APIs, in the shape that all of them share."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+
+class Reason(NamedTuple):
+    """What Google says for one `reason`."""
+
+    code: int
+    status: str
+    message: str
+    domain: str = "global"
+
+
+QUOTA = (
+    "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute per user' of service "
+    "'gmail.googleapis.com' for consumer 'project_number:1'."
+)
+REASONS: Mapping[str, Reason] = {
+    "invalidArgument": Reason(400, "INVALID_ARGUMENT", "Request contains an invalid argument."),
+    "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
+    "parseError": Reason(400, "INVALID_ARGUMENT", "Parse Error"),
+    "authError": Reason(
+        401,
+        "UNAUTHENTICATED",
+        "Request had invalid authentication credentials. Expected OAuth 2 access token, login "
+        "cookie or other valid authentication credential.",
+    ),
+    "quotaExceeded": Reason(403, "RESOURCE_EXHAUSTED", "Quota Exceeded", "usageLimits"),
+    "rateLimitExceeded": Reason(403, "RESOURCE_EXHAUSTED", QUOTA, "usageLimits"),
+    "userRateLimitExceeded": Reason(
+        403, "RESOURCE_EXHAUSTED", "User Rate Limit Exceeded", "usageLimits"
+    ),
+    "dailyLimitExceeded": Reason(403, "RESOURCE_EXHAUSTED", "Daily Limit Exceeded", "usageLimits"),
+    "insufficientPermissions": Reason(
+        403, "PERMISSION_DENIED", "Request had insufficient authentication scopes."
+    ),
+    "forbidden": Reason(403, "PERMISSION_DENIED", "The caller does not have permission."),
+    "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
+    "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
+    "backendError": Reason(500, "INTERNAL", "Internal error encountered."),
+    "unavailable": Reason(503, "UNAVAILABLE", "The service is currently unavailable."),
+}
+"""As Gmail answers them; `userRateLimitExceeded` and `rateLimitExceeded` also come as a 429."""
+
+
+class GoogleRefused(Exception):
+    """A call that Google's API refuses."""
+
+    def __init__(
+        self,
+        reason: str,
+        message: str = "",
+        *,
+        code: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`reason` is one of REASONS; `message` and `code` replace what it says."""
+        said = REASONS[reason]
+        super().__init__(message or said.message)
+        self.reason = reason
+        self.message = message or said.message
+        self.code = code or said.code
+        self.headers = dict(headers or {})
+        self._said = said
+
+    @property
+    def json(self) -> Json:
+        """The body of the answer."""
+        domain = "global" if self.code == 429 else self._said.domain
+        one = {"message": self.message, "domain": domain, "reason": self.reason}
+        status = "RESOURCE_EXHAUSTED" if self.code == 429 else self._said.status
+        body = {"code": self.code, "message": self.message, "errors": [one], "status": status}
+        return {"error": body | self._details()}
+
+    def _details(self) -> Json:
+        info = {
+            "insufficientPermissions": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+            "rateLimitExceeded": "RATE_LIMIT_EXCEEDED",
+            "authError": "ACCESS_TOKEN_EXPIRED",
+        }.get(self.reason)
+        kind = "type.googleapis.com/google.rpc.ErrorInfo"
+        detail = {"@type": kind, "reason": info, "domain": "googleapis.com"}
+        return {"details": [detail]} if info else {}
