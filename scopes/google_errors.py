@@ -1,0 +1,180 @@
+"""What goes wrong between us and Google, in sentences of ours, and whether to try again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import httplib2  # type: ignore[import-untyped]
+from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
+
+from scopes.tool import SourceFailed
+
+MODIFY = "https://www.googleapis.com/auth/gmail.modify"
+"""Reading, labels, drafts and sending; not deleting for good (Gmail API, scopes)."""
+
+RATE = frozenset({"ratelimitexceeded", "userratelimitexceeded", "quotaexceeded"})
+DAILY = re.compile(r"daily|per ?day", re.IGNORECASE)
+SCOPE = frozenset({"insufficientpermissions", "accesstokenscopeinsufficient"})
+LOST = (OSError, http.client.HTTPException, httplib2.HttpLib2Error)
+"""The connection failed, timed out, or ended in the middle of an answer."""
+
+SENTENCES: Mapping[str, str] = {
+    "accessnotconfigured": "The Gmail API is not switched on in the Google Cloud project of this "
+    "app: switch it on under APIs & Services.",
+    "servicedisabled": "The Gmail API is not switched on in the Google Cloud project of this app: "
+    "switch it on under APIs & Services.",
+    "domainpolicy": "The administrator of this Google Workspace does not let apps read mail: ask "
+    "for the assistant to be allowed.",
+    "failedprecondition": "Google says that this account cannot do that: it may have no Gmail.",
+}
+"""What to do about refusals that are about the set-up, by Google's word in small letters."""
+
+
+class GoogleError(SourceFailed):
+    """A call of Google failed; the text says what to do and holds nothing of what was asked."""
+
+    def __init__(self, text: str, code: int = 0, reason: str = "") -> None:
+        self.code = code
+        """HTTP status; 0 = there was none."""
+        self.reason = reason
+        """Google's word for why, such as `insufficientPermissions`."""
+        super().__init__(text)
+
+
+class GoogleAbsent(GoogleError):
+    """It does not exist, or no more (404)."""
+
+
+class GoogleRevoked(GoogleError):
+    """Google lets us in no longer."""
+
+
+class GoogleBusy(GoogleError):
+    """Google gave no proper answer however often it was asked."""
+
+
+class GoogleUnsure(GoogleBusy):
+    """A call that must not be repeated got no answer: it may have been done."""
+
+
+class Garbled(Exception):
+    """An answer that is not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why one attempt gave nothing."""
+
+    error: GoogleError
+    """What it means when no other attempt follows."""
+    retry: bool = False
+    undone: bool = True
+    """Google certainly did not do what it was asked."""
+    limited: bool = False
+    """We ask too fast, with everything that we do for this account."""
+    wait: float | None = None
+    """Seconds that Google asks us to wait; None = it said nothing."""
+
+
+def fault_of(error: Exception, method: str) -> Fault:
+    """What an exception of the client library means for a call of this API method."""
+    if isinstance(error, GoogleBusy):  # there was no token to be had
+        return Fault(error, retry=True)
+    if isinstance(error, GoogleError):
+        return Fault(error)
+    if isinstance(error, HttpError):
+        return _refusal(error, method)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Fault(GoogleError(f"The certificate of Google's server is not valid ({method})."))
+    what = "gave no proper answer" if isinstance(error, Garbled) else "could not be reached"
+    busy = GoogleBusy(f"Google {what} ({method}, {type(error).__name__}). Try again later.")
+    return Fault(busy, retry=True, undone=False)
+
+
+def _refusal(error: HttpError, method: str) -> Fault:
+    code, inner = int(error.resp.status), _error_in(error.content)
+    reasons = list(dict.fromkeys(_reasons(inner)))
+    keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
+    said = f"{method}, {code} {reason}".rstrip()
+    if code == 429 or (code == 403 and keys & RATE) or "dailylimitexceeded" in keys:
+        return _limited(error, inner, reasons, said)
+    if code == 408 or code >= 500:
+        busy = GoogleBusy(f"Google could not answer ({said}). Try again later.", code, reason)
+        return Fault(busy, retry=True, undone=False, wait=_wait(error, inner))
+    if code == 404:
+        return Fault(GoogleAbsent(f"Google does not have that ({said}).", code, reason))
+    if code == 403 and keys & SCOPE:
+        return Fault(_scope_missing(error, code, reason))
+    known = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "")
+    text = f"{known} ({said})" if known else f"Google did not accept a call ({said})."
+    return Fault(GoogleError(text, code, reason))
+
+
+def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: str) -> Fault:
+    code, reason = int(error.resp.status), reasons[0] if reasons else ""
+    if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
+        text = f"The day's Gmail quota of this Google Cloud project is used up ({said})."
+        return Fault(GoogleBusy(f"{text} It is refilled at midnight in California.", code, reason))
+    text = f"Gmail asks to be called less often ({said}). Try again later."
+    wait = _wait(error, inner)
+    return Fault(GoogleBusy(text, code, reason), retry=True, limited=True, wait=wait)
+
+
+def _scope_missing(error: HttpError, code: int, reason: str) -> GoogleError:
+    asked = str(error.resp.get("www-authenticate") or "")
+    named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', asked)
+    scope = named[1] if named else MODIFY
+    return GoogleError(
+        f"The assistant may not do that in this mailbox: it needs the scope {scope}. "
+        "Connect the mailbox again and allow it.",
+        code,
+        reason,
+    )
+
+
+def _error_in(content: bytes) -> dict[str, Any]:
+    """The `error` of an answer, if it is made as Google makes them."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    inner = body.get("error") if isinstance(body, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def _reasons(inner: dict[str, Any]) -> Iterator[str]:
+    """Google's words for why, the most telling first; only what looks like a word of an API."""
+    for key in ("errors", "details"):
+        entries = inner.get(key)
+        for entry in entries if isinstance(entries, list) else ():
+            reason = entry.get("reason") if isinstance(entry, dict) else None
+            if isinstance(reason, str) and re.fullmatch(r"[A-Za-z_]{1,60}", reason):
+                yield reason
+    status = inner.get("status")
+    if isinstance(status, str) and re.fullmatch(r"[A-Z_]{1,60}", status):
+        yield status
+
+
+def _key(reason: str) -> str:
+    return reason.replace("_", "").lower()
+
+
+def _wait(error: HttpError, inner: dict[str, Any]) -> float | None:
+    """Seconds, from the header or from Gmail's own `Retry after 2026-11-22T10:00:00.000Z`."""
+    try:
+        return max(0.0, float(error.resp["retry-after"]))
+    except (KeyError, ValueError):
+        pass
+    told = re.search(r"Retry after (\d{4}-\d\d-\d\dT[\d:.]+Z)", str(inner.get("message")))
+    try:
+        until = datetime.fromisoformat(told[1].replace("Z", "+00:00")) if told else None
+    except ValueError:
+        return None
+    return max(0.0, (until - datetime.now(UTC)).total_seconds()) if until else None

@@ -1,0 +1,263 @@
+"""Google as a test wants it: scripted answers on loopback, and what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from bot.local.server import LocalServer, drop_connection
+from config.settings import Google as Limits
+from config.settings import load_settings
+from scopes.google import Google, token_credentials
+from scopes.google_auth import Access
+from scopes.google_quota import Quota
+
+TOKEN = "ya29.a-token-that-nobody-may-see"
+PROFILE = {"emailAddress": "ana@acme.example", "historyId": "7"}
+
+Answer = Response | Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that reached Google."""
+
+    path: str
+    token: str
+    port: int
+    """The client's: one a connection."""
+    form: Mapping[str, str]
+
+
+def refused(
+    code: int,
+    reason: str = "",
+    message: str = "No.",
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """An error in Google's form."""
+    errors = [{"domain": "global", "reason": reason, "message": message}] if reason else []
+    body = {"error": {"code": code, "message": message, "errors": errors, **more}}
+    return JSONResponse(body, code, headers=headers)
+
+
+async def dropped(request: Request) -> Response:
+    """The connection breaks and nobody knows whether it was done."""
+    await drop_connection(request.scope)
+    return Response()
+
+
+async def closed(request: Request) -> Response:
+    """The server ends the connection in order, without a word."""
+    for connection in request.scope["extensions"]["local.connections"]():
+        if connection.client == request.scope["client"]:
+            connection.transport.close()
+    return Response()
+
+
+async def silent(request: Request) -> Response:
+    """No answer until whoever asked has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    return Response()
+
+
+def last(gone: threading.Event) -> Answer:
+    """A proper answer, after which the connection breaks; `gone` is set when it has."""
+
+    async def cut(request: Request) -> None:
+        await drop_connection(request.scope)
+        gone.set()
+
+    async def answer(request: Request) -> Response:
+        return JSONResponse(PROFILE, background=BackgroundTask(cut, request))
+
+    return answer
+
+
+class Stand:
+    """Gmail and the token service. Each call takes the next answer; then all is well."""
+
+    def __init__(self, *answers: Answer, tokens: tuple[Answer, ...] = ()) -> None:
+        self.asked: list[Asked] = []
+        self.token_asked: list[Asked] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self.valid: set[str] | None = None
+        """Tokens that are accepted; None = all."""
+        self._answers, self._tokens = list(answers), list(tokens)
+        self._lock = threading.Lock()
+        self.app = Starlette(
+            routes=[
+                Route("/token", self._token, methods=["POST"]),
+                Route("/{path:path}", self._gmail, methods=["GET", "POST", "DELETE"]),
+            ]
+        )
+
+    async def _gmail(self, request: Request) -> Response:
+        asked = await _asked(request)
+        self.asked.append(asked)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if self.valid is not None and asked.token not in self.valid:
+                return refused(401, "authError", "Invalid Credentials")
+            return await _given(request, self._answers, JSONResponse(PROFILE))
+        finally:
+            self.at_once -= 1
+
+    async def _token(self, request: Request) -> Response:
+        self.token_asked.append(await _asked(request))
+        number = len(self.token_asked)
+        made = {"access_token": f"ya29.renewed-{number}", "expires_in": 3600}
+        return await _given(request, self._tokens, JSONResponse(made))
+
+
+async def _asked(request: Request) -> Asked:
+    client = request.client
+    assert client
+    kind = request.headers.get("content-type", "")
+    form = dict(parse_qsl((await request.body()).decode())) if "form" in kind else {}
+    token = request.headers.get("authorization", "").removeprefix("Bearer ")
+    return Asked(request.url.path, token, client.port, form)
+
+
+async def _given(request: Request, answers: list[Answer], otherwise: Response) -> Response:
+    answer = answers.pop(0) if answers else otherwise
+    return answer if isinstance(answer, Response) else await answer(request)
+
+
+class Pauses(list[float]):
+    """Takes the place of sleeping, and says how long it would have been."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.now += seconds
+
+
+def limits(**changes: Any) -> Limits:
+    return load_settings(env={}).google.model_copy(update=changes)
+
+
+@contextmanager
+def serving(stand: Stand) -> Iterator[str]:
+    with LocalServer(stand.app, "google") as server:
+        yield server.url
+
+
+@asynccontextmanager
+async def calling(
+    stand: Stand,
+    access: Access | None = None,
+    pauses: Pauses | None = None,
+    clock: Clock | None = None,
+    **changes: Any,
+) -> AsyncIterator[Google]:
+    """A client of the stand; `changes` are to the settings."""
+    settings, clock = limits(**changes), clock or Clock()
+    with serving(stand) as url:
+        google = Google(
+            access or token_credentials(TOKEN),
+            settings,
+            url,
+            Quota(settings.units_per_minute, clock, clock.sleep),
+            sleep=pauses if pauses is not None else Pauses(),
+        )
+        try:
+            yield google
+        finally:
+            await google.aclose()
+
+
+async def read(google: Google, **more: Any) -> dict[str, Any]:
+    return await google.call(google.gmail().getProfile(userId="me"), 2, **more)
+
+
+async def send(google: Google) -> dict[str, Any]:
+    """A call that must not happen twice."""
+    message = google.gmail().messages().send(userId="me", body={"raw": "SGk="})
+    return await google.call(message, 100, repeat=False)
+
+
+async def until(true: Callable[[], bool], what: str) -> None:
+    """Look until it is so; the test fails when it takes too long."""
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end, f"never came: {what}"
+        await asyncio.sleep(0.005)
+
+
+@contextmanager
+def secure_server(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[str]:
+    """A server that speaks TLS, with a certificate of its own at `certificate.pem`."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    _certify(certificate, key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def _certify(certificate: Path, key: Path) -> None:
+    made = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, made.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(made, hashes.SHA256())
+    )
+    certificate.write_bytes(signed.public_bytes(Encoding.PEM))
+    key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

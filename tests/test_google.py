@@ -1,0 +1,433 @@
+"""Google's API called from async code: paced, repeated where that is safe, let go in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import traceback
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import httplib2  # type: ignore[import-untyped]
+import pytest
+from google_kit import (
+    PROFILE,
+    TOKEN,
+    Answer,
+    Clock,
+    Pauses,
+    Stand,
+    calling,
+    closed,
+    dropped,
+    last,
+    limits,
+    read,
+    refused,
+    secure_server,
+    send,
+    silent,
+    until,
+)
+from starlette.requests import Request
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+
+from scopes.google import (
+    Google,
+    GoogleAbsent,
+    GoogleBusy,
+    GoogleError,
+    GoogleRevoked,
+    token_credentials,
+)
+from scopes.google_errors import GoogleUnsure
+from scopes.google_http import Attempt, Http, Lines
+
+TOO_FAST = [
+    refused(429, "rateLimitExceeded"),
+    refused(403, "rateLimitExceeded"),
+    refused(403, "userRateLimitExceeded"),
+    refused(403, "quotaExceeded", "Quota exceeded: Queries per minute per user"),
+    refused(403, status="PERMISSION_DENIED", details=[{"reason": "RATE_LIMIT_EXCEEDED"}]),
+]
+MAY_BE_DONE: list[Answer] = [
+    refused(408),
+    refused(500, "backendError"),
+    refused(503, "backendError"),
+    PlainTextResponse("<html>Bad gateway</html>", 502),
+    JSONResponse({"error": {"message": 5}}, 500),
+    dropped,
+    closed,
+    PlainTextResponse("no JSON"),
+    JSONResponse([1]),
+]
+
+
+async def test_a_call_brings_the_token_and_gives_the_answer() -> None:
+    stand = Stand()
+    async with calling(stand) as google:
+        assert await read(google) == PROFILE
+    assert [(a.path, a.token) for a in stand.asked] == [("/gmail/v1/users/me/profile", TOKEN)]
+
+
+async def test_an_answer_without_a_body_is_an_empty_one() -> None:
+    async with calling(Stand(Response(status_code=204))) as google:
+        assert await google.call(google.gmail().stop(userId="me"), 50) == {}
+
+
+# ---- repeats
+
+
+@pytest.mark.parametrize("answer", [*TOO_FAST, *MAY_BE_DONE])
+async def test_a_read_that_failed_for_now_is_repeated(answer: Answer) -> None:
+    stand, pauses = Stand(answer), Pauses()
+    async with calling(stand, pauses=pauses) as google:
+        assert await read(google) == PROFILE
+    assert (len(stand.asked), len(pauses)) == (2, 1)
+
+
+@pytest.mark.parametrize("answer", TOO_FAST)
+async def test_a_write_that_google_turned_away_is_repeated(answer: Answer) -> None:
+    stand = Stand(answer)
+    async with calling(stand) as google:
+        await send(google)
+    assert len(stand.asked) == 2
+
+
+@pytest.mark.parametrize("answer", MAY_BE_DONE)
+async def test_a_write_that_may_have_been_done_is_sent_once_and_named_so(answer: Answer) -> None:
+    stand, pauses = Stand(answer), Pauses()
+    async with calling(stand, pauses=pauses) as google:
+        with pytest.raises(GoogleUnsure, match=r"not known whether .*gmail\.users\.messages\.send"):
+            await send(google)
+    assert (len(stand.asked), pauses) == (1, [])
+
+
+async def test_a_write_without_an_answer_in_time_is_sent_once() -> None:
+    stand = Stand(silent)
+    async with calling(stand, timeout_s=1.0) as google:
+        with pytest.raises(GoogleUnsure):
+            await send(google)
+    assert len(stand.asked) == 1
+
+
+async def test_a_time_out_of_the_connection_itself_leaves_open_whether_it_was_sent() -> None:
+    async with calling(Stand(silent)) as google:
+        message = google.gmail().messages().send(userId="me", body={"raw": "SGk="})
+        attempt = Attempt(message, TOKEN, Lines(0.2, direct=True), once=True)
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(attempt.run)
+    assert attempt.sent
+
+
+async def test_a_write_that_never_left_this_machine_is_tried_again() -> None:
+    stand, pauses = Stand(), Pauses()
+    async with calling(stand) as gone:
+        url = gone.gmail()._baseUrl.removesuffix("/gmail/v1/")
+    google = Google(token_credentials(TOKEN), limits(max_attempts=3), url, sleep=pauses)
+    try:
+        with pytest.raises(GoogleBusy, match="could not be reached") as raised:
+            await send(google)
+    finally:
+        await google.aclose()
+    assert not isinstance(raised.value, GoogleUnsure)
+    assert len(pauses) == 2
+
+
+async def test_an_idle_connection_that_died_costs_no_call() -> None:
+    gone = threading.Event()
+    stand, pauses = Stand(last(gone), JSONResponse(PROFILE), last(gone)), Pauses()
+    async with calling(stand, pauses=pauses, workers=1) as google:
+        for second in (read, send):
+            await read(google)
+            await until(gone.is_set, "the end of the connection")
+            gone.clear()
+            assert await second(google) == PROFILE
+    assert (len(stand.asked), pauses) == (4, [])
+
+
+async def test_a_write_has_a_connection_of_its_own_as_an_idle_one_may_be_dead_unnoticed() -> None:
+    stand = Stand()
+    async with calling(stand, workers=1) as google:
+        for call in (read, read, send):
+            await call(google)
+    ports = [asked.port for asked in stand.asked]
+    assert ports[0] == ports[1] != ports[2]
+
+
+async def test_it_gives_up_after_the_attempts_of_the_settings_with_growing_pauses() -> None:
+    stand, pauses = Stand(*[refused(503, "backendError")] * 9), Pauses()
+    async with calling(stand, pauses=pauses, max_attempts=4) as google:
+        with pytest.raises(GoogleBusy, match="Try again later") as raised:
+            await read(google)
+    assert (raised.value.code, raised.value.reason) == (503, "backendError")
+    assert len(stand.asked) == 4
+    assert [0.5 * 2**n <= pause <= 2**n for n, pause in enumerate(pauses)] == [True] * 3
+
+
+@pytest.mark.parametrize(("asked", "least"), [("7", 7), ("3600", 60), ("0", 0)])
+async def test_google_says_how_long_to_wait_up_to_a_minute(asked: str, least: float) -> None:
+    pauses = Pauses()
+    answer = refused(429, "rateLimitExceeded", headers={"retry-after": asked})
+    async with calling(Stand(answer), pauses=pauses) as google:
+        await read(google)
+    assert least <= pauses[0] <= least + 0.5
+
+
+async def test_gmail_says_in_its_message_until_when_to_wait() -> None:
+    pauses, until_then = Pauses(), datetime.now(UTC) + timedelta(seconds=40)
+    message = f"User-rate limit exceeded.  Retry after {until_then:%Y-%m-%dT%H:%M:%S.000Z}"
+    answer = refused(429, "rateLimitExceeded", message)
+    async with calling(Stand(answer), pauses=pauses) as google:
+        await read(google)
+    assert 20 < pauses[0] < 41
+
+
+async def test_siblings_wait_too_while_google_says_so() -> None:
+    clock = Clock()
+    answer = refused(429, "userRateLimitExceeded", headers={"retry-after": "30"})
+    async with calling(Stand(answer), clock=clock) as google:
+        await read(google)
+    assert 1030 <= clock.now <= 1030.5
+
+
+async def test_every_attempt_is_paid_for_in_units() -> None:
+    clock = Clock()
+    async with calling(Stand(refused(500)), clock=clock, units_per_minute=4) as google:
+        await read(google)
+        assert clock.now == 1000
+        await read(google)
+        assert 1060 <= clock.now <= 1062
+
+
+async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
+    for answer in (
+        refused(403, "dailyLimitExceeded"),
+        refused(403, "quotaExceeded", "Quota exceeded for limit 'Queries per day'"),
+        refused(429, details=[{"reason": "RATE_LIMIT_EXCEEDED", "quota_limit": "APerDayLimit"}]),
+    ):
+        stand = Stand(answer)
+        async with calling(stand) as google:
+            with pytest.raises(GoogleBusy, match="day's Gmail quota"):
+                await read(google)
+        assert len(stand.asked) == 1
+
+
+# ---- refusals in words
+
+
+async def test_what_is_not_there_is_absent_and_not_asked_for_again() -> None:
+    stand = Stand(refused(404, "notFound"))
+    async with calling(stand) as google:
+        with pytest.raises(GoogleAbsent) as raised:
+            await read(google)
+    assert (raised.value.code, raised.value.reason, len(stand.asked)) == (404, "notFound", 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (refused(400, "invalidArgument"), "did not accept a call .*getProfile, 400 invalidArgu"),
+        (refused(403, "accessNotConfigured"), "not switched on in the Google Cloud project"),
+        (refused(403, "domainPolicy"), "administrator of this Google Workspace"),
+        (refused(400, "failedPrecondition"), "may have no Gmail"),
+        (refused(403, "insufficientPermissions"), r"needs the scope \S+/auth/gmail\.modify\. Conn"),
+        (
+            refused(
+                403,
+                headers={
+                    "www-authenticate": 'Bearer realm="x", error="insufficient_scope", '
+                    'scope="https://www.googleapis.com/auth/gmail.send"'
+                },
+                details=[{"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}],
+            ),
+            r"needs the scope \S+/auth/gmail\.send\. ",
+        ),
+    ],
+)
+async def test_a_refusal_says_what_to_do_and_nothing_of_what_google_wrote(
+    answer: Response, said: str
+) -> None:
+    stand = Stand(answer)
+    async with calling(stand) as google:
+        with pytest.raises(GoogleError, match=said) as raised:
+            await read(google)
+    assert "No." not in str(raised.value)
+    assert (len(stand.asked), raised.value.code) == (1, answer.status_code)
+
+
+async def test_a_fixed_token_that_ended_is_said_in_one_sentence() -> None:
+    stand = Stand()
+    stand.valid = set()
+    async with calling(stand) as google:
+        with pytest.raises(GoogleRevoked, match="GOOGLE_ACCESS_TOKEN"):
+            await read(google)
+
+
+async def test_a_redirect_is_not_followed_with_the_token() -> None:
+    elsewhere = Stand()
+    async with calling(elsewhere) as other:
+        target = other.gmail()._baseUrl
+        async with calling(Stand(RedirectResponse(target))) as google:
+            with pytest.raises(GoogleError) as raised:
+                await read(google)
+    assert (raised.value.code, elsewhere.asked) == (307, [])
+
+
+async def test_the_token_stands_in_no_error_log_or_repr(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers = [
+        refused(400, f"{TOKEN}", f"Bearer {TOKEN}", {"www-authenticate": f"Bearer {TOKEN}"}),
+        refused(403, "insufficientPermissions", headers={"www-authenticate": f'scope="{TOKEN}"'}),
+    ]
+    access, seen = token_credentials(TOKEN), ""
+    async with calling(Stand(*answers), access) as google:
+        for _ in answers:
+            with pytest.raises(GoogleError) as raised:
+                await read(google)
+            seen += f"{raised.value!r} {''.join(traceback.format_exception(raised.value))}"
+        seen += f"{google!r} {access!r} {vars(raised.value)}"
+    assert "GoogleError" in seen
+    assert TOKEN not in seen + caplog.text
+
+
+# ---- threads and connections
+
+
+async def test_connections_are_kept_and_never_more_calls_run_than_workers() -> None:
+    stand = Stand(*[_slow] * 12)
+    async with calling(stand, workers=3) as google:
+        await asyncio.gather(*(read(google) for _ in range(12)))
+        for _ in range(5):
+            await read(google)
+    assert stand.most_at_once == 3
+    assert len({asked.port for asked in stand.asked}) == 3
+
+
+async def test_waiting_for_a_free_worker_does_not_count_as_google_being_slow() -> None:
+    stand = Stand(*[_slow] * 60)
+    async with calling(stand, workers=1, timeout_s=0.6) as google:
+        await asyncio.gather(*(read(google) for _ in range(60)))
+    assert len(stand.asked) == 60
+
+
+async def _slow(request: Request) -> Response:
+    await asyncio.sleep(0.02)
+    return JSONResponse(PROFILE)
+
+
+async def test_a_cancelled_call_ends_at_once_and_frees_its_thread() -> None:
+    stand = Stand(silent)
+    async with calling(stand, workers=1, timeout_s=60) as google:
+        hanging = asyncio.create_task(read(google))
+        await until(lambda: len(stand.asked) == 1, "the first call")
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        assert await asyncio.wait_for(read(google), 20) == PROFILE
+
+
+async def test_a_call_cancelled_in_the_queue_is_never_sent() -> None:
+    stand = Stand(silent)
+    async with calling(stand, workers=1, timeout_s=60) as google:
+        hanging = asyncio.create_task(read(google))
+        await until(lambda: len(stand.asked) == 1, "the first call")
+        queued = asyncio.create_task(send(google))
+        await asyncio.sleep(0)
+        for task in (queued, hanging):
+            task.cancel()
+        await asyncio.gather(queued, hanging, return_exceptions=True)
+        await read(google)
+    assert len(stand.asked) == 2
+
+
+async def test_what_was_given_up_before_it_was_sent_never_is() -> None:
+    stand = Stand()
+    async with calling(stand) as google:
+        request = google.gmail().getProfile(userId="me")
+        attempt = Attempt(request, TOKEN, Lines(5.0, direct=True), once=True)
+        attempt.give_up()
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(attempt.run)
+        line = Http(5.0, direct=True)
+        line.hang_up()
+        with pytest.raises(ConnectionAbortedError):
+            await asyncio.to_thread(line.request, request.uri)
+    assert (stand.asked, attempt.sent, line.sent) == ([], False, False)
+
+
+async def test_an_answer_that_drips_for_ever_is_given_up_in_time() -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.02)
+
+    async def dripping(request: Request) -> Response:
+        return StreamingResponse(drip(), media_type="application/json")
+
+    async with calling(Stand(dripping, dripping), timeout_s=0.3, max_attempts=2) as google:
+        with pytest.raises(GoogleBusy, match="could not be reached"):
+            await asyncio.wait_for(read(google), 20)
+
+
+async def test_closing_ends_what_is_going_on_and_leaves_no_thread() -> None:
+    stand, before = Stand(silent), set(threading.enumerate())
+    async with calling(stand, workers=2, timeout_s=60, max_attempts=1) as google:
+        hanging = asyncio.create_task(read(google))
+        await until(lambda: len(stand.asked) == 1, "the call")
+        await google.aclose()
+        with pytest.raises(GoogleBusy):
+            await asyncio.wait_for(hanging, 20)
+    ours = [t for t in threading.enumerate() if t.name.startswith("google") and t not in before]
+    await until(lambda: not any(t.is_alive() for t in ours), "the end of the threads")
+
+
+async def test_all_that_holds_over_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked, how = list[tuple[str, int]](), ["kept"]
+
+    class Gmail(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append((self.command, self.client_address[1]))
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            body = b"" if how[0] == "cut" else json.dumps(PROFILE).encode()
+            if body:
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = how[0] != "kept"
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    pauses = Pauses()
+    with secure_server(Gmail, tmp_path) as url:
+        strange = Google(token_credentials(TOKEN), limits(), url, sleep=pauses)
+        with pytest.raises(GoogleError, match="certificate"):
+            await read(strange)
+        await strange.aclose()
+        monkeypatch.setattr(httplib2, "CA_CERTS", str(tmp_path / "certificate.pem"))
+        google = Google(token_credentials(TOKEN), limits(workers=1), url, sleep=pauses)
+        for how[0] in ("kept", "kept", "last"):
+            await read(google)
+        assert len(set(asked)) == 1
+        how[0] = "cut"
+        with pytest.raises(GoogleUnsure):
+            await send(google)
+        await google.aclose()
+    assert [command for command, _ in asked] == ["GET", "GET", "GET", "POST"]
+    assert pauses == []
