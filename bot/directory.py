@@ -22,6 +22,9 @@ Granted = Callable[[str], Awaitable[frozenset[str]]]
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
+MAIL = "mail:"
+"""What sources of a mailbox begin with, and what stands for all of one's mailbox."""
+MAILBOX = "your mailbox"
 MOST_SINGLE = 10
 """People looked up one by one; of more at once all of the workspace are listed."""
 
@@ -187,7 +190,10 @@ def _has_owner(source: str) -> bool:
 
 
 def _place_of(source: str) -> str:
-    """The conversation that a thread or message is in; any other source as it is."""
+    """The conversation that a thread or message is in, the mailbox of a mail; any other source as
+    it is."""
+    if source.startswith(MAIL):
+        return MAIL
     place = source.partition("/")[0]
     return place if is_conversation(place) else source
 
@@ -204,5 +210,7 @@ def _obstacle(
         return Obstacle(source, source, UNCHECKED, grantable=False)
     if audience.within(readers):
         return None
+    if source == MAIL:  # one's mail is nobody else's to grant
+        return Obstacle(source, MAILBOX, audience.lacks("may read it"), grantable=False)
     name = source or "what it rests on"
     return Obstacle(source, name, audience.lacks("may read it"), grantable=_has_owner(source))

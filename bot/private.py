@@ -12,8 +12,9 @@ from bot.outbox import Outbox
 from bot.render import Part
 from bot.requests import StoredRequest
 from bot.sentences import HELD_BACK, SENT_IN_PRIVATE
+from bot.shown import rendered
 from bot.writes import WriteFailed
-from config.settings import Reply
+from config.settings import Settings
 from scopes.tool import ToolContext
 from subagents.directory import Obstacle
 from subagents.gate import Gate
@@ -28,7 +29,7 @@ class Private:
     """Sends what may not stand in the place where it was asked for."""
 
     outbox: Outbox
-    settings: Reply
+    settings: Settings
 
     async def send(
         self,
@@ -45,11 +46,11 @@ class Private:
         """
         if not (await gate.release("p1", ctx, to=request.user)).public:
             return HELD_BACK
-        rendered = render.answer(document, request.key, self.settings, seconds, request.user)
+        parts = rendered(document, request, self.settings, seconds).parts
         first = render.sentence(why(obstacles)).parts[0]
         try:
             channel = await self.outbox.direct(request.user)
-            await self._post(request, channel, [first, *rendered.parts])
+            await self._post(request, channel, [first, *parts])
         except WriteFailed as error:
             log.warning("the answer to %s could not be sent in private: %s", request.key, error)
             return HELD_BACK
@@ -73,7 +74,9 @@ def why(obstacles: Sequence[Obstacle]) -> str:
     """What stands in the way, for the requester alone: it names channels that they can read."""
     named = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    ever = " An administrator can allow it there for good."
+    ever = ever if all(o.grantable for o in obstacles) else ""
     return (
         "This answer is for you alone. Where you asked, not everyone may read what it rests on: "
-        f"{'; '.join(named[:MOST_NAMED])}{more}. An administrator can allow it there for good."
+        f"{'; '.join(named[:MOST_NAMED])}{more}.{ever}"
     )

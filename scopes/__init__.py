@@ -9,7 +9,7 @@ from typing import Final
 
 from scopes.tool import Access, Tool
 
-MODULES: Final = {"slack": "scopes.slack"}
+MODULES: Final = {"slack": "scopes.slack", "email": "scopes.email"}
 """Scope name -> the module that holds its TOOLS."""
 
 ALL: Final = "all"

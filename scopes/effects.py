@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 
 class Access(StrEnum):
@@ -60,9 +60,17 @@ class Part(StrEnum):
     THREAD = "thread"  # the message that is replied to, besides the channel
 
 
+MAIL_THREAD: Final = "mail thread"
+"""Kind of a thread in the requester's own mailbox: what opens it opens no other mailbox."""
+OPEN_MAIL: Final = "mail:search"
+"""Open handle of a context that may search the whole mailbox of its requester."""
+WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
+"""Kind of thing -> the open handle that stands for all of them."""
+
 Channel = Annotated[str, HandleArgument("channel")]
 Thread = Annotated[str, HandleArgument("thread")]
 ListId = Annotated[str, HandleArgument("list")]
+MailThreadId = Annotated[str, HandleArgument(MAIL_THREAD)]
 Person = Annotated[str, HandleArgument("person")]
 Said = Annotated[str, Part.SAID]
 Address = Annotated[str, Part.ADDRESS]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from scopes.effects import Access, Effect, Part
+from scopes.effects import MAIL_THREAD, WHOLE, Access, Effect, Part
 from scopes.hosts import is_public
 from scopes.label import PUBLIC
 from scopes.statement import is_one_read
@@ -111,9 +111,12 @@ async def handles(call: Call) -> Objection | None:
     if call.tool.needs and call.tool.needs not in held.titles:
         return Objection(not_found("such thing", call.tool.name))
     for name, value in call.given.items():
-        person = call.tool.handle_arguments[name] == "person"
+        kind = call.tool.handle_arguments[name]
+        person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
         named = held.exact(value) if person else held.resolve(value)
+        if named is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
+            named = value
         found = call.ctx.requester if oneself else named
         if found is None:
             return call.hidden(name)
@@ -122,10 +125,14 @@ async def handles(call: Call) -> Objection | None:
 
 
 async def entitlement(call: Call) -> Objection | None:
-    """Nobody gets by the bot what they could not open themselves, as of now."""
+    """Nobody gets by the bot what they could not open themselves, as of now.
+
+    A mail thread is asked of the requester's own mailbox, with the rights that they gave: another
+    one's is not in it, and `email` reads and writes no other.
+    """
     for name, kind in call.tool.handle_arguments.items():
         value = call.values.get(name)
-        if not value or kind == "person":
+        if not value or kind in ("person", MAIL_THREAD):
             continue
         leaves = call.tool.access is Access.EGRESS
         if not await call.directory.may_read(call.ctx.requester, str(value), fresh=leaves):

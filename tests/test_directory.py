@@ -322,6 +322,23 @@ async def test_a_source_that_is_no_conversation_goes_by_who_may_read_the_text() 
         assert await at.blocked("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
 
 
+async def test_mail_goes_to_the_owner_of_its_mailbox_and_nobody_can_grant_more() -> None:
+    async with world() as at:
+        two = ("mail:18c1", "mail:18c2")
+        assert await at.blocked("DANA", *two) == await at.blocked(ANA, *two) == []
+        at.granted = {"CBOARD": frozenset(two)}
+        assert said(await at.blocked("CBOARD", *two)) == [
+            ("your mailbox", "not everyone in #cboard may read it", False)
+        ]
+        assert said(await at.blocked(LUIS, *two)) == [
+            ("your mailbox", "not who reads it there may read it", False)
+        ]
+        assert [o.name for o in await at.blocked("CGEN", "CBOARD", *two)] == [
+            "#cboard", "your mailbox",
+        ]  # fmt: skip
+        assert await at.may(ANA, "mail:18c1") == []
+
+
 async def test_of_many_members_all_users_are_listed_at_once() -> None:
     async with world() as at:
         crowd = [f"UM{n}" for n in range(40)]

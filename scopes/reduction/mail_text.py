@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from email.utils import getaddresses, parsedate_to_datetime
+from datetime import datetime
 
 from scopes.clean import printable
 from scopes.reduction.characters import decoded, line, smuggled
-from scopes.reduction.mime import Part, part_of, parts_in, words
+from scopes.reduction.invite import invitation
+from scopes.reduction.mime import Part, part_of
+from scopes.reduction.people import date_in, people_in, sender_of
 from scopes.reduction.visible import visible_text
 
 HIDDEN = "has hidden text"
@@ -18,11 +19,10 @@ DIFFER = "plain and HTML differ"
 MIN_RUN = 6
 """So many words in a row that only one part says make the parts differ."""
 MAX_COMPARED = 100_000  # words
-MAX_LISTED = 200  # addresses, links
+MAX_LISTED = 200  # links
+MAX_INVITE = 100_000  # bytes
 
 _URL = re.compile(r"<?(?:https?://|mailto:|www\.)[^\s<>]+>?|\[(?:image|cid)[^\]\n]{0,200}\]", re.I)
-_ONE_PERSON = re.compile(r"([^<>,\"]*|\s*\"[^<>\"]*\"\s*)<([^<>\s]+@[^<>\s]+)>\s*")
-"""The usual form, read here: `getaddresses` takes an unquoted address in the name for a person."""
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 
@@ -74,45 +74,28 @@ def reduce(raw: bytes, limits: Limits | None = None) -> MailText:
     reading = _Reading(limits or Limits())
     if len(raw) > reading.limits.message:
         reading.leave_out("The mail is too large; its end was left out.")
-    part = part_of(raw[: reading.limits.message])
+    return _reduced(part_of(raw[: reading.limits.message]), reading)
+
+
+def reduce_part(part: Part, limits: Limits | None = None) -> MailText:
+    """Reduce a mail that was cut into its parts already; raises nothing."""
+    return _reduced(part, _Reading(limits or Limits()))
+
+
+def _reduced(part: Part, reading: _Reading) -> MailText:
     body = "\n\n".join(reading.read(part, 0, top=True))
     return MailText(
         subject=part.header("subject"),
-        sender=", ".join(_people(part.raw("from"))[:5]),
-        to=_people(part.raw("to")),
-        cc=_people(part.raw("cc")),
-        date=_date(part.raw("date")),
+        sender=sender_of(part),
+        to=people_in(part.raw("to")),
+        cc=people_in(part.raw("cc")),
+        date=date_in(part.raw("date")),
         body=body.strip(),
         flags=tuple(sorted(reading.flags)),
         attachments=tuple(reading.attachments),
         links=tuple(dict.fromkeys(reading.links))[:MAX_LISTED],
         cut=" ".join(dict.fromkeys(reading.cuts)),
     )
-
-
-def _people(value: str) -> tuple[str, ...]:
-    only = _ONE_PERSON.fullmatch(value)
-    try:
-        pairs = [(only[1].strip('" '), only[2])] if only else getaddresses([value])
-    except (RecursionError, ValueError, IndexError):
-        pairs = []
-    if not any("@" in address for _, address in pairs):
-        rest = line(words(value), 300)
-        return (rest,) if rest else ()
-    people = []
-    for name, address in pairs[:MAX_LISTED]:
-        name = re.sub(r"[<>\"]", "", line(words(name), 200)).strip()
-        address = re.sub(r"[<>\s]", "", line(address, 320))
-        people.append(f"{name} <{address}>" if name and name != address else address or name)
-    return tuple(each for each in people if each)
-
-
-def _date(value: str) -> datetime | None:
-    try:
-        found = parsedate_to_datetime(value)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 @dataclass(slots=True)
@@ -133,6 +116,7 @@ class _Reading:
     attachments: list[Attachment] = field(default_factory=list)
     links: list[tuple[str, str]] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
+    invites: list[str] = field(default_factory=list)
     parts: int = 0
     room: int = 0
 
@@ -151,6 +135,8 @@ class _Reading:
         if part.kind not in ("text/plain", "text/html") or (
             not top and (part.attached or part.name is not None)
         ):
+            if part.kind == "text/calendar":
+                return self.invited(part)
             self.attach(part)
             return self.forwarded(part, depth) if part.kind == "message/rfc822" else []
         said = _Text()
@@ -185,18 +171,27 @@ class _Reading:
         if depth >= self.limits.depth:
             self.leave_out("Parts are nested too deeply; the innermost were left out.")
             return []
-        found = parts_in(part)
+        found = part.parts("message/rfc822" if part.kind == "multipart/digest" else "text/plain")
         if found is None:
             return None
-        default = "message/rfc822" if part.kind == "multipart/digest" else "text/plain"
         children = []
-        for raw in found:
+        for each in found:
             self.parts += 1
             if self.parts > self.limits.parts:
                 self.leave_out("There are too many parts; the rest were left out.")
                 break
-            children.append(part_of(raw, default))
+            children.append(each)
         return children
+
+    def invited(self, part: Part) -> list[str]:
+        """The facts of a calendar invitation, which stands in some mails twice."""
+        facts = invitation(part.content(MAX_INVITE), part.charset)
+        if part.name is not None or not facts:  # what was read whole is no file to be told of
+            self.attach(part)
+        if not facts or facts in self.invites:
+            return []
+        self.invites.append(facts)
+        return [facts]
 
     def forwarded(self, part: Part, depth: int) -> list[str]:
         """The text of an attached message, headed by who wrote it."""
@@ -204,10 +199,10 @@ class _Reading:
             self.leave_out("Parts are nested too deeply; the innermost were left out.")
             return []
         self.parts += 1
-        inner = part_of(part.content(self.limits.message))
+        inner = part.message(self.limits.message)
         texts = self.read(inner, depth + 1, top=True)
-        sender = ", ".join(_people(inner.raw("from"))[:5])
-        head = f"Attached message from {sender or 'nobody'}: {inner.header('subject')}".rstrip(": ")
+        sender = sender_of(inner) or "nobody"
+        head = f"Attached message from {sender}: {inner.header('subject')}".rstrip(": ")
         return ["\n\n".join([head, *texts])]
 
     def attach(self, part: Part) -> None:

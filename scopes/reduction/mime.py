@@ -23,7 +23,7 @@ MAX_HEADERS = 200_000  # bytes of all headers of one part
 MAX_HEADER = 4_000  # characters of one header
 
 _BLANK_LINE = re.compile(rb"\r?\n[ \t]*\r?\n|\r\r")
-_KIND = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}", re.ASCII)
+KIND = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}", re.ASCII)
 _FIELD = re.compile(rb"[!-9;-~]+[ \t]*:")
 _NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                           b"abcdefghijklmnopqrstuvwxyz0123456789+/"))  # fmt: skip
@@ -72,6 +72,18 @@ class Part:
             return binascii.a2b_qp(self.body[: most * 4])
         return self.body[:most]
 
+    def parts(self, default: str = "text/plain") -> Iterator[Part] | None:
+        """The parts of a multipart, one after another, of type `default` where they name none.
+
+        None if it has no boundary or none is found.
+        """
+        found = _bodies_in(self)
+        return None if found is None else (part_of(raw, default) for raw in found)
+
+    def message(self, most: int) -> Part:
+        """The message that a `message/rfc822` carries, of at most `most` bytes."""
+        return part_of(self.content(most))
+
     @property
     def size(self) -> int:
         """Bytes of the decoded content."""
@@ -117,7 +129,7 @@ def part_of(raw: bytes, default: str = "text/plain") -> Part:
             clipped = True
             headers.replace_header(name, value[:MAX_HEADER])
     kind = headers.get_content_type() if "content-type" in headers else default
-    kind = kind if _KIND.fullmatch(kind) else "text/plain"
+    kind = kind if KIND.fullmatch(kind) else "text/plain"
     return Part(headers, body, kind, clipped)
 
 
@@ -134,8 +146,7 @@ def _halves(raw: bytes) -> tuple[bytes, bytes]:
     return head, body
 
 
-def parts_in(part: Part) -> Iterator[bytes] | None:
-    """The parts of a multipart, one after another; None if it has no boundary or none is found."""
+def _bodies_in(part: Part) -> Iterator[bytes] | None:
     boundary = part.headers.get_boundary("")
     if not boundary or len(boundary) > 200:
         return None

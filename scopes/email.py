@@ -1,0 +1,284 @@
+"""The `email` scope: the requester's own mailbox, read, sorted, drafted in, and sent from."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Said
+from scopes.gmail import Gmail, HistoryTooOld
+from scopes.gmail_compose import NoRecipient, is_address
+from scopes.google import GoogleAbsent, GoogleError
+from scopes.google_errors import GoogleUnsure
+from scopes.label import Label
+from scopes.mail import MailThread, item_of, label_of
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, estimate_tokens, not_found, tool
+
+TITLE = "a mail thread"
+"""What a thread is called where instructions name it: its subject is a stranger's text."""
+MAX_HITS = 15
+"""Threads that one search shows; each is read whole for it, so reading it then costs nothing."""
+EXCERPT = 300
+"""Characters of a message that a search shows."""
+MAX_LABEL = 225
+"""Characters of a label's name (Gmail's limit)."""
+MAX_RECIPIENTS = 25
+MOVABLE = frozenset({"INBOX", "UNREAD", "STARRED", "IMPORTANT"})
+"""Labels of Gmail's own that a model may set and take away; of the others two delete."""
+OWNED_BY_GMAIL = re.compile(r"(?i)(?:TRASH|SPAM|SENT|DRAFTS?|CHATS?|BIN|CATEGORY_\w+)")
+
+_ID = re.compile(r"[0-9A-Za-z]{1,32}")
+
+
+def _an_address(text: str) -> str:
+    if not is_address(text):
+        raise ValueError("is not the bare address of a mailbox, like ana@example.com")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_an_address)]
+Labels = Annotated[tuple[Annotated[str, Field(max_length=MAX_LABEL)], ...], Field(max_length=10)]
+
+
+@tool(needs=OPEN_MAIL)
+async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
+    """Find threads in the requester's mailbox, newest first, by Gmail's search language."""
+    mailbox = _mailbox(ctx)
+    refs = await mailbox.find(query.strip(), MAX_HITS + 1)
+    found = await asyncio.gather(*(_found(mailbox, ref.id) for ref in refs[:MAX_HITS]))
+    threads = [each for each in found if each is not None]
+    address = await mailbox.address()
+    items = tuple(_hit(each, mailbox.owner, address) for each in threads)
+    more = "Further threads are left out: narrow the query." if len(refs) > MAX_HITS else ""
+    note = f"{len(items)} threads; read_mail_thread reads one." if items else "No thread matches."
+    handles = {each.id: TITLE for each in threads}
+    return ToolResult(items, truncated=more, handles=handles, note=note, label=_own(mailbox))
+
+
+@tool()
+async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str = "") -> ToolResult:
+    """Read a mail thread, oldest message first. Follow `cursor` to the end."""
+    mailbox = _mailbox(ctx)
+    found = await _thread(mailbox, thread)
+    pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
+    start = _position(cursor, pieces)
+    kept = _fit(pieces[start:], ctx.max_output_tokens)
+    end = start + len(kept)
+    more = f'More: call again with cursor="{end}".' if end < len(pieces) else ""
+    note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
+    holds = {found.id: [piece.id for piece in pieces]}
+    label = label_of(found.id, mailbox.owner)
+    return ToolResult(tuple(kept), holds, more, {found.id: TITLE}, note, label)
+
+
+@tool(needs=OPEN_MAIL)
+async def list_labels(ctx: ToolContext) -> ToolResult:
+    """List the labels of the requester's mailbox."""
+    mailbox, label = _mailbox(ctx), _own(_mailbox(ctx))
+    items = tuple(
+        Item(f"label/{each.id}", each.name + ("" if each.own else " (Gmail's)"), None, label)
+        for each in await mailbox.labels()
+    )
+    return ToolResult(items, note=f"{len(items)} labels.", label=label)
+
+
+@tool(needs=OPEN_MAIL)
+async def sync_state(ctx: ToolContext) -> ToolResult:
+    """Tell the mailbox's address and what is new since the last triage."""
+    mailbox = _mailbox(ctx)
+    new = "There was no triage yet."
+    if mailbox.cursor:
+        try:
+            count = len((await mailbox.changes(mailbox.cursor)).threads)
+            new = f"{count} threads got mail since the last triage."
+        except HistoryTooOld:
+            new = "The last triage is too long ago to tell what is new."
+    note = f"Mailbox {await mailbox.address()}, history {await mailbox.history()}. {new}"
+    return ToolResult(note=note, label=_own(mailbox))
+
+
+@tool(Access.WRITE)
+async def apply_label(
+    ctx: ToolContext,
+    thread: MailThreadId,
+    add: Labels = (),
+    remove: Labels = (),
+) -> ToolResult:
+    """Label a mail thread, by names; missing labels are made. Removing INBOX archives it."""
+    mailbox, id = _mailbox(ctx), _id(thread)
+    added, removed = [_label(name) for name in add], [_label(name) for name in remove]
+    if not (added or removed):
+        raise ToolError("Name at least one label to add or remove.")
+    try:
+        await mailbox.relabel(id, added, removed)
+    except GoogleAbsent:
+        raise ToolError(not_found(MAIL_THREAD, thread)) from None
+    except GoogleError as error:
+        raise ToolError(f"Nothing was labelled. {error}") from error
+    return ToolResult(note="Labelled.", label=label_of(id, mailbox.owner))
+
+
+@tool(Access.WRITE)
+async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> ToolResult:
+    """Put a reply to who wrote last into the requester's drafts. Nothing is sent."""
+    mailbox = _mailbox(ctx)
+    found = await _thread(mailbox, thread)
+    _something(body)
+    try:
+        await mailbox.draft(found, body, ctx.key)
+    except NoRecipient:
+        raise ToolError("Nobody in this thread can be answered by mail.") from None
+    except GoogleUnsure as error:
+        raise ToolError("It is not known whether the draft was made. Say so.") from error
+    except GoogleError as error:
+        raise ToolError(f"No draft was made. {error}") from error
+    return ToolResult(
+        note="A draft was made. Nothing was sent.", label=label_of(found.id, mailbox.owner)
+    )
+
+
+@tool(Access.EGRESS, Effect.SEND, needs=OPEN_MAIL)
+async def send_mail(
+    ctx: ToolContext,
+    to: Annotated[list[Address], Field(min_length=1, max_length=MAX_RECIPIENTS)],
+    subject: Said,
+    body: Said,
+) -> ToolResult:
+    """Send a mail, once the requester has approved of it. `to`: bare addresses."""
+    mailbox = _mailbox(ctx)
+    _something(subject)
+    _something(body)
+    try:
+        await mailbox.send(to, subject, body, ctx.key)
+    except NoRecipient:
+        raise ToolError("It was not sent: give bare addresses, like ana@example.com.") from None
+    except GoogleUnsure as error:
+        raise ToolError(
+            "Gmail gave no answer, and it is not known whether the mail was sent: look into the "
+            "sent mails before you ask for it again."
+        ) from error
+    except GoogleError as error:
+        raise ToolError(f"It was not sent. {error}") from error
+    return ToolResult(note=f"Sent to {', '.join(to)}.", label=_own(mailbox))
+
+
+TOOLS = (
+    search_mail,
+    read_mail_thread,
+    list_labels,
+    sync_state,
+    apply_label,
+    create_draft,
+    send_mail,
+)
+
+
+def _mailbox(ctx: ToolContext) -> Gmail:
+    """The mailbox of the requester; whoever else's it is, it is not there."""
+    found = ctx.clients.get(Gmail)
+    if not isinstance(found, Gmail) or ctx.requester not in (None, found.owner):
+        raise ToolError("No mailbox of the requester is connected. Say so in your result.")
+    return found
+
+
+def _own(mailbox: Gmail) -> Label:
+    """Of a fact about the mailbox as a whole."""
+    return label_of("search", mailbox.owner)
+
+
+def _id(thread: str) -> str:
+    """The id of a thread, also out of a message's. ToolError where it cannot be one."""
+    id = thread.partition("/")[0]
+    if not _ID.fullmatch(id):
+        raise ToolError(not_found(MAIL_THREAD, thread))
+    return id
+
+
+async def _thread(mailbox: Gmail, thread: str) -> MailThread:
+    try:
+        return await mailbox.thread(_id(thread))
+    except GoogleAbsent:
+        raise ToolError(not_found(MAIL_THREAD, thread)) from None
+
+
+async def _found(mailbox: Gmail, id: str) -> MailThread | None:
+    """A thread that a search has found; None where it is gone by now."""
+    try:
+        return await mailbox.thread(id)
+    except GoogleAbsent:
+        return None
+
+
+def _hit(thread: MailThread, owner: str, address: str) -> Item:
+    """The newest message of a thread, with the beginning of what it says."""
+    last, count = thread.last, len(thread.messages)
+    item = item_of(last, owner, address, last.item_id)
+    text = f"Subject: {thread.subject}. {last.text.body[:EXCERPT].strip()}"
+    whole = "whole" if count == 1 and len(last.text.body) <= EXCERPT else "beginning of the newest"
+    return replace(item, text=text, notes=(f"{count} messages, {whole} shown", *item.notes))
+
+
+def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
+    """The messages as items that each fit a page; a longer one goes on under ids of its own."""
+    opens = thread.messages[0].item_id
+    for message in thread.messages:
+        item = item_of(message, owner, address, opens)
+        parts = list(_cut(item, most))
+        yield replace(item, text=parts[0])
+        for number, part in enumerate(parts[1:], 2):
+            goes_on = replace(item, id=f"{item.id}~{number}", text=part, at=None, notes=())
+            yield replace(goes_on, thread=opens)
+
+
+def _cut(item: Item, most: int) -> Iterator[str]:
+    """The text in parts of which each is a line of at most `most` tokens, cut between words."""
+    room = max(300, 3 * (most - _size(replace(item, text="")) - 10))  # bytes
+    rest = item.text
+    while len(rest.encode(errors="replace")) > room:
+        head = rest.encode(errors="replace")[:room].decode(errors="ignore")
+        at = max(head.rfind(" "), head.rfind("\n"))
+        at = at if at > len(head) // 2 else len(head)
+        yield head[:at]
+        rest = rest[at:].lstrip()
+    yield rest
+
+
+def _position(cursor: str, pieces: Sequence[Item]) -> int:
+    if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:9]) < len(pieces)):
+        raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
+    return int(cursor or 0)
+
+
+def _fit(pieces: Sequence[Item], most: int) -> list[Item]:
+    kept = list(pieces[:1])
+    left = most - sum(map(_size, kept))
+    for each in pieces[1:]:
+        left -= _size(each)
+        if left < 0:
+            break
+        kept.append(each)
+    return kept
+
+
+def _size(item: Item) -> int:
+    return estimate_tokens(item.line()) + 1
+
+
+def _label(name: str) -> str:
+    """A label that a model may move. ToolError for those that delete or say what a mail is."""
+    name = " ".join(name.split())
+    if name.upper() in MOVABLE:
+        return name.upper()
+    if not name or OWNED_BY_GMAIL.fullmatch(name):
+        raise ToolError(f"The label {name[:40]!r} cannot be set or taken away here.")
+    return name
+
+
+def _something(text: str) -> None:
+    if not text.strip():
+        raise ToolError("The text is empty. Write what is to be said.")

@@ -1,0 +1,120 @@
+"""Mails that the assistant makes: who gets them, and a mark by which each is known again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from scopes.mail import MailMessage, MailThread
+from scopes.reduction.characters import line
+from scopes.tool import readable
+
+MARK = "X-Assistant-Key"
+"""The header that a mail is known by: the API puts a Message-ID of its own in the place of ours
+(gauteh/lieer#198), and leaves headers alone that begin with X-."""
+MAX_SUBJECT = 900  # characters
+MAX_REFERENCES = 20
+
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}"
+)
+"""As browsers take one (WHATWG HTML, valid e-mail address), with at least one dot."""
+_ID = re.compile(r"<[^<>\s]{1,250}>")
+
+
+class NoRecipient(ValueError):
+    """There is no address that a mail could go to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A mail that was made and not yet handed over."""
+
+    mark: str
+    """The same for the same key."""
+    raw: str
+    """As the API takes it: base64 for URLs."""
+    to: tuple[str, ...]
+    answers: bool
+    """It names the message that it answers, so that Gmail puts it into its thread."""
+
+
+def is_address(text: str) -> bool:
+    """Whether it is the bare address of one mailbox."""
+    return len(text) <= 254 and _ADDRESS.fullmatch(text) is not None
+
+
+def address_in(shown: str) -> str:
+    """The address in `Name <address>`, where it stands last, in small letters; or empty."""
+    found = shown.rpartition("<")[2].removesuffix(">").strip()
+    return found.lower() if is_address(found) else ""
+
+
+def compose(
+    sender: str,
+    to: Sequence[str],
+    subject: str,
+    body: str,
+    key: str,
+    answers: MailMessage | None = None,
+) -> Composed:
+    """A plain-text mail to these addresses and to nobody else. Raises NoRecipient.
+
+    Line breaks cannot leave the subject, so that no text becomes a header.
+    """
+    if not to or not all(map(is_address, to)):
+        raise NoRecipient("not the address of a mailbox")
+    mark = mark_of(sender, key)
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = sender
+    mail["To"] = ", ".join(to)
+    mail["Subject"] = line(readable(subject), MAX_SUBJECT)
+    mail["Date"] = format_datetime(datetime.now(UTC))
+    mail[MARK] = mark
+    before = _references(answers) if answers else []
+    if before:
+        mail["In-Reply-To"], mail["References"] = before[-1], " ".join(before)
+    mail.set_content(readable(body).replace("\r\n", "\n").replace("\r", "\n"))
+    raw = base64.urlsafe_b64encode(mail.as_bytes()).decode()
+    return Composed(mark, raw, tuple(to), bool(before))
+
+
+def mark_of(sender: str, key: str) -> str:
+    return hashlib.sha256(f"{sender}\n{key}".encode(errors="replace")).hexdigest()[:40]
+
+
+def _references(message: MailMessage) -> list[str]:
+    """Ids of the messages that a reply answers, as it has to name them (RFC 5322, 3.6.4)."""
+    found = _ID.findall(message.headers.get("references", ""))
+    own = _ID.findall(message.headers.get("message-id", ""))[:1]
+    before = list(dict.fromkeys([*found, *own]))
+    return [*before[:1], *before[1:][1 - MAX_REFERENCES :]] if own else []
+
+
+def answered(thread: MailThread, own: str) -> tuple[MailMessage, str]:
+    """The message that a reply answers, and the one address that it goes to. Raises NoRecipient.
+
+    That is who wrote last, other than the mailbox's owner; where only the owner wrote, whom they
+    wrote to. A Reply-To is not heeded: what is shown as the sender is where a reply goes.
+    """
+    said = [m for m in thread.messages if not m.fault and "DRAFT" not in m.labels]
+    for message in reversed(said):
+        by = address_in(message.text.sender)
+        if by and by != own.lower() and "SENT" not in message.labels:
+            return message, by
+    for message in reversed(said):
+        for shown in message.text.to:
+            if (to := address_in(shown)) and to != own.lower():
+                return message, to
+    raise NoRecipient("no address that could be answered")
+
+
+def reply_subject(subject: str) -> str:
+    return subject if re.match(r"(?i)\s*re\s*:", subject) else f"Re: {subject}"

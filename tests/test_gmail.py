@@ -1,0 +1,562 @@
+"""A mailbox is read whole and once, whatever is in it, and nothing in it is made twice."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from email import message_from_bytes
+from email.policy import default
+from typing import Any
+
+import pytest
+from gmail_kit import ME, START, Office, id_of, mail, office, stored
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.local.google import Fault
+from scopes.gmail import HistoryTooOld
+from scopes.gmail_compose import MARK, NoRecipient, is_address, mark_of
+from scopes.gmail_payload import NO_CONTENT, NO_SENSE, NOT_FETCHED, message_of, thread_of
+from scopes.google import GoogleAbsent, GoogleError
+from scopes.google_errors import GoogleUnsure
+from scopes.mail import label_of
+from scopes.reduction.mail_text import reduce
+from scopes.reduction.quoted import CONTEXT, without_repeats
+from scopes.reduction.quoted import MARK as LEFT_OUT
+
+LONG = "word " * 3_000
+SENT = frozenset({"SENT"})
+
+
+def b64(text: str | bytes) -> str:
+    data = text.encode() if isinstance(text, str) else text
+    return base64.urlsafe_b64encode(data).decode()
+
+
+def payload(kind: str, data: str | bytes = "", *, headers: Any = (), **more: Any) -> dict[str, Any]:
+    body = {"data": b64(data), "size": len(data)} if data else {"size": 0}
+    named = [{"name": n, "value": v} for n, v in headers]
+    return {"mimeType": kind, "filename": "", "headers": named, "body": body, **more}
+
+
+def resource(shown: Any, **more: Any) -> dict[str, Any]:
+    return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": shown, **more}
+
+
+# ---- reading
+
+
+async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
+    messages = (
+        stored(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
+        stored(1, mail(1, "Grüße, can you?", headers={"Cc": "Bo <bo@x.example>"})),
+    )
+    async with office(*messages) as at:
+        found = await at.gmail.thread(id_of(1))
+        assert at.units() == 40
+    first, last = found.messages
+    assert (first.id, last.id, found.id) == (id_of(1), id_of(2), id_of(1))
+    assert (first.text.sender, first.text.subject) == ("Kim <kim@client.example>", "Offer")
+    assert (first.text.body, first.text.cc) == ("Grüße, can you?", ("Bo <bo@x.example>",))
+    assert first.at == START.replace(hour=10)
+    assert first.headers["message-id"] == "<m1@client.example>"
+    assert "INBOX" in first.labels
+    assert last.text.body == "Yes."
+    assert found.history
+
+
+async def test_a_thread_is_fetched_once_however_many_ask() -> None:
+    async with office(stored(1, mail(1))) as at:
+        many = await asyncio.gather(*(at.gmail.thread(id_of(1)) for _ in range(5)))
+        assert len({id(each) for each in many}) == 1
+        assert at.asked("threads.get") == 1
+        assert (await at.made().thread(id_of(1))).id == id_of(1)
+        assert at.asked("threads.get") == 2
+
+
+async def test_a_failed_read_is_not_kept() -> None:
+    async with office(stored(1, mail(1))) as at:
+        at.local.faults.append(Fault("threads.get", "404"))
+        with pytest.raises(GoogleAbsent):
+            await at.gmail.thread(id_of(1))
+        assert (await at.gmail.thread(id_of(1))).last.text.body == "Hello."
+        with pytest.raises(GoogleAbsent):
+            await at.gmail.thread("00000000000000ff")
+
+
+async def test_all_pages_of_a_search_are_read_newest_first() -> None:
+    many = [stored(n, mail(n, subject=f"Number {n}"), thread=n) for n in range(1, 504)]
+    async with office(*many) as at:
+        found = await at.gmail.find()
+        assert [r.id for r in found] == [id_of(n) for n in range(503, 0, -1)]
+        assert at.asked("threads.list") == 2
+        assert [r.id for r in await at.gmail.find('subject:"Number 7"', 1)] == [id_of(7)]
+        assert len(await at.gmail.find(limit=501)) == 501
+
+
+async def test_a_long_text_that_gmail_keeps_apart_is_fetched_and_files_are_not() -> None:
+    raw = mail(1, LONG)
+    head, pdf = 'Content-Type: multipart/mixed; boundary="b"', "Content-Type: application/pdf"
+    lines = [head, "", "--b", "Content-Type: text/plain", "", LONG, "--b", f"{pdf}; name=a.pdf"]
+    attached = "\r\n".join([*lines, "", "%PDF", "--b--"]).encode()
+    async with office(stored(1, raw), stored(2, attached, 2), inline_bytes=2_000) as at:
+        assert (await at.gmail.thread(id_of(1))).last.text.body == LONG.strip()
+        assert at.asked("messages.attachments.get") == 1
+        found = (await at.gmail.thread(id_of(2))).last.text
+        assert found.body == LONG.strip()
+        assert [(a.name, a.size) for a in found.attachments] == [("a.pdf", 4)]
+        assert at.asked("messages.attachments.get") == 2
+
+
+async def test_an_attached_text_is_listed_and_an_attached_invitation_is_read() -> None:
+    event = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Lunch\r\nEND:VEVENT"
+    file = "Content-Disposition: attachment; filename"
+    lines = ['Content-Type: multipart/mixed; boundary="b"', "", "--b", "", "See.", "--b"]
+    lines += ["Content-Type: text/plain", f"{file}=n.txt", "", "Notes", "--b"]
+    lines += ["Content-Type: text/calendar", f"{file}=i.ics", "", event, "--b--"]
+    async with office(stored(1, "\r\n".join(lines).encode())) as at:
+        text = (await at.gmail.thread(id_of(1))).last.text
+        assert text.body == "See.\n\nCalendar event: Lunch; when: not said."
+        assert [a.name for a in text.attachments] == ["n.txt", "i.ics"]
+        assert at.asked("messages.attachments.get") == 1
+
+
+async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
+    async with office(stored(1, mail(1, LONG, subject="Long")), inline_bytes=2_000) as at:
+        at.local.faults.append(Fault("attachments.get", "404"))
+        text = (await at.gmail.thread(id_of(1))).last.text
+        assert (text.subject, text.body, text.cut) == ("Long", "", NOT_FETCHED)
+
+
+# ---- payloads
+
+
+@pytest.mark.parametrize(
+    ("charset", "data", "text"),
+    [
+        ("utf-8", "Grüße".encode(), "Grüße"),
+        ("iso-8859-1", "Grüße".encode(), "Grüße"),
+        ("iso-8859-1", "Grüße".encode("latin-1"), "Grüße"),
+        ("koi8-r", "да".encode("koi8-r"), "да"),
+        ("koi8-r", "да".encode(), "да"),
+        ("iso-2022-jp", "日本語".encode("iso-2022-jp"), "日本語"),
+        ("iso-2022-jp", "日本語".encode(), "日本語"),
+        ("hz-gb-2312", "汉字".encode("hz"), "汉字"),
+        ("utf-16-le", "hi".encode("utf-16-le"), "hi"),
+        ("utf-7", b"a+-b", "a+-b"),
+        ("no-such-charset", "Grüße".encode(), "Grüße"),
+        ("", b"caf\xe9", "café"),
+    ],
+)
+def test_a_text_is_utf8_where_it_can_be_and_else_what_its_charset_says(
+    charset: str, data: bytes, text: str
+) -> None:
+    named = [("Content-Type", f"text/plain; charset={charset}" if charset else "text/plain")]
+    assert message_of(resource(payload("text/plain", data, headers=named))).text.body == text
+
+
+def test_transfer_encodings_are_undone_by_gmail_and_not_once_more() -> None:
+    named = [("Content-Transfer-Encoding", "quoted-printable"), ("Content-Type", "text/plain")]
+    assert message_of(resource(payload("text/plain", "a=20b=3D", headers=named))).text.body == (
+        "a=20b=3D"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("Boss <boss@corp.example> <evil@x.example>", "Boss boss@corp.example <evil@x.example>"),
+        ("boss@corp.example, <evil@x.example>", "boss@corp.example <evil@x.example>"),
+        (
+            '"Boss" <boss@corp.example>, <evil@x.example>',
+            "Boss boss@corp.example <evil@x.example>",
+        ),
+        ("Weber, Ann <ann@x.example>", "Weber, Ann <ann@x.example>"),
+        ('"Weber, Ann" <ann@x.example>', "Weber, Ann <ann@x.example>"),
+        ("ann@x.example", "ann@x.example"),
+        ("<ann@x.example>", "ann@x.example"),
+    ],
+)
+def test_a_sender_is_the_last_address_whatever_the_decoded_name_says(sent: str, shown: str) -> None:
+    read = message_of(resource(payload("text/plain", "x", headers=[("From", sent)])))
+    assert read.text.sender == shown
+    assert read.text.sender.count("<") <= 1
+
+
+def test_an_attached_message_is_shown_as_in_a_mail() -> None:
+    inner = payload(
+        "text/plain", "Inner words.", headers=[("From", "Bo <bo@x.example>"), ("Subject", "In")]
+    )
+    forwarded = payload("message/rfc822", filename="in.eml", parts=[inner])
+    whole = payload("multipart/mixed", parts=[payload("text/plain", "See below."), forwarded])
+    text = message_of(resource(whole)).text
+    assert text.body == (
+        "See below.\n\nAttached message from Bo <bo@x.example>: In\n\nInner words."
+    )
+    assert [a.name for a in text.attachments] == ["in.eml"]
+
+
+def test_an_invitation_is_told_as_facts() -> None:
+    event = "BEGIN:VCALENDAR\nMETHOD:REQUEST\nBEGIN:VEVENT\nSUMMARY:Lunch\nEND:VEVENT"
+    parts = [payload("text/plain", "Come."), payload("text/calendar", event)]
+    text = message_of(resource(payload("multipart/alternative", parts=parts))).text
+    assert text.body == "Come.\n\nCalendar invitation: Lunch; when: not said."
+
+
+def test_hidden_text_is_found_as_in_a_mail() -> None:
+    html = '<p>Seen</p><p style="display:none">Trap words here</p>'
+    text = message_of(resource(payload("text/html", html))).text
+    assert (text.body, text.flags) == ("Seen", ("has hidden text",))
+
+
+@pytest.mark.parametrize(
+    ("given_", "why"),
+    [
+        (resource(None), NO_CONTENT),
+        (resource("text"), NO_SENSE),
+        (resource(payload("text/plain", "x", headers=[])) | {"sizeEstimate": "many"}, NO_SENSE),
+        (resource({"mimeType": "text/plain", "body": {"data": "é"}}), NO_SENSE),
+        (resource({"mimeType": "text/plain", "headers": [7]}), NO_SENSE),
+        ({}, NO_CONTENT),
+    ],
+)
+def test_a_message_that_cannot_be_read_says_why(given_: dict[str, Any], why: str) -> None:
+    read = message_of(given_)
+    assert read.fault == why
+    assert read.text.body == ""
+
+
+SCRAPS = st.recursive(
+    st.one_of(st.none(), st.integers(), st.text(max_size=8), st.sampled_from([b64("hi"), "t/x"])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ["mimeType", "body", "parts", "headers", "data", "size", "name", "value",
+                 "attachmentId", "filename", "payload"]
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(SCRAPS, SCRAPS)
+def test_no_resource_raises(one: Any, two: Any) -> None:
+    given_ = {"messages": [resource(one), {"id": "m2", "payload": two}]}
+    assert len(thread_of("t1", given_, [{}, {}]).messages) == 2
+
+
+def test_a_deep_tree_is_read_as_far_as_it_goes() -> None:
+    shown = payload("text/plain", "deep")
+    for _ in range(300):
+        shown = payload("multipart/mixed", parts=[shown])
+    read = message_of(resource(shown))
+    assert read.text.cut or read.fault
+
+
+# ---- quotations
+
+
+def quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.split("\n"))
+
+
+def test_what_a_reply_only_repeats_is_left_out_and_a_thread_does_not_grow_with_itself() -> None:
+    bodies = ["The first message has a question about the price of paper."]
+    for n in range(1, 30):
+        new = f"Answer {n} says one more thing that nobody has said before number {n}."
+        bodies.append(f"{new}\n\nOn Monday, Ann <ann@x.example> wrote:\n\n{quoted(bodies[-1])}")
+    left = without_repeats(bodies)
+    assert left[0] == bodies[0]
+    for n, text in enumerate(left[1:], 1):
+        assert text.startswith(f"Answer {n} says")
+        assert text.endswith(f"wrote:\n\n{LEFT_OUT}")
+    assert sum(map(len, left)) < 30 * 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Am 6. Januar 2025 schrieb Ann:",
+        "Le 6 janvier, Ann a écrit :",
+        "El lunes, Ann escribió:",
+        "-----Original Message-----",
+        "From: Ann <ann@x.example>\nSent: Monday\nTo: Bo\nSubject: Paper",
+        "________________________________",
+    ],
+)
+def test_quotations_without_marks_are_known_by_their_header(head: str) -> None:
+    first = "The first message has a question about\nthe price of paper and of ink."
+    (_, left) = without_repeats([first, f"Fine.\n\n{head}\n\n{first}"])
+    assert left == f"Fine.\n\n{head}\n\n{LEFT_OUT}"
+
+
+def test_changed_words_stay_and_so_do_words_that_stand_nowhere_else() -> None:
+    first = "We pay 500 euros for all of the paper.\nThe ink is to be paid for later on by you."
+    changed = first.replace("500", "900")
+    (_, left) = without_repeats([first, f"Yes.\n\nAnn wrote:\n{quoted(changed)}"])
+    assert "> We pay 900 euros for all of the paper." in left
+    lost = "This was said in a mail that is not in this thread at all, by nobody."
+    (_, left) = without_repeats([first, f"Yes.\n\nAnn wrote:\n{quoted(lost)}"])
+    assert lost in left
+
+
+def test_an_answer_between_the_lines_keeps_what_it_answers() -> None:
+    lines = [f"Line {n} of the first message has these words in it." for n in range(20)]
+    second = f"Bo wrote:\n{quoted(chr(10).join(lines[:10]))}\nYes, that.\n{quoted(lines[11])}"
+    (_, left) = without_repeats(["\n".join(lines), second])
+    kept = [f"> {each}" for each in lines[10 - CONTEXT : 10]]
+    assert left == "\n".join(["Bo wrote:", LEFT_OUT, *kept, "Yes, that.", LEFT_OUT])
+
+
+def test_words_of_ones_own_that_were_said_before_stay() -> None:
+    same = "Please confirm the delivery of the goods by Friday at noon."
+    assert without_repeats([same, same]) == [same, same]
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["> a b c d e f g h", "> i j", "x wrote:", "k", "", "> a b c d"])),
+        max_size=5,
+    )
+)
+def test_a_line_goes_only_if_an_earlier_message_says_it(threads: list[list[str]]) -> None:
+    bodies = ["\n".join(lines).strip() for lines in threads]
+    said = [" ".join(re.sub(r"(?m)^[> ]+", "", body).split()) for body in bodies]
+    for n, left in enumerate(without_repeats(bodies)):
+        for line in bodies[n].split("\n"):
+            words = line.strip("> ")
+            assert line.strip() in left or any(words in each for each in said[:n])
+
+
+async def test_a_thread_is_shown_with_each_message_in_its_own_words() -> None:
+    first = "Could you send the offer for the paper and the ink by Friday, please?"
+    second = f"I will.\r\n\r\nOn Monday, Kim wrote:\r\n> {first}"
+    async with office(stored(1, mail(1, first)), stored(2, mail(2, second, answers=1))) as at:
+        texts = [m.text.body for m in (await at.gmail.thread(id_of(1))).messages]
+    assert texts == [first, f"I will.\n\nOn Monday, Kim wrote:\n{LEFT_OUT}"]
+
+
+# ---- changes
+
+
+async def test_changes_name_each_thread_once_and_what_is_gone() -> None:
+    async with office(stored(1, mail(1)), stored(9, mail(9), 9)) as at:
+        since = await at.gmail.history()
+        assert await at.gmail.changes(since) == await at.made().changes(since)
+        state = at.local.gmail
+        two = state.add(mail(2, subject="New", headers={"X-A": "1"}), ["INBOX"])
+        state.add(mail(3, answers=1), ["INBOX"], thread=id_of(1))
+        state.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
+        state.remove(id_of(9))
+        found = await at.gmail.changes(since)
+        assert found.threads == (two.thread, id_of(1))
+        assert found.gone == (id_of(9),)
+        assert (await at.gmail.changes(found.history)).threads == ()
+
+
+async def test_a_history_that_gmail_forgot_is_told() -> None:
+    async with office(stored(1, mail(1))) as at:
+        since = await at.gmail.history()
+        at.local.gmail.forget_history()
+        with pytest.raises(HistoryTooOld):
+            await at.gmail.changes(since)
+
+
+# ---- labels
+
+
+async def names_on(at: Office, thread: str) -> set[str]:
+    names = {label.id: label.name for label in await at.made().labels()}
+    return {names[each] for each in (await at.made().thread(thread)).last.labels}
+
+
+async def test_labels_are_set_by_name_and_made_where_they_are_missing() -> None:
+    async with office(stored(1, mail(1))) as at:
+        for _ in range(2):
+            await at.gmail.relabel(id_of(1), ["Triage/To do", "STARRED"], ["INBOX", "Never there"])
+        assert await names_on(at, id_of(1)) == {"Triage/To do", "STARRED"}
+        await at.made().relabel(id_of(1), ["triage/TO DO"], ["starred"])
+        assert await names_on(at, id_of(1)) == {"Triage/To do"}
+        assert [label.name for label in await at.made().labels() if label.own] == ["Triage/To do"]
+        assert at.asked("labels.create") == 1
+        with pytest.raises(GoogleAbsent):
+            await at.gmail.relabel(id_of(7), ["STARRED"], [])
+
+
+@pytest.mark.parametrize("kind", ["500", "lost", "drop"])
+async def test_a_label_is_made_once_though_the_answer_was_lost(kind: str) -> None:
+    async with office(stored(1, mail(1))) as at:
+        at.local.faults += [Fault("labels.create", kind), Fault("threads.modify", kind)]
+        await at.gmail.relabel(id_of(1), ["Later"], [])
+        assert "Later" in await names_on(at, id_of(1))
+        assert [e.name for e in await at.made().labels() if e.own] == ["Later"]
+
+
+# ---- drafts
+
+
+def drafts(at: Office) -> list[Any]:
+    """The drafts as mails."""
+    state = at.local.gmail
+    return [
+        message_from_bytes(state.messages[d.message].raw, policy=default)
+        for d in state.drafts.values()
+    ]
+
+
+ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
+
+
+async def test_a_draft_answers_who_wrote_last_in_the_thread() -> None:
+    messages = (
+        stored(1, mail(1, sender="Bo <bo@x.example>")),
+        stored(2, mail(2, answers=1, headers={"Reply-To": "e@evil.example", "Cc": "c@x.example"})),
+        stored(3, mail(3, sender="Ana <alias@x.example>", to="bo@x.example"), 1, SENT),
+    )
+    async with office(*messages) as at:
+        thread = await at.gmail.thread(id_of(1))
+        id = await at.gmail.draft(thread, ANSWER, "run/t1")
+        assert id in at.local.gmail.drafts
+        (made,) = drafts(at)
+        assert (made["To"], made["From"], made["Subject"]) == (
+            "kim@client.example",
+            ME,
+            "Re: Offer",
+        )
+        assert made["Cc"] is made["Bcc"] is made["Reply-To"] is None
+        assert (made["In-Reply-To"], made["References"]) == (
+            "<m2@client.example>", "<m1@client.example> <m2@client.example>",
+        )  # fmt: skip
+        assert made.get_content().split() == ANSWER.split()
+        assert made[MARK] == mark_of(ME, "run/t1")
+        shown = await at.gmail.thread(id_of(1))
+        assert "DRAFT" in shown.last.labels
+        assert at.local.gmail.sent == []
+
+
+async def test_a_key_makes_one_draft_and_another_key_another() -> None:
+    async with office(stored(1, mail(1))) as at:
+        thread = await at.gmail.thread(id_of(1))
+        first = await at.gmail.draft(thread, ANSWER, "a")
+        assert await at.made().draft(thread, "Other words.", "a") == first
+        assert await at.made().draft(thread, ANSWER, "b") != first
+        assert len(drafts(at)) == 2
+
+
+@pytest.mark.parametrize("kind", ["lost", "drop", "500", "429", "malformed"])
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_draft_is_made_once_whatever_becomes_of_the_answer(kind: str, named: bool) -> None:
+    raw = mail(1)
+    raw = raw if named else re.sub(rb"Message-ID:[^\n]*\n", b"", raw)
+    async with office(stored(1, raw)) as at:
+        at.local.faults.append(Fault("drafts.create", kind))
+        thread = await at.gmail.thread(id_of(1))
+        try:
+            await at.gmail.draft(thread, ANSWER, "a")
+        except GoogleUnsure:
+            assert kind == "drop"
+        assert await at.made().draft(thread, ANSWER, "a") in at.local.gmail.drafts
+        assert len(drafts(at)) == 1
+
+
+@pytest.mark.parametrize(
+    "sender", ["", "nobody", "Kim <kim@localhost>", "a@b.example, c@d.example <>", f"Me <{ME}>"]
+)
+async def test_where_nobody_can_be_answered_there_is_no_draft(sender: str) -> None:
+    raw = f"From: {sender}\r\nTo: {ME}\r\nSubject: x\r\n\r\nHello".encode()
+    async with office(stored(1, raw)) as at:
+        with pytest.raises(NoRecipient):
+            await at.gmail.draft(await at.gmail.thread(id_of(1)), ANSWER, "a")
+        assert drafts(at) == []
+
+
+async def test_no_text_of_a_mail_or_a_model_becomes_a_header() -> None:
+    raw = (
+        "From: =?utf-8?q?Kim=0D=0ABcc:_evil=40evil.example?= <kim@client.example>\r\n"
+        f"To: {ME}\r\nSubject: =?utf-8?q?Offer=0D=0ABcc:_evil=40evil.example?=\r\n"
+        "Message-ID: <m1@client.example>\r\n\r\nHello"
+    ).encode()
+    async with office(stored(1, raw)) as at:
+        thread = await at.gmail.thread(id_of(1))
+        await at.gmail.draft(thread, "x\r\nBcc: evil@evil.example\r\n\r\ny", "a")
+        (made,) = drafts(at)
+        assert made["Bcc"] is None
+        assert made["To"] == "kim@client.example"
+        assert "\n" not in made["Subject"]
+        await at.gmail.send(["kim@client.example"], "a\r\nBcc: evil@evil.example", "b", "k")
+        sent = message_from_bytes(
+            at.local.gmail.messages[at.local.gmail.sent[0]].raw, policy=default
+        )
+        assert sent["Bcc"] is None
+        assert sent["Subject"] == "a Bcc: evil@evil.example"
+
+
+# ---- sending
+
+
+@pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])
+async def test_a_mail_is_sent_once_whatever_becomes_of_the_answer(kind: str) -> None:
+    async with office(stored(1, mail(1))) as at:
+        at.local.faults += [Fault("messages.send", kind)] if kind else []
+        for _ in range(3):
+            try:
+                await at.made().send(
+                    ["kim@client.example", "bo@x.example"], "Hi", "Words – all.", "a"
+                )
+            except GoogleUnsure:
+                assert kind == "drop"
+        (id,) = at.local.gmail.sent
+        sent = message_from_bytes(at.local.gmail.messages[id].raw, policy=default)
+        assert sent["To"] == "kim@client.example, bo@x.example"
+        assert sent.get_content().strip() == "Words – all."
+        assert await at.made().send(["kim@client.example"], "Hi", "Words – all.", "a") == id
+
+
+async def test_a_mail_that_was_sent_long_ago_is_found_by_search() -> None:
+    async with office(stored(1, mail(1))) as at:
+        id = await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
+        for n in range(12):
+            await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")
+        assert await at.made().send(["kim@client.example"], "Hi", "x", "a") == id
+
+
+@pytest.mark.parametrize(
+    "to",
+    [[], ["kim"], ["Kim <kim@client.example>"], ["a@x.example,b@x.example"], ["a@x.example\n"]],
+)
+async def test_a_mail_goes_to_bare_addresses_only(to: list[str]) -> None:
+    async with office(stored(1, mail(1))) as at:
+        with pytest.raises(NoRecipient):
+            await at.gmail.send(to, "Hi", "x", "a")
+        assert at.local.gmail.sent == []
+    assert is_address("o'neil+x@mail.client.example")
+
+
+async def test_a_refused_write_is_an_error_with_a_sentence() -> None:
+    async with office(stored(1, mail(1))) as at:
+        at.local.faults.append(Fault("messages.send", "insufficientPermissions"))
+        with pytest.raises(GoogleError, match="needs the scope"):
+            await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
+
+
+# ---- labels of the gate
+
+
+def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
+    label = label_of("t1", "U0ANA")
+    assert (label.untrusted, label.readers) == (True, frozenset({"U0ANA"}))
+    assert label.sources == {"mail:t1"}
+
+
+def test_the_reduction_of_a_payload_is_that_of_the_mail() -> None:
+    raw = mail(1, "Words.", subject="Ünï", headers={"Cc": "Bo <bo@x.example>"})
+    parsed = message_from_bytes(raw, policy=default)
+    shown = payload("text/plain", "Words.", headers=[(n, str(v)) for n, v in parsed.items()])
+    assert message_of(resource(shown)).text == reduce(raw)

@@ -1,0 +1,163 @@
+"""Calendar invitations are told as facts, whatever is in them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scopes.reduction.invite import invitation
+from scopes.reduction.mail_text import reduce
+
+REQUEST = """BEGIN:VCALENDAR
+METHOD:REQUEST
+BEGIN:VTIMEZONE
+TZID:Europe/Berlin
+BEGIN:STANDARD
+DTSTART:19701025T030000
+END:STANDARD
+END:VTIMEZONE
+BEGIN:VEVENT
+SUMMARY:Budget\\, part 2\\; with a title that is fo
+ lded
+DTSTART;TZID=Europe/Berlin:20250106T100000
+DTEND;TZID="Europe/Berlin":20250106T113000
+LOCATION:Room 1\\nsecond floor
+ORGANIZER;CN="Ann Roe; CFO":mailto:ann@x.example
+ATTENDEE;PARTSTAT=NEEDS-ACTION;CN="Bo: B":mailto:bo@x.example
+ATTENDEE;PARTSTAT=NEEDS-ACTION:mailto:cy@x.example
+RRULE:FREQ=WEEKLY;COUNT=4
+BEGIN:VALARM
+SUMMARY:Alarm
+ATTENDEE:mailto:nobody@x.example
+END:VALARM
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+def event(*lines: str, method: str = "REQUEST") -> bytes:
+    inside = ["BEGIN:VEVENT", *lines, "END:VEVENT"]
+    return "\r\n".join(["BEGIN:VCALENDAR", f"METHOD:{method}", *inside]).encode()
+
+
+def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
+    assert invitation(REQUEST.encode()) == (
+        "Calendar invitation: Budget, part 2; with a title that is folded; "
+        "from 2025-01-06 10:00 (Europe/Berlin, 2025-01-06 09:00 UTC) "
+        "to 2025-01-06 11:30 (Europe/Berlin, 2025-01-06 10:30 UTC); repeats weekly; "
+        "place: Room 1 second floor; organised by Ann Roe; CFO <ann@x.example>; "
+        "2 people are invited."
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["DTSTART:20250106T100000Z"], "from 2025-01-06 10:00 UTC."),
+        (["DTSTART:20250106T1000"], "from 2025-01-06 10:00 (no time zone said)."),
+        (["DTSTART;VALUE=DATE:20250106"], "on 2025-01-06 (all day)."),
+        (["DTSTART:20250106", "DTEND:20250107"], "on 2025-01-06 (all day)."),
+        (["DTSTART:20250106", "DTEND:20250109"], "from 2025-01-06 to 2025-01-08 (all day)."),
+        (
+            ["DTSTART:20250106T230000Z", "DURATION:PT1H30M"],
+            "from 2025-01-06 23:00 UTC to 2025-01-07 00:30 UTC.",
+        ),
+        (
+            ["DTSTART;TZID=W. Europe Standard Time:20250106T100000"],
+            "from 2025-01-06 10:00 (W. Europe Standard Time).",
+        ),
+        (["DTSTART;TZID=../../etc/passwd:20250106T100000"], "(../../etc/passwd)."),
+        (["DTSTART:20259999T100000Z"], "when: not said."),
+        (["DTSTART:99991231T235900Z", "DURATION:P9999W"], "from 9999-12-31 23:59 UTC."),
+        ([], "when: not said."),
+    ],
+)
+def test_times_are_told_as_they_are_written(lines: list[str], said: str) -> None:
+    assert invitation(event("SUMMARY:x", *lines)).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("method", "begins"),
+    [
+        ("REQUEST", "Calendar invitation: x"),
+        ("cancel", "Calendar cancellation: x"),
+        ("REPLY", "Reply to a calendar invitation: x"),
+        ("PUBLISH", "Calendar event: x"),
+        ("", "Calendar event: x"),
+    ],
+)
+def test_the_method_says_what_it_is(method: str, begins: str) -> None:
+    assert invitation(event("SUMMARY:x", method=method)).startswith(begins)
+
+
+def test_a_reply_says_the_answer_and_a_cancelled_event_its_status() -> None:
+    who = "ATTENDEE;PARTSTAT=DECLINED:mailto:bo@x.example"
+    assert "; answer: declined." in invitation(event("SUMMARY:x", who, method="REPLY"))
+    assert "; status: cancelled." in invitation(event("SUMMARY:x", "STATUS:CANCELLED"))
+
+
+def test_of_several_events_the_first_is_told_and_the_others_are_counted() -> None:
+    two = event("SUMMARY:one") + b"\r\n" + event("SUMMARY:two", "LOCATION:there")
+    assert invitation(two) == (
+        "Calendar invitation: one; when: not said; 1 more in it are not shown."
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"BEGIN:VCALENDAR", b"\xff\xfe", b"SUMMARY:x", b"END:VEVENT"]
+)
+def test_what_holds_no_event_says_nothing(data: bytes) -> None:
+    assert invitation(data) == ""
+
+
+def test_a_fact_is_on_one_line_and_shows_no_hidden_characters() -> None:
+    said = invitation(event("SUMMARY:a\\nb\u202e\u200bc", "LOCATION:" + "long " * 500))
+    assert said.startswith("Calendar invitation: a bc;")
+    assert len(said) < 500
+    assert "\n" not in said
+
+
+def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:
+    read = reduce(
+        "\n".join(
+            [
+                'Content-Type: multipart/mixed; boundary="m"',
+                "",
+                "--m",
+                'Content-Type: multipart/alternative; boundary="b"',
+                "",
+                "--b",
+                "Content-Type: text/plain",
+                "",
+                "Please come.",
+                "--b",
+                "Content-Type: text/calendar; method=REQUEST",
+                "",
+                REQUEST,
+                "--b--",
+                "--m",
+                "Content-Type: text/calendar; name=invite.ics",
+                "Content-Disposition: attachment; filename=invite.ics",
+                "",
+                REQUEST,
+                "--m--",
+            ]
+        ).encode()
+    )
+    first, second = read.body.split("\n\n")
+    assert first == "Please come."
+    assert second.startswith("Calendar invitation: Budget")
+    assert [(a.name, a.type) for a in read.attachments] == [("invite.ics", "text/calendar")]
+
+
+PIECES = st.sampled_from(
+    ["BEGIN:VEVENT", "END:VEVENT", "BEGIN:", "END:", "DTSTART", ";TZID=", "20250106T", "DURATION:P",
+     "RRULE:FREQ=", "ORGANIZER;CN=", '"', ":", ";", "\\", "\r\n", "\n ", "9" * 50, "\u202e"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=40))
+def test_nothing_that_is_broken_raises(pieces: list[str]) -> None:
+    said = invitation("".join(pieces).encode(errors="replace"))
+    assert len(said) < 3_000
+    assert "\n" not in said
