@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from bot.database import Database
 from bot.gate_tables import credentials
+from bot.logs import learn
 from bot.schema import StoreError
 
 Tokens = Mapping[str, SecretStr]
@@ -26,6 +27,7 @@ class Credentials:
     async def put(self, provider: str, account: str, tokens: Tokens) -> None:
         """Store the tokens of an account in place of those that it had. Raises StoreError."""
         plain = {name: token.get_secret_value() for name, token in tokens.items()}
+        _learn(plain)
         body = json.dumps({"of": [provider, account], "tokens": plain})
         row = {"provider": provider, "account": account, "body": body, "at": datetime.now(UTC)}
         insert = self._database.upsert(credentials, ("provider", "account"), ("body", "at"))
@@ -42,6 +44,7 @@ class Credentials:
         if body["of"] != [provider, account]:  # moved here by somebody who has no key
             what = f"holds tokens of another account as those of {account} at {provider}"
             raise StoreError(self._database.where, what, "Connect that account anew.")
+        _learn(body["tokens"])
         return {name: SecretStr(token) for name, token in body["tokens"].items()}
 
     async def delete(self, provider: str, account: str) -> bool:
@@ -54,6 +57,11 @@ class Credentials:
         c = credentials.c
         query = sa.select(c.account, c.at).where(c.provider == provider).order_by(c.account)
         return [(row["account"], row["at"]) for row in await self._database.read(query)]
+
+
+def _learn(tokens: Mapping[str, str]) -> None:
+    """Keep tokens out of the log; what else lies beside them, such as an address, is no secret."""
+    learn(text for name, text in tokens.items() if name.endswith("_token"))
 
 
 def _of(provider: str, account: str) -> sa.ColumnElement[bool]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import SecretStr
 
-from bot import checks, host_checks
+from bot import checks, google_checks, host_checks
 from bot.checks import Account, Hello, Missing, Problem
 from bot.manifest import Permission, bot_permissions, user_permissions
 from bot.outcome import DONE, INCOMPLETE, WRONG_USE, dump, guarded, say
@@ -69,15 +69,16 @@ async def examine(settings: Settings) -> list[Verdict]:
     """All checks, at once as far as they do not follow from each other."""
     key = await _judged("key", host_checks.key(settings))  # that of the database needs the key
     async with open_session(settings.slack) as session:
-        slack, *others = await asyncio.gather(
-            Patient(settings, session).examine(),
+        others = asyncio.gather(
             _judged("settings", host_checks.settings_agree(settings)),
             _judged("port", host_checks.port(settings, session)),
             _judged("database", host_checks.database(settings)),
             _judged("model main", host_checks.model(settings, "main")),
             _judged("model fast", host_checks.model(settings, "fast")),
+            *(_judged("google", check) for check in google_checks.wanted(settings)),
         )
-    return [*slack, key, *others]
+        slack, rest = await asyncio.gather(Patient(settings, session).examine(), others)
+    return [*slack, key, *rest]
 
 
 def _hidden(verdict: Verdict, settings: Settings) -> Verdict:

@@ -11,6 +11,8 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot import home_mail
+from bot.connecting import Connecting, MailAccess
 from bot.inbox import Inbox
 from bot.pane import attempt
 from bot.people import ChannelFacts
@@ -29,6 +31,8 @@ QUESTION_CHARS = 140
 CAN = {
     "slack": "*Slack.* I read what both of us are in, and public channels. My answers "
     "link to the messages that they rest on.",
+    "email": "*Email.* I read the mailbox that you connect, for you alone: what asks something of "
+    "you, and what can wait. I prepare labels and drafts, and send nothing without your word.",
 }
 """Scope -> what it means to a user; of other scopes the tools are listed."""
 STATES = {"complete": "answered", "partial": "answered in part", "cancelled": "stopped"}
@@ -63,23 +67,35 @@ class HomeFacts:
     paused: str | None = None
     """Who paused the assistant; None = it is at work."""
     admin: bool = False
+    mail: MailAccess | None = None
+    """How it stands with this user's mailbox; None = mail is nothing that they may ask about."""
 
 
 class Home:
     """Gathers what a user's Home shows, publishes it, and obeys its buttons."""
 
-    def __init__(self, admission: Admission, web: AsyncWebClient, url: str) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        web: AsyncWebClient,
+        url: str,
+        connecting: Connecting | None = None,
+    ) -> None:
         """`web` publishes; `url` is the workspace's address, as auth.test says it."""
-        self._admission = admission
-        self._web = web
-        self._url = url
+        self._admission, self._web, self._url = admission, web, url
+        self._connecting = connecting
+        if connecting:
+            connecting.publish = self.show
 
     async def show(self, user: str, team: str) -> None:
         """Publish the Home of a user who has opened it. Raises StoreError."""
         await publish(self._web, user, view(await self.facts(user, team)))
 
-    async def press(self, action: str, user: str, team: str) -> None:
-        """A button was pressed: do it if the policy names the user as an admin, and show that."""
+    async def press(self, action: str, user: str, team: str, typed: str = "") -> None:
+        """A button was pressed, or a field filled in: do it if this user may, and show that."""
+        if action in home_mail.ACTIONS:
+            await self._press_mail(action, user, team, typed)
+            return
         try:
             policy = await self._admission.file.read()
         except PolicyFault:
@@ -90,6 +106,13 @@ class Home:
             elif action == RESUME:
                 await self._admission.inbox.resume()
         await self.show(user, team)
+
+    async def _press_mail(self, action: str, user: str, team: str, typed: str) -> None:
+        facts = await self.facts(user, team)
+        if facts.mail and self._connecting:
+            mail = await home_mail.obey(self._connecting, action, user, team, typed)
+            facts = replace(facts, mail=mail)
+        await publish(self._web, user, view(facts))
 
     async def facts(self, user: str, team: str) -> HomeFacts:
         inbox = self._admission.inbox
@@ -108,7 +131,13 @@ class Home:
             daily_usd=policy.user_daily_usd,
             paused=paused,
             admin=user in policy.admins,
+            mail=await self._mail(user, offered),
         )
+
+    async def _mail(self, user: str, offered: Sequence[str]) -> MailAccess | None:
+        if self._connecting and _reads_mail(offered):
+            return await self._connecting.access(user)
+        return None
 
     async def _asked(self, policy: Policy, user: str, team: str) -> Asked:
         """The user with no place in particular, budgets apart."""
@@ -184,6 +213,8 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
         yield _section("\n".join(_abilities(facts.scopes)))
         yield _header("Where I answer you")
         yield _section("\n".join(f"• {place}" for place in facts.places) or "Nowhere at present.")
+    if facts.mail:
+        yield from home_mail.blocks(facts.mail)
     yield _header("Your last requests")
     if facts.runs:
         for run in facts.runs[:LAST_RUNS]:
@@ -192,7 +223,7 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
         yield _section("None yet.")
     yield {"type": "divider"}
     yield _context(_spent(facts))
-    yield _context(_connections(facts.scopes))
+    yield _context("Slack is connected.")
 
 
 def _abilities(scopes: Sequence[str]) -> list[str]:
@@ -226,9 +257,8 @@ def _spent(facts: HomeFacts) -> str:
     return f"{spent}{limit} today. A new day begins at 00:00 UTC."
 
 
-def _connections(scopes: Sequence[str]) -> str:
-    mail = " Gmail is not yet connected." if "email" in scopes and "email" in MODULES else ""
-    return f"Slack is connected.{mail}"
+def _reads_mail(scopes: Sequence[str]) -> bool:
+    return "email" in MODULES and ("email" in scopes or ALL in scopes)
 
 
 def _who(by: str) -> str:

@@ -30,6 +30,8 @@ _MOST_READ = 64_000
 """Of one message, in which secrets are looked for before it is cut, so that none is cut in two."""
 _LEAST_SECRET = 6
 """Characters from which on an exact value is looked for: shorter ones occur by chance."""
+_MOST_LEARNT = 500
+"""Values learnt while running that are looked for: the latest."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -50,18 +52,46 @@ def about(**fields: str | None) -> Iterator[None]:
         _about.reset(token)
 
 
+class _Exact:
+    """Finds exact values, however a log spells them."""
+
+    def __init__(self, values: Iterable[str] = (), most: int | None = None) -> None:
+        self._values, self._most = dict.fromkeys(values), most
+        self._pattern = self._compiled()
+
+    def add(self, values: Iterable[str]) -> None:
+        """Know these, too; of more than `most` the latest."""
+        known = dict.fromkeys([*self._values, *values])
+        if len(known) > len(self._values):
+            self._values = dict.fromkeys(list(known)[-self._most :] if self._most else known)
+            self._pattern = self._compiled()
+
+    def cut(self, text: str) -> str:
+        pattern = self._pattern
+        return pattern.sub(CUT, text) if pattern else text
+
+    def _compiled(self) -> re.Pattern[str] | None:
+        parts = {part for value in self._values for part in _parts(value)}
+        known = sorted((p for p in parts if len(p) >= _LEAST_SECRET), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, known))) if known else None
+
+
+_learnt = _Exact(most=_MOST_LEARNT)
+
+
+def learn(secrets: Iterable[str]) -> None:
+    """Take these values out of all that this process logs from now on, such as a user's tokens."""
+    _learnt.add(secrets)
+
+
 class Redactor:
-    """Takes secrets out of text: what looks like one, and the exact values given."""
+    """Takes secrets out of text: what looks like one, the exact values given, and those learnt."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {part for value in values for part in _parts(value) if len(part) >= _LEAST_SECRET}
-        longest_first = sorted(known, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if known else None
+        self._exact = _Exact(values)
 
     def clean(self, text: str) -> str:
-        if self._known:
-            text = self._known.sub(CUT, text)
-        return redacted(text)
+        return redacted(_learnt.cut(self._exact.cut(text)))
 
 
 def _parts(value: str) -> Iterator[str]:

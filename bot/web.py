@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -36,9 +36,13 @@ _NO_STORE = {"cache-control": "no-store"}
 
 
 def web_app(
-    health: Health, metrics: Metrics, events: Events | None = None, body_s: float = BODY_S
+    health: Health,
+    metrics: Metrics,
+    events: Events | None = None,
+    body_s: float = BODY_S,
+    pages: Sequence[Route] = (),
 ) -> Starlette:
-    """`/healthz`, `/readyz` and `/metrics`, and Slack's events if they are taken here.
+    """`/healthz`, `/readyz` and `/metrics`, Slack's events if they are taken here, and `pages`.
 
     Anything else is answered in JSON with 404. `body_s`: seconds that a body has to come in.
     """
@@ -56,6 +60,7 @@ def web_app(
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", numbers),
+        *pages,
     ]
     if events:
         routes.append(Route(EVENTS_PATH, _guarded(events, body_s), methods=["POST"]))

@@ -1,0 +1,82 @@
+"""What the doctor asks about Google: the OAuth client, the service account, who is connected."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+
+from bot.checks import Missing, Problem
+from bot.connected import GOOGLE
+from bot.credentials import Credentials
+from bot.database import Database
+from bot.google_oauth import ConnectFailed, oauth_of
+from bot.schema import StoreError
+from bot.vault import vault_of
+from config.settings import Settings, SettingsError
+
+
+def wanted(settings: Settings) -> Iterator[Awaitable[str]]:
+    """The check, where anything of Google's is set."""
+    google, secret = settings.google, settings.secrets.google_client_secret
+    if google.client_id or google.service_account or secret:
+        yield _google(settings)
+
+
+async def _google(settings: Settings) -> str:
+    """Whether mailboxes can be opened, and how many are connected."""
+    found, file = [], settings.google.service_account
+    if settings.google.client_id or settings.secrets.google_client_secret:
+        found.append(await _client(settings))
+    if file:
+        found.append(await asyncio.to_thread(_service_account, Path(file), settings.data_dir))
+    return "; ".join([*found, *await _accounts(settings)])
+
+
+async def _client(settings: Settings) -> str:
+    oauth = oauth_of(settings)
+    if oauth is None:
+        absent = "GOOGLE_CLIENT_SECRET" if settings.google.client_id else "google.client_id"
+        raise Missing(f"{absent} is not set: see docs/google.md.")
+    try:
+        await oauth.check()
+    except ConnectFailed as error:
+        raise Problem(str(error)) from None
+    if settings.serve.public_url is None:
+        return "the client is known; App Home offers nothing while serve.public_url is not set"
+    return f"the client is known, comes back to {settings.serve.public_url}"
+
+
+def _service_account(file: Path, data_dir: Path) -> str:
+    """Who the service account is. Whether it may stand for people, only their mailboxes tell."""
+    try:
+        held = json.loads(file.read_text("utf-8"))
+        open_to_others = file.stat().st_mode & 0o077
+        name = held["client_email"] if held["type"] == "service_account" else ""
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise Problem(f"{file} cannot be read ({why}): mend google.service_account.") from None
+    except (ValueError, KeyError, TypeError):
+        name = ""
+    if not name:
+        raise Problem(f"{file} is no key file of a service account: mend google.service_account.")
+    if open_to_others:
+        raise Problem(f"Other accounts may read {file}: run `chmod 600 {file}`.")
+    if file.resolve().is_relative_to(data_dir.resolve()):
+        raise Problem(f"{file} lies in the data directory, and in its backups: move it elsewhere.")
+    return f"service account {name}"
+
+
+async def _accounts(settings: Settings) -> list[str]:
+    """How many mailboxes are connected; nothing where the database is at fault: it has a line."""
+    try:
+        vault = vault_of(settings)
+        database = await Database.open(settings.data_dir, settings.database_url, vault)
+    except (StoreError, SettingsError):
+        return []
+    try:
+        count = len(await Credentials(database).accounts(GOOGLE))
+    finally:
+        await database.aclose()
+    return [f"{count} connected"]

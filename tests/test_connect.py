@@ -1,0 +1,422 @@
+"""`assistant connect google`, what opens a mailbox afterwards, and what the doctor says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from bot_kit import Shell, configure, model_at, refused, slack_at
+from connect_kit import ANA, MAILBOX, StandIn, google_at, settings_at
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from engine_kit import MUX, say
+from googleapiclient.discovery_cache import get_static_doc  # type: ignore[import-untyped]
+from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from bot.credentials import Credentials
+from bot.database import Database
+from bot.errors import SetupError
+from bot.google_oauth import SCOPE, oauth_of
+from bot.local.google import LocalGoogle
+from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.mbox import Mailbox
+from bot.local.slack import LocalSlack
+from bot.local.workspace import Team, User, Workspace
+from bot.logs import Redactor, learn
+from bot.mail_credentials import mail_credentials
+from bot.vault import Vault
+from config.settings import SettingsError, load_settings
+from scopes.gmail import Gmail
+from scopes.google import Google, GoogleRevoked
+
+CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """A Google that this process's commands, and those that it starts, take for the real one."""
+    configure(CLIENT)
+    monkeypatch.setenv("GOOGLE_CLIENT_SECRET", CLIENT_SECRET)
+    with google_at() as made:
+        monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", f"{made.url}/oauth")
+        monkeypatch.setenv("GMAIL_API_ENDPOINT", made.url)
+        yield made
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+class Command:
+    """A command that runs in a process of its own, and what it says."""
+
+    def __init__(self, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bot", "connect", "google", "--port", "0", *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        )
+
+    def line(self, beginning: str) -> str:
+        """The next line on stderr that begins so."""
+        assert self.process.stderr
+        for line in self.process.stderr:
+            if line.startswith(beginning):
+                return line.strip()
+        raise AssertionError(f"nothing began with {beginning!r}")
+
+    def paste(self, text: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
+    def ended(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def connecting(*args: str) -> Iterator[Command]:
+    command = Command(*args)
+    try:
+        yield command
+    finally:
+        command.process.kill()
+        command.process.communicate()
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def back_from(page: str) -> str:
+    """The address that Google sends a browser back to from its page."""
+    try:
+        urllib.request.build_opener(_Stay).open(page, timeout=10)
+    except HTTPError as answer:
+        return str(answer.headers["location"])
+    raise AssertionError("Google sent nobody back")
+
+
+def tokens_of(settings: Any, account: str) -> dict[str, str]:
+    async def read() -> dict[str, str]:
+        database = await Database.open(settings.data_dir)
+        try:
+            found = await Credentials(database).get("google", account)
+        finally:
+            await database.aclose()
+        return {name: value.get_secret_value() for name, value in (found or {}).items()}
+
+    return asyncio.run(read())
+
+
+def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, shell: Shell) -> None:
+    with connecting("--json") as command:
+        page = command.line("http")
+        asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
+        assert asked["scope"] == SCOPE
+        assert asked["redirect_uri"].startswith("http://127.0.0.1:")
+        wrong = asked["redirect_uri"] + "?state=other&code=4/stolen"
+        with pytest.raises(HTTPError, match="400"):
+            urllib.request.urlopen(wrong, timeout=10)
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            assert b"You may close this page" in answer.read()
+        code, out, err = command.ended()
+    assert (code, json.loads(out)) == (0, {"account": "operator", "address": MAILBOX})
+    tokens = tokens_of(load_settings(), "operator")
+    assert tokens["address"] == MAILBOX
+    assert tokens["refresh_token"] == google.accounts.grants[0].refresh_token
+    assert not [t for t in tokens.values() if t.startswith(("ya29", "1//")) and t in out + err]
+
+    done = shell("connect", "google", "--disconnect")
+    assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
+    assert google.accounts.grants[0].revoked
+    done = shell("connect", "google", "--disconnect", "--json")
+    assert done.json == {"account": "operator", "address": None, "revoked": False}
+
+
+def test_the_operator_connects_by_pasting_where_a_browser_elsewhere_ended(google: StandIn) -> None:
+    with connecting() as command:
+        page = command.line("http")
+        command.paste("http://127.0.0.1/google/callback?code=4/1&state=of-another")
+        assert command.line("That").startswith("That is not the address")
+        command.paste("")
+        command.paste(f"  {back_from(page)} ")
+        code, out, _ = command.ended()
+    assert (code, out) == (0, f"Connected: {MAILBOX}.\n")
+
+
+def test_what_keeps_the_operator_from_connecting_is_said(google: StandIn, shell: Shell) -> None:
+    google.accounts.denies = "access_denied"
+    with connecting() as command:
+        urllib.request.urlopen(command.line("http"), timeout=10).close()
+        code, out, err = command.ended()
+    assert (code, out) == (2, "")
+    assert err.endswith("error: Nothing was allowed at Google, so nothing is connected.\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = shell("connect", "google", "--port", taken.getsockname()[1])
+    assert refused(done, "connect").endswith("Give --port another one.")
+    configure("")
+    assert "google.client_id is not set" in refused(shell("connect", "google"), "google_client")
+
+
+def test_tokens_go_also_where_google_cannot_be_told(
+    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connecting() as command:
+        urllib.request.urlopen(command.line("http"), timeout=10).close()
+        assert command.ended()[0] == 0
+    monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", "http://127.0.0.1:9")
+    done = shell("connect", "google", "--disconnect")
+    assert (done.code, done.out) == (1, "")
+    assert "https://myaccount.google.com/permissions" in done.err
+    assert tokens_of(load_settings(), "operator") == {}
+
+
+# ---- what opens a mailbox
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
+    database = await Database.open(tmp_path / "state", vault=Vault.new())
+    yield Credentials(database)
+    await database.aclose()
+
+
+async def connect(google: StandIn, store: Credentials, account: str) -> None:
+    """As a person does it, with a token that has just ended."""
+    oauth = oauth_of(settings_at(google))
+    assert oauth
+    page = oauth.address_to_open("http://127.0.0.1/back", "s", "v" * 43)
+    back = await asyncio.to_thread(back_from, page)
+    (code,) = parse_qs(urlsplit(back).query)["code"]
+    tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
+    ended = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    await store.put("google", account, {**tokens, "expires_at": SecretStr(ended)})
+
+
+async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
+    store: Credentials,
+) -> None:
+    with google_at() as google:
+        await connect(google, store, ANA)
+        before = await store.get("google", ANA)
+        access = await mail_credentials(settings_at(google), store, ANA, None)
+        assert access
+        assert google.accounts.whose(await access.token()) == MAILBOX
+        after = await store.get("google", ANA)
+        assert before
+        assert after
+        assert after["access_token"].get_secret_value() == await access.token()
+        assert after["address"] == before["address"]
+        assert after["refresh_token"] == before["refresh_token"]
+        assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
+        unset = settings_at(google, client_id=None)
+        with pytest.raises(SetupError, match=r"google\.client_id is not set"):
+            await mail_credentials(unset, store, ANA, None)
+
+
+async def test_what_was_connected_is_read_by_gmail_until_its_owner_ends_it(
+    store: Credentials,
+) -> None:
+    accounts = LocalGoogleOauth()
+    mail = LocalGoogle(Mailbox(MAILBOX, ()), whose=accounts.whose)
+    app = Starlette(routes=[*accounts.routes("/oauth"), Mount("/", mail.app)])
+    with MUX.serving(app) as url:
+        stand_in = StandIn(accounts, url)
+        await connect(stand_in, store, ANA)
+        settings = settings_at(stand_in)
+        access = await mail_credentials(settings, store, ANA, None)
+        assert access
+        client = Google(access, settings.google, url)
+        gmail = Gmail(client, ANA)
+        assert await gmail.address() == MAILBOX
+        assert await gmail.find() == []
+        accounts.revoke(MAILBOX)
+        with pytest.raises(GoogleRevoked, match="Connect it again"):
+            await gmail.find()
+        await client.aclose()
+
+
+async def test_a_mailbox_that_was_disconnected_meanwhile_stays_so(store: Credentials) -> None:
+    with google_at() as google:
+        await connect(google, store, ANA)
+        access = await mail_credentials(settings_at(google), store, ANA, None)
+        await store.delete("google", ANA)
+        assert access
+        await access.token()
+        assert await store.get("google", ANA) is None
+
+
+async def test_a_grant_that_was_revoked_at_google_is_said_in_a_sentence(
+    store: Credentials,
+) -> None:
+    with google_at() as google:
+        await connect(google, store, ANA)
+        google.accounts.revoke(MAILBOX)
+        access = await mail_credentials(settings_at(google), store, ANA, None)
+        assert access
+        with pytest.raises(GoogleRevoked, match="Connect it again"):
+            await access.token()
+
+
+async def test_the_fixed_token_is_the_operators_alone(store: Credentials) -> None:
+    with google_at() as google:
+        settings = settings_at(google)
+        fixed = settings.secrets.model_copy(update={"google_access_token": SecretStr("ya29.fix")})
+        settings = settings.model_copy(update={"secrets": fixed})
+        access = await mail_credentials(settings, store, "operator", None)
+        assert access
+        assert await access.token() == "ya29.fix"
+        assert await mail_credentials(settings, store, ANA, "ana@acme.example") is None
+
+
+def key_file(folder: Path) -> Path:
+    """A service account's key file, as Google Cloud makes it."""
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    held = {
+        "type": "service_account",
+        "client_email": "bot@project.iam.gserviceaccount.com",
+        "private_key_id": "1",
+        "private_key": pem.decode(),
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+    path = folder / "service-account.json"
+    path.write_text(json.dumps(held), "utf-8")
+    path.chmod(0o600)
+    return path
+
+
+async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
+    store: Credentials, tmp_path: Path
+) -> None:
+    with google_at() as google:
+        settings = settings_at(google, service_account=str(key_file(tmp_path)))
+        access = await mail_credentials(settings, store, "U0EVA", "eva@acme.example")
+        assert access
+        assert google.accounts.whose(await access.token()) == "eva@acme.example"
+        assert await mail_credentials(settings, store, "U0EVA", None) is None
+        await connect(google, store, ANA)
+        own = await mail_credentials(settings, store, ANA, "other@acme.example")
+        assert own
+        assert google.accounts.whose(await own.token()) == MAILBOX, "what was connected goes first"
+
+
+# ---- what all of this rests on
+
+
+def test_the_one_oauth_scope_is_enough_for_all_that_is_called() -> None:
+    document = json.loads(get_static_doc("gmail", "v1"))
+    users = document["resources"]["users"]
+    called = (
+        *("getProfile", "threads.get", "threads.list", "threads.modify", "history.list"),
+        *("messages.get", "messages.list", "messages.send", "messages.attachments.get"),
+        *("labels.list", "labels.create", "drafts.create", "drafts.list", "drafts.get"),
+    )
+    for name in called:
+        *inside, method = name.split(".")
+        at = users
+        for each in inside:
+            at = at["resources"][each]
+        assert SCOPE in at["methods"][method]["scopes"], name
+    gone = users["resources"]["messages"]["methods"]["delete"]["scopes"]
+    assert SCOPE not in gone, "nothing can be deleted for good"
+
+
+async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
+    store: Credentials,
+) -> None:
+    redactor = Redactor()
+    odd = "a token of no known shape / 77"
+    assert redactor.clean(f"it is {odd}") == f"it is {odd}"
+    await store.put("google", ANA, {"access_token": SecretStr(odd), "address": SecretStr(MAILBOX)})
+    assert redactor.clean(f"it is {odd}") == "it is [removed]"
+    assert redactor.clean("a%20token%20of%20no%20known%20shape%20%2F%2077") == "[removed]"
+    assert redactor.clean(MAILBOX) == MAILBOX
+    learn(f"filler-{number:04}" for number in range(600))
+    assert odd in redactor.clean(odd), "only so many are looked for"
+    await store.get("google", ANA)
+    assert redactor.clean(odd) == "[removed]"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_taken"),
+    [
+        ("https://bot.example.com", True),
+        ("https://bot.example.com/assistant/", True),
+        ("http://127.0.0.1:3000", True),
+        ("http://bot.example.com", False),
+        ("https://bot.example.com/?a=b", False),
+        ("https://user@bot.example.com", False),
+        ("javascript:alert(1)", False),
+    ],
+)
+def test_the_public_address_is_https_or_this_machine(url: str, is_taken: bool) -> None:
+    Path("given.yaml").write_text(f"serve: {{public_url: '{url}'}}", "utf-8")
+    if is_taken:
+        assert load_settings(Path("given.yaml"), env={}).serve.public_url == url
+        return
+    with pytest.raises(SettingsError, match=r"serve\.public_url.*https:// address"):
+        load_settings(Path("given.yaml"), env={})
+
+
+# ---- the doctor
+
+
+def test_the_doctor_tries_the_client_and_the_key_file(
+    google: StandIn, shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def line() -> str:
+        done = shell("doctor", "--json")
+        found = [c for c in done.json["checks"] if c["check"] == "google"]
+        return f"{found[0]['state']}: {found[0]['says']}" if found else ""
+
+    space = Workspace(Team("T0LOCAL", "Acme", "acme"), (User(ANA, "ana"),), (), ())
+    with slack_at(monkeypatch, LocalSlack(space)), model_at(monkeypatch, lambda body: say("ok")):
+        told = "ok: the client is known; App Home offers nothing while serve.public_url is not set"
+        assert line() == f"{told}; 0 connected"
+        configure(f"{CLIENT}serve: {{public_url: 'https://bot.example.com'}}\n")
+        assert (
+            line() == "ok: the client is known, comes back to https://bot.example.com; 0 connected"
+        )
+        monkeypatch.setenv("GOOGLE_CLIENT_SECRET", "GOCSPX-of-another")
+        assert line().startswith("problem: Google does not know this OAuth client")
+        monkeypatch.delenv("GOOGLE_CLIENT_SECRET")
+        assert line() == "missing: GOOGLE_CLIENT_SECRET is not set: see docs/google.md."
+        path = key_file(tmp_path)
+        configure(f"google: {{service_account: {path}}}\n")
+        assert line() == "ok: service account bot@project.iam.gserviceaccount.com; 0 connected"
+        path.chmod(0o644)
+        assert "chmod 600" in line()
+        path.write_text("{}", "utf-8")
+        assert "is no key file of a service account" in line()
+        path.unlink()
+        assert "cannot be read (no such file or directory)" in line()
+        configure("")
+        assert line() == "", "who does not use it is not told of it"

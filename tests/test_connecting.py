@@ -1,0 +1,414 @@
+"""Connecting a mailbox from Slack: who gets which, and what happens to those who try otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import sqlalchemy as sa
+from connect_kit import ANA, MAILBOX, MAL, TEAM, Desk, StandIn, desk_at, settings_at
+from pg_kit import Kept, place
+from pydantic import SecretStr
+from starlette.responses import JSONResponse
+
+from bot.connect_pages import BEGIN_ANEW, connect_routes
+from bot.connecting import Connecting
+from bot.database import Database
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.gate_tables import credentials, oauth_states
+from bot.google_oauth import SCOPE
+from bot.health import Health
+from bot.metrics import Metrics
+from bot.oauth_states import MOST_TRIES, OauthStates
+from bot.retention import tidy
+from bot.vault import Vault
+from bot.web import served, web_app
+from config.settings import load_settings
+
+__all__ = ["place"]
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path, vault=Vault.new())
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def desk(database: Database) -> AsyncIterator[Desk]:
+    async with desk_at(database) as made:
+        yield made
+
+
+async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(desk: Desk) -> None:
+    shown = []
+
+    async def publish(user: str, team: str) -> None:
+        shown.append((user, team, await desk.connecting.access(user)))
+
+    desk.connecting.publish = publish
+    assert (await desk.connecting.access(ANA)).state == "absent"
+    browser, link = desk.browser(), await desk.link()
+    first = await browser.get(link)
+    assert first.status == 200
+    assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com, and for nobody else" in first.text
+    assert desk.google.accounts.requests == [], "nothing is asked of Google yet"
+
+    last = await browser.press(link)
+    assert last.status == 200, last.text
+    assert MAILBOX in last.text
+    assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com" in last.text
+    assert await desk.mailbox() == "", "nothing is connected without the code"
+    ((user, team, access),) = shown
+    assert (user, team, access.state, access.address) == (ANA, TEAM, "waiting", MAILBOX)
+
+    connected = await desk.connecting.confirm(ANA, f" {last.code} ")
+    assert (connected.state, connected.address) == ("connected", MAILBOX)
+    tokens = await desk.store.get("google", ANA)
+    assert tokens is not None
+    assert desk.google.accounts.whose(tokens["access_token"].get_secret_value()) == MAILBOX
+    assert (
+        tokens["refresh_token"].get_secret_value() == desk.google.accounts.grants[0].refresh_token
+    )
+    assert datetime.fromisoformat(tokens["expires_at"].get_secret_value()) > datetime.now(UTC)
+
+
+async def test_a_link_that_was_sent_to_somebody_else_gives_their_mailbox_to_nobody(
+    desk: Desk,
+) -> None:
+    link = await desk.link(MAL)
+    victim = desk.browser()
+    first = await victim.get(link)
+    assert "Mallory <b>Jones</b> (@mal, U0MAL)" in first.text
+    assert "If that is not you, close this page" in first.text
+    last = await victim.press(link)
+    assert "Nothing is connected yet" in last.text
+    assert "Mallory" in last.text
+    assert "tell the code to nobody" in last.text
+
+    assert (await desk.connecting.confirm(ANA, last.code)).state == "absent", "it is not hers"
+    wrong = str((int(last.code.replace(" ", "")) + 1) % 10**8).zfill(8)
+    for left in range(MOST_TRIES - 1, 0, -1):
+        access = await desk.connecting.confirm(MAL, wrong)
+        assert access.state == "waiting"
+        assert f"{left} more tr" in access.note
+    assert (await desk.connecting.confirm(MAL, wrong)).state == "absent"
+    assert (await desk.connecting.confirm(MAL, last.code)).state == "absent", "it is too late"
+    assert await desk.database.read(sa.select(oauth_states.c.state)) == []
+    assert await desk.store.accounts("google") == []
+
+
+async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
+    link = await desk.link()
+    own, other = desk.browser(), desk.browser()
+    assert (await other.get(link)).status == 200, "whoever looks at it takes nothing"
+    back = await own.stopped_at_google(link)
+    assert (await own.press(link, allow_redirects=False)).status == 303, "pressed once more"
+    for page in (await other.press(link), await other.get(back)):
+        assert (page.status, page.text.endswith(BEGIN_ANEW)) == (410, True)
+    assert desk.google.asked("/token") == []
+    assert (await own.get(back)).code
+    again = await own.get(back)
+    assert (again.status, again.code) == (410, "")
+    assert (await own.get(link)).status == 410
+    assert len(desk.google.asked("/token")) == 1
+
+
+async def test_of_two_returns_at_the_same_time_one_counts(desk: Desk) -> None:
+    browser = desk.browser()
+    back = await browser.stopped_at_google(await desk.link())
+    pages = await asyncio.gather(*(browser.get(back) for _ in range(5)))
+    assert sorted(page.status for page in pages) == [200, 410, 410, 410, 410]
+
+
+async def test_a_form_that_another_site_sends_in_goes_nowhere(desk: Desk) -> None:
+    link = await desk.link()
+    page = await desk.browser().press(link)  # a browser that has not seen the page
+    assert page.status == 410
+    assert desk.google.accounts.requests == []
+
+
+async def test_a_mailbox_of_the_attacker_cannot_be_slipped_to_somebody(desk: Desk) -> None:
+    """The link back, with a code of Google's for the attacker's mailbox, sent to the victim."""
+    own = desk.browser()
+    link = await desk.link(ANA)
+    await own.get(link)
+    await own.press(link, allow_redirects=False)
+    desk.google.accounts.address = "mallory@evil.example"
+    theirs = await desk.browser().stopped_at_google(await desk.link(MAL))
+    (code,) = parse_qs(urlsplit(theirs).query)["code"]
+    (state,) = parse_qs(urlsplit(link).query)["state"]
+    assert (await desk.browser().get(theirs)).status == 410
+    assert (await own.get(theirs)).status == 410
+    mixed = await own.get(f"{desk.url}/google/callback?state={state}&code={code}")
+    assert mixed.status == 400, "PKCE: the code was not asked for with this state"
+    assert await desk.connecting.access(ANA) == await desk.connecting.access("U0EVA")
+
+
+async def test_what_is_not_ended_within_ten_minutes_is_over_and_deleted(desk: Desk) -> None:
+    async def late() -> None:
+        past = datetime.now(UTC) - timedelta(seconds=1)
+        await desk.database.write(sa.update(oauth_states).values(expires=past))
+
+    link = await desk.link()
+    await late()
+    assert (await desk.browser().get(link)).status == 410
+    link, browser = await desk.link(), desk.browser()
+    back = await browser.stopped_at_google(link)
+    await late()
+    assert (await browser.get(back)).status == 410
+    page = await browser.through(await desk.link())
+    (row,) = await desk.database.read(sa.select(oauth_states.c.expires))
+    assert timedelta(minutes=9) < row["expires"] - datetime.now(UTC) <= timedelta(minutes=10)
+    await late()
+    assert (await desk.connecting.access(ANA)).state == "absent"
+    assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
+    await tidy(desk.database, load_settings(env={}).retention)
+    assert await desk.database.read(sa.select(oauth_states.c.state)) == []
+
+
+async def test_who_presses_again_ends_what_they_had_begun(desk: Desk) -> None:
+    first = await desk.link()
+    page = await desk.browser().through(await desk.link())
+    assert (await desk.browser().get(first)).status == 410
+    await desk.link()
+    assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
+    page = await desk.browser().through(await desk.link())
+    await desk.connecting.cancel(ANA)
+    assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
+
+
+@pytest.mark.parametrize(
+    ("denied", "said"),
+    [
+        ("access_denied", "Nothing was allowed at Google, so nothing is connected."),
+        ("admin_policy_enforced", "The administrator of this Google account does not allow it."),
+        ("some_new_error", "Google refused it (some_new_error)"),
+        ("<script>alert(1)</script>", "Google refused it (no proper answer)"),
+    ],
+)
+async def test_a_refusal_at_google_is_said_plainly(desk: Desk, denied: str, said: str) -> None:
+    desk.google.accounts.denies = denied
+    page = await desk.browser().through(await desk.link())
+    assert page.status == 400
+    assert said in page.text
+    assert "script" not in page.raw
+    assert desk.google.asked("/token") == []
+    assert (await desk.connecting.access(ANA)).state == "absent"
+
+
+async def test_what_google_leaves_out_or_cannot_say_connects_nothing(desk: Desk) -> None:
+    async def told() -> str:
+        page = await desk.browser().through(await desk.link())
+        assert page.status == 400
+        assert (await desk.connecting.access(ANA)).state == "absent"
+        return page.text
+
+    google = desk.google
+    google.accounts.scope = "https://www.googleapis.com/auth/gmail.readonly"
+    assert "Access to the mail was left out" in await told()
+    google.accounts.scope = None
+    disabled = {"error": {"code": 403, "errors": [{"reason": "accessNotConfigured"}]}}
+    google.profile = JSONResponse(disabled, 403)
+    assert "The Gmail API is not enabled" in await told()
+    google.profile = JSONResponse({"emailAddress": None})
+    assert "no proper answer" in await told()
+    google.profile = JSONResponse(["odd"], 500)
+    assert "no proper answer" in await told()
+
+
+async def test_pages_are_not_kept_framed_or_told_to_others_and_run_nothing(desk: Desk) -> None:
+    browser, link = desk.browser(), await desk.link(MAL)
+    pages = [await browser.get(link), await browser.press(link), await browser.get(link)]
+    pages.append(await browser.get(f"{desk.url}/google/callback"))
+    assert [page.status for page in pages] == [200, 200, 410, 410]
+    for page in pages:
+        assert page.headers["cache-control"] == "no-store"
+        assert page.headers["referrer-policy"] == "no-referrer"
+        assert page.headers["x-frame-options"] == "DENY"
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "<script" not in page.raw
+        assert "<b>" not in page.raw, "a name that people choose is text"
+    assert (
+        f"form-action 'self' {desk.google.url.rsplit('/', 1)[0]};"
+        in pages[0].headers["content-security-policy"]
+    )
+
+
+async def test_nothing_secret_is_on_a_page_in_the_log_or_plain_in_the_database(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    link, browser = await desk.link(), desk.browser()
+    page = await browser.through(link)
+    (state,) = parse_qs(urlsplit(link).query)["state"]
+    sent = desk.google.asked("/token")[0]
+    grant = desk.google.accounts.grants[0]
+    hidden = [grant.refresh_token, sent["client_secret"], sent["code_verifier"], "ya29."]
+    raw = sa.type_coerce(oauth_states.c.body, sa.Text).label("raw")
+    stored = str(await desk.database.read(sa.select(raw, oauth_states.c.state)))
+    logged = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("bot"))
+    for secret in hidden:
+        assert secret not in page.raw
+        assert secret not in stored
+        assert secret not in logged
+    assert state not in stored
+    assert page.code.replace(" ", "") not in stored
+    assert state not in logged
+    assert grant.code not in logged
+
+
+async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
+    link = await desk.link()
+    browser = desk.browser()
+    for more in ("&next=https://evil.example", "&redirect_uri=https://evil.example", ""):
+        await browser.get(link + more)
+        away = await browser.press(link + more, allow_redirects=False)
+        assert away.status == 303
+        location = away.headers["location"]
+        assert location.startswith(f"{desk.google.url}/oauth/auth?")
+        asked = {name: value for name, (value,) in parse_qs(urlsplit(location).query).items()}
+        assert asked["redirect_uri"] == f"{desk.url}/google/callback"
+        assert asked["scope"] == SCOPE
+        assert asked["code_challenge_method"] == "S256"
+    for odd in (
+        "",
+        "?state=",
+        "?state=x",
+        f"?state={'x' * 43}",
+        f"?state={'x' * 9_000}",
+        "?code=1",
+    ):
+        assert (await browser.get(f"{desk.url}/google/connect{odd}")).status == 410
+        assert (await browser.press(f"{desk.url}/google/connect{odd}")).status == 410
+        assert (await browser.get(f"{desk.url}/google/callback{odd}")).status == 410
+
+
+async def test_a_row_that_somebody_without_the_key_moved_counts_for_nothing(desk: Desk) -> None:
+    link = await desk.link(ANA)
+    await desk.database.write(sa.update(oauth_states).values(account=MAL))
+    assert (await desk.browser().get(link)).status == 410
+    await desk.connecting.cancel(MAL)
+    page = await desk.browser().through(await desk.link(ANA))
+    await desk.database.write(sa.update(oauth_states).values(account=MAL))
+    assert (await desk.connecting.access(MAL)).state == "absent"
+    assert (await desk.connecting.confirm(MAL, page.code)).state == "absent"
+
+
+async def test_a_page_says_so_when_slack_does_not_say_who_asked(desk: Desk) -> None:
+    link = await desk.link()
+    desk.slack.slack.answers["users.info U0ANA"] = 500
+    page = await desk.browser().get(link)
+    assert (page.status, "Try it again in a few minutes" in page.text) == (503, True)
+    desk.slack.slack.answers["users.info U0ANA"] = {"ok": True, "user": {}}
+    assert "U0ANA" in (await desk.browser().get(link)).text
+
+
+async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk: Desk) -> None:
+    public = settings_at(desk.google, "https://bot.example.com/")
+    https = Connecting(public, desk.database, desk.slack.web, "https://acme.slack.com/")
+    link = (await https.begin(ANA, TEAM)).link
+    assert link.startswith("https://bot.example.com/google/connect?state=")
+    app = web_app(Health(), Metrics(), pages=connect_routes(https))
+    async with served(app, "127.0.0.1", 0) as url:
+        page = await desk.browser().get(link.replace("https://bot.example.com", url))
+    cookie = page.headers["set-cookie"]
+    assert cookie.startswith("__Host-connect=")
+    for part in ("HttpOnly", "Secure", "SameSite=lax", "Path=/"):
+        assert part in cookie
+    assert "Domain" not in cookie
+    plain = (await desk.browser().get(await desk.link())).headers["set-cookie"]
+    assert plain.startswith("connect=")
+    assert "HttpOnly" in plain
+
+
+# ---- letting go
+
+
+async def connect(desk: Desk, user: str = ANA) -> None:
+    page = await desk.browser().through(await desk.link(user))
+    assert (await desk.connecting.confirm(user, page.code)).state == "connected"
+
+
+async def test_who_disconnects_has_the_tokens_deleted_and_revoked(desk: Desk) -> None:
+    await connect(desk)
+    access = await desk.connecting.disconnect(ANA)
+    assert access.state == "absent"
+    assert access.note == f"{MAILBOX} is disconnected, and its tokens are deleted."
+    assert desk.google.accounts.grants[0].revoked
+    assert await desk.database.read(sa.select(credentials.c.account)) == []
+    assert await desk.connecting.disconnect(ANA) == await desk.connecting.access(ANA)
+
+
+async def test_tokens_are_deleted_also_where_google_cannot_be_told(desk: Desk) -> None:
+    await connect(desk)
+    desk.google.accounts.revoke(MAILBOX)
+    access = await desk.connecting.disconnect(ANA)
+    assert "Google could not" not in access.note, "that they were revoked before is no fault"
+    await connect(desk)
+    gone = settings_at(StandIn(url="http://127.0.0.1:9"), desk.url)
+    unreachable = Connecting(gone, desk.database, desk.slack.web, "https://acme.slack.com/")
+    access = await unreachable.disconnect(ANA)
+    assert "myaccount.google.com/permissions" in access.note
+    assert await desk.mailbox() == ""
+
+
+async def test_a_mailbox_that_two_have_connected_stays_open_to_the_other(desk: Desk) -> None:
+    await connect(desk)
+    await connect(desk, MAL)
+    await desk.connecting.disconnect(MAL)
+    assert not desk.google.accounts.grants[0].revoked
+    assert await desk.mailbox(ANA) == MAILBOX
+    await desk.connecting.disconnect(ANA)
+    assert desk.google.accounts.grants[0].revoked
+
+
+async def test_who_is_forgotten_leaves_nothing_that_was_begun(desk: Desk) -> None:
+    await connect(desk)
+    await desk.browser().through(await desk.link(MAL))
+    await desk.link(ANA)
+    done = await Forget(desk.database)(Target("user", ANA))
+    assert done.credentials == 1
+    left = await desk.database.read(sa.select(oauth_states.c.account))
+    assert [row["account"] for row in left] == [MAL]
+
+
+# ---- both databases, several replicas
+
+
+async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> None:
+    async with place.stores(3) as stores:
+        states = [OauthStates(store.database) for store in stores]
+        state = await states[0].begin(ANA, TEAM)
+        claimed = await asyncio.gather(
+            *(s.claim(state, f"browser {n}") for n, s in enumerate(states))
+        )
+        (first,) = [n for n, asking in enumerate(claimed) if asking]
+        spent = await asyncio.gather(*(s.spend(state, f"browser {first}") for s in states * 2))
+        (asking,) = filter(None, spent)
+        assert (asking.account, asking.team) == (ANA, TEAM)
+        tokens = {"refresh_token": SecretStr("1//x"), "address": SecretStr(MAILBOX)}
+        code = await states[0].grant(state, asking, tokens)
+        assert len(code) == 8
+        assert await states[-1].waiting(ANA) == MAILBOX
+        handed = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
+        assert [each for each in handed if isinstance(each, dict)] == [tokens]
+
+
+async def test_a_setup_without_a_public_address_offers_nothing(
+    database: Database, desk: Desk
+) -> None:
+    off = Connecting(load_settings(env={}), database, desk.slack.web, "https://acme.slack.com/")
+    assert off.oauth is None
+    assert (await off.access(ANA)).state == "off"
+    assert await off.begin(ANA, TEAM) == await off.access(ANA)
+    assert await database.read(sa.select(oauth_states.c.state)) == []
