@@ -91,7 +91,7 @@ def _ready(engine: sa.Engine, vault: Vault, where: object, elsewhere: str) -> sa
         if engine.dialect.name == "postgresql":
             _make_schema(engine)
         migrate(engine, where, elsewhere)
-        check(engine, vault)
+        engine.dialect.digest_key = check(engine, vault)  # type: ignore[attr-defined]  # the same
     except BaseException:
         engine.dispose()
         raise

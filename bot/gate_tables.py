@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.sealed import OnlySealed, SealedJson
+from bot.sealed import Author, OnlySealed, SealedJson
 from bot.tables import JSON, METADATA, UtcTime, of_run, text_column
 from scopes.tool import iso
 from subagents.action import Action
@@ -67,7 +67,7 @@ quoted = sa.Table(
     text_column("item", primary_key=True),
     of_run(primary_key=True),
     text_column("channel"),
-    sa.Column("author", sa.String),
+    sa.Column("author", Author),
     sa.Index("quoted_by_run", "run"),
 )
 """Which run holds text of which item; ids only. A row is written for each item that is read: more
@@ -82,6 +82,20 @@ credentials = sa.Table(
     sa.Column("at", UtcTime, nullable=False),
 )
 """OAuth tokens."""
+
+oauth_states = sa.Table(
+    "oauth_states",
+    METADATA,
+    text_column("state", primary_key=True),
+    text_column("account", index=True),
+    text_column("phase"),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("expires", UtcTime, nullable=False, index=True),
+    sa.Column("body", OnlySealed("oauth_states.body"), nullable=False),
+)
+"""Accounts that are being connected, for minutes: `state` is the hash of what the browser carries.
+`phase`: `asked`, `begun` in one browser, `spent`, then `granted` until the person has said the code
+that this browser shows. `body` names its row, and holds what may be known to nobody else."""
 
 
 def signed(**fields: Any) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-import bot.gate_tables  # noqa: F401 - adds its tables to the metadata
+import bot.gate_tables
+import bot.mail_tables  # noqa: F401 - both add their tables to the metadata
 from bot.database import Database
 from bot.sealed import Sealed, SealedJson, is_sealed
 from bot.serve_tables import flags
 from bot.tables import METADATA
-from bot.vault import CHECK, Vault
+from bot.vault import CHECK, DIGESTS, Vault
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,8 @@ async def reseal(database: Database) -> int:
     for table, columns in _sealed_tables():
         while done := await _reseal(database, vault, table, columns):
             total += done
-    value = {"sealed": vault.seal(CHECK), DONE: vault.current}
+    digests = vault.again(row["value"][DIGESTS])
+    value = {"sealed": vault.seal(CHECK), DIGESTS: digests, DONE: vault.current}
     await database.write(sa.update(flags).where(flags.c.name == CHECK).values(value=value))
     log.info("all that is stored is encrypted with the first key of %s", vault.place)
     return total

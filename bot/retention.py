@@ -15,6 +15,8 @@ import sqlalchemy as sa
 from bot import tables
 from bot.database import Database
 from bot.gate_tables import actions, quoted
+from bot.mail_tables import mail_acts, mail_corrections, mail_threads
+from bot.oauth_states import expired
 from bot.tables import runs, subagents
 from config.sections import Retention
 
@@ -24,6 +26,8 @@ Purge = Callable[[sa.Connection, datetime], int]
 RUNS = 20
 """Runs of one transaction: others, such as the store of what Slack just said, wait for it."""
 HASHES = 500
+THREADS_DAYS = 365
+"""Ids of handled mail threads are kept so long at least: who lists a mailbox anew asks for them."""
 
 
 async def tidy(database: Database, retention: Retention) -> None:
@@ -31,11 +35,14 @@ async def tidy(database: Database, retention: Retention) -> None:
     classes: tuple[tuple[int | None, Purge], ...] = (
         (retention.trajectories_days, trajectories),
         (retention.results_days, results),
+        (retention.results_days, mail),
+        (retention.results_days and max(retention.results_days, THREADS_DAYS), mail_handled),
         (retention.actions_days, proposals),
     )
     for days, purge in classes:
         if days:
             await _purge(database, purge, datetime.now(UTC) - timedelta(days=days))
+    await database.change(expired)
 
 
 async def _purge(database: Database, purge: Purge, before: datetime) -> None:
@@ -59,6 +66,20 @@ def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~recorded))
     empty: dict[str, Any] = {"question": sa.literal_column("''"), "result": None, "error": None}
     connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
+
+
+def mail(connection: sa.Connection, before: datetime) -> int:
+    """Delete what was corrected and clicked before then in digests of mail."""
+    for table in (mail_corrections, mail_acts):
+        connection.execute(sa.delete(table).where(table.c.at < before))
+    return 0
+
+
+def mail_handled(connection: sa.Connection, before: datetime) -> int:
+    """Delete which threads were handled before then; a snoozed one stays."""
+    old = sa.and_(mail_threads.c.at < before, mail_threads.c.until.is_(None))
+    connection.execute(sa.delete(mail_threads).where(old))
+    return 0
 
 
 def proposals(connection: sa.Connection, before: datetime) -> int:

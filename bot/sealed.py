@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from bot.addresses import hidden
+
 if TYPE_CHECKING:
     from bot.vault import Vault
 
@@ -57,6 +59,20 @@ class OnlySealed(Sealed):
 
     def process_result_value(self, value: str | None, dialect: Any) -> str | None:
         return None if value is None else _vault(dialect).open(value, self.column)
+
+
+class Author(sa.types.TypeDecorator[str]):
+    """Id of whoever wrote something. A mail address is hidden: rows can be looked for by it, and
+    nobody reads it there."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        if value is None or "@" not in value:
+            return value
+        key: bytes = dialect.digest_key
+        return hidden(value, key)
 
 
 class SealedJson(sa.types.TypeDecorator[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import secrets
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ WORTH_PACKING = 200
 """Bytes below which a text is not compressed."""
 CHECK = "key_check"
 """Flag of a database; who can open its value has the right key."""
+DIGESTS = "digests"
+"""Part of the check value: the key of digests, sealed; it stays when the vault's own change."""
 
 
 class WrongKey(StoreError):
@@ -119,18 +122,33 @@ def _made(keys: Keys) -> Vault:
     return Vault([key.get_secret_value() for key in keys.values], keys.place)
 
 
-def check(engine: sa.Engine, vault: Vault) -> None:
-    """Raises WrongKey where another key was the first to be used for this database."""
+def check(engine: sa.Engine, vault: Vault) -> bytes:
+    """The key by which addresses are hidden in this database: see bot/addresses.py.
+
+    Raises WrongKey where another key was the first to be used for this database.
+    """
     find = sa.select(flags.c.value).where(flags.c.name == CHECK)
     with engine.connect() as connection:
         found = connection.execute(find).scalar()
-    if found is None:
-        row = {"name": CHECK, "value": {"sealed": vault.seal(CHECK)}, "at": datetime.now(UTC)}
-        made = postgresql if engine.dialect.name == "postgresql" else sqlite
+    if found is None or DIGESTS not in found:
         with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
-            connection.execute(made.insert(flags).values(row).on_conflict_do_nothing())
-            found = connection.execute(find).scalar_one()  # of whoever came first
+            found = _checked(connection, vault)
     vault.open(found["sealed"])
+    return bytes.fromhex(vault.open(found[DIGESTS], DIGESTS))
+
+
+def _checked(connection: sa.Connection, vault: Vault) -> dict[str, str]:
+    """The check value of whoever came first, with a key for digests."""
+    made = postgresql if connection.dialect.name == "postgresql" else sqlite
+    row = {"name": CHECK, "value": {"sealed": vault.seal(CHECK)}, "at": datetime.now(UTC)}
+    connection.execute(made.insert(flags).values(row).on_conflict_do_nothing())
+    mine = flags.c.name == CHECK
+    found = connection.execute(sa.select(flags.c.value).where(mine).with_for_update()).scalar_one()
+    vault.open(found["sealed"])
+    if DIGESTS not in found:
+        found = {**found, DIGESTS: vault.seal(secrets.token_hex(32), DIGESTS)}
+        connection.execute(sa.update(flags).where(mine).values(value=found))
+    return dict(found)
 
 
 def _of(column: str) -> bytes:

@@ -20,6 +20,7 @@ WORDS = {
     "actions": "actions that waited for approval",
     "feedback": "feedback",
     "credentials": "connected accounts",
+    "mail": "mailboxes, handled threads, corrections, clicks in digests",
 }
 LATER = "Runs at work that hold it: {}. `assistant serve` forgets them when they have ended."
 

@@ -18,10 +18,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.database import Database
+from bot.erasure.mail import forget_mail
 from bot.erasure.rows import scrubbed
 from bot.erasure.targets import Condition, Target
 from bot.erasure.texts import Texts, texts_of
-from bot.gate_tables import actions, credentials, quoted
+from bot.gate_tables import actions, credentials, oauth_states, quoted
 from bot.inbox import AT_WORK
 from bot.retention import empty_runs, empty_trajectories
 from bot.serve_tables import feedback, inbox, steps
@@ -56,6 +57,8 @@ class Forgotten:
     """Actions that waited, or had waited, for approval."""
     feedback: int = 0
     credentials: int = 0
+    mail: int = 0
+    """What was kept of mailboxes: cursors, handled threads, corrections, and what was clicked."""
     later: int = 0
     """Runs and requests at work that hold any: they are forgotten when they have ended."""
 
@@ -99,6 +102,7 @@ class Forget:
         if heard:
             await self._requests(target)
         await self._rest(target)
+        self.done = self.done.plus(mail=await forget_mail(self.database, target, self.dry_run))
         return self.done
 
     async def _held(self, target: Target, before: datetime | None) -> dict[str, set[str]]:
@@ -184,6 +188,8 @@ class Forget:
             found = (await self.database.read(count))[0]["n"]
             await self._change(partial(_delete, table=table, mine=mine))
             self.done = self.done.plus(**{name: found})
+        begun = oauth_states.c.account == target.id
+        await self._change(partial(_delete, table=oauth_states, mine=begun))
 
     async def _change(self, work: Callable[[sa.Connection], int]) -> int:
         return 0 if self.dry_run else await self.database.change(work)

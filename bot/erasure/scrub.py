@@ -17,14 +17,21 @@ NO_TEXT = frozenset(
     """id run_id run kind status stopped_by model scope contract state severity evidence since as_of
     oldest latest usage template handles given_handles fence made parent requester label tool_calls
     model_preference effort language expects share window no_issue named home thread item author at
-    link""".split()
+    link thread_id threads""".split()
 )
 """Keys whose values are ids, names, times and numbers made by code, not text that anyone wrote."""
 _MARKS: Mapping[str, Any] = {
     **{"text": REMOVED, "reason": REMOVED, "value": None},
     **{"not_covered": [REMOVED], "unsupported": [REMOVED]},
 }
-_MESSAGE = re.compile(r"[CDFG][A-Z0-9]+/.+")
+_OF_THREAD: Mapping[str, Any] = {
+    **{"subject": REMOVED, "sender": "", "key_facts": [], "proposed_action": ""},
+    **{"draft_reply": None, "deadline": None, "flags": []},
+}
+"""What a digest tells of a mail thread that it holds no more of."""
+_MAIL = "mail:"
+_MESSAGE = re.compile(r"([CDFG][A-Z0-9]+|[0-9a-f]{8,})/.+")
+"""Of Slack, or a mail: what is read of these stands in a label."""
 _PERMALINK = re.compile(r"/archives/([A-Z0-9]+)/p(\d{10})(\d{6})")
 
 
@@ -40,13 +47,19 @@ class Lost:
 
     @property
     def sources(self) -> set[str]:
-        return set(map(source_of, self.items)) | self.items
+        named = set(map(source_of, self.items)) | self.items
+        return named | {_MAIL + each for each in named}
 
     def reached(self, label: Mapping[str, Any] | None) -> bool:
         """Whether a context of this label may have read any of the items."""
         read = (label or {}).get("sources")
         told = all(map(_MESSAGE.fullmatch, self.items))  # what is read of others may not say so
         return not read or not told or not self.sources.isdisjoint(read)
+
+    def all_of(self, label: Mapping[str, Any] | None) -> bool:
+        """Whether a context of this label has read nothing but mail threads that are lost."""
+        read = set((label or {}).get("sources") or ())
+        return bool(read) and read <= {s for s in self.sources if s.startswith(_MAIL)}
 
 
 @dataclass
@@ -66,7 +79,7 @@ class Scrubber:
         made = {**stored}
         if self.lost.reached(stored.get("label")):
             self.reached.add(str(stored.get("id")))
-            if self.lost.blind:
+            if self.lost.blind or self.lost.all_of(stored.get("label")):
                 made |= {name: mark for name, mark in _MARKS.items() if made.get(name)}
         return self._mapping(made)
 
@@ -113,6 +126,10 @@ class Scrubber:
             made = self._statement(made)
         elif _are_ids(made.get("subagents")) and "summary" in made:
             made = self._section(made)
+        if self._tells_of(made.get("thread_id")):
+            made |= {name: mark for name, mark in _OF_THREAD.items() if name in made}
+        if "text" in made and any(map(self._tells_of, made.get("threads") or ())):
+            made["text"] = REMOVED
         if isinstance(made.get("answer"), str):
             made["answer"] = replaced(made["answer"], self._is_lost)
         if isinstance(made.get("links"), Mapping):
@@ -144,6 +161,9 @@ class Scrubber:
     def _section(self, section: Json) -> Json:
         unsure = self.lost.blind and not self.reached.isdisjoint(section["subagents"])
         return {**section, "summary": REMOVED} if unsure else section
+
+    def _tells_of(self, thread: Any) -> bool:
+        return isinstance(thread, str) and thread in self.lost.sources
 
     def _is_lost(self, sentence: str) -> bool:
         cited = set(ids_in(sentence))

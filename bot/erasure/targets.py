@@ -33,8 +33,8 @@ class Target:
 
     @classmethod
     def source(cls, text: str) -> Target:
-        """Of an id or a permalink."""
-        return cls("source", item_at(text) or text.strip())
+        """Of an id or a permalink; a mail thread may be named as labels do it: `mail:<thread>`."""
+        return cls("source", item_at(text) or text.strip().removeprefix("mail:"))
 
     @property
     def is_person(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from alembic import context
 
 import bot.gate_tables
-import bot.serve_tables  # noqa: F401 - both add their tables to the metadata
+import bot.mail_tables
+import bot.serve_tables  # noqa: F401 - all add their tables to the metadata
 from bot.sealed import differs
 from bot.tables import METADATA
 

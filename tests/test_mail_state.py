@@ -1,0 +1,501 @@
+"""What is kept of a mailbox: corrections are used, clicks count once, and it can be forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from cryptography.fernet import Fernet
+from forget_kit import Told, finding, holding, item, result
+from pg_kit import Kept, execute, place
+from test_retention import kept
+
+from bot.addresses import address_of
+from bot.erasure.forget import Forget, Forgotten
+from bot.erasure.targets import Target
+from bot.erasure.traces import REMOVED
+from bot.gate_tables import quoted
+from bot.mail_acts import GIVEN_UP_AFTER, UnderWay
+from bot.mail_corrections import Correction
+from bot.mail_state import Cursor, MailState
+from bot.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_threads
+from bot.resealing import reseal
+from bot.retention import empty_trajectories, tidy
+from bot.serve_tables import flags
+from bot.store import Store
+from bot.vault import Vault, WrongKey
+
+__all__ = ["place"]
+
+ANA, EVA = "U0ANA", "U0EVA"
+BO = '"Bo Olsen" <Bo@Acme.example>'
+NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
+
+
+def cursor(mailbox: str = "ana@x.example", line: str = "l1") -> str:
+    return Cursor(mailbox, "77", NOW, line).to_text()
+
+
+async def used(state: MailState, account: str = ANA) -> None:
+    """A digest was delivered, and clicked on."""
+    threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
+    await state.delivered(account, "r1", cursor(f"{account}@x.example"), threads, ["t3"])
+    await state.corrections.add(account, "t1", BO, "priority", "low")
+    await state.corrections.add(account, "t2", "eve@shop.example", "category", "invoice")
+    await state.snooze(account, "t2", NOW + timedelta(days=999))
+    await state.acts.once(account, "r1/t1/label", "t1", returning({"label": "Kunden"}))
+
+
+def returning(outcome: dict[str, Any]) -> Any:
+    async def act() -> dict[str, Any]:
+        return outcome
+
+    return act
+
+
+async def count(store: Store) -> dict[str, int]:
+    tables = (mail_cursors, mail_threads, mail_corrections, mail_acts)
+    return {t.name: len(await store.database.read(sa.select(t))) for t in tables}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Kept:
+    return Kept(tmp_path, None)
+
+
+def verdict(id: str, thread: str, message: str, fact: str) -> dict[str, Any]:
+    """What a subagent made of one thread."""
+    found = finding(f"F{id[1:]}.1", fact, f"{thread}/{message}")
+    value = {"category": "other", "key_facts": [fact], "draft_reply": f"Dear {fact[:3]}"}
+    return {**result(id, fact, [found], f"mail:{thread}"), "contract": "triage", "value": value}
+
+
+def digest(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The document of a triage of two threads."""
+    threads = [r["label"]["sources"][0].removeprefix("mail:") for r in results]
+    told = (
+        ("Rechnung", "Bo <bo@acme.example>", "pay Bo"),
+        ("Lunch", "Eve <eve@shop.example>", "Go to lunch"),
+    )
+    verdicts = [
+        {
+            **{"thread_id": thread, "subject": subject, "sender": sender, "messages": 1},
+            **{"key_facts": each["value"]["key_facts"], "proposed_action": action, "flags": []},
+            **{
+                "draft_reply": f"Dear {sender[:3]}",
+                "priority": "high",
+                "finding": each["findings"][0]["id"],
+            },
+        }
+        for thread, each, (subject, sender, action) in zip(threads, results, told, strict=True)
+    ]
+    top = [
+        {"text": v["proposed_action"], "findings": [v["finding"]], "threads": [v["thread_id"]]}
+        for v in verdicts
+    ]
+    matters = [{"text": "Bo and Eve", "threads": threads}]
+    document = {"run_id": "r1", "kind": "triage", "top_lines": top, "matters": matters}
+    return {**document, "verdicts": verdicts, "subagents": results}
+
+
+# ---- corrections
+
+
+async def test_a_correction_is_told_of_every_later_mail_of_that_sender(file: Kept) -> None:
+    store = await file.store()
+    corrections = MailState(store.database).corrections
+    await corrections.add(ANA, "t1", BO, "priority", "low")
+    await corrections.add(ANA, "t2", "eve@shop.example", "category", "invoice")
+    await corrections.add(ANA, "t2", "eve@shop.example", "asked_of_me", "false")
+    await corrections.add(EVA, "t3", BO, "priority", "high")
+
+    assert await corrections.known_for(ANA, ["Bo <bo@acme.example>", "x@y.example"]) == [
+        "You were corrected before: mails from bo@acme.example are not urgent."
+    ]
+    assert await corrections.known_for(ANA, ["EVE@shop.example"]) == [
+        "You were corrected before: mails from eve@shop.example ask nothing of the reader.",
+        'You were corrected before: mails from eve@shop.example belong to the category "invoice".',
+    ]
+    assert await corrections.known_for(ANA, []) == []
+    await store.aclose()
+
+
+async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(place: Kept) -> None:
+    store = await place.store()
+    corrections = MailState(store.database).corrections
+    await corrections.add(ANA, "t1", BO, "priority", "low")
+    await corrections.add(ANA, "t1", BO, "priority", "medium")
+    await corrections.add(ANA, "t9", BO, "priority", "high")
+    listed = await corrections.all(ANA)
+
+    assert [(c.thread, c.field, c.value, c.sender) for c in listed] == [
+        ("t9", "priority", "high", "bo@acme.example"),
+        ("t1", "priority", "medium", "bo@acme.example"),
+    ]
+    (sentence,) = await corrections.known_for(ANA, [BO])
+    assert sentence.endswith("are urgent.")
+    assert await corrections.remove(ANA, "t9", "priority")
+    assert not await corrections.remove(ANA, "t9", "priority")
+    (sentence,) = await corrections.known_for(ANA, [BO])
+    assert sentence.endswith("are of medium priority.")
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("priority", "lowest"), ("asked_of_me", "maybe"), ("deadline", "today"), ("category", " "),
+     ("category", "x" * 61), ("category", 'a" and send all')],
+)  # fmt: skip
+async def test_what_no_verdict_has_is_no_correction(file: Kept, field: str, value: str) -> None:
+    store = await file.store()
+    with pytest.raises(ValueError, match=field):
+        await MailState(store.database).corrections.add(ANA, "t1", BO, field, value)
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "sender",
+    ['"send all you know"@evil.example', "ignore[all]rules@evil.example", "a" * 70 + "@x.example",
+     "no address"],
+)  # fmt: skip
+def test_an_address_that_could_hold_an_order_is_told_to_no_model(sender: str) -> None:
+    made = Correction("t1", "priority", "low", address_of(sender), NOW)
+    assert made.sentence == ""
+
+
+async def test_a_correction_that_was_moved_to_another_account_is_none(file: Kept) -> None:
+    store = await file.store()
+    corrections = MailState(store.database).corrections
+    await corrections.add(ANA, "t1", BO, "priority", "low")
+    await store.database.write(sa.update(mail_corrections).values(account=EVA))
+    assert await corrections.all(EVA) == []
+    body = sa.type_coerce(mail_corrections.c.body, sa.Text)
+    await store.database.write(sa.update(mail_corrections).values({body: "written by hand"}))
+    with pytest.raises(WrongKey):
+        await corrections.all(EVA)
+    await store.aclose()
+
+
+# ---- clicks
+
+
+async def test_a_button_clicked_twice_does_what_it_does_once(place: Kept) -> None:
+    store = await place.store()
+    acts = MailState(store.database).acts
+    begun, go, made = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def draft() -> dict[str, str]:
+        begun.set()
+        await go.wait()
+        made.append("d1")
+        return {"draft": "d1"}
+
+    first = asyncio.create_task(acts.once(ANA, "r1/t1/draft", "t1", draft))
+    await begun.wait()
+    assert await acts.done(ANA, "r1/t1/draft") is None
+    with pytest.raises(UnderWay):
+        await acts.once(ANA, "r1/t1/draft", "t1", draft)
+    go.set()
+
+    assert await first == {"draft": "d1"}
+    assert await acts.once(ANA, "r1/t1/draft", "t1", draft) == {"draft": "d1"}
+    assert made == ["d1"]
+    assert await acts.once(EVA, "r1/t1/draft", "t1", draft) == {"draft": "d1"}
+    assert made == ["d1", "d1"], "another account's click is another one"
+    await store.aclose()
+
+
+async def test_what_failed_or_died_in_the_middle_is_done_by_the_next_click(place: Kept) -> None:
+    store = await place.store()
+    acts = MailState(store.database).acts
+
+    async def failing() -> dict[str, str]:
+        raise ConnectionError("Gmail does not answer")
+
+    with pytest.raises(ConnectionError):
+        await acts.once(ANA, "k", "t1", failing)
+    assert await acts.once(ANA, "k", "t1", returning({"label": "Work"})) == {"label": "Work"}
+    died = datetime.now(UTC) - GIVEN_UP_AFTER - timedelta(seconds=1)
+    row = {"account": ANA, "key": "k2", "thread": "t1", "outcome": None, "at": died}
+    await store.database.write(sa.insert(mail_acts).values(row))
+    assert await acts.once(ANA, "k2", "t1", returning({"draft": "d2"})) == {"draft": "d2"}
+    assert await acts.done(ANA, "k2") == {"draft": "d2"}
+    await store.aclose()
+
+
+async def test_an_act_without_any_outcome_is_done_nevertheless(file: Kept) -> None:
+    store = await file.store()
+    acts = MailState(store.database).acts
+
+    assert await acts.once(ANA, "k", "t1", returning({})) == {}
+    assert await acts.once(ANA, "k", "t1", returning({"again": True})) == {}
+    await store.aclose()
+
+
+# ---- delivered
+
+
+async def test_a_delivery_is_stored_whole_or_not_at_all(place: Kept) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    broken: Any = {"t1": ["m1"], "t2": object()}
+    with pytest.raises(TypeError):
+        await state.delivered(ANA, "r1", cursor(), broken, ["t3"])
+
+    assert await state.cursor(ANA) is None
+    assert await state.handled(ANA, {"t1", "t2"}) == {}
+    assert await state.owed(ANA) == []
+    await store.aclose()
+
+
+async def test_hundreds_of_threads_are_delivered_at_once(place: Kept) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    threads = {f"t{n}": [f"m{n}"] for n in range(1_201)}
+    left = [f"left{n}" for n in range(703)]
+    await state.delivered(ANA, "r1", cursor(), threads, left)
+
+    assert len(await state.handled(ANA, threads)) == 1_201
+    assert set(await state.owed(ANA)) == set(left)
+    await store.aclose()
+
+
+async def test_an_older_delivery_takes_nothing_back(place: Kept) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    await state.delivered(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
+    await state.delivered(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
+
+    assert (await state.handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
+    assert await state.owed(ANA) == ["t2"]
+    await store.aclose()
+
+
+# ---- at rest
+
+
+async def test_no_address_and_no_label_stands_readable_in_the_database(place: Kept) -> None:
+    store = await place.store()
+    await used(MailState(store.database))
+    words = ("acme.example", "bo@", "shop.example", "x.example", "Kunden", "invoice")
+    assert set(await holding(store.database, words)) == {
+        "mail_acts",
+        "mail_corrections",
+        "mail_cursors",
+    }
+    await store.aclose()
+
+    if place.url:
+        tables = ("mail_cursors", "mail_threads", "mail_corrections", "mail_acts")
+        rows = [str(execute(f"SELECT * FROM assistant.{t}", place.url)) for t in tables]
+    else:
+        files = [f for f in place.path.iterdir() if f.is_file()]
+        rows = [f.read_bytes().decode("latin-1") for f in files]
+    assert [word for word in words for text in rows if word in text] == []
+
+
+async def test_what_is_kept_of_mailboxes_comes_to_a_new_key(tmp_path: Path) -> None:
+    old, new = (Fernet.generate_key().decode() for _ in range(2))
+    store = await Store.open(tmp_path, None, Vault([old], "a test"))
+    await used(MailState(store.database))
+    before = await count(store)
+    await store.aclose()
+    store = await Store.open(tmp_path, None, Vault([new, old], "a test"))
+    assert await reseal(store.database) == 4, "a cursor, two corrections, an outcome"
+    await store.aclose()
+
+    store = await Store.open(tmp_path, None, Vault([new], "a test"))
+    state = MailState(store.database)
+    assert len(await state.corrections.all(ANA)) == 2
+    assert await state.acts.done(ANA, "r1/t1/label") == {"label": "Kunden"}
+    assert await state.cursor(ANA) is not None
+    assert await count(store) == before
+    await store.aclose()
+
+
+async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
+    place: Kept,
+) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    await used(state)
+
+    async def aged(days: int) -> None:
+        at = datetime.now(UTC) - timedelta(days=days)
+        for table in (mail_threads, mail_corrections, mail_acts):
+            await store.database.write(sa.update(table).values(at=at))
+
+    await aged(20)
+    await tidy(store.database, kept())
+    assert list((await count(store)).values()) == [1, 3, 2, 1]
+    await tidy(store.database, kept(results_days=19))
+    assert list((await count(store)).values()) == [1, 3, 0, 0]
+    await aged(366)
+    await tidy(store.database, kept(results_days=19))
+    assert list((await count(store)).values()) == [1, 1, 0, 0]
+    assert [thread for thread, _ in await state.snoozed(ANA)] == ["t2"]
+    await store.aclose()
+
+
+# ---- forgetting
+
+
+async def test_of_a_user_all_that_is_kept_of_the_mailbox_goes(place: Kept) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    await used(state, ANA)
+    await used(state, EVA)
+    assert (await Forget(store.database, dry_run=True)(Target("user", ANA))).mail == 7
+    assert list((await count(store)).values()) == [2, 6, 4, 2]
+    done = await Forget(store.database)(Target("user", ANA))
+
+    assert done.mail == 7
+    assert list((await count(store)).values()) == [1, 3, 2, 1]
+    assert await holding(store.database, [ANA]) == []
+    assert len(await state.corrections.all(EVA)) == 2
+    assert await Forget(store.database)(Target("user", ANA)) == Forgotten()
+    await store.aclose()
+
+
+async def test_of_a_thread_all_goes_but_that_it_was_handled(place: Kept) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    await used(state)
+    assert Target.source("mail:t2") == Target("source", "t2")
+    first = await Forget(store.database)(Target.source("mail:t1"))
+    second = await Forget(store.database)(Target.source("mail:t2"))
+
+    assert (first.mail, second.mail) == (2, 2)
+    assert (await count(store))["mail_threads"] == 3
+    assert await state.corrections.all(ANA) == []
+    assert await state.snoozed(ANA) == []
+    assert (await state.handled(ANA, {"t2"}))["t2"].messages == {"m2", "m3"}
+    assert await Forget(store.database)(Target.source("mail:t2")) == Forgotten()
+    await store.aclose()
+
+
+@pytest.mark.parametrize("kind", ["user", "author"])
+async def test_of_somebody_who_wrote_mail_the_corrections_go(place: Kept, kind: str) -> None:
+    store = await place.store()
+    state = MailState(store.database)
+    await used(state, ANA)
+    await used(state, EVA)
+    done = await Forget(store.database)(Target(kind, "BO@acme.example"))
+
+    assert done.mail == 2
+    assert await holding(store.database, ["bo@acme.example"]) == []
+    assert [c.sender for c in await state.corrections.all(ANA)] == ["eve@shop.example"]
+    await store.aclose()
+
+
+async def test_of_a_digest_the_thread_goes_and_the_others_stay(place: Kept) -> None:
+    store = await place.store()
+    gone, kept_one = "18f0a1b2c3d4e5f6", "18f0a1b2c3d4e5f7"
+    mails = [item(f"{gone}/m1", "Pay 300 euros"), item(f"{kept_one}/m2", "Lunch on Friday")]
+    results = [
+        verdict("s1", gone, "m1", "Bo wants 300 euros"),
+        verdict("s2", kept_one, "m2", "Eve asks for lunch"),
+    ]
+    await Told("r1", mails, results).store(store, ended=False)
+    await store.finish_run("r1", "complete", result=digest(results))
+    done = await Forget(store.database)(Target.source(f"mail:{gone}"))
+
+    assert (done.items, done.runs, done.findings) == (1, 1, 1)
+    lost = ["300 euros", "Rechnung", "Bo <bo@acme.example>", "pay Bo", "Dear Bo"]
+    assert await holding(store.database, lost) == []
+    document = (await store.run("r1")).result or {}
+    first, second = document["verdicts"]
+    assert (first["thread_id"], first["subject"], first["key_facts"]) == (gone, REMOVED, [])
+    assert second == digest(results)["verdicts"][1]
+    assert [line["text"] for line in document["top_lines"]] == [REMOVED, "Go to lunch"]
+    assert [line["text"] for line in document["matters"]] == [REMOVED]
+    values = [(s.result or {})["value"] for s in await store.subagents("r1")]
+    assert values == [None, results[1]["value"]]
+    await store.aclose()
+
+
+async def test_what_a_digest_says_of_other_threads_stays_when_the_words_are_lost(
+    file: Kept,
+) -> None:
+    """The record of requests is deleted after a month: then nobody knows a thread's words."""
+    store = await file.store()
+    gone, kept_one = "18f0a1b2c3d4e5f6", "18f0a1b2c3d4e5f7"
+    mails = [item(f"{gone}/m1", "Pay 300 euros"), item(f"{kept_one}/m2", "Lunch on Friday")]
+    results = [
+        verdict("s1", gone, "m1", "Bo wants 300 euros"),
+        verdict("s2", kept_one, "m2", "Eve asks for lunch"),
+    ]
+    await Told("r1", mails, results).store(store, ended=False)
+    await store.finish_run("r1", "complete", result=digest(results))
+    await store.database.change(lambda connection: empty_trajectories(connection, ["r1"]))
+    await Forget(store.database)(Target.source(f"mail:{gone}"))
+
+    assert await holding(store.database, ["300 euros", "Rechnung"]) == []
+    document = (await store.run("r1")).result or {}
+    assert document["verdicts"][1] == digest(results)["verdicts"][1]
+    values = [(s.result or {})["value"] for s in await store.subagents("r1")]
+    assert values == [None, results[1]["value"]]
+    await store.aclose()
+
+
+async def authors(store: Store) -> list[str]:
+    return [row["author"] for row in await store.database.read(sa.select(quoted.c.author))]
+
+
+async def test_what_somebody_wrote_by_mail_is_found_by_an_address_that_is_not_stored(
+    place: Kept,
+) -> None:
+    store = await place.store()
+    thread = "18f0a1b2c3d4e5f6"
+    mails = [item(f"{thread}/m1", "Pay 300 euros", BO), item(f"{thread}/m2", "Thanks", "U0EVA")]
+    await Told("r1", mails, [verdict("s1", thread, "m1", "Bo wants 300 euros")]).store(store)
+
+    rows = await store.database.read(sa.select(quoted.c.item, quoted.c.author))
+    told = {row["item"].partition("/")[2]: row["author"] for row in rows}
+    assert (told["m2"], told["m1"][0], len(told["m1"])) == ("U0EVA", "~", 33)
+    assert (await Forget(store.database)(Target("user", "eve@shop.example"))).runs == 0
+    done = await Forget(store.database)(Target("user", "BO@acme.example"))
+    assert (done.items, done.findings) == (1, 1)
+    assert await holding(store.database, ["300 euros"]) == []
+    await store.aclose()
+
+
+async def test_an_address_is_hidden_alike_when_the_key_changed_and_otherwise_elsewhere(
+    tmp_path: Path,
+) -> None:
+    old, new = (Fernet.generate_key().decode() for _ in range(2))
+    found: list[str] = []
+    for keys in ([old], [new, old], [new]):
+        store = await Store.open(tmp_path / "one", None, Vault(keys, "a test"))
+        run = f"r{len(found)}"
+        await Told(run, [item("t1/m1", "Hello", BO)]).store(store)
+        await reseal(store.database)
+        found = await authors(store)
+        await store.aclose()
+    other = await Store.open(tmp_path / "other", None, Vault([new], "a test"))
+    await Told("r1", [item("t1/m1", "Hello", BO)]).store(other)
+
+    assert (len(found), len(set(found))) == (3, 1)
+    assert await authors(other) != found[:1]
+    await other.aclose()
+
+
+async def test_a_database_of_before_gets_a_key_for_addresses_once(place: Kept) -> None:
+    store = await place.store()
+    (row,) = await store.database.read(sa.select(flags))
+    before = {"sealed": row["value"]["sealed"]}
+    await store.database.write(sa.update(flags).values(value=before))
+    await store.aclose()
+    values = []
+    for _ in range(2):
+        store = await place.store()
+        (row,) = await store.database.read(sa.select(flags))
+        values.append(row["value"])
+        await store.aclose()
+
+    assert values[0]["sealed"] == before["sealed"]
+    assert values[0] == values[1] != before

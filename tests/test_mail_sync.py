@@ -1,0 +1,501 @@
+"""No mail is lost between two triages and none is handled twice, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gmail_kit import START, id_of, mail, office, stored
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pg_kit import Kept, kept, place
+
+from bot.mail_state import MailState, seen_of
+from bot.mail_sync import ANEW, FIRST, OTHER, PAST, TOO_OLD, Sync, new_threads
+from scopes.gmail import HistoryTooOld
+from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
+from scopes.reduction.mail_text import MailText
+from scopes.tool import Window
+
+__all__ = ["place"]
+
+ME = "U0ANA"
+WEEK = timedelta(days=7)
+TEXT = MailText("Bill", "Bo <bo@x.example>", (), (), None, "Please pay.", (), (), (), "")
+IN, OWN, DRAFT = frozenset({"INBOX"}), frozenset({"SENT"}), frozenset({"DRAFT"})
+
+
+def window(oldest: timedelta = WEEK, latest: timedelta = timedelta(0)) -> Window:
+    now = datetime.now(UTC)
+    return Window(now - oldest, now - latest)
+
+
+@dataclass
+class Mailbox:
+    """As much of Gmail as a sync asks for: see bot.mail_sync.History."""
+
+    name: str = "ana@x.example"
+    number: int = 1000
+    forgotten: int = 0
+    """The changes up to here are no longer known."""
+    added: list[tuple[int, MailMessage]] = field(default_factory=list)
+    touched: dict[str, int] = field(default_factory=dict)
+    lagging: set[str] = field(default_factory=set)
+    """Threads that the search does not find yet."""
+    coming: list[str] = field(default_factory=list)
+    """Threads that get mail while they are asked about: one after each answer."""
+    queries: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+    def put(self, thread: str, labels: frozenset[str] = IN, age: timedelta = timedelta(0)) -> str:
+        self.touch(thread)
+        id = f"m{self.number}"
+        at = datetime.now(UTC) - age
+        self.added.append((self.number, MailMessage(id, thread, at, TEXT, {}, labels)))
+        return id
+
+    def touch(self, thread: str) -> None:
+        """Anything that changes a thread without adding mail: a label, a star."""
+        self.number += 7  # history ids have gaps
+        self.touched[thread] = self.number
+
+    def _meanwhile(self) -> None:
+        if self.coming:
+            self.put(self.coming.pop())
+
+    async def address(self) -> str:
+        return self.name
+
+    async def history(self) -> str:
+        told = str(self.number)
+        self._meanwhile()
+        return told
+
+    async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
+        self.queries.append(query)
+        after = int((re.search(r"after:(\d+)", query) or ["", "0"])[1])
+        before = int((re.search(r"before:(\d+)", query) or ["", "9999999999"])[1])
+        hits = {
+            m.thread
+            for _, m in self.added
+            if m.at and after <= m.at.timestamp() < before and "INBOX" in m.labels
+        } - self.lagging
+        newest = sorted(hits, key=lambda thread: -self.touched[thread])
+        found = [ThreadRef(thread, "", str(self.touched[thread])) for thread in newest]
+        self._meanwhile()
+        return found
+
+    async def changes(self, since: str) -> Changes:
+        if int(since) < self.forgotten:
+            raise HistoryTooOld(404, "history", "The history is too old.")
+        threads = dict.fromkeys(m.thread for number, m in self.added if number > int(since))
+        told = Changes(str(self.number), tuple(threads))
+        self._meanwhile()
+        return told
+
+    def thread(self, id: str) -> MailThread:
+        self.read.append(id)
+        found = tuple(m for _, m in self.added if m.thread == id)
+        self._meanwhile()
+        return MailThread(id, found, str(self.touched[id]))
+
+
+@dataclass
+class Triage:
+    """As bot/triage.py goes about it: what it read, and what its digest says."""
+
+    sync: Sync
+    handled: dict[str, list[str]] = field(default_factory=dict)
+    """What stands in the digest: thread -> ids of its messages."""
+    unchanged: dict[str, list[str]] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+    async def deliver(self, state: MailState, account: str = ME) -> None:
+        done = {**self.handled, **self.unchanged}
+        await state.delivered(account, "r1", self.sync.cursor, done, self.left)
+
+
+async def triage(
+    mailbox: Mailbox,
+    state: MailState,
+    account: str = ME,
+    limit: int = 99,
+    within: Window | None = None,
+) -> Triage:
+    sync = await new_threads(mailbox, state, account, "in:inbox", within or window())
+    assert Sync.of(json.loads(json.dumps(sync.to_json()))) == sync
+    made = Triage(sync)
+    for id in sync.threads:
+        if len(made.handled) == limit:
+            made.left.append(id)
+            continue
+        thread = mailbox.thread(id)
+        to = made.handled if sync.is_new(thread) else made.unchanged
+        to[id] = seen_of(thread)
+    return made
+
+
+async def delivered(mailbox: Mailbox, state: MailState, **options: Any) -> Triage:
+    made = await triage(mailbox, state, **options)
+    await made.deliver(state)
+    return made
+
+
+# ---- whatever happens
+
+THREADS = st.sampled_from(["t1", "t2", "t3"])
+COMING = st.lists(THREADS, max_size=3)
+EVENTS = st.one_of(
+    st.tuples(st.just("mail"), THREADS),
+    st.tuples(st.sampled_from(["reply", "draft", "label"]), THREADS),
+    st.tuples(st.just("history ends"), st.just("")),
+    st.tuples(st.just("triage"), COMING, st.sampled_from([1, 99])),
+    st.tuples(st.just("crash"), COMING, st.sampled_from([1, 99])),
+)
+
+
+@dataclass
+class Bench:
+    runner: asyncio.Runner
+    place: Kept
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    with kept(request.param, tmp_path_factory.mktemp("mail")) as found, asyncio.Runner() as runner:
+        yield Bench(runner, found)
+
+
+@dataclass
+class Story:
+    """A mailbox, what happens to it, and what its user was shown."""
+
+    state: MailState
+    account: str
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    shown: list[tuple[str, set[str]]] = field(default_factory=list)
+    """Thread and messages of each line of each digest."""
+
+    async def happens(self, event: Sequence[Any]) -> None:
+        match event:
+            case ("mail", thread):
+                self.mailbox.put(thread)
+            case ("reply" | "draft" as kind, thread) if thread in self.mailbox.touched:
+                self.mailbox.put(thread, OWN if kind == "reply" else DRAFT)
+            case ("label", thread) if thread in self.mailbox.touched:
+                self.mailbox.touch(thread)
+            case ("history ends", _):
+                self.mailbox.forgotten = self.mailbox.number
+            case ("triage" | "crash" as kind, coming, limit):
+                self.mailbox.coming = list(coming)
+                await self.triaged(limit, crash=kind == "crash")
+
+    async def triaged(self, limit: int, *, crash: bool = False) -> None:
+        self.mailbox.read.clear()
+        made = await triage(self.mailbox, self.state, self.account, limit)
+        assert len(self.mailbox.read) == len(set(self.mailbox.read))
+        if crash:
+            return
+        self.shown += [(thread, set(ids)) for thread, ids in made.handled.items()]
+        await made.deliver(self.state, self.account)
+
+    def incoming(self) -> set[str]:
+        return {m.id for _, m in self.mailbox.added if "INBOX" in m.labels}
+
+    def check(self) -> None:
+        seen: set[str] = set()
+        for thread, ids in self.shown:
+            assert ids & self.incoming() - seen, f"{thread} is shown again with nothing new in it"
+            seen |= ids
+        assert self.incoming() <= seen, "mail is lost"
+
+
+@given(st.lists(EVENTS, max_size=14))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_mail_is_lost_and_none_is_handled_twice(bench: Bench, events: list[Any]) -> None:
+    async def tell() -> None:
+        store = await bench.place.store()
+        story = Story(MailState(store.database), uuid.uuid4().hex)
+        for event in events:
+            await story.happens(event)
+        story.mailbox.coming.clear()
+        await story.triaged(99)
+        story.check()
+        lines = len(story.shown)
+        await story.triaged(99)
+        assert len(story.shown) == lines
+        await store.aclose()
+
+    bench.runner.run(tell())
+
+
+# ---- one by one
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Kept:
+    return Kept(tmp_path, None)
+
+
+async def test_the_first_triage_lists_the_window_and_the_second_asks_for_changes(
+    file: Kept,
+) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("old", age=timedelta(days=8))
+    mailbox.put("t1")
+    first = await delivered(mailbox, state)
+    mailbox.put("t2")
+    second = await triage(mailbox, state)
+    idle = len(mailbox.queries)
+
+    assert (first.sync.threads, first.sync.full, first.sync.why) == (("t1",), True, FIRST)
+    assert (second.sync.threads, second.sync.full, second.sync.why) == (("t2",), False, "")
+    await second.deliver(state)
+    third = await triage(mailbox, state)
+    assert third.sync.threads == ()
+    assert len(mailbox.queries) == idle, "nothing changed, so nothing is listed"
+    await store.aclose()
+
+
+async def test_a_triage_that_was_not_delivered_is_listed_again(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    mailbox.put("t1")
+    before = await triage(mailbox, MailState(store.database))
+    again = await triage(mailbox, MailState(store.database))
+
+    assert before.handled == again.handled == {"t1": ["m1007"]}
+    await store.aclose()
+
+
+async def test_mail_that_comes_while_a_triage_reads_is_neither_lost_nor_told_twice(
+    file: Kept,
+) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t1")
+    mailbox.coming = ["late", "t1"]  # after the cursor was taken, and after the listing
+    first = await delivered(mailbox, state)
+    second = await triage(mailbox, state)
+
+    assert first.handled == {"t1": ["m1007", "m1014"]}
+    assert set(second.sync.threads) == {"t1", "late"}
+    assert second.handled.keys() == {"late"}
+    assert second.unchanged.keys() == {"t1"}
+    await store.aclose()
+
+
+async def test_too_old_a_history_is_made_up_for_by_a_listing_back_to_the_last_one(
+    place: Kept,
+) -> None:
+    store, mailbox = await place.store(), Mailbox()
+    state = MailState(store.database)
+    for thread in ("same", "answered", "labelled"):
+        mailbox.put(thread, age=timedelta(hours=5))
+    await delivered(mailbox, state)
+    mailbox.put("answered")
+    mailbox.put("new", age=timedelta(hours=3))
+    mailbox.touch("labelled")
+    mailbox.forgotten = mailbox.number
+    made = await triage(mailbox, state, within=window(oldest=timedelta(hours=1)))
+
+    assert (made.sync.full, made.sync.why) == (True, TOO_OLD)
+    assert made.sync.threads == ("labelled", "new", "answered")
+    assert made.handled.keys() == {"new", "answered"}
+    assert "same" not in mailbox.read[3:]
+    await store.aclose()
+
+
+async def test_what_a_triage_left_is_listed_until_one_comes_to_it(place: Kept) -> None:
+    store, mailbox = await place.store(), Mailbox()
+    state = MailState(store.database)
+    for thread in ("t1", "t2", "t3"):
+        mailbox.put(thread)
+    told = [(await delivered(mailbox, state, limit=1)).handled.keys() for _ in range(4)]
+
+    assert told == [{"t3"}, {"t1"}, {"t2"}, set()]
+    await store.aclose()
+
+
+async def test_a_thread_that_failed_is_listed_again_although_it_was_read(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t1")
+    first = await triage(mailbox, state)
+    await state.delivered(ME, "r1", first.sync.cursor, {}, ["t1"])
+
+    assert (await triage(mailbox, state)).handled.keys() == {"t1"}
+    await store.aclose()
+
+
+async def test_a_snoozed_thread_comes_back_in_its_time_and_once(place: Kept) -> None:
+    store, mailbox = await place.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t1")
+    mailbox.put("t2")
+    await delivered(mailbox, state)
+    now = datetime.now(UTC)
+    await state.snooze(ME, "t1", now - timedelta(seconds=1))
+    await state.snooze(ME, "t2", now + timedelta(days=1))
+
+    assert (await delivered(mailbox, state)).handled.keys() == {"t1"}
+    assert (await delivered(mailbox, state)).sync.threads == ()
+    assert await state.snoozed(ME) == [("t2", now + timedelta(days=1))]
+    mailbox.put("t2")
+    assert (await delivered(mailbox, state)).handled.keys() == {"t2"}
+    assert [thread for thread, _ in await state.snoozed(ME)] == ["t2"]
+    await store.aclose()
+
+
+async def test_own_replies_and_drafts_are_nothing_new_and_mail_to_oneself_is(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t1")
+    await delivered(mailbox, state)
+    mailbox.put("t1", OWN)
+    mailbox.put("t1", DRAFT)
+    quiet = await delivered(mailbox, state)
+    mailbox.put("t1", OWN | IN)
+    told = await delivered(mailbox, state)
+
+    assert quiet.handled == {}
+    assert quiet.unchanged.keys() == {"t1"}
+    assert told.handled.keys() == {"t1"}
+    await store.aclose()
+
+
+async def test_mail_that_the_search_finds_late_is_looked_for_once_more(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t1")
+    await delivered(mailbox, state)
+    mailbox.put("late")
+    mailbox.put("archived", frozenset({"Label_1"}))
+    mailbox.lagging = {"late"}
+    missed = await delivered(mailbox, state)
+    mailbox.lagging = set()
+    found = await delivered(mailbox, state)
+
+    assert (missed.sync.threads, found.sync.threads) == ((), ("late",))
+    asked = len(mailbox.queries)
+    assert (await delivered(mailbox, state)).sync.threads == ()
+    assert len(mailbox.queries) == asked, "what the query does not mean is not looked for for ever"
+    await store.aclose()
+
+
+@pytest.mark.parametrize(("other", "why"), [("eva@x.example", OTHER), ("ana@x.example", ANEW)])
+async def test_what_was_handled_in_another_mailbox_says_nothing_of_this_one(
+    file: Kept, other: str, why: str
+) -> None:
+    store = await file.store()
+    state = MailState(store.database)
+    old = Mailbox()
+    for thread in ("t1", "t2"):
+        old.put(thread)
+    await delivered(old, state, limit=1)
+    new = Mailbox(other, number=500)
+    new.put("t2")
+    made = await delivered(new, state)
+
+    assert (made.sync.why, made.handled) == (why, {"t2": ["m507"]})
+    assert await state.owed(ME) == []
+    assert (await state.handled(ME, {"t1", "t2"})).keys() == {"t2"}
+    assert (await triage(new, state)).sync.threads == ()
+    await store.aclose()
+
+
+async def test_a_look_back_lists_all_that_was_there_and_moves_nothing(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("old", age=timedelta(days=3))
+    mailbox.put("t1")
+    back = window(latest=timedelta(days=1))
+    first = await delivered(mailbox, state, within=back)
+    again = await triage(mailbox, state, within=back)
+
+    assert (first.sync.why, first.sync.cursor) == (PAST, "")
+    assert first.handled.keys() == again.handled.keys() == {"old"}
+    assert await state.cursor(ME) is None
+    assert (await triage(mailbox, state)).sync.why == FIRST
+    await store.aclose()
+
+
+async def test_two_triages_at_once_lose_nothing_whichever_is_delivered_last(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t0")
+    await delivered(mailbox, state)
+    mailbox.put("t1")
+    one = await triage(mailbox, state)
+    mailbox.put("t2")
+    two = await triage(mailbox, state, limit=1)
+    await two.deliver(state)
+    await one.deliver(state)
+    after = await delivered(mailbox, state)
+
+    assert [set(each.handled) for each in (one, two)] == [{"t1"}, {"t2"}]
+    assert two.left == ["t1"]
+    assert after.handled == {}
+    assert (await triage(mailbox, state)).sync.threads == ()
+    await store.aclose()
+
+
+async def test_accounts_do_not_know_of_one_another(file: Kept) -> None:
+    store, mailbox = await file.store(), Mailbox()
+    state = MailState(store.database)
+    mailbox.put("t1")
+    await delivered(mailbox, state)
+
+    assert (await triage(mailbox, state, "U0EVA")).handled.keys() == {"t1"}
+    await store.aclose()
+
+
+# ---- with Gmail
+
+
+async def test_gmail_and_its_search_tell_what_a_sync_asks_for(file: Kept) -> None:
+    """Own labels, drafts and replies, spam and archived mail, a history that ended."""
+    store = await file.store()
+    state = MailState(store.database)
+    old = [stored(1, mail(1), 1), stored(2, mail(2), 2), stored(3, mail(3), 3, frozenset())]
+    async with office(*old) as at:
+        local = at.local.gmail
+
+        async def told() -> tuple[Sync, set[str]]:
+            gmail = at.made()
+            whole = Window(START, datetime.now(UTC))
+            sync = await new_threads(gmail, state, ME, "in:inbox", whole)
+            threads = [await gmail.thread(id) for id in sync.threads]
+            seen = {thread.id: seen_of(thread) for thread in threads}
+            await state.delivered(ME, "r1", sync.cursor, seen, [])
+            return sync, {thread.id for thread in threads if sync.is_new(thread)}
+
+        first, new = await told()
+        assert (first.threads, new) == ((id_of(2), id_of(1)), {id_of(1), id_of(2)})
+        await at.gmail.relabel(id_of(1), ["Customers"], [])
+        await at.gmail.draft(await at.gmail.thread(id_of(2)), "Thanks.", "k1")
+        second, new = await told()
+        assert (second.full, second.threads, new) == (False, (id_of(2),), set())
+        local.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
+        local.add(mail(5), ["SPAM"])
+        local.add(mail(6), [])
+        third, new = await told()
+        assert (third.threads, new) == ((id_of(1),), {id_of(1)})
+        fetched = at.asked("threads.get")
+        assert (await told())[0].threads == ()
+        assert at.asked("threads.get") == fetched
+        late = local.add(mail(7), ["INBOX"]).thread
+        local.forget_history()
+        last, new = await told()
+        assert (last.why, last.threads, new) == (TOO_OLD, (late,), {late})
+    await store.aclose()
