@@ -21,7 +21,9 @@ from bot.local.issues import (
     read_board,
     submission,
 )
+from bot.local.mind_mail_digest import digest_lines, is_digest
 from bot.local.mind_parent import answer_as_parent, use
+from bot.local.mind_triage import triage
 from bot.local.model_answer import Answer
 from bot.local.phrases import OFFLINE, phrase
 from bot.local.search import best_lines, keywords
@@ -40,7 +42,9 @@ def answer(request: dict[str, Any]) -> Answer:
     """What the offline mind does with one Messages API request."""
     heard = hear(request)
     if "submit_result" in heard.tools:
-        return _as_subagent(heard)
+        return triage(heard) if heard.section("CONTRACT") == "triage" else _as_subagent(heard)
+    if is_digest(heard):
+        return Answer([{"type": "text", "text": digest_lines(heard)}])
     return answer_as_parent(heard)
 
 
@@ -125,9 +129,6 @@ def _prose(contract: str, text: str, findings: Sequence[Finding]) -> dict[str, A
     if contract == "table":
         rows = [[f["claim"], f["state"], f["severity"]] for f in findings]
         return {"columns": ["claim", "state", "severity"], "rows": rows, "text": text}
-    if contract == "triage":
-        severity = findings[0]["severity"] if findings else "low"
-        return {"category": "question", "priority": severity, "proposed_action": text}
     return {"text": text}
 
 

@@ -129,30 +129,42 @@ def slash(
 
 
 def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
-    """What pressing an element sends; KeyError when the blocks have no such element."""
-    for block_id, element in _elements(blocks):
-        if element.get("action_id") != action_id:
-            continue
-        sent: Json = {
-            "type": element["type"],
-            "action_id": action_id,
-            "block_id": block_id,
-        }
-        choices = [element[name] for name in _FEEDBACK if name in element] or [element]
-        values = [choice.get("value") for choice in choices]
-        if value is not None and value not in values and choices != [element]:
-            raise KeyError(f"{action_id} has no button with the value {value!r}.")
-        chosen = choices[values.index(value) if value in values else 0]
-        said = value if value is not None else chosen.get("value")
-        sent |= {"value": said} if said is not None else {}
-        return sent | ({"text": chosen["text"]} if "text" in chosen else {})
-    raise KeyError(f"There is nothing to press with the action_id {action_id!r}.")
+    """What pressing an element sends; KeyError when the blocks have no such element.
+
+    Of several with this action_id it is the one that holds the value; a value that none holds is
+    sent by the first, as a forger would.
+    """
+    found = [(b, e) for b, e in _elements(blocks) if e.get("action_id") == action_id]
+    if not found:
+        raise KeyError(f"There is nothing to press with the action_id {action_id!r}.")
+    holding = (pair for pair in found if value in [c.get("value") for c in _choices(pair[1])])
+    block_id, element = next(holding, found[0])
+    sent: Json = {"type": element["type"], "action_id": action_id, "block_id": block_id}
+    choices = _choices(element)
+    values = [choice.get("value") for choice in choices]
+    if value is not None and value not in values and choices != [element]:
+        raise KeyError(f"{action_id} has no button with the value {value!r}.")
+    chosen = choices[values.index(value) if value in values else 0]
+    if "options" in element:
+        return sent | {"selected_option": dict(chosen)}
+    said = value if value is not None else chosen.get("value")
+    sent |= {"value": said} if said is not None else {}
+    return sent | ({"text": chosen["text"]} if "text" in chosen else {})
+
+
+def _choices(element: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What can be pressed of an element: two buttons for feedback, options, or the element."""
+    options = element.get("options")
+    if options:
+        return list(options)
+    return [element[name] for name in _FEEDBACK if name in element] or [element]
 
 
 def _elements(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, block in enumerate(blocks):
         block_id = str(block.get("block_id") or f"b{number}")
-        for element in (*(block.get("elements") or ()), block.get("accessory")):
+        alone = (block.get("accessory"), block.get("element"))
+        for element in (*(block.get("elements") or ()), *alone):
             if isinstance(element, Mapping):
                 yield block_id, element
 

@@ -1,0 +1,418 @@
+"""Mail of any bytes is read: nothing raises, and none takes more than 2 s or 64 MB."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot import prefilter
+from bot.local.gmail_mime import attachment_id, parts_of
+from bot.local.mbox import load_mbox
+from scopes.gmail_payload import message_of, thread_of
+from scopes.reduction.mail_text import MailText, reduce
+
+T = TypeVar("T")
+
+MOST_S = 2.0
+"""CPU seconds for one message; as asked for, and hundreds of times what one takes."""
+MOST_BYTES = 64_000_000
+SHORT, LONG = 150, 10_000
+REAL = Path(__file__).resolve().parents[2] / "shared/data/dev/mail.mbox"
+ME = "ana@shop.example"
+REASONS = (None, *(value for name, value in vars(prefilter).items() if name.isupper()))
+
+PLAIN = b"""\
+Return-Path: <bo@corp.example>
+Received: from mx.corp.example ([192.0.2.7]) by mx.shop.example; Mon, 6 Jan 2025 09:00:00 +0100
+From: =?utf-8?q?Bj=C3=B6rn_Lind?= <bo@corp.example>
+To: "Ruiz, Ana" <ana@shop.example>, team@shop.example
+Subject: =?iso-8859-1?B?UmU6IFLpc3Vt6Q==?= and the order
+Date: Mon, 6 Jan 2025 09:00:00 +0100
+Message-ID: <a1@corp.example>
+In-Reply-To: <z9@shop.example>
+Content-Type: text/plain; charset="iso-8859-1"; format=flowed
+Content-Transfer-Encoding: quoted-printable
+
+Hej Ana,
+
+kan du skicka r=E4kningen f=F6re fredag? =
+=A34,000 is due.
+
+> On Friday Ana wrote:
+>> From what I see
+--=20
+Bj=F6rn
+"""
+RICH = b"""\
+From: shop@acme.example
+To: ana@shop.example
+Subject: Your order
+MIME-Version: 1.0
+List-Unsubscribe: <https://acme.example/u>
+Content-Type: multipart/mixed; boundary="outer"
+
+This is a message in MIME format.
+--outer
+Content-Type: multipart/alternative; boundary=inner
+
+--inner
+Content-Type: text/plain; charset=utf-8
+
+Your order 17 is on its way: https://acme.example/o/17
+--inner
+Content-Type: multipart/related; boundary="rel"; type="text/html"
+
+--rel
+Content-Type: text/html; charset=utf-8
+Content-Transfer-Encoding: base64
+
+PGh0bWw+PGhlYWQ+PHN0eWxlPi5oe2Rpc3BsYXk6bm9uZX08L3N0eWxlPjwvaGVhZD48Ym9keT48
+cCBjbGFzcz1oPmhpZGRlbjwvcD48dGFibGU+PHRyPjx0ZD5Zb3VyIG9yZGVyIDE3IGlzIG9uIGl0
+cyB3YXk8L3RkPjwvdHI+PC90YWJsZT48YSBocmVmPSJodHRwczovL2FjbWUuZXhhbXBsZS9vLzE3
+Ij5zZWU8L2E+PC9ib2R5PjwvaHRtbD4=
+--rel
+Content-Type: image/png; name="logo.png"
+Content-ID: <logo@acme>
+Content-Transfer-Encoding: base64
+
+iVBORw0KGgoAAAANSUhEUg==
+--rel--
+--inner--
+--outer
+Content-Type: text/calendar; method=REQUEST; charset=utf-8
+
+BEGIN:VCALENDAR
+VERSION:2.0
+METHOD:REQUEST
+BEGIN:VEVENT
+UID:7@acme.example
+DTSTART;TZID=Europe/Berlin:20250107T100000
+DTEND:20250107T103000Z
+SUMMARY:Delivery\\, in two
+ lines
+ORGANIZER;CN="Acme":mailto:shop@acme.example
+ATTENDEE;PARTSTAT=NEEDS-ACTION:mailto:ana@shop.example
+END:VEVENT
+END:VCALENDAR
+--outer
+Content-Type: application/pdf; name*0*=utf-8''R%C3%A9; name*1*=sum%C3%A9.pdf
+Content-Disposition: attachment; filename="=?utf-8?q?R=C3=A9sum=C3=A9.pdf?="
+Content-Transfer-Encoding: base64
+
+JVBERi0xLjQK
+--outer--
+"""
+BOUNCED = (
+    b"""\
+Return-Path: <>
+From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example>
+To: ana@shop.example
+Subject: Undeliverable: the order
+Auto-Submitted: auto-replied
+Content-Type: multipart/report; report-type=delivery-status; boundary="=_b"
+
+--=_b
+
+The mail could not be delivered.
+--=_b
+Content-Type: message/delivery-status
+
+Reporting-MTA: dns; mx.example
+Final-Recipient: rfc822; nobody@corp.example
+Action: failed
+Status: 5.1.1
+--=_b
+Content-Type: message/rfc822
+
+"""
+    + RICH
+    + b"""
+--=_b--
+"""
+)
+DIGEST = (
+    b"""\
+From: talk-request@lists.example
+To: talk@lists.example
+Subject: talk Digest, Vol 1
+List-Post: <mailto:talk@lists.example>
+Content-Type: multipart/digest; boundary="d"
+
+--d
+
+"""
+    + PLAIN
+    + b"--d\n\n"
+    + BOUNCED
+    + b"\n--d--\n"
+)
+JAPANESE = (
+    b"From: =?ISO-2022-JP?B?GyRCO0VFRBsoQg==?= <sato@corp.example>\r\nTo: ana@shop.example\r\n"
+    b"Subject: =?shift_jis?Q?=8C=8F=96=BC?= =?gb2312?B?zPU=?=\r\n"
+    b'Content-Type: text/html; charset="iso-2022-jp"\r\n\r\n'
+    b"<div style='color:#fff;background:#fff'>\x1b$B$3$s\x1b(B</div><p hidden>x<p>\x1b$B$K$A\x1b(B"
+)
+SEEDS = (PLAIN, RICH, BOUNCED, DIGEST, JAPANESE)
+
+TOKENS = (
+    b"\r\n\r\n", b"\n\n", b"\r", b"\0", b"\x1b$B", b"\xff\xfe", b"\xef\xbb\xbf", b"--outer\r\n",
+    b"--outer--", b"--inner\n", b"\nFrom ", b"=?utf-8?b?", b"=?x?q?=", b"?=", b"=\n", b"=3D=",
+    b"Content-Type: multipart/alternative; boundary=inner\n", b"boundary=", b"charset=utf-7",
+    b"charset=unicode-escape\n", b"Content-Transfer-Encoding: base64\n", b"name*0*=", b"name*999=",
+    b"Content-Type: message/rfc822\n\n", b"<div>", b"</table>", b"<style>*{color:red}", b"<!--",
+    b"<![CDATA[", b"&#1114112;", b"&" * 50, b"<" * 200, b"(" * 200, b'"', b"\\", b";" * 100,
+    b"\xe2\x80\xae\xf3\xa0\x81\x81", b"BEGIN:VEVENT\n", b"DTSTART:99999999T999999Z\n", b"RRULE:",
+    b"<a href='", b"style='display:none'", b" " * 300, b"a@b," * 100, b"Subject: ", b"\tx\n" * 50,
+)  # fmt: skip
+
+
+def mutated(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
+    """One of the seeds, damaged by chance; the same number gives the same message."""
+    chance = random.Random(number)
+    raw = chance.choice(seeds)
+    for _ in range(chance.choice((1, 2, 4, 8, 32))):
+        raw = chance.choice(DAMAGES)(raw, chance)
+    return raw[:500_000]
+
+
+def _cut(raw: bytes, chance: random.Random) -> bytes:
+    a, b = _places(raw, chance)
+    return raw[:a] + raw[b:]
+
+
+def _flipped(raw: bytes, chance: random.Random) -> bytes:
+    a, _ = _places(raw, chance)
+    return raw[:a] + bytes([chance.randrange(256)]) + raw[a + 1 :]
+
+
+def _with_token(raw: bytes, chance: random.Random) -> bytes:
+    a, _ = _places(raw, chance)
+    return raw[:a] + chance.choice(TOKENS) + raw[a:]
+
+
+def _repeated(raw: bytes, chance: random.Random) -> bytes:
+    a, b = _places(raw, chance)
+    return raw[:a] + raw[a:b] * chance.choice((2, 10, 300)) + raw[b:]
+
+
+def _spliced(raw: bytes, chance: random.Random) -> bytes:
+    other = chance.choice(SEEDS)
+    return raw[: _places(raw, chance)[0]] + other[_places(other, chance)[0] :]
+
+
+def _without_lines(raw: bytes, chance: random.Random) -> bytes:
+    return b"\n".join(line for line in raw.split(b"\n") if chance.random() > 0.1)
+
+
+def _in_one_line(raw: bytes, chance: random.Random) -> bytes:
+    a, b = _places(raw, chance)
+    return raw[:a] + raw[a:b].translate(None, b"\r\n") + raw[b:]
+
+
+def _ended(raw: bytes, chance: random.Random) -> bytes:
+    return raw.replace(b"\r\n", b"\n").replace(b"\n", chance.choice((b"\r", b"\r\n", b"\n\r")))
+
+
+DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    _cut, _flipped, _flipped, _with_token, _with_token, _repeated, _spliced, _without_lines,
+    _in_one_line, _ended,
+)  # fmt: skip
+
+
+def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
+    """Two places in a message, mostly near each other."""
+    a = chance.randrange(len(raw) + 1)
+    far = chance.random() < 0.1
+    return a, chance.randrange(a, len(raw) + 1) if far else min(len(raw), a + chance.randrange(80))
+
+
+def examined(raw: bytes) -> MailText:
+    """What is read of a message by both ways, within the bounds, and fit to be shown and stored."""
+    text = bounded(raw, lambda: reduce(raw))
+    resource = {"messages": [resource_of(PLAIN, 1), resource_of(raw, 2)], "historyId": "7"}
+    fetched = [{}, {attachment_id("m2", p.id): p.content for p in parts_of(raw).walk()}]
+    thread = bounded(raw, lambda: thread_of("t", resource, fetched))
+    assert bounded(raw, lambda: prefilter.why_automatic(thread, ME)) in REASONS
+    assert [m.fault for m in thread.messages] == ["", ""]
+    for read in (text, thread.last.text):
+        assert not {"\n", "\r"} & set("".join((read.subject, read.sender, *read.to, *read.cc)))
+    for each in strings([astuple(m.text) for m in thread.messages] + [astuple(text)]):
+        each.encode("utf-8")
+        assert "\0" not in each
+    return text
+
+
+def bounded(raw: bytes, read: Callable[[], T]) -> T:
+    """Read twice: for the time, and for the memory, which takes several times as long to trace."""
+    began = time.process_time()
+    result = read()
+    took = time.process_time() - began
+    tracemalloc.start()
+    try:
+        read()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert took < MOST_S, f"{took:.1f} s for {len(raw):,} bytes"
+    assert most < MOST_BYTES, f"{most:,} bytes for {len(raw):,}"
+    return result
+
+
+def resource_of(raw: bytes, number: int) -> dict[str, Any]:
+    """The message as Gmail gives it."""
+    id = f"m{number}"
+    about = {"id": id, "threadId": "t", "labelIds": ["INBOX"], "sizeEstimate": len(raw)}
+    return about | {"internalDate": f"17361504{number:05}", "payload": parts_of(raw).json(id)}
+
+
+def strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from strings(each)
+
+
+def all_examined(messages: Iterator[tuple[str, bytes]]) -> list[str]:
+    """What went wrong, by the name of the message that it went wrong with."""
+    failed = []
+    for name, raw in messages:
+        try:
+            examined(raw)
+        except Exception as error:  # whatever it is, it is told with the message that made it
+            failed.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
+    return failed
+
+
+def test_the_seeds_are_whole_messages() -> None:
+    read = [examined(raw) for raw in SEEDS]
+    assert [len(text.attachments) for text in read] == [0, 2, 4, 6, 0]
+    assert all(text.body and text.subject and text.sender and not text.cut for text in read)
+
+
+def test_both_ways_read_the_same() -> None:
+    for raw in SEEDS:
+        fetched = {attachment_id("m1", p.id): p.content for p in parts_of(raw).walk()}
+        assert message_of(resource_of(raw, 1), fetched).text == reduce(raw)
+
+
+def test_damaged_messages_are_read() -> None:
+    assert all_examined((f"mutated({n})", mutated(n)) for n in range(SHORT)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, LONG, 1_000))
+def test_ten_thousand_damaged_messages_are_read(start: int) -> None:
+    seeds, numbers = (*SEEDS, *real()), range(start, start + 1_000)
+    assert all_examined((f"mutated({n}, seeds)", mutated(n, seeds)) for n in numbers) == []
+
+
+def test_damaged_real_messages_are_read() -> None:
+    seeds = real()
+    if not seeds:
+        pytest.skip("needs the real mail in ../shared/data/dev, which is not here")
+    assert all_examined((f"mutated({n}, real())", mutated(n, seeds)) for n in range(SHORT)) == []
+
+
+def real() -> tuple[bytes, ...]:
+    return tuple(m.raw for m in load_mbox(REAL).messages) if REAL.exists() else ()
+
+
+WORDS = st.one_of(st.text(max_size=60), st.sampled_from([t.decode("latin-1") for t in TOKENS]))
+KINDS = st.sampled_from(
+    "text/plain text/html text/calendar multipart/mixed multipart/alternative multipart/digest"
+    " multipart/report message/rfc822 application/ms-tnef image/png text nonsense/".split()
+)
+PARAMETERS = st.sampled_from(
+    (
+        "",
+        "; charset=utf-8",
+        "; charset=utf-16",
+        "; charset=idna",
+        '; charset="',
+        "; name=a\\b/c",
+    )
+)
+ENCODINGS = st.sampled_from("7bit 8bit base64 BASE64 quoted-printable x-uuencode binary".split())
+NAMES = st.sampled_from("From To Cc Subject Date Reply-To Sender X-A Content-Disposition".split())
+
+
+@st.composite
+def parts(draw: st.DrawFn, depth: int = 3) -> bytes:
+    """A part with headers of any text, and parts or any bytes in it."""
+    kind = draw(KINDS)
+    given = draw(st.lists(st.tuples(NAMES, WORDS), max_size=4))
+    mark = draw(st.sampled_from(("b", "b", "bb", "", "a b", "=_", "x" * 80)))
+    lines = [f"{name}: {value}" for name, value in given]
+    lines.append(f'Content-Type: {kind}{draw(PARAMETERS)}; boundary="{mark}"')
+    lines.append(f"Content-Transfer-Encoding: {draw(ENCODINGS)}")
+    charset = draw(st.sampled_from(("utf-8", "utf-16", "cp1252")))
+    head = "\r\n".join(lines).encode(charset, "replace")
+    if depth and kind.startswith(("multipart/", "message/")):
+        inner = draw(st.lists(parts(depth=depth - 1), max_size=3))
+        border = b"\r\n--" + mark.encode() + b"\r\n"
+        return head + b"\r\n\r\n" + border.join([b"", *inner])
+    gap = draw(st.sampled_from((b"\r\n\r\n", b"\n\n", b"\r\n")))
+    return head + gap + draw(st.binary(max_size=300))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(parts())
+def test_messages_made_of_any_parts_are_read(raw: bytes) -> None:
+    examined(raw)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=3_000))
+def test_any_bytes_are_read(raw: bytes) -> None:
+    examined(raw)
+
+
+NONSENSE: tuple[Any, ...] = (
+    None, True, -1, 2**70, 1e300, float("nan"), "", "x", "\ud800", "a" * 5_000, "=" * 9, [], {},
+    [None], [[]], {"size": "x"}, {"parts": [7]}, [{"name": "From"}], {"headers": {"a": 1}},
+)  # fmt: skip
+
+
+def test_a_message_that_gmail_gives_in_no_sensible_shape_is_read_or_says_so() -> None:
+    faults = 0
+    for number in range(600):
+        chance = random.Random(number)
+        resource = resource_of(chance.choice(SEEDS), 1)
+        for _ in range(chance.randrange(1, 4)):
+            holder, key = chance.choice(list(places_in(resource)))
+            holder[key] = deepcopy(chance.choice(NONSENSE))
+        message = message_of(resource)
+        faults += bool(message.fault)
+        for each in strings(astuple(message.text)):
+            each.encode("utf-8")
+    assert 0 < faults < 600
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value, as what holds it and its key there."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key])
+
+
+@pytest.mark.parametrize(
+    "days", ["20250101 00010101", "99991231 99991231", "99991231 10000101", "00010101 00010101"]
+)
+def test_days_at_the_ends_of_the_calendar_are_read(days: str) -> None:
+    first, last = days.split()
+    event = f"BEGIN:VEVENT\nDTSTART;VALUE=DATE:{first}\nDTEND;VALUE=DATE:{last}\nEND:VEVENT\n"
+    raw = f"From: a@b.example\nContent-Type: text/calendar; name=a.ics\n\n{event}".encode()
+    assert "all day" in examined(raw).body
