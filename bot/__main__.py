@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+from bot.approval.cli import approvals
+from bot.connect_cli import connect
+
 app = typer.Typer(
     name="assistant",
     help="A workspace assistant: isolated subagents, checked results.",
@@ -35,8 +38,8 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Most channels to read.")
 
 @app.command()
 def demo(json: AsJson = False) -> None:
-    """Sweep the sample workspace: five markets, one report. No keys, no cost."""
-    from bot.commands import run_demo
+    """Sweep and triage the samples: five markets, one mailbox. No keys, no cost."""
+    from bot.demo import run_demo
 
     raise typer.Exit(run_demo(json))
 
@@ -83,6 +86,34 @@ def sweep(
 
     given = Given(slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_sweep(given, channels, tracker, limit))
+
+
+@app.command()
+def triage(
+    mbox: Annotated[
+        Path | None, typer.Option("--mbox", help="A mailbox file to read instead (mbox, Takeout).")
+    ] = None,
+    me: Annotated[str | None, typer.Option(help="Your address in --mbox; default: found.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Read the sample mailbox.")] = False,
+    as_of: AsOf = None,
+    since: Annotated[
+        str | None, typer.Option(help="Length of the window: 2d. Default: 7d; of a file all.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Most threads that are read, the newest first.")
+    ] = None,
+    model: Model = "claude",
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with a triage (a run id) that was cut off.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Triage a mailbox: one subagent a thread, one digest."""
+    from bot.triage_command import TriageGiven, run_triage
+
+    raise typer.Exit(
+        run_triage(TriageGiven(mbox, me, sample, as_of, since, limit, model, json, resume))
+    )
 
 
 @app.command()
@@ -186,37 +217,10 @@ def forget(
     raise typer.Exit(run_forget(user, channel, source, dry_run, json))
 
 
-approvals = typer.Typer(help="What waits for a person's word, and what was granted.")
 app.add_typer(approvals, name="approvals")
 
 
-@approvals.callback(invoke_without_command=True)
-def list_approvals(
-    context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="What is over, too.")] = False,
-    json: AsJson = False,
-) -> None:
-    """List what waits for a person's word, and the grants that hold. Approving needs Slack."""
-    from bot.approval.command import list_approvals
-
-    if context.invoked_subcommand is None:
-        raise typer.Exit(list_approvals(everything, json))
-
-
-@approvals.command()
-def deny(action: str, json: AsJson = False) -> None:
-    """Deny an action that waits."""
-    from bot.approval.command import deny_action
-
-    raise typer.Exit(deny_action(action, json))
-
-
-@approvals.command()
-def revoke(grant: str, json: AsJson = False) -> None:
-    """Revoke a standing grant."""
-    from bot.approval.command import revoke_grant
-
-    raise typer.Exit(revoke_grant(grant, json))
+app.command()(connect)
 
 
 @app.command("review-briefs")

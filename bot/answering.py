@@ -18,7 +18,9 @@ from bot.desk import Desk, Surroundings
 from bot.durable import Durable
 from bot.finishing import Finishing, admits
 from bot.inbox import STOPPED, Inbox
+from bot.inbox_triage import InboxTriage, wants_triage
 from bot.logs import about
+from bot.mail_state import MailState
 from bot.metrics import Metrics
 from bot.outbox import Outbox
 from bot.pane import title_of
@@ -132,6 +134,8 @@ class Answering:
         args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request))}
         if isinstance(decision, Allowed):
             limits = limits.model_copy(update={"cost_usd": decision.limits.cost_usd})
+            if wants_triage(request.text):
+                limits = limits.model_copy(update={"seconds": self.settings.triage.time_s})
             allowed = {"scopes": decision.limits.scopes, "models": decision.limits.models}
             args |= {"verdict": "allowed", "allowed": allowed}
         else:
@@ -186,7 +190,7 @@ class Answering:
             begun = live.steps.known(f"{live.run.id}/took") is not None
             if not begun and request.reply is None:  # a later attempt shows itself by its answer
                 await self._open(request, live, reply, resumed, opened is not None)
-            ask = await self._ask(request, live, links)
+            ask = await self._work(request, live, links)
             document = await ask.answer()
             if document["status"] == "failed" and document["passing"]:
                 return await self._wait(request, live, reply, document)
@@ -195,6 +199,8 @@ class Answering:
             await reply.aclose()
         status, cost = document["status"], document["cost_usd"]
         await self.store.finish_run(live.run.id, status, result=document, cost_usd=cost)
+        if isinstance(ask, InboxTriage):
+            await ask.delivered()
         await self.finishing.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)
         return "done"
@@ -212,9 +218,9 @@ class Answering:
             await reply.open(look_first=look_first)
         await reply.working(True)
 
-    async def _ask(
+    async def _work(
         self, request: StoredRequest, live: Live, links: dict[str, Sequence[str]]
-    ) -> Ask:
+    ) -> Ask | InboxTriage:
         """The request to be answered; `links` is kept up with what the answer may cite."""
         key = f"{live.run.id}/surroundings"
         around = await live.steps.step(key, lambda: self.surroundings.read(request, live))
@@ -247,9 +253,11 @@ class Answering:
             workflow_id(request),
             tuple(around["refused"]),
         )
-        ask = Ask(desk, live.run, asked)
-        live.listeners.insert(0, lambda event: links.update(ask.links()))
-        return ask
+        work: Ask | InboxTriage = Ask(desk, live.run, asked)
+        if wants_triage(asked.intent.text):
+            work = InboxTriage(desk, live.run, asked, MailState(self.store.database))
+        live.listeners.insert(0, lambda event: links.update(work.links()))
+        return work
 
     async def _wait(
         self, request: StoredRequest, live: Live, reply: Reply, document: Mapping[str, Any]

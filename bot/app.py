@@ -172,17 +172,20 @@ class App:
             log.error("%s", error)
 
     def spawner(self, run: Run) -> TaskSpawner:
-        return self._spawners.setdefault(run.id, TaskSpawner(run, self.keeper(run.id)))
+        return self._spawners.setdefault(run.id, TaskSpawner(run, self._keeper(run)))
 
-    def keeper(self, run_id: str) -> Keep:
-        """Stores each subagent's brief and result as it ends."""
+    def _keeper(self, run: Run) -> Keep:
+        """Stores each subagent's brief and result as it ends, after what was recorded of it."""
+        sink = run.sink
+        assert isinstance(sink, StoreSink)
+
+        async def store(frozen: Frozen, result: SubagentResult) -> None:
+            brief = frozen_json(frozen, datetime.now(UTC))
+            await sink.flush()
+            await self.store.save_subagent(run.id, brief, result.model_dump(mode="json"))
 
         async def keep(frozen: Frozen, result: SubagentResult) -> None:
-            await self._stored(
-                self.store.save_subagent(
-                    run_id, frozen_json(frozen, datetime.now(UTC)), result.model_dump(mode="json")
-                )
-            )
+            await self._stored(store(frozen, result))
 
         return keep
 

@@ -26,18 +26,16 @@ SAMPLE_CHANNELS = "csm-*"
 Work = Callable[[App], Awaitable[Document]]
 
 
-def run_demo(as_json: bool) -> int:
-    settings_options = Options(model="offline", sample=True)
-    return _reading(
-        lambda: settings_options,
-        lambda app: _sweep(app, [SAMPLE_CHANNELS], next(iter(SAMPLE_LISTS)), None),
-        as_json,
-        sweep_text,
-    )
+def sample_options() -> Options:
+    return Options(model="offline", sample=True)
+
+
+async def sample_sweep(app: App) -> Document:
+    return await _sweep(app, [SAMPLE_CHANNELS], next(iter(SAMPLE_LISTS)), None)
 
 
 def run_sweep(given: Given, channels: Sequence[str], tracker: str | None, limit: int | None) -> int:
-    return _reading(
+    return reading(
         given.options, lambda app: _sweep(app, channels, tracker, limit), given.json, sweep_text
     )
 
@@ -52,7 +50,7 @@ def run_ask(given: Given, question: str) -> int:
             await app.finish(run, document)
             return document
 
-    return _reading(given.options, work, given.json, ask_text)
+    return reading(given.options, work, given.json, ask_text)
 
 
 async def _sweep(
@@ -74,32 +72,43 @@ def _week(app: App) -> timedelta:
     return timedelta(days=app.settings.sweep.since_days)
 
 
-def _reading(
+def reading(
     options: Callable[[], Options], work: Work, as_json: bool, text: Callable[[Document], str]
 ) -> int:
     """Run one reading command from its options to its exit code."""
+
+    def run() -> int:
+        document, fault = read(load_settings(), options(), work)
+        present(document, as_json, text)
+        return ended(document, fault)
+
+    return guarded(run, as_json)
+
+
+def read(settings: Settings, options: Options, work: Work) -> tuple[Document, str]:
+    """What the work gives, and why it was not stored; empty = it was."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
 
-    async def go(settings: Settings, chosen_options: Options) -> tuple[Document, str]:
+    async def go() -> tuple[Document, str]:
         with showing(sys.stderr) as emit:
-            async with open_app(settings, chosen_options, emit) as app:
+            async with open_app(settings, options, emit) as app:
                 _stop_by_ctrl_c(app)
                 for problem in app.problems:
                     tell(f"warning: {problem}")
                 return await work(app), app.store_fault
 
-    def run() -> int:
-        document, fault = asyncio.run(go(load_settings(), options()))
-        present(document, as_json, text)
-        if fault:
-            tell(f"warning: the run was not stored: {fault}")
-        if why := _model_fault(document):
-            hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
-            tell(f"error: The model answered nothing: {why}. {hint}")
-        whole = document["status"] == "complete" and not document["coverage"]["not_covered"]
-        return DONE if whole and not fault else INCOMPLETE
+    return asyncio.run(go())
 
-    return guarded(run, as_json)
+
+def ended(document: Document, fault: str) -> int:
+    """The exit code of a document that is shown, after what is wrong with it is said."""
+    if fault:
+        tell(f"warning: the run was not stored: {fault}")
+    if why := _model_fault(document):
+        hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
+        tell(f"error: The model answered nothing: {why}. {hint}")
+    whole = document["status"] == "complete" and not document["coverage"]["not_covered"]
+    return DONE if whole and not fault else INCOMPLETE
 
 
 def _stop_by_ctrl_c(app: App) -> None:

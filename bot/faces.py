@@ -7,15 +7,18 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot import pane
+from bot import home_mail, pane
 from bot.approval.approvals import Approvals
 from bot.approval.clicking import After
 from bot.approval.clicks import Clicked, Submitted
-from bot.heard import Opened, Pressed
+from bot.connecting import Connecting
+from bot.digest_acting import DigestActing
+from bot.heard import Acted, Opened, Pressed
 from bot.home import PAUSE, RESUME, Home
 from bot.inbox import Incoming
 from bot.policy import Admission
 from bot.policy_file import PolicyFault
+from config.settings import Settings
 
 HOME_TAB = "home"
 
@@ -24,11 +27,19 @@ class Faces:
     """What follows when somebody opens, presses or looks at something."""
 
     def __init__(
-        self, admission: Admission, web: AsyncWebClient, url: str, approvals: Approvals
+        self,
+        settings: Settings,
+        admission: Admission,
+        web: AsyncWebClient,
+        url: str,
+        approvals: Approvals,
+        digests: DigestActing,
     ) -> None:
         """`url` is the workspace's address, as auth.test says it."""
         self._admission, self._web, self._approvals = admission, web, approvals
-        self._home, self._looking = Home(admission, web, url), pane.Looking()
+        self._digests = digests
+        self.connecting = Connecting(settings, admission.inbox.database, web, url)
+        self._home, self._looking = Home(admission, web, url, self.connecting), pane.Looking()
 
     def looked(self, opened: Opened) -> None:
         """Remember what a user turned to: the next message may be about it."""
@@ -47,9 +58,13 @@ class Faces:
         await pane.suggest(self._web, self._admission.people, event)
 
     async def pressed(self, pressed: Pressed) -> None:
-        """Obey a button of Home. Raises StoreError."""
-        if pressed.action in (PAUSE, RESUME):
-            await self._home.press(pressed.action, pressed.user, pressed.team)
+        """Obey a button or a field of Home. Raises StoreError."""
+        if pressed.action in (PAUSE, RESUME, *home_mail.ACTIONS):
+            await self._home.press(pressed.action, pressed.user, pressed.team, pressed.typed)
+
+    async def acted(self, acted: Acted) -> None:
+        """Do what is clicked below a thread of a digest. Raises StoreError."""
+        await self._digests.act(acted)
 
     async def clicked(self, click: Clicked | Submitted) -> After:
         """Decide by a card. Raises StoreError."""

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
-from bot import render
 from bot.inbox import Inbox
 from bot.live import Admits
 from bot.outbox import Outbox
@@ -19,6 +18,7 @@ from bot.private import Private
 from bot.reply import Reply, place_of
 from bot.requests import StoredRequest
 from bot.runs import Live, Runs
+from bot.shown import rendered
 from bot.store import Store
 from bot.writes import WriteFailed, taken
 from config.settings import Settings
@@ -83,9 +83,8 @@ class Finishing:
             gate = live.run.gate
             obstacles = (await gate.release("p1", ctx)).obstacles
             if not obstacles:
-                rendered = self._rendered(document, request, seconds)
-                return await reply.finish(rendered)
-            private = Private(self.outbox, self.settings.reply)
+                return await reply.finish(rendered(document, request, self.settings, seconds))
+            private = Private(self.outbox, self.settings)
             said = await private.send(gate, ctx, request, document, obstacles, seconds)
             return {**await reply.fail(said), "withheld": [asdict(o) for o in obstacles]}
 
@@ -105,12 +104,6 @@ class Finishing:
             await self.step(live, "ask", show)
         except WriteFailed as error:
             log.warning("what waits for approval of %s is not shown: %s", request.key, error)
-
-    def _rendered(
-        self, document: Mapping[str, Any], request: StoredRequest, seconds: float
-    ) -> render.Rendered:
-        settings = self.settings.reply
-        return render.answer(document, request.key, settings, seconds, request.user)
 
     async def step(self, live: Live, name: str, write: Step) -> dict[str, Any]:
         """A step that writes to Slack, and waits for it to come back."""
@@ -132,10 +125,10 @@ class Finishing:
             if (await live.run.gate.release("p1", ctx)).obstacles:
                 return False
         took = (stored.finished or stored.started) - stored.started
-        rendered = self._rendered(document, request, took.total_seconds())
+        seconds = took.total_seconds()
         reply = Reply(self.outbox, place_of(request), self.settings.reply, request.reply, run=run)
         try:
-            done = await reply.finish(rendered)
+            done = await reply.finish(rendered(document, request, self.settings, seconds))
         finally:
             await reply.aclose()
         await self.inbox.finish(request.key, "done", done)

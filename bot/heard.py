@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.approval.clicks import Clicked, Submitted, card_click, submission
+from bot.digest_clicks import DigestClick, digest_click
 from bot.erasure.gone import Gone, gone
 from bot.inbox import Incoming
 from bot.payload import first, id_of, mapping, storable, ts_of
@@ -18,6 +19,8 @@ SPOKEN = frozenset({None, "", "file_share", "thread_broadcast"})
 """Subtypes of messages that people write."""
 
 SLACKBOT = "USLACKBOT"
+MOST_TYPED = 100
+"""Characters of a field of our Home that count."""
 
 _KEY = re.compile(r"[TE][A-Z0-9]{1,40}/[CDG][A-Z0-9]{1,40}/[0-9]{10}\.[0-9]{6}")
 
@@ -89,11 +92,24 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """Another button of ours was clicked."""
+    """Another button of ours was clicked, or a field of our Home filled in."""
 
     team: str
     user: str
     action: str
+    typed: str = ""
+    """What the field holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """A button below a thread of a digest was clicked."""
+
+    click: DigestClick
+    blocks: tuple[Mapping[str, Any], ...]
+    """Of the message that it stands in."""
+    text: str
+    """What that message shows where blocks are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +121,7 @@ class Commanded:
     """The first word behind it, in lower case."""
 
 
-Shown = Rated | Pressed | Clicked | Submitted
+Shown = Rated | Pressed | Acted | Clicked | Submitted
 Heard = Incoming | Seen | Amended | Gone | Stopped | Opened | Commanded | Shown
 
 
@@ -120,7 +136,7 @@ def heard(body: Any, bot: Bot) -> Heard | None:
     if "command" in body:
         return _command(body)
     if body.get("type") == "block_actions":
-        return card_click(body) or _click(body, bot)
+        return card_click(body) or _acted(body) or _click(body, bot)
     if body.get("type") == "view_submission":
         return submission(body)
     event = body.get("event")
@@ -241,6 +257,16 @@ def _opened(event: Mapping[str, Any], team: str) -> Opened | None:
     return Opened(team, user, channel, tab if isinstance(tab, str) else "", storable(event))
 
 
+def _acted(body: Mapping[str, Any]) -> Acted | None:
+    """A click on a digest, in a message that is told with it."""
+    click, message = digest_click(body), mapping(body.get("message"))
+    blocks, text = message.get("blocks"), message.get("text")
+    if click is None or not click.ts or not click.channel or not isinstance(blocks, list):
+        return None
+    whole = tuple(block for block in blocks if isinstance(block, Mapping))
+    return Acted(click, whole, text if isinstance(text, str) else "")
+
+
 def _click(body: Mapping[str, Any], bot: Bot) -> Rated | Pressed | None:
     """A click on a button; the value of one for feedback names the request."""
     action, user = first(body.get("actions")), id_of(mapping(body.get("user")).get("id"), "UW")
@@ -248,7 +274,9 @@ def _click(body: Mapping[str, Any], bot: Bot) -> Rated | Pressed | None:
     if not isinstance(name, str) or not user:
         return None
     if name != FEEDBACK:
-        return Pressed(id_of(mapping(body.get("team")).get("id")) or bot.team, user, name)
+        is_typed = action.get("type") == "plain_text_input" and isinstance(told, str)
+        typed = str(told)[:MOST_TYPED] if is_typed else ""
+        return Pressed(id_of(mapping(body.get("team")).get("id")) or bot.team, user, name, typed)
     key, value = (clicked(told) if isinstance(told, str) else None) or ("", "")
     if not _KEY.fullmatch(key):
         return None

@@ -29,6 +29,7 @@ from bot.ear import Ear, bolt_request, is_checkable, parsed_body
 from bot.erasure.gone import Gone, edited_at
 from bot.erasure.targets import forget_later
 from bot.heard import (
+    Acted,
     Amended,
     Bot,
     Commanded,
@@ -66,6 +67,9 @@ class Face(Protocol):
     async def opened(self, opened: Opened) -> None: ...
     async def pressed(self, pressed: Pressed) -> None:
         """A button that is not for feedback."""
+
+    async def acted(self, acted: Acted) -> None:
+        """A button below a thread of a digest."""
 
     async def clicked(self, click: Clicked | Submitted) -> After:
         """A card was clicked, or its form sent in: decided and stored before the ack."""
@@ -154,7 +158,7 @@ class Intake:
             return BoltResponse(status=503, body="")
         if isinstance(found, Opened) and self._face:
             self._face.looked(found)
-        if isinstance(found, Rated | Opened | Pressed):
+        if isinstance(found, Rated | Opened | Pressed | Acted):
             self._do_later(self._follow(found))
         return BoltResponse(status=200, body=text)
 
@@ -240,7 +244,7 @@ class Intake:
     async def _may_command(self, user: str) -> bool:
         return self._face is not None and await self._face.is_admin(user)
 
-    async def _follow(self, found: Rated | Opened | Pressed) -> None:
+    async def _follow(self, found: Rated | Opened | Pressed | Acted) -> None:
         """What may be seen of an event after its ack."""
         if isinstance(found, Rated):
             if found.channel:
@@ -250,6 +254,8 @@ class Intake:
             await self._face.opened(found)
         elif self._face and isinstance(found, Pressed):
             await self._face.pressed(found)
+        elif self._face and isinstance(found, Acted):
+            await self._face.acted(found)
 
     def _do_later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_in_time(work))

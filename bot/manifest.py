@@ -138,6 +138,12 @@ BOT_PERMISSIONS = (
         ("users.info", "users.list", "bots.info"),
         ("user_change",),
     ),
+    Permission(
+        "users:read.email",
+        "which mailbox the service account may open for whom",
+        ("users.info",),
+        wanted=lambda settings: bool(settings.google.service_account),
+    ),
 )
 
 _USER_REASON = "search as the person whose token is SLACK_USER_TOKEN"

@@ -99,6 +99,16 @@ class People:
         found: frozenset[str] | None = await self._kept(("group", group), ask)
         return found
 
+    async def address(self, user: str) -> str | None:
+        """The user's mail address, as the workspace vouches for it; None = Slack does not say."""
+
+        async def ask() -> str | None:
+            profile = (await self.client.call("users.info", user=user))["user"].get("profile") or {}
+            return str(profile["email"]) if profile.get("email") else None
+
+        found: str | None = await self._kept(("address", user), ask)
+        return found
+
     def unanswered(self, user: str, team: str, channel: str) -> bool:
         """Whether Slack gave no answer when it was last asked about them: not even that there is
         no such user or channel."""

@@ -80,7 +80,7 @@ def answer(
     prose = Prose(document["links"], settings, str(document.get("question") or ""), requester)
     numbers = Numbers(document["links"])
     text = prose.linked(str(document["answer"]).strip() or NOTHING, numbers)
-    foot = [_context(said) for said in _foot(document, numbers, seconds)] + [_feedback(key)]
+    foot = [_context(said) for said in _foot(document, numbers, seconds)] + [feedback(key)]
     return _rendered(cut(text, settings, MAX_MESSAGE - size(foot)), prose, tuple(foot))
 
 
@@ -208,7 +208,7 @@ def _cost(document: Json, seconds: float) -> str:
     return f"{', '.join(parts)} · run {_mrkdwn(str(document['run_id']))}"
 
 
-def _feedback(key: str) -> Block:
+def feedback(key: str) -> Block:
     def button(words: str, verdict: str) -> Block:
         return {"text": {"type": "plain_text", "text": words}, "value": f"{verdict}:{key}"}
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from bot import serve_tables, tables
 from bot.durable import Durable, WorkflowLost
+from bot.mailboxes import Mailboxes, OpenedMail
 from bot.metrics import Metrics
 from bot.purses import StoredPurse
 from bot.schema import StoreError
@@ -22,6 +23,7 @@ from bot.sink import StoreSink
 from bot.steplog import StepLog
 from bot.store import Store
 from config.settings import Limits
+from scopes.gmail import Gmail
 from scopes.label import TRUSTED, Label
 from scopes.slack_reader import SlackReader
 from subagents.brief import Frozen
@@ -59,6 +61,8 @@ class Live:
     ended: set[str] = field(default_factory=set)
     """Subagents whose end the listeners were told of."""
     users: int = 0
+    mail: OpenedMail | None = None
+    """The requester's mailbox; None where none is connected."""
 
     def emit(self, event: Event) -> None:
         if isinstance(event, SubagentFinished):
@@ -80,6 +84,8 @@ class Runs:
     directory: Directory
     clients: Mapping[type, object] = field(default_factory=dict)
     """What tools use besides the reader: the writer."""
+    mailboxes: Mailboxes | None = None
+    """None where Google is not set up."""
     rules: Sequence[Rule] = RULES
     """Only tests pass fewer."""
     _live: dict[str, Live] = field(default_factory=dict)
@@ -144,6 +150,7 @@ class Runs:
         steps = StepLog(self.store, sink, run)
         await steps.load()
         reader = self.reader.fresh()
+        mail = await self.mailboxes.open(row.requester) if self.mailboxes else None
         counts = counted(await self.store.decisions(run))  # those of an earlier life
         made = Run(
             id=run,
@@ -154,10 +161,14 @@ class Runs:
             gate=Gate(sink.log_decision, self.directory, sink.propose, self.rules, counts),
             sink=sink,
             limits=limits,
-            clients={SlackReader: reader, **self.clients},
+            clients={
+                SlackReader: reader,
+                **self.clients,
+                **({Gmail: mail.gmail} if mail else {}),
+            },
             checkpoint=steps,
         )
-        live = Live(made, sink, purse, steps, row.args)
+        live = Live(made, sink, purse, steps, row.args, mail=mail)
         made.emit = live.emit
         stops = serve_tables.stops
         if await self.store.database.read(sa.select(stops.c.run).where(stops.c.run == run)):
@@ -168,6 +179,8 @@ class Runs:
         reader = live.run.clients[SlackReader]
         assert isinstance(reader, SlackReader)
         await reader.aclose()
+        if live.mail:
+            await live.mail.aclose()
         await live.purse.aclose()
         try:
             await live.sink.aclose()

@@ -9,3 +9,7 @@ SENT_IN_PRIVATE = (
     "I have sent you the answer in a direct message: not everyone here may read what it rests on."
 )
 HELD_BACK = "I cannot show the answer here: not everyone here may read what it rests on."
+NOT_CONNECTED = (
+    "No mailbox of yours is connected. Open my App Home and choose *Connect Gmail*; "
+    "then ask me again."
+)

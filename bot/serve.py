@@ -20,8 +20,12 @@ from bot.approval.approvals import Approvals
 from bot.approval.grants import Grants
 from bot.approval.proposals import Proposals
 from bot.backfill import Backfill
+from bot.connect_pages import connect_routes
+from bot.connecting import Connecting
 from bot.connection import Hear
+from bot.credentials import Credentials
 from bot.cursors import Cursors
+from bot.digest_acting import DigestActing
 from bot.directory import SlackDirectory
 from bot.dispatch import Dispatch
 from bot.durable import Durable
@@ -33,6 +37,7 @@ from bot.health import DatabaseProbe, Health, LoopLag
 from bot.heard import Bot
 from bot.inbox import Inbox
 from bot.intake import Intake
+from bot.mailboxes import Mailboxes
 from bot.metrics import Metrics
 from bot.names import Names
 from bot.outbox import Outbox
@@ -76,6 +81,7 @@ class Bench:
     metrics: Metrics
     sockets: Sockets | None
     backfill: Backfill
+    connecting: Connecting
     url: str = ""
     """Of /healthz and the rest."""
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
@@ -122,10 +128,11 @@ async def _bench(
     governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
     directory = _directory(stack, people, Grants(kept.database), bot)
     writer: dict[type, object] = {SlackWriter: Writer(outbox, settings.reply)}
-    runs = Runs(kept, model, governor, reader, executor, metrics, directory, writer)
+    mailboxes = Mailboxes(settings, Credentials(kept.database), people.address)
+    runs = Runs(kept, model, governor, reader, executor, metrics, directory, writer, mailboxes)
     durable = durable_of(settings, executor, settings.database_url)
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
-    asked = Inbox(kept.database)
+    asked, slots = Inbox(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
     around = Surroundings(
         kept, asked, client.web, Names(client), people, settings.reply, bot.user, address
     )
@@ -138,16 +145,14 @@ async def _bench(
         *(settings, name, kept, asked, outbox, runs, durable),
         *(replace(admission, inbox=asked), around, metrics, finishing),
     )
-    slots = asyncio.Semaphore(settings.limits.max_concurrency)
     give_workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics), approvals)
-    face = Faces(admission, web, address, approvals)
+    digests = DigestActing(store, mailboxes, outbox)
+    face = Faces(settings, admission, web, address, approvals, digests)
     intake = _intake(stack, settings, inbox, cursors, outbox, web, bot, face, dispatch)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
     sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
-    bench = Bench(
-        *(settings, dispatch, durable, intake, outbox, approvals),
-        *(health, metrics, sockets, backfill),
-    )
+    seen = (health, metrics, sockets, backfill, face.connecting)
+    bench = Bench(settings, dispatch, durable, intake, outbox, approvals, *seen)
     watch = await _watch(stack, bench, store, admission)
     await _begin(stack, bench, store, cursors, watch)
     return bench
@@ -258,4 +263,5 @@ def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | No
 def _web(bench: Bench) -> Any:
     heard = timed(bench.intake.from_http, bench.metrics.acked)
     http = bench.settings.slack.mode == "http"
-    return web_app(bench.health, bench.metrics, heard if http else None)
+    pages = connect_routes(bench.connecting) if bench.connecting.oauth else []
+    return web_app(bench.health, bench.metrics, heard if http else None, pages=pages)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from config.sections import ASKER, LANGUAGE, URL, USER_ID
+from config.sections import ASKER, LANGUAGE, PUBLIC_URL, URL, USER_ID
 
 _PATTERNS = {
     URL: "an address that begins with http:// or https://",
+    PUBLIC_URL: "an https:// address (http:// on this machine only) without ? and #",
     LANGUAGE: "a language code such as en or pt-BR",
     USER_ID: "a Slack user id such as U0123ABCD",
     ASKER: "members, guests, external, or the id of a user (U...) or of a user group (S...)",

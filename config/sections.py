@@ -5,6 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 URL = r"^https?://"
+PUBLIC_URL = (
+    r"^(https://[A-Za-z0-9.-]+(:[0-9]+)?|http://(127\.0\.0\.1|localhost)(:[0-9]+)?)(/[\w./~-]*)?$"
+)
 LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
 HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
@@ -16,6 +19,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Url = Annotated[str, StringConstraints(pattern=URL)]
+PublicUrl = Annotated[str, StringConstraints(pattern=PUBLIC_URL)]
 Host = Annotated[str, StringConstraints(pattern=HOST)]
 Name = Annotated[str, StringConstraints(min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
@@ -140,6 +144,7 @@ class Approvals(Section):
 class Serve(Section):
     host: Name
     port: Annotated[int, Field(ge=0, le=65535)]
+    public_url: PublicUrl | None
     max_requests: PositiveCount
     max_crashes: PositiveCount
     drain_s: Seconds

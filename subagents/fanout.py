@@ -118,6 +118,7 @@ class Fanout:
     """The context that starts subagents now."""
     taken: int = 0
     """The last number that an earlier process of this run gave to a subagent."""
+    _freezing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _complete: dict[str, str] = field(default_factory=dict)
     """Key of a brief -> id of the subagent that completed it."""
 
@@ -145,16 +146,19 @@ class Fanout:
 
     async def freeze(self, briefs: Sequence[Brief]) -> list[Frozen]:
         """Fix everything that these subagents will send; takes the next ids."""
-        first = int(self.next_id("s")[1:])
-        key = f"{self.run.id}/{self.parent}/s{first}/freeze"
-        made = await self.run.checkpoint.step(key, lambda: self._draw(len(briefs)))
-        frozen = []
-        for number, (brief, fence) in enumerate(zip(briefs, made["fences"], strict=True), first):
-            one = self._frozen(f"s{number}", brief, fence, made["seconds_left"])
-            self.results[one.id] = _waiting(one)
-            draft = brief.draft
+        async with self._freezing:  # two callers get different numbers, in the order they came
+            first = int(self.next_id("s")[1:])
+            key = f"{self.run.id}/{self.parent}/s{first}/freeze"
+            made = await self.run.checkpoint.step(key, lambda: self._draw(len(briefs)))
+            frozen = []
+            numbered = enumerate(zip(briefs, made["fences"], strict=True), first)
+            for number, (brief, fence) in numbered:
+                one = self._frozen(f"s{number}", brief, fence, made["seconds_left"])
+                self.results[one.id] = _waiting(one)
+                frozen.append(one)
+        for one in frozen:
+            draft = one.brief.draft
             self.run.emit(SubagentQueued(one.id, draft.description, draft.scope, one.model))
-            frozen.append(one)
         return frozen
 
     async def _draw(self, count: int) -> dict[str, Any]:

@@ -28,9 +28,11 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     """A result within `max_tokens`, with the ids of the findings that did not fit."""
     foot = _foot(result)
     room = max_tokens - _size(foot) - FRAME_TOKENS
-    shown = [shorten(_head(result), max(40, room // 2))]
+    whole = room if _is_verdict(result) else room // 2
+    shown = [shorten(_head(result), max(40, whole))]
     room -= _size(shown[0])
-    ranked = sorted(result.findings, key=rank)
+    # A verdict stands in the head as a whole: its one finding would say it again.
+    ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
     fitting = 0
     for line in map(finding_line, ranked):
         room -= _size(line)
@@ -62,12 +64,17 @@ def _head(result: SubagentResult) -> str:
     ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
     why = f" ({one_line(result.reason)})" if result.reason else ""
     head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model}): "
-    if result.contract == "triage" and result.value:
-        return head + _verdict(result.value)
+    if _is_verdict(result):
+        ids = " ".join(f"[{f.id}]" for f in result.findings)
+        return f"{head}{ids} {_verdict(result.value or {})}"
     if result.contract != "draft":
         return head + one_line(result.text)
     # A draft keeps its lines; the mark keeps any of them from passing for a finding.
     return head + "".join(f"\n> {line}" for line in result.text.splitlines())
+
+
+def _is_verdict(result: SubagentResult) -> bool:
+    return result.contract == "triage" and result.value is not None
 
 
 def _verdict(value: Mapping[str, Any]) -> str:
@@ -75,7 +82,8 @@ def _verdict(value: Mapping[str, Any]) -> str:
     due = f"due {value['deadline']}" if value["deadline"] else ""
     asked = "asked of the reader" if value["asked_of_me"] else ""
     facts = "; ".join(map(one_line, value["key_facts"]))
-    parts = [value["category"], value["priority"], due, asked, facts]
+    step = f"next: {value['proposed_action']}" if value["proposed_action"] else ""
+    parts = [value["category"], value["priority"], due, asked, facts, step]
     return " | ".join(one_line(part) for part in parts if part)
 
 

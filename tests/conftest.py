@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
+OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL", "GOOGLE_", "GMAIL_")
 
 
 class NetworkBlocked(RuntimeError):

@@ -33,7 +33,8 @@ from subagents.contracts import CONTRACTS
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 OURS = [
-    ROOT / "docs" / f"{name}.md" for name in ("architecture", "configuration", "scopes", "security")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("architecture", "configuration", "google", "mail", "scopes", "security")
 ]
 
 FENCE = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
@@ -222,6 +223,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
     sample = ["--sample", "--model", "offline", "--json"]
     sweep = _printed(capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample)
     ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
+    triage = _printed(capsys, "triage", *sample)
     stored = [_printed(capsys, "show", ask["run_id"], "--json")]
     stored += [_printed(capsys, "audit", sweep["run_id"], "--json")]
     asyncio.run(_waits(ask["run_id"]))
@@ -232,7 +234,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
         for kind in ("user", "channel", "source")
     ]
     error = _printed(capsys, "show", "none", "--json")
-    seen = set(_keys([sweep, ask, stored, error]))
+    seen = set(_keys([sweep, ask, triage, stored, error]))
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()

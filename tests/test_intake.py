@@ -26,6 +26,7 @@ from bot.approval.clicks import Clicked, Submitted
 from bot.cursors import Cursors
 from bot.database import Database
 from bot.heard import (
+    Acted,
     Amended,
     Bot,
     Commanded,
@@ -392,6 +393,9 @@ class Shown:
 
     async def pressed(self, pressed: Pressed) -> None:
         self.touched.append(pressed)
+
+    async def acted(self, acted: Acted) -> None:
+        raise AssertionError("no digest is shown here")
 
     async def clicked(self, click: Clicked | Submitted) -> After:
         raise AssertionError("no card is shown here")

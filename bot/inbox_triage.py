@@ -1,0 +1,157 @@
+"""A triage asked for in Slack: the same run as on the command line, told as an answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from bot.asked import Request
+from bot.briefing import Reader
+from bot.cite import statements
+from bot.digest_answer import digest_answer
+from bot.looked import INBOX
+from bot.mail_corrections import Correction
+from bot.mail_state import MailState
+from bot.mail_sync import new_threads
+from bot.parent import Workplace
+from bot.sentences import NOT_CONNECTED
+from bot.tally import STATUSES
+from bot.triage import Triage, delivered
+from scopes.gmail import Gmail
+from scopes.google import GoogleError
+from scopes.label import Label
+from scopes.tool import Handles, ToolContext, Window
+from subagents.prices import Usage
+from subagents.result import joined
+from subagents.run import Run
+from subagents.toolbox import crash_text
+
+log = logging.getLogger(__name__)
+
+_MAIL = r"(?:in-?box|e-?mails?|mails?|mailbox|posteingang|correos?|bandeja|courriels?|posta)"
+_ASKED = re.compile(rf"\btriage\b[^.?!\n]{{0,40}}?\b{_MAIL}\b|\b{_MAIL}\s+triage\b", re.IGNORECASE)
+
+
+def wants_triage(text: str) -> bool:
+    """Whether a request asks for a triage of the requester's own mail, in so many words."""
+    return _ASKED.search(text) is not None
+
+
+@dataclass
+class InboxTriage:
+    """One request for a triage at work; it stands where `bot.parent.Ask` stands for a question."""
+
+    app: Workplace
+    run: Run
+    request: Request
+    state: MailState
+
+    def __post_init__(self) -> None:
+        self.work: Triage | None = None
+
+    async def answer(self) -> dict[str, Any]:
+        """The document of `triage --json`, with the fields that an answer has."""
+        try:
+            document = await self._triage()
+        except GoogleError as error:
+            return self._told(str(error), "failed")
+        except Exception as error:  # the seam: one request
+            log.exception("the triage of %s crashed", self.run.id)
+            return self._told(crash_text("the triage", error), "failed")
+        return document or self._told(NOT_CONNECTED, "complete")
+
+    async def _triage(self) -> dict[str, Any] | None:
+        gmail = self.run.clients.get(Gmail)
+        if not isinstance(gmail, Gmail):
+            return None
+
+        async def look() -> dict[str, Any]:
+            return {"address": await gmail.address()}
+
+        address = (await self.run.checkpoint.step(f"{self.run.id}/mailbox", look))["address"]
+        settings, latest = self.app.settings.triage, self.request.window.latest
+        window = Window(latest - timedelta(days=settings.since_days), latest)
+        reader = Reader(self.run.requester or address, address, latest.date())
+        request = replace(self.request, window=window)
+        account, step = reader.owner, self.run.checkpoint.step
+        known = await step(f"{self.run.id}/corrections", lambda: self._corrections(account))
+        self.work = Triage(
+            *(self.app, self.run, request, gmail, reader),
+            listing=lambda: new_threads(gmail, self.state, account, INBOX, window),
+            corrections=[Correction.of(each) for each in known["corrections"]],
+        )
+        document = await self.work.report()
+        text = digest_answer(document, settings.categories)
+        said = statements(text, self.links())
+        label = self.request.label.join(joined(list(self.work.fanout.results.values())))
+        return {
+            **document,
+            **_ANSWERED,
+            "question": self.request.text,
+            "answer": text,
+            "statements": [{"text": s.text, "findings": list(s.findings)} for s in said],
+            "cited": sum(bool(s.findings) for s in said),
+            "links": {id: found for id, found in self.links().items() if found},
+            "label": label.join(self._own(reader.owner)).to_json(),
+        }
+
+    def _own(self, owner: str) -> Label:
+        """Of the mailbox itself: that it holds nothing new is a fact for its owner."""
+        return Label(True, frozenset({owner}), frozenset({"mail:inbox"}))
+
+    async def _corrections(self, account: str) -> dict[str, Any]:
+        found = await self.state.corrections.all(account)
+        return {"corrections": [each.to_json() for each in found]}
+
+    async def delivered(self) -> None:
+        """The digest stands where it belongs: what it is done with is not listed again."""
+        if self.work:
+            await delivered(self.state, self.work.reader.owner, self.work)
+
+    def _told(self, text: str, status: str) -> dict[str, Any]:
+        """An answer of one sentence, for which no model was asked."""
+        missing = [text] if status == "failed" else []
+        return {
+            "run_id": self.run.id,
+            "kind": "triage",
+            "status": status,
+            **_ANSWERED,
+            "reason": " ".join(missing),
+            "model": self.app.model_name,
+            "question": self.request.text,
+            "answer": text,
+            "statements": [],
+            "cited": 0,
+            "coverage": {"items": 0, **dict.fromkeys(STATUSES, 0), "not_covered": missing},
+            "links": {},
+            "unsupported": 0,
+            "label": self.request.label.to_json(),
+            "usage": Usage().to_json(),
+            "cost_usd": 0.0,
+            "subagents": [],
+        }
+
+    def links(self) -> dict[str, list[str]]:
+        results = self.work.fanout.results.values() if self.work else ()
+        return {f.id: f.links for r in results for f in r.findings}
+
+    def writing(self, document: Mapping[str, Any]) -> ToolContext:
+        """The context of the finished answer, for the gate."""
+        return ToolContext(
+            run=self.run.id,
+            requester=self.run.requester,
+            handles=Handles(),
+            label=Label.of(document["label"]),
+            window=self.request.window,
+            clients=self.run.clients,
+            max_output_tokens=self.run.limits.max_tool_output_tokens,
+            intent=self.request.intent,
+            scope="parent",
+        )
+
+
+_ANSWERED = {"stopped_by": "none", "reason": "", "passing": False, "degraded": False, "sessions": 1}

@@ -1,0 +1,128 @@
+"""Documents of triages to be shown: one verdict, a whole one, and any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+Json = dict[str, Any]
+LINK = "https://mail.google.com/mail/?authuser=ana@acme.example#all/"
+CATEGORIES = ("customer", "colleague", "invoice", "meeting", "news", "personal", "other")
+
+
+def verdict(id: str, **more: Any) -> Json:
+    return {
+        "thread_id": id,
+        "subject": "Export stuck",
+        "sender": "Lena Brandt <lena@nordlicht.example>",
+        "at": "2025-03-13T08:00:00Z",
+        "link": f"{LINK}{id}",
+        "messages": 1,
+        "category": "other",
+        "priority": "medium",
+        "deadline": None,
+        "asked_of_me": False,
+        "key_facts": [],
+        "proposed_action": "",
+        "draft_reply": None,
+        "evidence": [],
+        "flags": [],
+        "finding": None,
+        "subagent": "s1",
+        "status": "complete",
+        **more,
+    }
+
+
+def triage(*verdicts: Json, **more: Any) -> Json:
+    ends = {"complete": len(verdicts), "partial": 0, "failed": 0, "cancelled": 0, "refused": 0}
+    return {
+        "run_id": "abc123",
+        "kind": "triage",
+        "status": "complete",
+        "model": "claude",
+        "mailbox": "ana@acme.example",
+        "as_of": "2025-03-15T09:00:00Z",
+        "window": {"oldest": "2025-03-08T00:00:00Z", "latest": "2025-03-15T09:00:00Z"},
+        "coverage": {"items": len(verdicts), **ends, "not_covered": []},
+        "top_lines": [],
+        "matters": [],
+        "verdicts": list(verdicts),
+        "filtered": [],
+        "unreadable": [],
+        "unsupported": 0,
+        "usage": {"total": 12345},
+        "cost_usd": 0.0712,
+        "subagents": [],
+        **more,
+    }
+
+
+_TEXT = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        [
+            "",
+            "<!channel> <@U0ANA> &amp; *b* :tada: ![x](https://evil.example/i.png)",
+            "https://evil.example/x and www.evil.example",
+            "x" * 600,
+            "&<>" * 200,
+            "\u202e\u200b\ud800",
+            "many words " * 60,
+        ]
+    ),
+)
+_AT = st.datetimes().map(lambda at: f"{at.replace(microsecond=0).isoformat()}Z")
+_DEADLINE = st.one_of(st.none(), st.dates().map(str), st.just("2025-02-30"))
+
+
+def _verdicts(ids: list[str]) -> st.SearchStrategy[list[Json]]:
+    return st.tuples(*map(_verdict, ids)).map(list)
+
+
+def _verdict(id: str) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries(
+        {
+            "subject": _TEXT,
+            "sender": st.one_of(_TEXT, _TEXT.map(lambda name: f"{name} <a@b.example>")),
+            "at": st.one_of(st.none(), _AT),
+            "category": st.one_of(st.sampled_from(CATEGORIES), _TEXT),
+            "priority": st.sampled_from(("high", "medium", "low")),
+            "deadline": _DEADLINE,
+            "asked_of_me": st.booleans(),
+            "key_facts": st.lists(_TEXT, max_size=3),
+            "proposed_action": _TEXT,
+            "draft_reply": st.one_of(st.none(), _TEXT),
+            "flags": st.lists(_TEXT, max_size=2),
+            "status": st.sampled_from(("complete", "partial", "failed")),
+        }
+    ).map(lambda drawn: verdict(id, **drawn))
+
+
+@st.composite
+def triages(draw: st.DrawFn) -> Json:
+    """Any document whose threads are distinct, as those of a mailbox are."""
+    ids = [f"{0x18C0_0000_0000_0000 + n:x}" for n in range(draw(st.integers(0, 12)))]
+    cuts = sorted(draw(st.lists(st.integers(0, len(ids)), min_size=2, max_size=2)))
+    read, left_out, unread = ids[: cuts[0]], ids[cuts[0] : cuts[1]], ids[cuts[1] :]
+    some = st.lists(st.sampled_from([*ids, "unknown"]), max_size=5)
+    reasons = st.sampled_from(["newsletter", "bounce", "spam"])
+    return triage(
+        *draw(_verdicts(read)),
+        top_lines=[
+            {"text": draw(_TEXT), "findings": [], "threads": draw(some)}
+            for _ in range(draw(st.integers(0, 3)))
+        ],
+        matters=[
+            {"text": draw(_TEXT), "threads": draw(some)} for _ in range(draw(st.integers(0, 3)))
+        ],
+        filtered=[
+            {"thread_id": i, "subject": "S", "sender": draw(_TEXT), "reason": draw(reasons)}
+            for i in left_out
+        ],
+        unreadable=[
+            {"thread_id": i, "subject": draw(_TEXT), "reason": draw(_TEXT)} for i in unread
+        ],
+        status=draw(st.sampled_from(("complete", "partial", "failed", "cancelled"))),
+    )

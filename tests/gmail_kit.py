@@ -1,0 +1,92 @@
+"""A mailbox on loopback for tests: mails made by them, served by the local Gmail, real client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import Any
+
+from engine_kit import MUX
+
+from bot.local.google import TOKEN, LocalGoogle
+from bot.local.mbox import Mailbox, StoredMessage
+from config.settings import load_settings
+from scopes.gmail import Gmail
+from scopes.google import Google, token_credentials
+
+ME = "ana@acme.example"
+OWNER = "U0ANA"
+START = datetime(2025, 1, 6, 9, tzinfo=UTC)
+
+
+def mail(
+    number: int,
+    body: str = "Hello.",
+    *,
+    sender: str = "Kim <kim@client.example>",
+    to: str = ME,
+    subject: str = "Offer",
+    answers: int = 0,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """A plain mail; its Message-ID has its number, and it may answer another one."""
+    made = EmailMessage(policy=SMTP)
+    made["From"], made["To"], made["Subject"] = sender, to, subject
+    made["Message-ID"] = f"<m{number}@client.example>"
+    if answers:
+        made["In-Reply-To"] = made["References"] = f"<m{answers}@client.example>"
+    for name, value in (headers or {}).items():
+        made[name] = value
+    made.set_content(body)
+    return made.as_bytes()
+
+
+def stored(
+    number: int, raw: bytes, thread: int = 1, labels: frozenset[str] = frozenset({"INBOX"})
+) -> StoredMessage:
+    at = START + timedelta(hours=number)
+    return StoredMessage(id_of(number), id_of(thread), at, raw, labels)
+
+
+def id_of(number: int) -> str:
+    return f"{number:016x}"
+
+
+@dataclass
+class Office:
+    """The local Gmail and the client that reads it."""
+
+    local: LocalGoogle
+    gmail: Gmail
+    made: Callable[[], Gmail]
+    """Another client of the same mailbox, as another run has one."""
+
+    def asked(self, method: str) -> int:
+        """How often a method was called, failures included."""
+        return sum(each.method == f"gmail.users.{method}" for each in self.local.requests)
+
+    def units(self) -> int:
+        return sum(each.units for each in self.local.requests)
+
+
+@asynccontextmanager
+async def office(
+    *messages: StoredMessage, owner: str = OWNER, cursor: str = "", **local: Any
+) -> AsyncIterator[Office]:
+    """A mailbox with these messages."""
+    served = LocalGoogle(Mailbox(ME, messages), **local)
+    limits = load_settings(env={}).google.model_copy(update={"max_attempts": 2, "timeout_s": 5})
+
+    async def at_once(seconds: float) -> None:
+        """No test waits for what Google asks for."""
+
+    with MUX.serving(served.app) as url:
+        google = Google(token_credentials(TOKEN), limits, url, sleep=at_once)
+        try:
+            yield Office(served, Gmail(google, owner, cursor), lambda: Gmail(google, owner, cursor))
+        finally:
+            await google.aclose()

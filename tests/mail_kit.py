@@ -1,0 +1,85 @@
+"""Mailboxes that tests write, and models that judge them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+from engine_kit import call, is_child, opening, say
+
+from bot.local.model import Answer
+
+Json = dict[str, Any]
+
+ME = "helena@acme.example"
+START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+ITEM = re.compile(r"^\s*\[([0-9a-f]{16}/[0-9a-f]{16})\]", re.MULTILINE)
+FINDING = re.compile(r"\[(F\d+\.\d+)\]")
+
+
+def mail(
+    number: int, text: str, sender: str = "", reply_to: str = "", to: str = ME, **headers: str
+) -> bytes:
+    """A mail of the given minute; `reply_to` is the number of the mail that it answers."""
+    made = EmailMessage()
+    made["From"] = sender or f"Customer {number} <c{number}@shop.example>"
+    made["To"] = to
+    made["Subject"] = headers.pop("subject", f"Order {1000 + number}")
+    made["Date"] = format_datetime(START + timedelta(minutes=number))
+    made["Message-ID"] = f"<m{number}@shop.example>"
+    if reply_to:
+        made["In-Reply-To"] = made["References"] = f"<m{reply_to}@shop.example>"
+    for name, value in headers.items():
+        made[name.replace("_", "-")] = value
+    made.set_content(text)
+    return made.as_bytes()
+
+
+def mbox(path: Path, *mails: bytes) -> Path:
+    """A file with these mails."""
+    head = b"From sender@shop.example Mon Mar  2 09:00:00 2026\n"
+    bodies = [re.sub(rb"(?m)^(>*From )", rb">\1", each) for each in mails]
+    path.write_bytes(b"\n".join(head + body for body in bodies) + b"\n")
+    return path
+
+
+def letters(count: int) -> list[bytes]:
+    """So many threads that each ask something, no two alike."""
+    return [
+        mail(n, f"Hello, when will order {1000 + n} arrive? The parcel of customer {n} is late.\n")
+        for n in range(1, count + 1)
+    ]
+
+
+def items_in(body: Json) -> list[str]:
+    """Ids of the mails that a subagent was given or has read."""
+    return ITEM.findall(opening(body))
+
+
+def verdict(body: Json, **fields: Any) -> Answer:
+    """A verdict whose one fact is the first sentence of the mail."""
+    found = re.search(r"order (\d+)", opening(body))
+    given = {
+        "category": "customer",
+        "priority": "medium",
+        "asked_of_me": True,
+        "key_facts": [f"order {found[1]} is late" if found else "a mail"],
+        "proposed_action": "Tell when it arrives",
+        "draft_reply": "It will arrive soon.",
+        "evidence": items_in(body)[:1],
+    }
+    return call("submit_result", **{**given, **fields})
+
+
+def judging(body: Json) -> Answer:
+    """A model that judges each thread, and then names the first two."""
+    if is_child(body):
+        return verdict(body)
+    cited = list(dict.fromkeys(FINDING.findall(str(body["messages"]))))
+    return say(
+        f"Answer the first. [{cited[0]}]\nSAME: late parcels {''.join(f'[{c}]' for c in cited[:2])}"
+    )

@@ -1,0 +1,443 @@
+"""A digest in a terminal: what comes first, what belongs together, and nothing lost or acting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from digest_kit import CATEGORIES, LINK, triage, triages, verdict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.digest import Digest, Line, digest_of, summary
+from bot.digest_text import digest_text
+from bot.mail_words import age, due, sender
+from bot.report import WIDTH
+from scopes.clean import unseen
+
+NOW = datetime(2025, 3, 15, 9, tzinfo=UTC)
+Json = Mapping[str, Any]
+
+
+def pressing(document: Json) -> list[list[str]]:
+    return [[line.id for line in group.lines] for group in digest_of(document).pressing]
+
+
+def waiting(document: Json) -> dict[str, list[str]]:
+    told = digest_of(document, CATEGORIES).categories
+    return {name: [line.id for line in lines] for name, lines in told}
+
+
+def lines_of(digest: Digest) -> list[Line]:
+    grouped = [line for group in (*digest.pressing, *digest.matters) for line in group.lines]
+    return grouped + [line for _, lines in digest.categories for line in lines]
+
+
+# ---- order
+
+
+def test_what_is_asked_or_urgent_comes_first_and_the_rest_by_category() -> None:
+    document = triage(
+        verdict("calm", category="invoice"),
+        verdict("asked", asked_of_me=True, priority="low", category="news"),
+        verdict("urgent", priority="high", category="other"),
+        verdict("mail", category="customer"),
+        verdict("odd", category="an unknown one"),
+        verdict("team", category="colleague"),
+    )
+    assert pressing(document) == [["urgent"], ["asked"]]
+    assert list(waiting(document).items()) == [
+        ("customer", ["mail"]),
+        ("colleague", ["team"]),
+        ("invoice", ["calm"]),
+        ("an unknown one", ["odd"]),
+    ]
+
+
+def test_a_near_deadline_outranks_priority_and_the_older_of_two_alike_comes_first() -> None:
+    document = triage(
+        verdict("young", priority="high", at="2025-03-14T00:00:00Z"),
+        verdict("undated", priority="high", at=None),
+        verdict("old", priority="high", at="2025-03-10T00:00:00Z"),
+        verdict("far", asked_of_me=True, priority="medium", deadline="2025-06-30"),
+        verdict("long over", asked_of_me=True, priority="low", deadline="2024-03-16"),
+        verdict("later", priority="high", deadline="2025-03-20"),
+        verdict("over", asked_of_me=True, priority="low", deadline="2025-03-14"),
+    )
+    order = ["over", "later", "old", "young", "undated", "far", "long over"]
+    assert [i for (i,) in pressing(document)] == order
+
+
+def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
+    first = {"text": "Answer the plain one.", "findings": ["F1.1"], "threads": ["plain", "gone"]}
+    document = triage(verdict("plain", priority="low"), verdict("other"), top_lines=[first])
+    assert pressing(document) == [["plain"]]
+    assert summary(document) == "2 threads: 1 asks for you or is urgent, 1 can wait."
+    assert "1. Answer the plain one. [1]\n" in digest_text(document)
+
+
+def test_at_most_three_things_are_to_be_done_first() -> None:
+    lines = [{"text": f"Thing {n}.", "findings": [], "threads": ["a"]} for n in range(1, 6)]
+    text = digest_text(triage(verdict("a"), top_lines=lines))
+    assert re.findall(r"Thing \d", text) == ["Thing 1", "Thing 2", "Thing 3"]
+
+
+# ---- matters
+
+
+def test_threads_of_one_matter_stand_together_where_the_most_pressing_one_would() -> None:
+    document = triage(
+        verdict("calm", category="customer"),
+        verdict("outage", priority="high", category="customer"),
+        verdict("deadline", priority="high", deadline="2025-03-16"),
+        matters=[{"text": "The export stands still", "threads": ["calm", "outage"]}],
+    )
+    assert pressing(document) == [["deadline"], ["outage", "calm"]]
+    assert waiting(document) == {}
+    assert digest_text(document).count("The export stands still (threads 2 to 3)") == 1
+
+
+def test_a_matter_that_can_wait_comes_after_the_categories() -> None:
+    document = triage(
+        verdict("a"),
+        verdict("b"),
+        verdict("c"),
+        matters=[{"text": "The offsite", "threads": ["c", "a"]}],
+    )
+    assert waiting(document) == {"other": ["b"]}
+    (group,) = digest_of(document).matters
+    assert (group.matter, sorted(line.id for line in group.lines)) == ("The offsite", ["a", "c"])
+
+
+def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter() -> None:
+    document = triage(
+        verdict("a"),
+        verdict("b"),
+        verdict("c"),
+        matters=[
+            {"text": "First", "threads": ["a", "b", "a"]},
+            {"text": "Second", "threads": ["b", "c", "unknown"]},
+        ],
+    )
+    assert [group.matter for group in digest_of(document).matters] == ["First"]
+    assert waiting(document) == {"other": ["c"]}
+
+
+# ---- nothing lost
+
+
+@given(triages())
+@settings(max_examples=60, deadline=None)
+def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
+    digest = digest_of(document, CATEGORIES)
+    told = [line.id for line in lines_of(digest)]
+    assert sorted(told) == sorted(v["thread_id"] for v in document["verdicts"])
+    assert sorted(line.number for line in lines_of(digest)) == list(range(1, len(told) + 1))
+    filtered = [i for each in digest.filtered for i in each.threads]
+    assert sorted(filtered) == sorted(f["thread_id"] for f in document["filtered"])
+    assert all(sum(n for _, n in f.senders) == len(f.threads) for f in digest.filtered)
+    unread = [i for each in digest.unread for i, _ in each.threads]
+    assert sorted(unread) == sorted(u["thread_id"] for u in document["unreadable"])
+
+
+@given(triages())
+@settings(max_examples=60, deadline=None)
+def test_the_text_has_every_thread_once_and_is_as_wide_as_a_report(document: Json) -> None:
+    text = digest_text(document, CATEGORIES)
+    links = re.findall(r"#all/(\S+)", text)
+    assert sorted(links) == sorted(v["thread_id"] for v in document["verdicts"])
+    assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
+    assert text.encode()
+
+
+def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
+    shops = [f"Shop {n} <news@shop{n}.example>" for n in range(14)]
+    filtered = [
+        {"thread_id": str(n), "subject": "S", "sender": by, "reason": "newsletter"}
+        for n, by in enumerate([*shops, shops[3]])
+    ]
+    filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
+    text = " ".join(digest_text(triage(filtered=filtered)).split())
+    assert "FILTERED, NOT SHOWN TO A MODEL (16)" in text
+    assert "newsletter (15): Shop 3 (2), Shop 0, Shop 1, " in text
+    assert "Shop 11 and 2 more bounce (1): unknown sender" in text
+
+
+def test_what_could_not_be_read_is_told_with_the_reason() -> None:
+    unreadable = [
+        {"thread_id": "1", "subject": "Scan", "reason": "it has no text"},
+        {"thread_id": "2", "subject": "", "reason": "it has no text"},
+        {"thread_id": "3", "subject": "Plan", "reason": "the budget was spent"},
+    ]
+    text = digest_text(triage(unreadable=unreadable, status="partial"))
+    assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
+    assert "it has no text (2): Scan; (no subject)\nthe budget was spent (1): Plan\n" in text
+
+
+def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None:
+    unreadable = [{"thread_id": "1", "subject": "Scan", "reason": "it has no text"}]
+    document = triage(verdict("a"), unreadable=unreadable)
+    said = "2 threads: none asks for you or is urgent, 1 can wait, 1 could not be read."
+    assert summary(document) == said
+    assert summary(triage()) == "No threads."
+
+
+def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
+    cover = {"items": 9, "complete": 7, "partial": 2, "failed": 0, "cancelled": 0, "refused": 0}
+    gaps = [f"gap {n}" for n in range(12)]
+    document = triage(
+        coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
+    )
+    text = digest_text(document)
+    assert "9 threads given to a model: 7 complete, 2 partial; 1 statement dropped" in text
+    assert "not covered: gap 9\n  not covered: and 2 more (see --json)\n" in text
+    assert text.endswith("Cost: $0.0712 · 12,345 tokens · run abc123")
+    assert "price unknown" in digest_text(triage(cost_usd=None))
+    assert "nothing was paid" not in text
+    assert "nothing was paid" in digest_text(triage(model="offline"))
+
+
+# ---- how a thread is told
+
+
+def test_the_first_ten_lines_say_what_to_do() -> None:
+    first = [{"text": f"Do the thing {n}.", "findings": [], "threads": [f"t{n}"]} for n in range(3)]
+    many = [verdict(f"t{n}", key_facts=["A fact that is told."] * 3) for n in range(50)]
+    text = digest_text(triage(*many, top_lines=first, model="offline"))
+    assert text.splitlines()[6:10] == [
+        "DO FIRST",
+        "1. Do the thing 0. [1]",
+        "2. Do the thing 1. [2]",
+        "3. Do the thing 2. [3]",
+    ]
+
+
+def test_a_thread_that_can_wait_takes_two_lines_at_most() -> None:
+    words = "Words that go on for much longer than a line of a terminal can be, and then some. "
+    long = verdict("a", key_facts=[words * 3], proposed_action=words * 3, deadline="2025-03-17")
+    told = digest_text(triage(long, verdict("b"))).partition("OTHER (2)")[2].partition("\n\n")[0]
+    after = told.splitlines()[1:]
+    assert [line[:10] for line in after] == ["   1  Lena", "      Due ", "   2  Lena"]
+    assert all(len(line) <= WIDTH for line in after)
+
+
+def test_a_pressing_thread_is_told_with_sender_age_fact_action_draft_deadline_and_link() -> None:
+    document = triage(
+        verdict(
+            "a1",
+            priority="high",
+            asked_of_me=True,
+            deadline="2025-03-17",
+            key_facts=["1,200 invoices wait.", "Since Tuesday."],
+            proposed_action="Tell her when it works again.",
+            draft_reply="Hi Lena,\n\nat noon.",
+            flags=["has hidden text"],
+            status="partial",
+        )
+    )
+    told = digest_text(document).partition("(1) ")[2].partition("\n\n")[0].splitlines()[1:]
+    assert told == [
+        "●  1  Lena Brandt (nordlicht.example): Export stuck",
+        "      Due Mon 17 Mar, in 2 days · asks you · 2 d",
+        "      ⚠ read in part",
+        "      ⚠ has hidden text",
+        "      1,200 invoices wait. · Since Tuesday.",
+        "      → Tell her when it works again.",
+        "      ✎ Hi Lena, at noon.",
+        f"      {LINK}a1",
+    ]
+
+
+def test_a_pressing_thread_takes_no_more_than_eight_lines_however_much_is_said() -> None:
+    words = {"key_facts": ["A fact. " * 90] * 3, "draft_reply": "Dear you. " * 90}
+    many = {"proposed_action": "Do it. " * 90, "subject": "Subject " * 20, "deadline": "2025-03-17"}
+    document = triage(verdict("a", asked_of_me=True, **words, **many))
+    told = digest_text(document).partition("(1) ")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(told) == 8
+    assert [line[:8].strip() for line in told if line[6] in "→✎"] == ["→", "✎"]
+    assert all(len(line) <= WIDTH for line in told if LINK not in line)
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        ("2025-03-15T09:00:30Z", "0 min"),
+        ("2025-03-15T10:00:00Z", "0 min"),
+        ("2025-03-15T08:13:00Z", "47 min"),
+        ("2025-03-14T09:00:01Z", "23 h"),
+        ("2025-03-14T10:00:00+02:00", "1 d"),
+        ("2025-03-02T09:00:00Z", "13 d"),
+        ("2025-03-01T08:00:00Z", "2 w"),
+        ("2025-01-01T08:00:00Z", "1 Jan 2025"),
+        (None, "no date"),
+    ],
+)
+def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
+    assert age(at, NOW) == told
+
+
+@pytest.mark.parametrize(
+    ("deadline", "told"),
+    [
+        ("2025-03-15", "Due today, Sat 15 Mar"),
+        ("2025-03-16", "Due tomorrow, Sun 16 Mar"),
+        ("2025-03-17", "Due Mon 17 Mar, in 2 days"),
+        ("2025-03-29", "Due Sat 29 Mar, in 14 days"),
+        ("2025-05-02", "Due Fri 2 May"),
+        ("2026-01-02", "Due Fri 2 Jan 2026"),
+        ("2025-03-14", "Overdue: was due Fri 14 Mar, yesterday"),
+        ("2025-03-10", "Overdue: was due Mon 10 Mar, 5 days ago"),
+        ("2024-03-10", "Overdue: was due Sun 10 Mar 2024"),
+        ("2025-02-30", "Due 2025-02-30"),
+    ],
+)
+def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str) -> None:
+    found = due(deadline, NOW.date())
+    assert found
+    assert found.told == told
+
+
+def test_no_deadline_is_none() -> None:
+    assert due(None, NOW.date()) is None
+    assert due("", NOW.date()) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "full", "plain"),
+    [
+        ("Lena Brandt <lena@nordlicht.example>", "Lena Brandt (nordlicht.example)", "Lena Brandt"),
+        ("ops@haulage.example", "ops@haulage.example", "ops@haulage.example"),
+        (
+            "service@paypal.com <x@evil.example>",
+            "service@paypal.com (evil.example)",
+            "service@paypal.com (evil.example)",
+        ),
+        (
+            "Acme.com Billing <x@mail.acme.com>",
+            "Acme.com Billing (mail.acme.com)",
+            "Acme.com Billing",
+        ),
+        ("mail.acme.com <x@acme.com>", "mail.acme.com (acme.com)", "mail.acme.com"),
+        ("me.com <x@acme.com>", "me.com (acme.com)", "me.com (acme.com)"),
+        (
+            "Bank (bank.example) <x@bank.example.evil.io>",
+            "Bank (bank.example) (bank.example.evil.io)",
+            "Bank (bank.example) (bank.example.evil.io)",
+        ),
+        ("", "unknown sender", "unknown sender"),
+    ],
+)
+def test_a_name_that_claims_another_address_is_told_with_the_domain(
+    written: str, full: str, plain: str
+) -> None:
+    found = sender(written)
+    assert (found.full, found.plain) == (full, plain)
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("Acme IT Support <x@evil.example>", "Acme IT Support (evil.example)"),
+        ("Acme IT Support <it@acme.example>", "Acme IT Support"),
+        ("Acme Italia <it@italia.acme.example>", "Acme Italia"),
+        ("Acmeron Ltd <x@acmeron.example>", "Acmeron Ltd"),
+    ],
+)
+def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the_domain(
+    written: str, plain: str
+) -> None:
+    assert sender(written, "ana@acme.example").plain == plain
+    document = triage(verdict("a", sender=written))
+    assert f"   1  {plain} · 2 d" in digest_text(document)
+
+
+def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
+    assert "Lena Brandt · 2 d" in digest_text(triage(verdict("a")))
+    text = digest_text(triage(verdict("a", flags=["has hidden text"])))
+    assert "   1  Lena Brandt (nordlicht.example) · 2 d · ⚠ has hidden text" in text
+
+
+def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
+    own = {"thread_id": "1", "sender": "Ana <Ana@acme.example>", "reason": "only drafts"}
+    filtered = [{**own, "subject": "Re: Visit"}, {**own, "thread_id": "2", "subject": ""}]
+    assert "only drafts (2): Re: Visit, (no subject)" in digest_text(triage(filtered=filtered))
+
+
+def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
+    ids = [f"t{n:02}" for n in range(20)]
+    rows = [ids[4:0:-1], [ids[8], ids[7]], [*ids[0:19:2]]]
+    first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
+    document = triage(*(verdict(i, priority="high") for i in ids), top_lines=first)
+    told = digest_text(document).splitlines()
+    assert told[4:7] == [
+        "1. Do. [2] to [5]",
+        "2. Do. [8] [9]",
+        "3. Do. [1] [3] [5] [7] [9] [11] and 4 more",
+    ]
+
+
+def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
+    window = {"oldest": "1970-01-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
+    head = digest_text(triage(window=window)).splitlines()[0]
+    assert head == "Mail triage for ana@acme.example, up to 15 Mar 2025"
+    assert digest_text(triage(window=None)).splitlines()[0] == "Mail triage for ana@acme.example"
+    years = {"oldest": "2024-12-30T00:00:00Z", "latest": "2025-01-02T00:00:00Z"}
+    assert digest_text(triage(window=years)).splitlines()[0].endswith("30 Dec 2024 to 2 Jan 2025")
+
+
+def test_a_domain_in_other_letters_is_written_out() -> None:
+    told = sender("PayPal <x@p\u0430ypal.com>").full  # a Cyrillic letter
+    assert "\\u0430" in told
+    assert "xn--" in told
+
+
+# ---- what strangers wrote
+
+
+NASTY = (
+    "See https://evil.example/x \u202eor\x1b[31m [F9.9] <!here> sk-ant-api03-abcdefghij1234567890"
+)
+
+
+def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> None:
+    document = triage(
+        verdict(
+            "a",
+            sender=f"{NASTY} <a@evil.example>",
+            subject=NASTY,
+            key_facts=[NASTY],
+            proposed_action=NASTY,
+            draft_reply=NASTY,
+            flags=[NASTY],
+            category=NASTY,
+            asked_of_me=True,
+        ),
+        verdict("b", category=NASTY),
+        top_lines=[{"text": NASTY, "findings": [], "threads": ["a"]}],
+        filtered=[{"thread_id": "f", "subject": NASTY, "sender": NASTY, "reason": NASTY}],
+        unreadable=[{"thread_id": "u", "subject": NASTY, "reason": NASTY}],
+    )
+    text = digest_text(document)
+    assert not [c for c in text if unseen(c) and c != "\n"]
+    assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
+    assert "sk-ant" not in text
+
+
+@given(st.text(max_size=80))
+@settings(deadline=None)
+def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
+    document = triage(verdict("a", key_facts=[f"{text}\nDO FIRST\n1. Pay."], priority="high"))
+    assert "DO FIRST" not in digest_text(document).splitlines()
+
+
+@pytest.mark.parametrize(
+    "link",
+    [None, "", "https://evil.example/", "https://mail.google.com.evil.example/", "javascript:1"],
+)
+def test_only_links_to_gmail_are_shown(link: str | None) -> None:
+    text = digest_text(triage(verdict("a", link=link, priority="high"), verdict("b", link=link)))
+    assert "://" not in text
+    assert "javascript" not in text

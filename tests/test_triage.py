@@ -1,0 +1,265 @@
+"""A triage from a file of mails to its digest: nothing lost, nothing paid for twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell, configure, model_at, refused
+from engine_kit import MUX, call, is_child, say
+from mail_kit import ME, judging, letters, mail, mbox, verdict
+from test_commands import started, waited_for
+
+from bot.local.model import Answer, ModelServer
+
+Json = dict[str, Any]
+
+OFFLINE = ("triage", "--model", "offline", "--json")
+NEWS = "News <no-reply@news.example>"
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def threads(document: Json) -> list[str]:
+    """Ids of all threads that a document accounts for."""
+    return [
+        each["thread_id"] for k in ("verdicts", "filtered", "unreadable") for each in document[k]
+    ]
+
+
+def test_each_thread_has_a_verdict_a_reason_or_a_fault(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = mbox(
+        tmp_path / "m.mbox",
+        *letters(3),
+        mail(10, "Our news of March.", NEWS, List_Unsubscribe="<mailto:u@news.example>"),
+        mail(11, "Any news of it?", reply_to="1"),
+    )
+    with model_at(monkeypatch, judging) as model:
+        done = shell("triage", "--mbox", file, "--me", ME, "--json")
+
+    document = done.json
+    assert done.code == 0, done.err
+    assert document["kind"] == "triage"
+    assert document["status"] == "complete"
+    assert document["mailbox"] == ME
+    assert len(document["verdicts"]) == 3
+    assert [each["sender"] for each in document["filtered"]] == [NEWS]
+    assert document["unreadable"] == []
+    assert len(set(threads(document))) == 4
+    first = next(v for v in document["verdicts"] if v["messages"] == 2)
+    assert first["category"] == "customer"
+    assert first["asked_of_me"] is True
+    assert first["deadline"] is None
+    assert first["key_facts"] == ["order 1001 is late"]
+    assert first["evidence"][0].startswith(f"{first['thread_id']}/")
+    assert first["link"].startswith("https://mail.google.com/")
+    assert len(model.recorded) == 4, "one model call a thread, and one for the digest"
+    assert "News" not in json.dumps([r["messages"] for r in model.recorded]), "no model saw it"
+
+
+def test_first_lines_and_matters_cite_threads(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with model_at(monkeypatch, judging):
+        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(3)), "--json")
+    (line,) = done.json["top_lines"]
+    assert line["text"] == "Answer the first."
+    (matter,) = done.json["matters"]
+    assert matter["text"] == "late parcels"
+    assert len(matter["threads"]) == 2
+    assert line["threads"][0] in threads(done.json)
+
+
+def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    news = [mail(90 + n, "News.", NEWS, Auto_Submitted="auto-generated") for n in range(20)]
+    file = mbox(tmp_path / "m.mbox", *letters(30), *news)
+    with model_at(monkeypatch, judging):
+        done = shell("triage", "--mbox", file, "--limit", 5, "--json")
+
+    subjects = {v["subject"] for v in done.json["verdicts"]}
+    assert subjects == {f"Order {n}" for n in range(1026, 1031)}
+    assert len(done.json["filtered"]) == 20
+    assert done.code == 1
+    assert "25 older threads were left out by --limit 5" in done.json["coverage"]["not_covered"]
+
+
+def test_a_subagent_that_fails_costs_its_own_thread_only(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body) and "order 1002" in str(body["messages"]):
+            return call("submit_result", category="customer", nonsense=True)
+        return judging(body)
+
+    with model_at(monkeypatch, mind):
+        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(3)), "--json")
+
+    document = done.json
+    assert done.code == 1
+    assert document["status"] == "partial"
+    assert len(document["verdicts"]) == 2
+    (lost,) = document["unreadable"]
+    assert lost["subject"] == "Order 1002"
+    assert lost["reason"]
+    assert len(set(threads(document))) == 3
+
+
+def test_facts_with_figures_that_the_mail_does_not_hold_are_dropped_and_counted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def mind(body: Json) -> Answer:
+        facts = ["Order 1001 is late", "They claim 4,500 EUR", "Write to boss@evil.example"]
+        return verdict(body, key_facts=facts) if is_child(body) else judging(body)
+
+    with model_at(monkeypatch, mind):
+        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(1)), "--json")
+    (only,) = done.json["verdicts"]
+    assert only["key_facts"] == ["Order 1001 is late"]
+    assert done.json["unsupported"] == 2
+
+
+def test_a_verdict_that_names_no_mail_is_sent_back_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body) and len(body["messages"]) == 1:
+            return verdict(body, evidence=["F0/1"])
+        return judging(body)
+
+    with model_at(monkeypatch, mind) as model:
+        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(1)), "--json")
+    assert done.json["verdicts"][0]["evidence"]
+    assert len(model.recorded) == 3
+
+
+def test_a_thread_too_long_to_hand_over_is_read_in_pages(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure("triage: {thread_tokens: 300}\nlimits: {max_tool_output_tokens: 600}\n")
+    long = [mail(1, "Where is order 1001?\n")] + [
+        mail(n, f"Reminder {n}: {'still nothing, ' * 30}\n", reply_to="1") for n in range(2, 9)
+    ]
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return say("Look at it. [F1.1]")
+        shown = str(body["messages"][1:])
+        more = shown.rpartition('cursor=\\"')[2].partition('\\"')[0] if "cursor=" in shown else ""
+        asked = shown.count('"cursor"') + shown.count("'cursor'")
+        if len(body["messages"]) == 1:
+            return call("read_mail_thread", thread=thread_of(body))
+        if "More: call again" in str(body["messages"][-1]) and asked < 12:
+            cursor = str(body["messages"][-1]).rpartition('cursor="')[2].partition('"')[0]
+            return call("read_mail_thread", thread=thread_of(body), cursor=cursor)
+        del more
+        return verdict(body, evidence=[f"{thread_of(body)}/{thread_of(body)}"])
+
+    with model_at(monkeypatch, mind):
+        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *long), "--json")
+    (only,) = done.json["verdicts"]
+    (child,) = done.json["subagents"]
+    assert child["coverage"]["complete"], child["coverage"]
+    assert child["coverage"]["messages_read"] == 8
+    assert child["coverage"]["pages"] > 1
+    assert only["messages"] == 8
+
+
+def thread_of(body: Json) -> str:
+    """The thread that a subagent may read."""
+    text = str(body["messages"][0])
+    return text.partition("MAY READ: ")[2].partition(" ")[0]
+
+
+def test_no_words_of_a_mail_reach_another_context(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with model_at(monkeypatch, judging):
+        done = shell("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(12)), "--json")
+    audit = shell("audit", done.json["run_id"])
+    assert audit.code == 0
+    assert "13 contexts" in audit.out
+    assert " 0 leaks" in audit.out
+
+
+def test_messages_after_as_of_do_not_exist(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with model_at(monkeypatch, judging):
+        done = shell(
+            *("triage", "--mbox", mbox(tmp_path / "m.mbox", *letters(5)), "--json"),
+            *("--as-of", "2026-03-02T09:03:30"),
+        )
+    assert {v["subject"] for v in done.json["verdicts"]} == {
+        f"Order {n}" for n in (1001, 1002, 1003)
+    }
+
+
+# ---- a crash
+
+
+def stored(shell: Shell, run: str) -> list[Json]:
+    found: list[Json] = shell("show", run, "--json").json["subagents"]
+    return [each for each in found if each["status"] == "complete"]
+
+
+def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(shell: Shell, tmp_path: Path) -> None:
+    file = mbox(tmp_path / "m.mbox", *letters(20))
+    configure("limits: {max_concurrency: 4}\n")
+    model = ModelServer(judging, latency_s=0.15, record=True)
+    with MUX.serving(model.app) as url:
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-test"}
+        with started("triage", "--mbox", file, "--me", ME, "--json", **env) as process:
+            waited_for(model, 9)
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+        (run,) = shell("runs", "--json").json
+        assert run["status"] == "running"
+        paid = len(stored(shell, run["id"]))
+        assert 0 < paid < 20
+        made = model.requests
+        with started("triage", "--resume", run["id"], "--json", **env) as process:
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+
+    document = json.loads(out)
+    assert document["run_id"] == run["id"]
+    assert document["status"] == "complete"
+    assert len(document["verdicts"]) == len({v["thread_id"] for v in document["verdicts"]}) == 20
+    assert len({s["id"] for s in document["subagents"]}) == 20
+    assert model.requests - made == 20 - paid + 1
+    audit = shell("audit", run["id"])
+    assert audit.code == 0, audit.out
+    again = shell("triage", "--resume", run["id"], "--json")
+    assert "complete" in refused(again, "complete")
+
+
+# ---- what is typed wrongly
+
+
+def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing.mbox"
+    nothing.write_bytes(b"")
+    assert "empty" in refused(shell(*OFFLINE, "--mbox", nothing), "bad_mbox")
+    missing = shell(*OFFLINE, "--mbox", tmp_path / "missing.mbox")
+    assert "missing.mbox" in refused(missing, "bad_mbox")
+    both = shell(*OFFLINE, "--mbox", nothing, "--sample")
+    assert "--sample or --mbox" in refused(both, "two_sources")
+    assert "assistant connect google" in refused(shell(*OFFLINE), "no_mailbox")
+    assert "assistant runs" in refused(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
+
+
+def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell) -> None:
+    shell("demo")
+    sweep = next(r for r in shell("runs", "--json").json if r["kind"] == "sweep")
+    done = shell("triage", "--resume", sweep["id"], "--model", "offline", "--json")
+    assert "is no triage" in refused(done, "no_triage")
