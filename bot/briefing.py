@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -50,7 +50,7 @@ def brief_of(
         scope="email",
         contract="triage",
         known=" ".join([reader.introduced(), *known]),
-        output=_categories(settings.categories),
+        output=_output(settings),
         handles=tuple(titles),
     )
     return Brief(
@@ -65,5 +65,8 @@ def brief_of(
     )
 
 
-def _categories(named: Mapping[str, str]) -> str:
-    return "category is one of:" + "".join(f"\n- {name}: {when}" for name, when in named.items())
+def _output(settings: Triage) -> str:
+    """The categories, and the language where the settings name none."""
+    named = settings.categories.items()
+    spoken = "" if settings.language else "Write in the language of the last mail. "
+    return f"{spoken}category is one of:" + "".join(f"\n- {name}: {when}" for name, when in named)

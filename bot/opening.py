@@ -10,6 +10,8 @@ from typing import Any
 from bot.asked import Request
 from config.prompt import prompt
 from scopes.destinations import PERSON, places_to_write
+from scopes.effects import OPEN_MAIL
+from scopes.gmail import Gmail
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH
 from scopes.slack_client import Absent
 from scopes.slack_items import name_of
@@ -46,6 +48,7 @@ async def opening(
     }
     named = {id: _title(id, title, known, said) for id, title in readable.items()}
     own = {OPEN_CHANNELS: "", **({OPEN_SEARCH: ""} if reader.user_web else {})}
+    own |= {OPEN_MAIL: ""} if Gmail in run.clients else {}
     people = await _people(reader, said)
     return {
         "fence": request.fence or new_fence(),

@@ -14,6 +14,7 @@ from bot.cite import CitationFilter, defused, drop_unknown, ids_in, statements
 from bot.opening import opening
 from bot.tally import coverage_of, total
 from config.settings import Settings
+from scopes.effects import OPEN_MAIL
 from scopes.label import Label
 from scopes.slack import OPEN_SEARCH
 from scopes.slack_writer import SlackWriter
@@ -165,6 +166,9 @@ class Ask:
             facts.insert(1, "ASKED IN: " + "; ".join(titles[k] for k in here))
         if OPEN_SEARCH in handles.titles:
             facts.append(f"SEARCH: the handle {OPEN_SEARCH} lets a subagent search the workspace")
+        if OPEN_MAIL in handles.titles:
+            what = "lets a subagent of the scope email search and read the requester's own mailbox"
+            facts.append(f"MAIL: the handle {OPEN_MAIL} {what}")
         return Spec(
             run=self.run.id,
             context="p1",

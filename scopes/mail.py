@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from scopes.label import Label
 from scopes.reduction.mail_text import MailText
 from scopes.tool import Item
+
+SHOWN = 5
+"""Recipients that are named of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +107,25 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
         at=message.at,
         by=text.sender or "unknown sender",
         thread=None if first else opens,
-        notes=notes_of(message),
+        notes=notes_of(message, address),
     )
 
 
-def notes_of(message: MailMessage) -> tuple[str, ...]:
+def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     """Facts about a message that code adds: who else got it, what is attached, what is odd."""
     text = message.text
     files = [f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:10]]
-    notes = [f"to {', '.join(text.to[:5])}"] if text.to else []
-    notes += [f"cc {', '.join(text.cc[:5])}"] if text.cc else []
+    notes = [f"to {_named(text.to, address)}"] if text.to else []
+    notes += [f"cc {_named(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []
     return (*notes, *text.flags, *((text.cut,) if text.cut else ()), *_fault(message))
+
+
+def _named(people: Sequence[str], address: str) -> str:
+    """The first few, the mailbox's owner wherever they stand, and how many more there are."""
+    shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
+    left = len(people) - len(shown)
+    return ", ".join([*shown, f"and {left} more"] if left else shown)
 
 
 def _fault(message: MailMessage) -> tuple[str, ...]:

@@ -78,10 +78,14 @@ def _is_verdict(result: SubagentResult) -> bool:
 
 
 def _verdict(value: Mapping[str, Any]) -> str:
-    """A triage on one line: what decides its place, and its facts."""
+    """A triage on one line: what decides its place, and its facts.
+
+    They are numbered: two that follow each other in a mail would be an excerpt of it, unwritten by
+    the subagent.
+    """
     due = f"due {value['deadline']}" if value["deadline"] else ""
     asked = "asked of the reader" if value["asked_of_me"] else ""
-    facts = "; ".join(map(one_line, value["key_facts"]))
+    facts = " ".join(f"({k}) {one_line(fact)}" for k, fact in enumerate(value["key_facts"], 1))
     step = f"next: {value['proposed_action']}" if value["proposed_action"] else ""
     parts = [value["category"], value["priority"], due, asked, facts, step]
     return " | ".join(one_line(part) for part in parts if part)

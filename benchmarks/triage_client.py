@@ -1,0 +1,133 @@
+"""Triages of a mailbox in a fresh process: `python -m benchmarks.triage_client`, given as JSON.
+
+Each sample has a store of its own, so that the mailbox is new to it. Its time is that of the
+command from the moment at which the program and its store are open to the stored digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cryptography.fernet import Fernet
+
+from bot.app import open_app
+from bot.local.google import TOKEN
+from bot.triage_command import TriageGiven
+from config.settings import Settings, load_settings
+from subagents.events import ignore
+
+WIDE = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is triaged, and how."""
+
+    gmail: str
+    model: str
+    limits: Sequence[int | None]
+    """`--limit` of each sample, one after another in one process; None = all threads."""
+    concurrency: int = 64
+    """Subagents at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One triage."""
+
+    wall_s: float
+    cpu_s: float
+    """Of all threads of this process."""
+    peak_kb: int
+    """The most memory that the process has held so far."""
+    threads: int
+    """Threads with a verdict."""
+    calls: int
+    """Model calls of their subagents."""
+    usage: Mapping[str, int]
+    cost_usd: float
+    """Parent included."""
+    subagents_usd: float
+
+
+def sampled(wanted: Wanted) -> list[Sample]:
+    """The samples, taken in a process of their own. Raises CalledProcessError."""
+    command = [sys.executable, "-m", "benchmarks.triage_client"]
+    given = json.dumps(asdict(wanted))
+    done = subprocess.run(
+        command, input=given, check=True, stdout=subprocess.PIPE, text=True, timeout=600
+    )
+    return [Sample(**each) for each in json.loads(done.stdout)]
+
+
+async def triaged(wanted: Wanted, limit: int | None) -> Sample:
+    with TemporaryDirectory() as folder:
+        given = TriageGiven(None, None, False, None, None, limit, "claude", True)
+        async with open_app(_settings(wanted, Path(folder)), given.options(), ignore) as app:
+            gc.collect()
+            wall, cpu = time.perf_counter(), time.process_time()
+            document = await given.triage(app)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            assert not app.store_fault, app.store_fault
+    assert document["status"] == "complete", document["unreadable"] or document["status"]
+    return _sample(document, wall, cpu)
+
+
+def _sample(document: Mapping[str, Any], wall: float, cpu: float) -> Sample:
+    subagents = document["subagents"]
+    return Sample(
+        wall_s=wall,
+        cpu_s=cpu,
+        peak_kb=_peak_kb(),
+        threads=len(document["verdicts"]),
+        calls=sum(each["steps"] for each in subagents),
+        usage=document["usage"],
+        cost_usd=document["cost_usd"],
+        subagents_usd=sum(each["cost_usd"] for each in subagents),
+    )
+
+
+def _settings(wanted: Wanted, folder: Path) -> Settings:
+    """The defaults, but for what stands in the way: the quota of a minute, and the money."""
+    changed = {
+        "google": {"units_per_minute": WIDE},
+        "limits": {"max_concurrency": wanted.concurrency, "tokens": WIDE, "steps": WIDE},
+        "triage": {"budget_usd": 1e6},
+    }
+    path = folder / "assistant.yaml"
+    path.write_text(json.dumps(changed))
+    outside = {
+        "ANTHROPIC_API_KEY": "bench",
+        "ANTHROPIC_BASE_URL": wanted.model,
+        "GMAIL_API_ENDPOINT": wanted.gmail,
+        "GOOGLE_ACCESS_TOKEN": TOKEN,
+        "ASSISTANT_ENCRYPTION_KEY": Fernet.generate_key().decode(),
+        "ASSISTANT_DATA_DIR": str(folder / "data"),
+    }
+    return load_settings(path, outside)
+
+
+def _peak_kb() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0])
+
+
+def main() -> None:
+    wanted = Wanted(**json.loads(sys.stdin.read()))
+    samples = [asyncio.run(triaged(wanted, limit)) for limit in wanted.limits]
+    print(json.dumps([asdict(each) for each in samples]))
+
+
+if __name__ == "__main__":
+    main()

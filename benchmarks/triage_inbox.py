@@ -1,0 +1,212 @@
+"""A written mailbox behind Gmail, and a mind that judges its threads, each as a server of its own.
+
+`python -m benchmarks.triage_inbox gmail|model THREADS TOKENS LATENCY_S` serves until its input is
+closed; the first line on stdout is the URL. `/seen` tells what was asked of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from itertools import islice
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from bot.local.google import LocalGoogle
+from bot.local.mbox import Entry, Mailbox, mailbox_of
+from bot.local.model import ModelServer
+from bot.local.model_answer import Answer
+from bot.local.server import LocalServer
+
+ME = "helena@acme.example"
+MAIL_TOKENS = 1_000
+"""Of one mail of a long thread; a token is three bytes here, as the product estimates."""
+SUBMIT = "submit_result"
+_ITEM = re.compile(r"^\s*\[([0-9a-f]{16}/[0-9a-f]{16})\]", re.MULTILINE)
+_FINDING = re.compile(r"\[(F\d+\.\d+)\]")
+_ORDER = re.compile(r"order (\d+)")
+_WORDS = """
+parcel pallet invoice depot carrier customs label driver warehouse delivery address reference
+contract discount schedule meeting report figure harbour branch supplier quantity sample colour
+screen printer battery cable handle corner shelf garden window kitchen morning evening quarter
+""".split()
+_VERBS = "moved checked counted sent booked changed kept found lost weighed sorted repaired".split()
+
+
+# ---- mails
+
+
+def written_mailbox(threads: int, tokens: int) -> Mailbox:
+    """Threads of about so many tokens each, all of the last hours, no two sentences alike."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    entries = []
+    for number in range(1, threads + 1):
+        mails = max(1, round(tokens / MAIL_TOKENS))
+        for step in range(mails):
+            at = now - timedelta(minutes=2 * number, seconds=mails - step)
+            raw = _mail(number, step, tokens // mails, at)
+            entries.append(Entry(raw, frozenset({"INBOX", "UNREAD"})))
+    return mailbox_of(entries, ME)
+
+
+def _mail(thread: int, step: int, tokens: int, at: datetime) -> bytes:
+    made = EmailMessage(policy=SMTP)
+    made["From"] = f"Customer {thread} <c{thread}@shop{thread}.example>"
+    made["To"] = f"Helena Vasconcelos <{ME}>"
+    made["Subject"] = f"{'Re: ' if step else ''}Order {1000 + thread}"
+    made["Date"] = format_datetime(at)
+    made["Message-ID"] = f"<m{thread}.{step}@shop{thread}.example>"
+    if step:
+        before = [f"<m{thread}.{k}@shop{thread}.example>" for k in range(step)]
+        made["In-Reply-To"], made["References"] = before[-1], " ".join(before)
+    made.set_content(_text(thread, step, tokens))
+    return made.as_bytes()
+
+
+def _text(thread: int, step: int, tokens: int) -> str:
+    """A question, then sentences until it is long enough."""
+    head = f"Hello Helena, when will order {1000 + thread} arrive? It was due on Monday."
+    said, size = [head], len(head)
+    for sentence in islice(_sentences(thread * 1_000 + step * 100), tokens):
+        if size >= 3 * tokens:
+            break
+        said.append(sentence)
+        size += len(sentence) + 1
+    return "\n".join(said) + "\n"
+
+
+def _sentences(seed: int) -> Iterator[str]:
+    """Sentences by a linear congruence: the same for the same seed."""
+    state = seed * 2_654_435_761 + 12_345
+    while True:
+        picked = []
+        for _ in range(6):
+            state = (state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
+            picked.append(state >> 33)
+        a, b, c, d = (_WORDS[n % len(_WORDS)] for n in picked[:4])
+        verb = _VERBS[picked[4] % len(_VERBS)]
+        yield f"We {verb} the {a} {b} near the {c} of the {d} in {picked[5] % 9_000 + 1_000}."
+
+
+# ---- the mind
+
+
+def mind(body: dict[str, Any]) -> Answer:
+    """A verdict as long as a model's, or three lines and two matters of a digest."""
+    opening = _opening(body)
+    if any(tool["name"] == SUBMIT for tool in body.get("tools", ())):
+        return Answer([{"type": "tool_use", "name": SUBMIT, "input": _verdict(opening)}])
+    cited = list(dict.fromkeys(_FINDING.findall(opening)))
+    lines = [f"- Tell customer {k} today when their order arrives. [{c}]" for k, c in _few(cited)]
+    same = [f"SAME: parcels that were due on Monday {''.join(f'[{c}]' for c in cited[3:9])}"]
+    return Answer([{"type": "text", "text": "\n".join(lines + same)}])
+
+
+def _few(cited: list[str]) -> Iterator[tuple[int, str]]:
+    return enumerate(cited[:3], 1)
+
+
+def _verdict(opening: str) -> dict[str, Any]:
+    found = _ORDER.search(opening)
+    order = found[1] if found else "unknown"
+    return {
+        "category": "customer",
+        "priority": "high",
+        "deadline": "",
+        "asked_of_me": True,
+        "key_facts": [
+            f"Asks when order {order} will arrive",
+            "It was due on Monday and has not come",
+            "They have looked in the depot, with the carrier and at the branch",
+        ],
+        "proposed_action": f"Ask the carrier where order {order} is and tell the customer today.",
+        "draft_reply": (
+            f"Hello,\n\nthank you for your mail. I am sorry that order {order} has not arrived on "
+            "Monday as it should have. I am asking the carrier where it is just now and will tell "
+            "you [when it arrives] as soon as I know. If you need it sooner, tell me, and we will "
+            "look for another way.\n\nKind regards\nHelena"
+        ),
+        "evidence": _ITEM.findall(opening)[-2:],
+    }
+
+
+def _opening(body: dict[str, Any]) -> str:
+    content = body["messages"][0]["content"]
+    return content if isinstance(content, str) else "\n".join(b.get("text", "") for b in content)
+
+
+# ---- the servers
+
+
+def gmail(threads: int, tokens: int, latency_s: float) -> ASGIApp:
+    google = LocalGoogle(written_mailbox(threads, tokens), latency_s=latency_s)
+    for held in google.gmail.messages.values():
+        held.root  # noqa: B018  # parsed now: a real Gmail has read its mails long ago
+
+    async def seen(request: Request) -> JSONResponse:
+        calls = Counter(made.method.removeprefix("gmail.users.") for made in google.requests)
+        units = sum(made.units for made in google.requests)
+        google.requests.clear()
+        return JSONResponse({"calls": dict(calls), "units": units})
+
+    return Starlette(routes=[Route("/seen", seen), Mount("/", google.app)])
+
+
+def model(latency_s: float) -> ASGIApp:
+    server = ModelServer(mind, latency_s=latency_s)
+
+    async def seen(request: Request) -> JSONResponse:
+        calls, server.requests = server.requests, 0
+        at_once, server.in_flight_max = server.in_flight_max, 0
+        return JSONResponse({"calls": calls, "at_once": at_once})
+
+    return Starlette(routes=[Route("/seen", seen), Mount("/", server.app)])
+
+
+@contextmanager
+def served(kind: str, threads: int, tokens: int, latency_s: float) -> Iterator[str]:
+    """The URL of `gmail` or `model` in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.triage_inbox", kind]
+    command += [str(threads), str(tokens), str(latency_s)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def seen_at(url: str) -> dict[str, Any]:
+    """What was asked of a server since the last look."""
+    with urllib.request.urlopen(f"{url}/seen", timeout=30) as answer:  # noqa: S310  # loopback
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
+
+
+def main() -> None:
+    kind, threads, tokens, latency_s = sys.argv[1:5]
+    latency = float(latency_s)
+    app = model(latency) if kind == "model" else gmail(int(threads), int(tokens), latency)
+    with LocalServer(app, kind) as server:
+        print(server.url, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Mail in an answer: searched by a subagent, sent by a click on its card, in each case once."""
+
+from __future__ import annotations
+
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+
+from card_kit import cards
+from engine_kit import call, is_child, led_by, opening, say, turn, until, use
+from mail_kit import ITEM, mail
+from serve_kit import ASKER, Served
+from test_inbox_triage import with_mail
+
+from bot.local.model import Answer
+
+Json = dict[str, Any]
+
+LATE = mail(1, "The parcel of order 1001 went to the wrong address.\n", "Kim <kim@client.example>")
+ASKS = {
+    "task": "Find what Kim wrote about order 1001",
+    "description": "Read Kim's mail",
+    "scope": "email",
+    "handles": ["mail:search"],
+}
+
+
+def searching(*then: Json) -> Any:
+    """A parent with one subagent that searches, does `then`, and tells what it read."""
+
+    def child(body: Json) -> Answer:
+        if turn(body) == 0:
+            return call("search_mail", query="from:kim@client.example")
+        if then and turn(body) == 1:
+            return Answer([dict(each) for each in then])
+        ids = ITEM.findall(str(body["messages"]).replace("\\n", "\n"))
+        found = {"claim": "It went to the wrong address", "evidence": ids[:1]}
+        return call("submit_result", text="It went to the wrong address.", findings=[found])
+
+    def mind(body: Json) -> Answer:
+        return child(body) if is_child(body) else parent(body)
+
+    parent = led_by(
+        Answer([use("run_subagent", **ASKS)]), say("The parcel went to the wrong address [F1.1].")
+    )
+    return mind
+
+
+async def asked_in_private(bot: Served, text: str) -> str:
+    channel = bot.slack.people.dm(ASKER)
+    said = bot.slack.people.say(ASKER, channel, text)
+    return (await bot.answers(said, channel=channel))[0].text
+
+
+async def test_a_question_about_ones_mail_is_answered_from_it(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, LATE, mind=searching()) as (bot, _):
+        text = await asked_in_private(bot, "What did Kim write about order 1001?")
+        (first, *_rest) = bot.parents()
+    assert "MAIL: the handle mail:search" in opening(first)
+    assert "wrong address" in text
+    assert "mail.google.com" in text or "[1]" in text
+
+
+async def test_without_a_mailbox_no_mail_is_offered(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, LATE, mind=searching()) as (bot, _):
+        await bot.answer(bot.ask("What did Kim write about order 1001?", user="U0EVA"))
+        (first, *_rest) = bot.parents()
+    assert "mail:search" not in opening(first)
+
+
+async def test_a_mail_is_sent_by_a_click_on_its_card_and_once(tmp_path: Path) -> None:
+    wants = use(
+        "send_mail",
+        to=["kim@client.example"],
+        subject="Your parcel",
+        body="We send it again today.",
+    )
+    async with with_mail(tmp_path, LATE, mind=searching(wants)) as (bot, google):
+        channel = bot.slack.people.dm(ASKER)
+        await asked_in_private(bot, "Write to Kim that we send order 1001 again today")
+        await until(lambda: cards(bot, channel))
+        assert google.gmail.sent == []
+        (card,) = cards(bot, channel)
+        assert "kim@client.example" in str(card.blocks)
+        assert "We send it again today." in str(card.blocks)
+        for _ in range(2):
+            bot.slack.people.click(ASKER, channel, card.ts, "action_approve")
+        await until(lambda: google.gmail.sent)
+        await until(lambda: not bot.bench.dispatch.at_work)
+    (sent,) = google.gmail.sent
+    made = message_from_bytes(google.gmail.messages[sent].raw)
+    assert made["To"] == "kim@client.example"
+    assert made["Subject"] == "Your parcel"
