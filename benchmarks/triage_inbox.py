@@ -100,7 +100,8 @@ def _sentences(seed: int) -> Iterator[str]:
             picked.append(state >> 33)
         a, b, c, d = (_WORDS[n % len(_WORDS)] for n in picked[:4])
         verb = _VERBS[picked[4] % len(_VERBS)]
-        yield f"We {verb} the {a} {b} near the {c} of the {d} in {picked[5] % 9_000 + 1_000}."
+        number = f" in {picked[5] % 9_000 + 1_000}" if picked[5] % 5 == 0 else ""
+        yield f"We {verb} the {a} {b} near the {c} of the {d}{number}."
 
 
 # ---- the mind

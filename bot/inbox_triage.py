@@ -25,6 +25,7 @@ from scopes.gmail import Gmail
 from scopes.google import GoogleError
 from scopes.label import Label
 from scopes.tool import Handles, ToolContext, Window
+from subagents.events import ContextGrew
 from subagents.prices import Usage
 from subagents.result import joined
 from subagents.run import Run
@@ -77,6 +78,8 @@ class InboxTriage:
         window = Window(latest - timedelta(days=settings.since_days), latest)
         reader = Reader(self.run.requester or address, address, latest.date())
         request = replace(self.request, window=window)
+        # Before any row of the plan: its subjects are for those who may read the mailbox.
+        self.run.emit(ContextGrew("p1", self._own(reader.owner)))
         account, step = reader.owner, self.run.checkpoint.step
         known = await step(f"{self.run.id}/corrections", lambda: self._corrections(account))
         self.work = Triage(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 import scopes as scope_table
+from bot.digest_text import digest_text
 from bot.outcome import DONE, INCOMPLETE, dump, guarded, say, tell
 from bot.report import ask_text, run_text, sweep_text
 from bot.store import Store
@@ -44,10 +46,17 @@ def show_run(run_id: str, as_json: bool) -> int:
             return DONE
         say(run_text({**asdict(run), "started": iso(run.started)}, subagents))
         if run.result:
-            say("\n" + (sweep_text if run.kind == "sweep" else ask_text)(dict(run.result)))
+            say("\n" + _text(run.result))
         return DONE
 
     return stored(work, as_json)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    """A result as it was printed, or as much of it as Slack was sent."""
+    if "verdicts" in document:
+        return digest_text(document, load_settings().triage.categories)
+    return (sweep_text if document["kind"] == "sweep" else ask_text)(dict(document))
 
 
 def audit_run(run_id: str, as_json: bool) -> int:

@@ -84,10 +84,10 @@ class Runs:
     directory: Directory
     clients: Mapping[type, object] = field(default_factory=dict)
     """What tools use besides the reader: the writer."""
-    mailboxes: Mailboxes | None = None
-    """None where Google is not set up."""
     rules: Sequence[Rule] = RULES
     """Only tests pass fewer."""
+    mailboxes: Mailboxes | None = None
+    """None where no mail is read."""
     _live: dict[str, Live] = field(default_factory=dict)
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 

@@ -128,8 +128,8 @@ async def _bench(
     governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
     directory = _directory(stack, people, Grants(kept.database), bot)
     writer: dict[type, object] = {SlackWriter: Writer(outbox, settings.reply)}
-    mailboxes = Mailboxes(settings, Credentials(kept.database), people.address)
-    runs = Runs(kept, model, governor, reader, executor, metrics, directory, writer, mailboxes)
+    mail = Mailboxes(settings, Credentials(kept.database), people.address)
+    runs = Runs(kept, model, governor, reader, executor, metrics, directory, writer, mailboxes=mail)
     durable = durable_of(settings, executor, settings.database_url)
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
     asked, slots = Inbox(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
@@ -146,15 +146,14 @@ async def _bench(
         *(replace(admission, inbox=asked), around, metrics, finishing),
     )
     give_workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics), approvals)
-    digests = DigestActing(store, mailboxes, outbox)
+    digests = DigestActing(store, mail, outbox)
     face = Faces(settings, admission, web, address, approvals, digests)
     intake = _intake(stack, settings, inbox, cursors, outbox, web, bot, face, dispatch)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
     sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
     seen = (health, metrics, sockets, backfill, face.connecting)
     bench = Bench(settings, dispatch, durable, intake, outbox, approvals, *seen)
-    watch = await _watch(stack, bench, store, admission)
-    await _begin(stack, bench, store, cursors, watch)
+    await _begin(stack, bench, store, cursors, await _watch(stack, bench, store, admission))
     return bench
 
 

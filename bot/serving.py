@@ -6,28 +6,19 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from pydantic import SecretStr
-
-from bot.local.page import page_routes
-from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample
-from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.logs import written
 from bot.models import model_client
 from bot.outcome import DONE, guarded, tell
-from bot.serve import working
+from bot.serve import Bench, working
+from bot.serving_local import LocalWorkspace, local_workspace
 from config.settings import Settings, load_settings, settings_file
 from subagents.model import ModelClient
 
 log = logging.getLogger(__name__)
-
-YEAR_DAYS = 366
 
 
 def run_serve(local: bool, model: str | None, port: int | None) -> int:
@@ -38,10 +29,10 @@ def run_serve(local: bool, model: str | None, port: int | None) -> int:
         with ExitStack() as stack:
             stack.enter_context(written(settings.serve, settings.secrets))
             path: Path | None = settings_file()
-            page = ""
-            if local:
-                settings, page = stack.enter_context(local_workspace(settings))
-            asyncio.run(_serve(settings, path, model or ("offline" if local else "claude"), page))
+            sample = stack.enter_context(local_workspace(settings)) if local else None
+            settings = sample.settings if sample else settings
+            name = model or ("offline" if local else "claude")
+            asyncio.run(_serve(settings, path, name, sample))
         return DONE
 
     return guarded(run, as_json=False)
@@ -52,7 +43,7 @@ async def serve(
     policy_path: Path | None,
     model: ModelClient,
     name: str,
-    ready: Callable[[], object] = lambda: None,
+    ready: Callable[[Bench], Awaitable[None]] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end what was begun; the rest goes on at the next start.
 
@@ -70,7 +61,8 @@ async def serve(
         loop.add_signal_handler(number, stop)
     async with working(settings, policy_path, model, name) as bench:
         log.info("serving; health and metrics at %s", bench.url)
-        ready()
+        if ready:
+            await ready(bench)
         await stopping.wait()
         drain_s = settings.serve.drain_s
         log.info("ending what is begun, for at most %.0f s; once more ends at once", drain_s)
@@ -85,43 +77,19 @@ def _end_at_once() -> None:
     os._exit(0)
 
 
-async def _serve(settings: Settings, path: Path | None, name: str, page: str) -> None:
-    def ready() -> None:
-        if page:
-            tell(f"A workspace to try it in: {page}  (Ctrl-C ends it)")
+async def _serve(
+    settings: Settings, path: Path | None, name: str, sample: LocalWorkspace | None
+) -> None:
+    async def ready(bench: Bench) -> None:
+        if sample:
+            await sample.connect(bench.dispatch.inbox.database)
+            tell(f"A workspace to try it in: {sample.page}  (Ctrl-C ends it)")
 
     with model_client(settings, name) as model:
         try:
             await serve(settings, path, model, name, ready)
         finally:
             await model.aclose()
-
-
-@contextmanager
-def local_workspace(settings: Settings) -> Iterator[tuple[Settings, str]]:
-    """The settings to serve the sample workspace with, and the address of its page."""
-    slack = LocalSlack(load_sample())
-    slack.app.router.routes.extend(page_routes(slack))
-    with LocalServer(slack.app, "slack") as server:
-        yield _pointed_at(settings, server.url + API_PATH), f"{server.url}/"
-
-
-def _pointed_at(settings: Settings, url: str) -> Settings:
-    age = (datetime.now(UTC) - SAMPLE_AS_OF) + timedelta(days=YEAR_DAYS)
-    tokens = {
-        "slack_bot_token": SecretStr(BOT_TOKEN),
-        "slack_app_token": SecretStr(APP_TOKEN),
-        "slack_user_token": None,
-        "database_url": None,
-    }
-    changed: dict[str, Any] = {
-        "slack": settings.slack.model_copy(update={"mode": "socket"}),
-        "reply": settings.reply.model_copy(update={"since_days": age.days}),
-        "secrets": settings.secrets.model_copy(update=tokens),
-        "endpoints": settings.endpoints.model_copy(update={"slack_api_url": url}),
-        "data_dir": settings.data_dir / "local",  # never the requests of a real workspace
-    }
-    return settings.model_copy(update=changed)
 
 
 def _with_port(settings: Settings, port: int | None) -> Settings:

@@ -31,6 +31,7 @@ class Gmail:
         """
         self.google, self.owner, self.cursor = google, owner, cursor
         self._users: Any = google.gmail()
+        self._get_thread: Any = self._users.threads().get  # the library makes its methods anew
         self._outgoing = Outgoing(google, self._users)
         self._address = ""
         self._labels: list[MailLabel] | None = None
@@ -45,7 +46,7 @@ class Gmail:
     async def address(self) -> str:
         """The mailbox's own address."""
         if not self._address:
-            self._address = str((await self._profile())["emailAddress"])
+            await self._profile()
         return self._address
 
     async def history(self) -> str:
@@ -81,7 +82,7 @@ class Gmail:
             del self._threads[id]
 
     async def _thread(self, id: str) -> MailThread:
-        request = self._users.threads().get(userId=ME, id=id, format="full")
+        request = self._get_thread(userId=ME, id=id, format="full")
         resource = await self.google.call(request, UNITS["threads.get"])
         messages = [each for each in resource.get("messages") or () if isinstance(each, Mapping)]
         if not messages:
@@ -194,7 +195,9 @@ class Gmail:
         return await self._outgoing.send(await self.address(), to, subject, body, key, thread)
 
     async def _profile(self) -> Mapping[str, Any]:
-        return await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
+        found = await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
+        self._address = str(found["emailAddress"])
+        return found
 
 
 def _told(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

@@ -176,9 +176,9 @@ def figures_occur(claim: str, text: str) -> bool:
     wanted = normal(claim)
     if any(address.strip(".,;:") not in text for address in _ADDRESS.findall(wanted)):
         return False
-    known = set(map(_bare, _FIGURE.findall(text)))
-    figures = map(_bare, _FIGURE.findall(wanted))
-    return all(len(f) < MIN_FIGURE or f in known or _is_dated(f) for f in figures)
+    told = map(_bare, _FIGURE.findall(wanted))
+    figures = {f for f in told if len(f) >= MIN_FIGURE and not _is_dated(f)}
+    return not figures or figures <= set(map(_bare, _FIGURE.findall(text)))
 
 
 MIN_FIGURE = 3

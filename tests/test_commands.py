@@ -71,7 +71,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         with pytest.raises(SystemExit) as ended, redirected() as (out, err):
             main(["demo"])
         assert ended.value.code == 0
-        run = out.getvalue().rsplit("run ", 1)[1].strip()
+        run = re.findall(r"run ([0-9a-f]{12})$", out.getvalue(), re.MULTILINE)[0]
         with pytest.raises(SystemExit), redirected() as (shown, _):
             main(["show", run, "--json"])
     return Demo(out.getvalue(), err.getvalue(), json.loads(shown.getvalue())["result"])
@@ -138,11 +138,26 @@ def test_every_link_of_the_demo_is_that_of_a_message(demo: Demo) -> None:
 
 
 def test_progress_stands_beside_the_result(demo: Demo) -> None:
-    assert demo.err.count("✓") == 5
+    assert demo.err.count(" Read #") == 5
+    assert demo.err.count("✓") == 5 + demo.err.count(" Triage ") > 30
     assert "✓" not in demo.out
 
 
+def test_the_demo_ends_with_the_digest_of_the_sample_mailbox(demo: Demo) -> None:
+    digest = demo.out.partition("Mail triage for ")[2]
+    for shown in ("DO FIRST", "ASKED OF YOU", "FILTERED, NOT SHOWN TO A MODEL", "nothing was paid"):
+        assert shown in digest
+
+
 # ---- what was stored
+
+
+def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
+    printed = shell("triage", "--sample", "--limit", 3, "--model", "offline").out
+    run = re.findall(r"run ([0-9a-f]{12})$", printed, re.MULTILINE)[0]
+    shown = shell("show", run)
+    assert shown.code == 0
+    assert shown.out.endswith(printed)
 
 
 def test_runs_are_listed_newest_first(shell: Shell, tmp_path: Path) -> None:
@@ -241,9 +256,10 @@ def test_scopes_are_listed_with_their_tools(shell: Shell) -> None:
     text = shell("scopes").out
     assert "slack: list_channels, read_channel_history" in text
     listed = shell("scopes", "--json").json
-    assert [s["name"] for s in listed] == ["slack", "all"]
+    assert [s["name"] for s in listed] == ["slack", "email", "all"]
     assert "post_message" in listed[0]["tools"]
-    assert "post_message" not in listed[1]["tools"]
+    assert "send_mail" in listed[1]["tools"]
+    assert not {"post_message", "send_mail", "create_draft"} & set(listed[2]["tools"])
 
 
 # ---- the real model's way

@@ -37,10 +37,9 @@ def brief(language: str | None) -> Brief:
 
 def result(*facts: str) -> SubagentResult:
     value: dict[str, Any] = {"category": "customer", "priority": "high", "deadline": ""}
-    value |= {"asked_of_me": True, "key_facts": list(facts)}
-    return SubagentResult(
-        id="s1", scope="email", model="fast", contract="triage", status="complete", value=value
-    )
+    value |= {"asked_of_me": True, "key_facts": list(facts), "proposed_action": "Answer."}
+    ended: dict[str, Any] = {"id": "s1", "status": "complete", "stopped_by": "none"}
+    return SubagentResult(**ended, scope="email", model="fast", contract="triage", value=value)
 
 
 def test_a_brief_says_which_language_where_the_settings_name_none() -> None:

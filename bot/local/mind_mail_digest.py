@@ -18,6 +18,7 @@ FIRST = 3
 _DUE = re.compile(r"(?:^|\| )due (\d{4}-\d\d-\d\d)(?= \||$)")
 _VERDICT = re.compile(r"\[(?P<id>F\d+\.\d+)\] (?P<rest>.*)")
 _STEP = re.compile(r"(?:^|\| )next: ([^|]*)")
+_FACT = re.compile(r"\(1\) (.*?)(?: \(2\) |$)")
 _SAID = re.compile(r"due \d|next: ")
 ASKED = "asked of the reader"
 _TODAY = re.compile(r"TODAY: \w+ (\d{4}-\d\d-\d\d)")
@@ -73,7 +74,7 @@ def digest_lines(heard: Heard) -> str:
 
 
 def _told(text: str) -> Iterator[Told]:
-    """The threads that a block shows: `[F1.1] customer | high | due ... | facts | next: ...`."""
+    """The threads that a block shows: `[F1.1] customer | high | (1) fact (2) fact | next: ...`."""
     for view in parse_views(text):
         found = _VERDICT.match(view.text)
         if not found:
@@ -81,9 +82,10 @@ def _told(text: str) -> Iterator[Told]:
         parts = found["rest"].split(" | ")
         due, step = _DUE.search(found["rest"]), _STEP.search(found["rest"])
         facts = [p for p in parts[1:] if p not in (*LEVELS, ASKED) and not _SAID.match(p)]
+        first = _FACT.match(facts[0]) if facts else None
         yield Told(
             id=found["id"],
-            claim=facts[0].partition("; ")[0] if facts else parts[0],
+            claim=first[1] if first else facts[0] if facts else parts[0],
             step=step[1].strip() if step else "",
             level=next((part for part in parts[:2] if part in LEVELS), ""),
             due=date.fromisoformat(due[1]) if due else date.max,

@@ -1,0 +1,324 @@
+"""A bot that dies while it triages: after the restart no thread is judged twice, one digest stands,
+and what its buttons do is done once."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from engine_kit import MUX, is_child, opening, until
+from fleet_kit import Fleet, fleet
+from mail_kit import ME, judging, letters, mbox
+from pg_kit import Kept, place
+from pydantic import SecretStr
+from serve_kit import ASKER
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bot.connected import GOOGLE
+from bot.credentials import Credentials
+from bot.digest_clicks import DRAFT, LABEL
+from bot.inbox import Inbox
+from bot.local.google import TOKEN, LocalGoogle
+from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.mbox import load_mbox
+from bot.local.server import drop_connection
+from bot.local.slack import API_PATH
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_USER
+from bot.mail_acts import GIVEN_UP_AFTER
+from bot.mail_state import MailState
+from bot.mail_tables import mail_acts
+from bot.store import Store
+from bot.tables import StoredRun
+from subagents.audit import audit
+
+__all__ = ["place"]
+
+Json = dict[str, Any]
+
+AT_ONCE = 4
+"""Subagents at work together: so many calls of the model are under way at a kill."""
+ORDER = re.compile(r"order (\d+)")
+
+
+@dataclass
+class Dam:
+    """An app behind which requests of one kind can be held back, until whoever made them is dead.
+
+    What was held is dropped then: the app behind it never saw it, or its answer reached nobody.
+    """
+
+    app: ASGIApp
+    wanted: Callable[[str, str, bytes], bool] = lambda http, path, body: False
+    passes: int = 0
+    """Requests of the kind that get through."""
+    effective: bool = False
+    """The app sees what is held, and its answer alone is held back."""
+    passed: int = 0
+    held: int = 0
+    lives: int = 0
+
+    def hold(
+        self,
+        wanted: Callable[[str, str, bytes], bool],
+        passes: int = 0,
+        *,
+        effective: bool = False,
+    ) -> None:
+        """From now on; `wanted` looks at the method, the path and the body of a request."""
+        self.wanted, self.passes, self.effective = wanted, passes, effective
+        self.passed = self.held = 0
+
+    def burst(self) -> None:
+        """Drop what is held, and hold nothing more."""
+        self.wanted, self.lives = (lambda http, path, body: False), self.lives + 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), bool(part.get("more_body"))
+        again = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def replay() -> Message:
+            return next(again, None) or await receive()
+
+        if not self.wanted(scope["method"], scope["path"], body):
+            await self.app(scope, replay, send)
+        elif self.passed < self.passes:
+            self.passed += 1
+            await self.app(scope, replay, send)
+        else:
+            await self._held(scope, replay)
+
+    async def _held(self, scope: Scope, receive: Receive) -> None:
+        life = self.lives
+        if self.effective:
+            await self.app(scope, receive, _to_nobody)
+        self.held += 1
+        while life == self.lives:  # noqa: ASYNC110 - set from another thread
+            await asyncio.sleep(0.01)
+        await drop_connection(scope)
+
+
+async def _to_nobody(message: Message) -> None:
+    """An answer that is not sent on."""
+
+
+def a_child(http: str, path: str, body: bytes) -> bool:
+    return path.endswith("/messages") and b'"submit_result"' in body
+
+
+def a_parent(http: str, path: str, body: bytes) -> bool:
+    return path.endswith("/messages") and b'"submit_result"' not in body
+
+
+def a_read(http: str, path: str, body: bytes) -> bool:
+    return http == "GET" and "/threads/" in path
+
+
+def the_first_part(http: str, path: str, body: bytes) -> bool:
+    return "/chat." in path and b"mail_label" in body and b"feedback_buttons" not in body
+
+
+def the_last_part(http: str, path: str, body: bytes) -> bool:
+    return "/chat." in path and b"feedback_buttons" in body
+
+
+@dataclass
+class Office:
+    """A bot as processes of their own, somebody's mailbox, and what stands between them."""
+
+    bots: Fleet
+    google: LocalGoogle
+    store: Store
+    mail: Dam
+    model: Dam
+    slack: Dam
+    count: int
+    """Threads in the mailbox."""
+    channel: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.channel = self.bots.slack.people.dm(ASKER)
+
+    def ask(self, text: str = "triage my inbox") -> str:
+        return self.bots.slack.people.say(ASKER, self.channel, text)
+
+    def written(self, thread: str) -> list[Shown]:
+        return [m for m in self.bots.slack.visible(self.channel, thread) if m.user == BOT_USER]
+
+    async def died(self) -> None:
+        """The process ends as by a power cut, and what it had asked for is heard no more."""
+        self.bots.bots[-1].kill()
+        self.bots.balancer.targets.clear()
+        for dam in (self.mail, self.model, self.slack):
+            dam.burst()
+        await self.bots.started()
+
+    async def run(self, number: int = 0) -> StoredRun:
+        """The latest run, or the one so many before it."""
+        return (await self.store.runs(number + 1))[number]
+
+    async def done(self, thread: str, seconds: float = 60.0) -> StoredRun:
+        """The run of a request, once it is answered and nothing is at work any more."""
+
+        inbox, end = Inbox(self.store.database), time.monotonic() + seconds
+        while await inbox.at_work() or not any(m.metadata for m in self.written(thread)):
+            said = self.bots.bots[-1].log.read_text("utf-8")[-4_000:]
+            assert time.monotonic() < end, f"{self.written(thread)}\n{said}"
+            await asyncio.sleep(0.05)
+        return await self.run()
+
+    async def complete(self) -> int:
+        """Subagents whose results are stored."""
+        runs = await self.store.runs(1)
+        found = await self.store.subagents(runs[0].id) if runs else []
+        return sum(each.status == "complete" for each in found)
+
+    def judged(self) -> Counter[str]:
+        """Thread -> how often a model judged it."""
+        children = [opening(b) for b in self.bots.model.recorded if is_child(b)]
+        return Counter(found[1] for text in children if (found := ORDER.search(text)))
+
+    def fetched(self) -> Counter[str]:
+        made = [m for m in self.google.requests if m.method == "gmail.users.threads.get"]
+        return Counter(m.path["id"] for m in made if m.status == 200)
+
+
+@asynccontextmanager
+async def office(folder: Path, place: Kept, count: int) -> AsyncIterator[Office]:
+    """No process yet. The requester has connected a mailbox of so many threads."""
+    google = LocalGoogle(load_mbox(mbox(folder / "m.mbox", *letters(count)), ME))
+    sections: Json = {
+        "google": {"client_id": CLIENT_ID, "max_attempts": 2},
+        "triage": {"since_days": 36_000},
+        "limits": {"max_concurrency": AT_ONCE, "cost_usd": 50.0},
+    }
+    with ExitStack() as stack:
+        serving = stack.enter_context
+        bots = serving(fleet(folder, judging, url=place.url, **sections))
+        dams = Dam(google.app), Dam(bots.model.app), Dam(bots.slack.app)
+        mail, model, slack = (serving(MUX.serving(dam)) for dam in dams)
+        bots.env |= {
+            "GMAIL_API_ENDPOINT": mail,
+            "GOOGLE_OAUTH_ENDPOINT": serving(MUX.serving(LocalGoogleOauth().app)),
+            "GOOGLE_CLIENT_SECRET": CLIENT_SECRET,
+            "ANTHROPIC_BASE_URL": model,
+            "SLACK_API_URL": slack + API_PATH,
+        }
+        store = await Store.open(folder / "data", place.url)
+        try:
+            tokens = {"access_token": TOKEN, "refresh_token": "1//refresh", "address": ME}
+            secret = {name: SecretStr(text) for name, text in tokens.items()}
+            await Credentials(store.database).put(GOOGLE, ASKER, secret)
+            yield Office(bots, google, store, *dams, count)
+        finally:
+            await store.aclose()
+
+
+async def holds(dam: Dam, seconds: float = 30.0) -> None:
+    await until(lambda: dam.held, seconds)
+
+
+async def in_the_reading(at: Office) -> None:
+    at.mail.hold(a_read, at.count // 2)
+    at.ask()
+    await holds(at.mail)
+
+
+async def in_the_fan_out(at: Office) -> None:
+    """All that was answered is stored; all else that was asked is under way."""
+    paid = at.count // 2
+    at.model.hold(a_child, paid)
+    at.ask()
+    await holds(at.model)
+    end = time.monotonic() + 30
+    while await at.complete() < paid:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+    assert at.model.held <= AT_ONCE
+
+
+async def before_the_first_lines(at: Office) -> None:
+    at.model.hold(a_parent)
+    at.ask()
+    await holds(at.model)
+    assert await at.complete() == at.count
+
+
+async def with_half_of_the_digest_written(at: Office) -> None:
+    """Slack has its first part, and the process has not heard so."""
+    at.slack.hold(the_first_part, effective=True)
+    at.ask()
+    await holds(at.slack)
+
+
+async def with_the_digest_written(at: Office) -> None:
+    """Slack has all of it, and the process has not heard so."""
+    at.slack.hold(the_last_part, effective=True)
+    at.ask()
+    await holds(at.slack)
+
+
+MOMENTS = (
+    in_the_reading,
+    in_the_fan_out,
+    before_the_first_lines,
+    with_half_of_the_digest_written,
+    with_the_digest_written,
+)
+SIZES = [12, pytest.param(50, marks=pytest.mark.slow)]
+
+
+def told_once(at: Office, thread: str) -> None:
+    """One digest, in one message or in several parts, each of them once."""
+    shown = at.written(thread)
+    texts = [m.text for m in shown]
+    assert len(texts) == len(set(texts)), texts
+    assert sum(text.startswith("Mail triage for ") for text in texts) == 1, texts
+    assert sum("feedback_buttons" in str(m.blocks) for m in shown) == 1
+    assert not any(m.streaming for m in shown)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
+    tmp_path: Path, place: Kept, moment: Callable[[Office], Any], count: int
+) -> None:
+    async with office(tmp_path, place, count) as at:
+        await at.bots.started()
+        await moment(at)
+        (thread,) = [m.ts for m in at.bots.slack.visible(at.channel) if m.user == ASKER]
+        await at.died()
+        run = await at.done(thread)
+
+        told_once(at, thread)
+        assert run.result and run.status == run.result["status"] == "complete"
+        verdicts = [v["thread_id"] for v in run.result["verdicts"]]
+        assert len(verdicts) == len(set(verdicts)) == count
+        assert sorted(at.judged().values()) == [1] * count
+        assert sum(not is_child(body) for body in at.bots.model.recorded) == 1
+        assert len(await at.store.subagents(run.id)) == count
+        assert max(at.fetched().values()) <= (2 if moment is in_the_reading else 1)
+        assert audit(await at.store.trajectory(run.id)).leaks == ()
+        assert not [line for bot in at.bots.bots for line in bot.tracebacks()]
+
+        again = at.ask("triage my inbox once more")
+        after = await at.done(again)
+        assert after.result and after.result["verdicts"] == []
+        assert sorted(at.judged().values()) == [1] * count
