@@ -63,9 +63,9 @@ async def open_mailbox(
     async with _closing(google):
         try:
             address = await Gmail(google, "").address()
-        except GoogleError as error:
+            yield OpenMailbox(Gmail(google, address), address, datetime.now(UTC))
+        except GoogleError as error:  # also of what is read meanwhile
             raise SetupError("gmail", f"{error}", "") from error
-        yield OpenMailbox(Gmail(google, address), address, datetime.now(UTC))
 
 
 def _local(options: Options) -> Mailbox | None:

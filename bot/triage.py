@@ -18,7 +18,7 @@ from bot.mail_sync import Sync
 from bot.matters import Lines, by_urgency, read_lines, shown_first
 from bot.parent import Workplace
 from bot.prefilter import why_automatic
-from bot.tally import STATUSES, coverage_of, total
+from bot.tally import STATUSES, total
 from bot.top_lines import Opening, TopLines
 from bot.verdicts import finding_of, unreadable, verdict_of
 from scopes.gmail import Gmail
@@ -236,7 +236,12 @@ class Triage:
     ) -> dict[str, Any]:
         counts = {s: sum(r.status == s for r in results) for s in STATUSES}
         missing = [f"{each['subject']}: {each['reason']}" for each in lost]
-        missing += coverage_of([r for r in results if r.value is not None])["not_covered"]
+        missing += [
+            f"{t.subject}: {each}"
+            for t in self.looked
+            if (r := self.results.get(t.id)) and r.value is not None
+            for each in r.not_covered
+        ]
         if left := len(self.sync.refs) - len(self.looked):
             why = "the stop" if self.run.stop else f"--limit {self.limit}"
             missing.append(f"{left} older threads were left out by {why}")

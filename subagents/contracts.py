@@ -91,11 +91,11 @@ class TriageVerdict(Submission):
     category: Line
     priority: Severity
     deadline: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
-    asked_of_me: bool = False
-    key_facts: list[Line] = Field(default_factory=list, max_length=20)
-    proposed_action: Line = ""
+    asked_of_me: bool
+    key_facts: list[Line] = Field(max_length=20)
+    proposed_action: Line
     draft_reply: Text = ""
-    evidence: Ids = Field(default_factory=list)
+    evidence: Ids
 
     def drafts(self) -> list[FindingDraft]:
         """One finding: what the thread is about, resting on the messages that it names."""

@@ -94,7 +94,8 @@ def faults(value: Submission, reading: Reading) -> list[str]:
     found = []
     if answered := [r for r, s in states.items() if "unanswered" in s and _answered(threads[r])]:
         found.append(f"Not unanswered, others replied: {_named(answered)}.")
-    if isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys():
+    unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
+    if unread and reading.items:
         found.append("evidence names no message that you read: give the ids in [brackets].")
     if not isinstance(value, Issues):
         return found

@@ -209,6 +209,16 @@ def test_tests_that_are_named_as_proof_are_there() -> None:
             assert f"def {name}(" in known, f"{page.name}: {name}"
 
 
+def test_the_table_of_the_files_of_bot_names_each_of_them_and_no_other() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = page.partition("## The files of `bot/`")[2].partition("\n## ")[0]
+    first_cells = re.findall(r"^\|(.*?)\|", table, re.MULTILINE)
+    named = [name for cell in first_cells for name in re.findall(r"`([\w/]+\.py)`", cell)]
+    bot = ROOT / "bot"
+    there = {p.relative_to(bot).as_posix() for p in bot.rglob("*.py") if p.name[:2] != "__"}
+    assert sorted(named) == sorted(n for n in there if not n.startswith(("local/", "migrations/")))
+
+
 def test_the_readme_can_be_read_in_one_sitting_and_names_no_place_of_ours() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 200
     for page in PAGES:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from bot.briefing import Reader, brief_of
+from config.prompt import prompt
 from config.settings import load_settings
 from scopes.mail import SHOWN, MailMessage, item_of
 from scopes.reduction.mail_text import MailText
 from scopes.tool import Item
 from subagents.brief import Brief
+from subagents.contracts import TriageVerdict
 from subagents.fence import new_fence
 from subagents.result import SubagentResult
 from subagents.shingles import shingles
@@ -57,6 +59,12 @@ def test_a_brief_names_the_language_of_the_settings_alone() -> None:
 def test_a_brief_names_every_category_with_its_use() -> None:
     text = brief(None).text(new_fence())
     assert all(f"\n- {name}: {when}" in text for name, when in TRIAGE.categories.items())
+
+
+def test_the_contract_says_what_each_of_its_fields_holds() -> None:
+    said = prompt("contract_triage").splitlines()
+    for name in TriageVerdict.model_fields.keys() - {"needs"}:  # every contract's: subagent.md
+        assert any(line.startswith(f"{name}: ") for line in said), name
 
 
 @pytest.mark.parametrize("field", ["to", "cc"])

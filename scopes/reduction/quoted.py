@@ -107,7 +107,13 @@ def _lines(body: str) -> Iterator[_Line]:
         rest = text[start.end() :]
         words = tuple(word for word in rest.split() if word.strip(">"))
         yield _Line(text, words, ">" in start[0], below)
-        below = below or _HEADER.search(rest[-400:]) is not None
+        below = below or _heads(rest[-400:])
+
+
+def _heads(text: str) -> bool:
+    """Whether it is the line above a quotation; most lines are told apart without the pattern."""
+    may = ":" in text or "\uff1a" in text or text.startswith(("-", "_"))
+    return may and _HEADER.search(text) is not None
 
 
 def _repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
@@ -135,7 +141,7 @@ def _left(lines: Sequence[_Line], repeated: set[int]) -> str:
         if not last and (n in repeated or (gone and not line.text.strip("> "))):
             gone.append(line.text)
             continue
-        kept = gone[_end_of(gone) :] if not last and _is_own(line) else []
+        kept = gone[_end_of(gone) :] if gone and not last and _is_own(line) else []
         _close(out, gone[: len(gone) - len(kept)])
         out += kept if last else [*kept, line.text]
         gone = []
@@ -145,7 +151,7 @@ def _left(lines: Sequence[_Line], repeated: set[int]) -> str:
 def _is_own(line: _Line) -> bool:
     """Whether it may answer what is quoted above it."""
     rest = line.text.strip()
-    return bool(rest and not line.quoted and not _HEADER.search(rest) and not _FIELD.match(rest))
+    return bool(rest and not line.quoted and not _heads(rest) and not _FIELD.match(rest))
 
 
 def _end_of(gone: Sequence[str]) -> int:
