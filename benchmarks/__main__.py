@@ -1,4 +1,4 @@
-"""`python -m benchmarks [engine|economy|gate|serve|triage_labels]`: measure, and print tables.
+"""`python -m benchmarks [engine|economy|gate|serve|triage|triage_labels]`: measure, print tables.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -9,7 +9,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from benchmarks import economy, engine, gate, serve, triage_labels
+from benchmarks import economy, engine, gate, serve, triage, triage_labels
 from benchmarks.table import columns, rows_text, verdicts
 
 
@@ -22,6 +22,9 @@ def main() -> None:
         "--postgres",
         default="postgresql://127.0.0.1:5432/postgres",
         help="of serve: a database of a server on which one more can be made for the time",
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=triage.SHORT, help="of triage: length of a thread"
     )
     parser.add_argument("--mbox", type=Path, help="of triage_labels: a mailbox, labels/ beside it")
     parser.add_argument("--model", default="offline", help="of triage_labels: offline or claude")
@@ -40,6 +43,9 @@ def main() -> None:
         parts = [part for part in given.parts.split(",") if part]
         rows = serve.serve(parts, given.postgres, given.full)
         print(f"serve\n\n{rows_text(rows)}\n\n{serve.NOTES}\n\n{verdicts(rows)}")
+    if "triage" in wanted:
+        rows = triage.triage(given.tokens)
+        print(f"triage\n\n{rows_text(rows)}\n\n{triage.NOTES}\n\n{verdicts(rows)}\n", flush=True)
     if "triage_labels" in wanted:
         print(f"triage_labels\n\n{triage_labels.triage_labels(given.mbox, given.model)}")
 

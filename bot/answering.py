@@ -34,6 +34,7 @@ from bot.sentences import CRASHED, DOWN, FAILED, GIVEN_UP, STOPPED_EARLY
 from bot.store import RunNotFound, Store
 from bot.writes import WriteFailed
 from config.settings import Settings
+from scopes import ALL
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.slack_items import plain
@@ -254,7 +255,7 @@ class Answering:
             tuple(around["refused"]),
         )
         work: Ask | InboxTriage = Ask(desk, live.run, asked)
-        if wants_triage(asked.intent.text):
+        if wants_triage(asked.intent.text) and {"email", ALL} & set(allowed["scopes"]):
             work = InboxTriage(desk, live.run, asked, MailState(self.store.database))
         live.listeners.insert(0, lambda event: links.update(work.links()))
         return work

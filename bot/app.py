@@ -176,12 +176,11 @@ class App:
 
     def _keeper(self, run: Run) -> Keep:
         """Stores each subagent's brief and result as it ends, after what was recorded of it."""
-        sink = run.sink
-        assert isinstance(sink, StoreSink)
 
         async def store(frozen: Frozen, result: SubagentResult) -> None:
             brief = frozen_json(frozen, datetime.now(UTC))
-            await sink.flush()
+            if isinstance(run.sink, StoreSink):
+                await run.sink.flush()
             await self.store.save_subagent(run.id, brief, result.model_dump(mode="json"))
 
         async def keep(frozen: Frozen, result: SubagentResult) -> None:

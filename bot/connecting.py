@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from bot.connected import GOOGLE, connected, disconnect
 from bot.credentials import Credentials
 from bot.database import Database
 from bot.google_oauth import GoogleOauth, oauth_of
+from bot.mail_corrections import Corrections, in_force
 from bot.oauth_states import Asking, OauthStates, Wrong
 from config.settings import Settings
 from scopes.tool import one_line, readable
@@ -48,6 +49,8 @@ class MailAccess:
     """Of `offered`: where to go on."""
     note: str = ""
     """How what they did last has ended."""
+    corrected: tuple[str, ...] = ()
+    """What they have set right in digests, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class Connecting:
         self._delegated = bool(settings.google.service_account)
         self._oauth = oauth_of(settings)
         self._states, self._store = OauthStates(database), Credentials(database)
+        self._corrections = Corrections(database)
         self.publish: Publish = nobody
         """Called when something has changed while the user looked elsewhere."""
 
@@ -94,19 +98,25 @@ class Connecting:
 
     async def access(self, user: str, note: str = "") -> MailAccess:
         """How it stands with a user's mailbox. Raises StoreError."""
+        corrections = in_force(await self._corrections.all(user))
+        told = tuple(each.told for each in corrections)
+        return replace(await self._access(user), note=note, corrected=told)
+
+    async def _access(self, user: str) -> MailAccess:
         if address := await connected(self._store, user):
-            return MailAccess("connected", address, note=note)
+            return MailAccess("connected", address)
         if address := await self._states.waiting(user):
-            return MailAccess("waiting", address, note=note)
+            return MailAccess("waiting", address)
         absent: Literal["absent", "off"] = "absent" if self.oauth else "off"
-        return MailAccess("delegated" if self._delegated else absent, note=note)
+        return MailAccess("delegated" if self._delegated else absent)
 
     async def begin(self, user: str, team: str) -> MailAccess:
         """`Connect Gmail` was pressed by this user, as Slack vouches."""
         if not self.oauth:
             return await self.access(user)
         state = await self._states.begin(user, team)
-        return MailAccess("offered", link=f"{self._public}{START_PATH}?state={state}")
+        link = f"{self._public}{START_PATH}?state={state}"
+        return replace(await self.access(user), state="offered", address="", link=link)
 
     async def confirm(self, user: str, typed: str) -> MailAccess:
         """The code was typed by this user."""
@@ -131,6 +141,10 @@ class Connecting:
         log.info("%s has disconnected a mailbox", user)
         note = f"{gone.address} is disconnected, and its tokens are deleted."
         return await self.access(user, f"{note} {_at_google(gone.fault)}".rstrip())
+
+    async def forget_corrections(self, user: str) -> MailAccess:
+        await self._corrections.clear(user)
+        return await self.access(user, "What you had set right is forgotten.")
 
     # ---- in the browser
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick, answered
+from bot.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, Block, DigestClick, answered
 from bot.heard import Acted
+from bot.inbox import Inbox
 from bot.mail_acts import UnderWay
-from bot.mail_state import MailState
+from bot.mail_state import MailState, is_incoming
 from bot.mailboxes import Mailboxes
 from bot.outbox import Outbox
 from bot.sentences import NOT_CONNECTED
@@ -20,12 +23,18 @@ from bot.tables import StoredRun
 from bot.writes import WriteFailed
 from scopes.gmail import Gmail
 from scopes.google import GoogleError
+from subagents.trajectory import Recording
+from subagents.verdict import Decision
 
 log = logging.getLogger(__name__)
 
 SNOOZED = timedelta(days=1)
 NOT_YOURS = "This digest is somebody else's; only they can use its buttons."
 GONE = "This digest is no longer stored, so its buttons do nothing. Ask for a new one."
+NEWER = "This thread got mail after the digest was made. Ask for a new triage first."
+MOST_SHOWN = 100
+TOOLS = {LABEL: "apply_label", DRAFT: "create_draft"}
+"""Button -> what the gate's log calls it."""
 SAID = {
     ("priority", "low"): "Noted: not urgent.",
     ("asked_of_me", "false"): "Noted: nothing is asked of you.",
@@ -36,13 +45,19 @@ class NotActed(Exception):
     """Nothing was done; its text says why, in a sentence for people."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class DigestActing:
     """Does what is clicked, and says so beside the thread."""
 
-    store: Store
+    inbox: Inbox
     mailboxes: Mailboxes
     outbox: Outbox
+    _shown: dict[str, list[Block]] = field(default_factory=dict)
+    """Message -> its blocks after the last click: the next one may have been made before that."""
+    _showing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.inbox.database)
 
     async def act(self, acted: Acted) -> None:
         """After the ack. A click whose work is cut short does it when it is clicked again."""
@@ -54,16 +69,26 @@ class DigestActing:
             await self._tell(click, str(error))
             return
         log.info("%s: %s of %s in %s", click.user, click.what, click.thread, click.run)
+        async with self._showing:
+            await self._show(acted, said, stored.request or click.run)
+
+    async def _show(self, acted: Acted, said: str, key: str) -> None:
+        click, message = acted.click, f"{acted.click.channel}/{acted.click.ts}"
+        blocks = answered(self._shown.get(message, acted.blocks), click, said)
         try:
-            blocks = answered(acted.blocks, click, said)
-            key = stored.request or click.run
             await self.outbox.update(
                 key, click.channel, click.ts, acted.text, blocks, run=click.run
             )
         except WriteFailed as error:
             log.warning("what was done for %s is not shown: %s", click.user, error)
+            return
+        if len(self._shown) >= MOST_SHOWN:
+            self._shown.clear()
+        self._shown[message] = blocks
 
     async def _digest(self, click: DigestClick) -> StoredRun:
+        if by := await self.inbox.paused():
+            raise NotActed(f"All new work is paused by {by}. Click again later.")
         try:
             stored = await self.store.run(click.run)
         except RunNotFound:
@@ -83,6 +108,7 @@ class DigestActing:
             await state.snooze(account, click.thread, until)
             return f"Snoozed until {until:%d %b %H:%M} UTC."
         key = f"{click.run}/{click.thread}/{click.what}"
+        await self._log(click, key)
         found = await state.acts.once(
             account, key, click.thread, lambda: self._in_gmail(click, verdict, key)
         )
@@ -97,6 +123,13 @@ class DigestActing:
             )
         except ValueError:
             raise NotActed("This digest is too old for that. Ask for a new one.") from None
+
+    async def _log(self, click: DigestClick, key: str) -> None:
+        """A line of the gate's log: it was a person's click."""
+        digest, now = hashlib.sha256(key.encode()).hexdigest(), datetime.now(UTC)
+        tool = TOOLS[click.what]
+        row = Decision(click.run, "click", tool, digest, "approved", "button", now, click.user)
+        await self.store.record(Recording(), [row])
 
     async def _in_gmail(
         self, click: DigestClick, verdict: Mapping[str, Any], key: str
@@ -123,7 +156,11 @@ async def _write(gmail: Gmail, click: DigestClick, verdict: Mapping[str, Any], k
         await gmail.relabel(click.thread, [verdict["category"]], [])
         return f"Labelled {verdict['category']}."
     if click.what == DRAFT and verdict["draft_reply"]:
-        await gmail.draft(await gmail.thread(click.thread), verdict["draft_reply"], key)
+        thread = await gmail.thread(click.thread)
+        told = datetime.fromisoformat(verdict["at"]) if verdict["at"] else None
+        if any(m.at and told and m.at > told and is_incoming(m) for m in thread.messages):
+            raise NotActed(NEWER)  # whoever wrote last would be answered, not who had asked
+        await gmail.draft(thread, verdict["draft_reply"], key)
         return "A draft is in your mailbox. Nothing was sent."
     raise NotActed("There is nothing to be done by that button.")
 

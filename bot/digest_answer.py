@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bot.cite import SPACED
 from bot.digest import Digest, Filtered, Group, Line, Unread, digest_of
 
 OTHERS = 30
@@ -67,5 +68,6 @@ def _line(line: Line, cited: Mapping[str, str], indent: str = "") -> str:
     due = f" · **{line.due.words}**" if line.due else ""
     warned = "".join(f" · ⚠ {warning}" for warning in line.warnings)
     mark = f" [{cited[line.id]}]" if line.id in cited else ""
-    said = f"{line.fact} → {line.action}" if line.action else line.fact
+    told = f"{line.fact} → {line.action}" if line.action else line.fact
+    said = SPACED.sub("", told)  # only code cites
     return f"{indent}- **{line.who}** · {line.age}{due} · {said}{mark}{warned}"

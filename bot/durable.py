@@ -6,29 +6,31 @@ with the trajectory of that step: a replay can never hand one subagent the resul
 whatever order they run in, and nothing that was read is kept in a second place.
 
 `APPLICATION` is pinned: a new version of it would never take up what an old one began. Raise it
-only when a workflow's own sequence of subagents changes, after draining the old one.
+only when a workflow's own steps get other names or meanings, after draining the old one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
+from dbos._context import _clear_local_dbos_context
 
 from bot.complaints import explaining
 from bot.database import make_private, place_of, server_url
 from bot.errors import SetupError
 from bot.schema import StoreError
+from bot.unhurried import Unhurried
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ THREADS = 16
 """DBOS would start a thread for each waiting step."""
 LOST = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
 
+T = TypeVar("T")
 Body = Callable[..., Awaitable[dict[str, Any]]]
 """A workflow: plain JSON in and out."""
 
@@ -134,7 +137,7 @@ class Durable:
             executor_id=self.executor,
             application_version=APPLICATION,
             max_executor_threads=THREADS,
-            **({} if self.url else {"db_engine_kwargs": {"connect_args": {"factory": _Unhurried}}}),
+            **({} if self.url else {"db_engine_kwargs": {"connect_args": {"factory": Unhurried}}}),
             serializer=DBOSPortableJSONSerializer(),
             log_level="ERROR",
         )
@@ -145,17 +148,21 @@ class Durable:
             await DBOS.start_workflow_async(self._flows[name], *args)
 
     async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
-        """Begin a child of the workflow that calls: here, or by a queue where replicas share it."""
-        with SetWorkflowID(id):
-            if self.shared:
-                return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
-            return await DBOS.start_workflow_async(self._flows[name], *args)
+        """Begin a child, once for each id: here, or by a queue where replicas share it."""
+
+        async def start() -> WorkflowHandleAsync[dict[str, Any]]:
+            with SetWorkflowID(id):
+                if self.shared:
+                    return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
+                return await DBOS.start_workflow_async(self._flows[name], *args)
+
+        return await _apart(start())
 
     @staticmethod
     async def join(handle: WorkflowHandleAsync[dict[str, Any]]) -> dict[str, Any]:
         """What a child returned. Raises WorkflowLost."""
         try:
-            return await handle.get_result(polling_interval_sec=JOIN_POLL_S)
+            return await _apart(handle.get_result(polling_interval_sec=JOIN_POLL_S))
         except Exception as error:  # the seam: one child
             log.exception("the workflow %s is lost", handle.get_workflow_id())
             raise WorkflowLost(f"its workflow was lost ({type(error).__name__})") from error
@@ -267,19 +274,6 @@ class Durable:
         return dead
 
 
-class _Unhurried(sqlite3.Connection):
-    """Does not wait for the disk at each commit: only a power cut loses the last moments.
-
-    Nothing depends on those: a request that was begun stands in the inbox, which is waited for, and
-    so do the steps and results from which a workflow that is begun anew goes on.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):  # five times faster, twice more
-            self.execute(f"PRAGMA {pragma}").close()
-
-
 def _function(name: str, body: Body) -> Body:
     """A plain function that does what `body` does: dbos marks those that it is given."""
 
@@ -290,9 +284,14 @@ def _function(name: str, body: Body) -> Body:
     return flow
 
 
+def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Work as if no workflow called for it: dbos numbers what a workflow begins and waits for, and
+    takes what has the same number in a later life for the same, where here the id of a child tells.
+    """
+    apart = copy_context()
+    apart.run(_clear_local_dbos_context)  # private; tests/test_triage_kills.py holds it
+    return asyncio.create_task(work, context=apart)
+
+
 def _key(executor: str) -> int:
     return zlib.crc32(executor.encode()) - 2**31
-
-
-def long_ago(days: int) -> datetime:
-    return datetime.now(UTC) - timedelta(days=days)

@@ -31,8 +31,9 @@ QUESTION_CHARS = 140
 CAN = {
     "slack": "*Slack.* I read what both of us are in, and public channels. My answers "
     "link to the messages that they rest on.",
-    "email": "*Email.* I read the mailbox that you connect, for you alone: what asks something of "
-    "you, and what can wait. I prepare labels and drafts, and send nothing without your word.",
+    "email": "*Email.* I read the mailbox that you connect, for you alone. Ask me to triage your "
+    "inbox: what to do first, what can wait. I prepare labels and drafts, and send nothing "
+    "without your word.",
 }
 """Scope -> what it means to a user; of other scopes the tools are listed."""
 STATES = {"complete": "answered", "partial": "answered in part", "cancelled": "stopped"}
@@ -210,7 +211,7 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
         yield _section(facts.refusal)
     else:
         yield _header("What I can do here")
-        yield _section("\n".join(_abilities(facts.scopes)))
+        yield _section("\n".join(_abilities(facts)))
         yield _header("Where I answer you")
         yield _section("\n".join(f"• {place}" for place in facts.places) or "Nowhere at present.")
     if facts.mail:
@@ -226,9 +227,10 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     yield _context("Slack is connected.")
 
 
-def _abilities(scopes: Sequence[str]) -> list[str]:
-    named = [name for name in scopes if name in MODULES]
-    named = list(MODULES) if ALL in scopes else named
+def _abilities(facts: HomeFacts) -> list[str]:
+    named = [name for name in MODULES if name in facts.scopes or ALL in facts.scopes]
+    if facts.mail is None or facts.mail.state == "off":  # there is no mailbox to be had here
+        named = [name for name in named if name != "email"]
     told = [CAN.get(n) or f"*{n}.* {', '.join(t.name for t in scope(n).tools)}" for n in named]
     return told or ["I answer from what you write; no source is open to me here."]
 

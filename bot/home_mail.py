@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bot.connecting import Connecting, MailAccess
 
-CONNECT, CODE, CANCEL, DISCONNECT = (
+CONNECT, CODE, CANCEL, DISCONNECT, FORGET = (
     "home_mail_connect",
     "home_mail_code",
     "home_mail_cancel",
     "home_mail_disconnect",
+    "home_mail_forget",
 )
 """Action ids of its buttons, and of the field for the code."""
-ACTIONS = (CONNECT, CODE, CANCEL, DISCONNECT)
+ACTIONS = (CONNECT, CODE, CANCEL, DISCONNECT, FORGET)
+MOST_CORRECTED, MAX_CORRECTED = 20, 130
+"""Corrections shown, and characters of each."""
 LINK = "home_mail_link"
 """Of the button that only opens a page."""
 OFF = (
@@ -35,6 +38,8 @@ async def obey(connecting: Connecting, action: str, user: str, team: str, typed:
         return await connecting.cancel(user)
     if action == DISCONNECT:
         return await connecting.disconnect(user)
+    if action == FORGET:
+        return await connecting.forget_corrections(user)
     return await connecting.access(user)
 
 
@@ -62,6 +67,17 @@ def blocks(mail: MailAccess) -> Iterator[Block]:
     else:
         yield _section(f"Gmail is connected as {mail.address}.")
         yield _actions(_button(DISCONNECT, "Disconnect", style="danger", confirm=_sure(mail)))
+    if mail.corrected:
+        yield from _corrected(mail.corrected)
+
+
+def _corrected(corrected: Sequence[str]) -> Iterator[Block]:
+    """What later digests are told; addresses are a stranger's choice, so they are cut."""
+    lines = [f"• {each[:MAX_CORRECTED]}" for each in corrected[:MOST_CORRECTED]]
+    more = len(corrected) - MOST_CORRECTED
+    lines += [f"and {more} more"] if more > 0 else []
+    yield _section("\n".join(["What you have set right in digests:", *lines]))
+    yield _actions(_button(FORGET, "Forget all of it"))
 
 
 def _waiting(address: str) -> Iterator[Block]:

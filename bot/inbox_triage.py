@@ -34,12 +34,17 @@ from subagents.toolbox import crash_text
 log = logging.getLogger(__name__)
 
 _MAIL = r"(?:in-?box|e-?mails?|mails?|mailbox|posteingang|correos?|bandeja|courriels?|posta)"
-_ASKED = re.compile(rf"\btriage\b[^.?!\n]{{0,40}}?\b{_MAIL}\b|\b{_MAIL}\s+triage\b", re.IGNORECASE)
+_FIRST = r"(?:(?:hi|hello|hey|please|pls|could you|can you|would you|bitte|por favor)\W+)*"
+_ASKED = re.compile(
+    rf"\W*{_FIRST}(?:triage\s+(?:all\s+)?(?:of\s+)?(?:my|the)\s+(?:new\s+|unread\s+)?{_MAIL}\b"
+    rf"|{_MAIL}\s+triage\W*(?:please\W*)?$)",
+    re.IGNORECASE,
+)
 
 
 def wants_triage(text: str) -> bool:
     """Whether a request asks for a triage of the requester's own mail, in so many words."""
-    return _ASKED.search(text) is not None
+    return _ASKED.match(text) is not None
 
 
 @dataclass

@@ -58,23 +58,31 @@ class Correction:
         return cls(**{**stored, "at": datetime.fromisoformat(stored["at"])})  # type: ignore[arg-type]
 
     @property
+    def told(self) -> str:
+        """What it says, to the user who said so."""
+        says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
+        return f"mails from {self.sender} {says}"
+
+    @property
     def sentence(self) -> str:
         """What a brief says of it; empty where the address may not be told."""
-        if not _PLAIN.fullmatch(self.sender):
-            return ""
-        says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
-        return f"You were corrected before: mails from {self.sender} {says}."
+        return f"You were corrected before: {self.told}." if _PLAIN.fullmatch(self.sender) else ""
+
+
+def in_force(corrections: Iterable[Correction]) -> list[Correction]:
+    """Of each sender and field the first, which is the newest where they come from
+    `Corrections.all`."""
+    first: dict[tuple[str, str], Correction] = {}
+    for each in corrections:
+        first.setdefault((each.sender, each.field), each)
+    return list(first.values())
 
 
 def told_of(corrections: Iterable[Correction], senders: Iterable[str]) -> list[str]:
-    """What a brief is told of these senders: of each and of each field the first correction, which
-    is the newest where they come from `Corrections.all`."""
+    """What a brief is told of these senders."""
     wanted = {address_of(sender) for sender in senders}
-    first: dict[tuple[str, str], str] = {}
-    for each in corrections:
-        if each.sender in wanted and each.sentence:
-            first.setdefault((each.sender, each.field), each.sentence)
-    return list(first.values())[:MAX_TOLD]
+    found = in_force(each for each in corrections if each.sender in wanted)
+    return [each.sentence for each in found if each.sentence][:MAX_TOLD]
 
 
 def sender_in(body: str) -> str:
@@ -125,6 +133,11 @@ class Corrections:
         c = mail_corrections.c
         this = sa.and_(c.account == account, c.thread == thread, c.field == field)
         return bool(await self._database.write(sa.delete(mail_corrections).where(this)))
+
+    async def clear(self, account: str) -> None:
+        """Forget all of an account's. Raises StoreError."""
+        mine = mail_corrections.c.account == account
+        await self._database.write(sa.delete(mail_corrections).where(mine))
 
     async def known_for(self, account: str, senders: Iterable[str]) -> list[str]:
         """Sentences for the brief of a thread that these wrote. Raises StoreError."""

@@ -146,7 +146,7 @@ async def _bench(
         *(replace(admission, inbox=asked), around, metrics, finishing),
     )
     give_workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics), approvals)
-    digests = DigestActing(store, mail, outbox)
+    digests = DigestActing(inbox, mail, outbox)
     face = Faces(settings, admission, web, address, approvals, digests)
     intake = _intake(stack, settings, inbox, cursors, outbox, web, bot, face, dispatch)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)

@@ -89,6 +89,7 @@ class TopLines:
             context_limit=limits.parent_context,
             seconds=max(1.0, self.run.purse.seconds_left()),
             contract=None,
+            single=True,
         )
         ctx = ToolContext(
             run=self.run.id,

@@ -15,6 +15,7 @@ from bot.looked import UNCHANGED, Looked, looked_at, unread
 from bot.mail_corrections import Correction, told_of
 from bot.mail_state import MailState
 from bot.mail_sync import Sync
+from bot.mail_words import count
 from bot.matters import Lines, by_urgency, read_lines, shown_first
 from bot.parent import Workplace
 from bot.prefilter import why_automatic
@@ -244,7 +245,7 @@ class Triage:
         ]
         if left := len(self.sync.refs) - len(self.looked):
             why = "the stop" if self.run.stop else f"--limit {self.limit}"
-            missing.append(f"{left} older threads were left out by {why}")
+            missing.append(f"{count(left, 'older thread')} left out by {why}")
         return {"items": len(results), **counts, "not_covered": [*missing, *self.app.problems]}
 
 

@@ -70,6 +70,8 @@ class TriageGiven:
             self._go_on(asyncio.run(_run_to_resume(load_settings(), self.resume)))
         if self.sample and self.mbox:
             raise SetupError("two_sources", "Two mailboxes.", "Give --sample or --mbox.")
+        if self.me and not self.mbox:
+            raise SetupError("me_of_what", "--me is your address in a file.", "Give --mbox FILE.")
         plain = Given(None, self.sample, self.as_of, self.since, self.model, None, self.json)
         return replace(plain.options(), mail=True, mbox=self.mbox, me=self.me)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from datetime import UTC, datetime, timedelta
 
-from bot.durable import Durable, LockLost, long_ago
+from bot.durable import Durable, LockLost
 from bot.inbox import Inbox
 from bot.outcome import WRONG_USE
 from bot.resealing import reseal
@@ -25,8 +26,8 @@ async def tidied(retention: Retention, store: Store, inbox: Inbox, durable: Dura
     while True:
         try:
             await tidy(store.database, retention)
-            await inbox.forget(long_ago(retention.workflows_days))
-            await durable.forget(long_ago(retention.workflows_days))
+            await inbox.forget(_long_ago(retention.workflows_days))
+            await durable.forget(_long_ago(retention.workflows_days))
             await reseal(store.database)
         except StoreError as error:
             log.error("%s What is old could not be deleted.", error)
@@ -43,3 +44,7 @@ async def reaped(durable: Durable) -> None:
         log.error("%s", error)
         logging.shutdown()
         os._exit(WRONG_USE)  # another replica may be at our work already
+
+
+def _long_ago(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)

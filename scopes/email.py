@@ -28,9 +28,9 @@ EXCERPT = 300
 MAX_LABEL = 225
 """Characters of a label's name (Gmail's limit)."""
 MAX_RECIPIENTS = 25
-MOVABLE = frozenset({"INBOX", "UNREAD", "STARRED", "IMPORTANT"})
-"""Labels of Gmail's own that a model may set and take away; of the others two delete."""
-OWNED_BY_GMAIL = re.compile(r"(?i)(?:TRASH|SPAM|SENT|DRAFTS?|CHATS?|BIN|CATEGORY_\w+)")
+MOVABLE = frozenset({"STARRED", "IMPORTANT"})
+"""Labels of Gmail's own that a model may set and take away; by others a mail goes out of sight."""
+OWNED_BY_GMAIL = re.compile(r"(?i)(?:INBOX|UNREAD|TRASH|SPAM|SENT|DRAFTS?|CHATS?|BIN|CATEGORY_\w+)")
 
 _ID = re.compile(r"[0-9A-Za-z]{1,32}")
 
@@ -109,7 +109,7 @@ async def apply_label(
     add: Labels = (),
     remove: Labels = (),
 ) -> ToolResult:
-    """Label a mail thread, by names; missing labels are made. Removing INBOX archives it."""
+    """Label a mail thread, by names; missing labels are made."""
     mailbox, id = _mailbox(ctx), _id(thread)
     added, removed = [_label(name) for name in add], [_label(name) for name in remove]
     if not (added or removed):

@@ -111,6 +111,7 @@ def _spec(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Spec
         contract=brief.draft.contract,
         effort=brief.draft.effort,
         on_reply=on_reply,
+        single=bool(brief.material) and not brief.handles.titles,
     )
 
 

@@ -45,6 +45,8 @@ class Spec:
     """Called where a call starts again: the text of it that was handed over is void."""
     on_reply: Callable[[], None] | None = None
     """Called after each reply of the model."""
+    single: bool = False
+    """One call is expected: what only a second one would read goes into no cache."""
 
     @property
     def final_key(self) -> str:

@@ -49,6 +49,8 @@ class Call:
     """Given, the call streams and hands over each piece of text."""
     on_restart: Callable[[], None] | None = None
     """Called before another attempt: what was handed over of this call so far is void."""
+    single: bool = False
+    """No other call is expected to go on from this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class ModelClient:
             body["tools"] = list(call.tools)
         if self.models.cache:
             system[-1]["cache_control"] = {"type": "ephemeral"}
-            body["cache_control"] = {"type": "ephemeral"}
+            if not call.single:  # writing costs a quarter more than plain input
+                body["cache_control"] = {"type": "ephemeral"}
         if effort := call.effort or role.effort:
             body["output_config"] = {"effort": effort}
         if role.thinking:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from scopes.effects import MAIL_THREAD, WHOLE, Access, Effect, Part
 from scopes.hosts import is_public
+from scopes.intent import UNASKED
 from scopes.label import PUBLIC
 from scopes.statement import is_one_read
 from scopes.tool import Tool, ToolContext, not_found
@@ -212,6 +213,8 @@ async def consequence(call: Call) -> Objection | None:
     """What acts beyond the answer follows the requester's own words, or waits for approval."""
     if call.effect in (Effect.SEND, Effect.CHANGE):
         return Objection(f"{call.tool.name} always needs approval.", approvable=True)
+    if call.effect is Effect.KEEP and call.ctx.intent == UNASKED:
+        return Objection("Nobody has asked for anything to be stored here.")
     if call.effect not in (Effect.POST, Effect.REACT):
         return None
     ctx, intent = call.ctx, call.ctx.intent

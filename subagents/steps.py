@@ -86,6 +86,7 @@ class Steps:
             held=spec.final_key if final else None,
             on_text=spec.on_text,
             on_restart=spec.on_restart,
+            single=spec.single,
         )
 
     async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from bot.connecting import MailAccess
 from bot.credentials import Credentials
 from bot.gate_tables import oauth_states
 from bot.home import HomeFacts, view
-from bot.home_mail import CANCEL, CODE, CONNECT, DISCONNECT, LINK
+from bot.home_mail import CANCEL, CODE, CONNECT, DISCONNECT, FORGET, LINK
 from bot.local.slack_views import home
+from bot.mail_state import MailState
 from config.settings import Settings
 
+BOTH = [DISCONNECT, FORGET]
 LONG = f"{'a' * 250}@{'b' * 300}.example"
 
 
@@ -44,6 +46,8 @@ def elements(made: dict[str, Any]) -> list[str]:
         (MailAccess("waiting", MAILBOX), [CODE, CANCEL]),
         (MailAccess("connected", MAILBOX), [DISCONNECT]),
         (MailAccess("connected", LONG), [DISCONNECT]),
+        (MailAccess("connected", MAILBOX, corrected=("mails from a@b.example ...",)), BOTH),
+        (MailAccess("connected", MAILBOX, corrected=(LONG * 50,) * 500), BOTH),
     ],
 )
 def test_home_offers_what_can_be_done_next_and_nothing_else(
@@ -118,6 +122,28 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
             assert await store.accounts("google") == []
             assert google.accounts.grants[0].revoked
     await browser.aclose()
+
+
+async def test_what_was_set_right_is_shown_to_who_said_so_and_forgotten_at_their_word(
+    tmp_path: Path,
+) -> None:
+    with google_at() as google:
+        async with serving(tmp_path, change=set_up(google, "https://bot.example.com")) as bot:
+            kept = MailState(bot.store.database).corrections
+            await kept.add(ANA, "t1", "Bo <bo@acme.example>", "priority", "high")
+            await kept.add(ANA, "t2", "Bo <bo@acme.example>", "priority", "low")
+            await kept.add(ANA, "t2", "Bo <bo@acme.example>", "category", "tender")
+            await kept.add("U0EVE", "t1", "Kim <kim@x.example>", "asked_of_me", "false")
+            bot.slack.people.open_home(ANA)
+            made = await seen(bot, "mails from bo@acme.example are not urgent", '"tender"')
+            assert "are urgent" not in str(made), "the last word holds"
+            assert "kim@x.example" not in str(made)
+            assert FORGET in elements(made)
+            bot.slack.people.click_home(ANA, FORGET)
+            made = await seen(bot, "is forgotten")
+            assert "bo@acme.example" not in str(made)
+            assert await kept.all(ANA) == []
+            assert len(await kept.all("U0EVE")) == 1
 
 
 async def test_who_may_not_ask_about_mail_is_offered_nothing(tmp_path: Path) -> None:

@@ -268,16 +268,19 @@ async def test_the_state_tells_the_address_and_what_is_new() -> None:
 
 async def test_labels_are_listed_applied_and_made() -> None:
     async with desk(titles={**ALL, **ONE}) as at:
-        await at("apply_label", thread=id_of(1), add=["To do", "starred"], remove=["INBOX"])
+        await at("apply_label", thread=id_of(1), add=["To do", "starred"])
         names = {i.text: i for i in (await at("list_labels")).items}
         assert {"To do", "STARRED (Gmail's)"} <= names.keys()
         assert names["To do"].label.readers == frozenset({OWNER})
         message = at.at.local.gmail.messages[id_of(1)]
-        assert {at.at.local.gmail.labels[each] for each in message.labels} == {"To do", "STARRED"}
+        named = {at.at.local.gmail.labels[each] for each in message.labels}
+        assert named == {"INBOX", "To do", "STARRED"}
+        await at("apply_label", thread=id_of(1), remove=["To do"])
+        assert message.labels == {"INBOX", "STARRED"}
 
 
 @pytest.mark.parametrize(
-    "name", ["TRASH", "Spam", "sent", "DRAFT", " trash ", "category_social", ""]
+    "name", ["TRASH", "Spam", "sent", "DRAFT", " trash ", "category_social", "inbox", "UNREAD", ""]
 )
 @pytest.mark.parametrize("way", ["add", "remove"])
 async def test_no_label_deletes_a_mail_or_says_what_it_is(name: str, way: str) -> None:
@@ -425,8 +428,9 @@ def test_mail_and_slack_are_both_in_the_scope_for_everything() -> None:
 
 async def test_a_subagent_triages_the_one_thread_that_it_holds() -> None:
     verdict = {
-        "category": "customers", "priority": "high", "asked_of_me": True,
-        "key_facts": ["Kim asks for the offer"], "evidence": [f"{id_of(1)}/{id_of(1)}"],
+        "category": "customers", "priority": "high", "deadline": "", "asked_of_me": True,
+        "proposed_action": "Send it", "draft_reply": "", "not_covered": [], "needs": "",
+        "key_facts": ["Kim asks for the offer"], "proposed_action": "Answer Kim", "evidence": [f"{id_of(1)}/{id_of(1)}"],
     }  # fmt: skip
     mind = turns(
         call("read_mail_thread", thread=id_of(2)),

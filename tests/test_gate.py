@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ import scopes
 from bot.local.model import Answer
 from bot.local.slack import LocalSlack
 from bot.local.workspace import ListColumn, ListItem, SlackList
+from scopes.intent import Intent
 from scopes.slack_reader import SlackReader
 from scopes.tool import Access, Tool, ToolContext, ToolError, ToolResult, tool
 from subagents.gate import Allow, Card, Deny, Gate
@@ -119,10 +121,13 @@ async def test_what_leaves_without_a_request_for_it_is_denied_and_has_no_effect(
     assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "consequence")]
 
 
-async def test_a_note_of_ones_own_is_kept() -> None:
-    async with engine(turns(call("jot", text="x"), submitted())) as e:
-        await run_agent(e.agent(tools=[jot]))
-    assert [(d.verdict, d.rule) for d in e.decisions] == [("allow", "keep within all rules")]
+async def test_a_note_of_ones_own_is_kept_where_somebody_asked_for_something() -> None:
+    async with engine(turns()) as e:
+        asked = replace(e.context(), intent=Intent(text="Keep a note of x.", home="C1"))
+        assert isinstance(await e.run.gate.decide("s1", asked, jot, {"text": "x"}), Allow)
+        assert isinstance(await e.run.gate.decide("s1", e.context(), jot, {"text": "x"}), Deny)
+    kept = [("allow", "keep within all rules"), ("deny", "consequence")]
+    assert [(d.verdict, d.rule) for d in e.decisions] == kept
 
 
 async def test_an_open_handle_is_needed_where_a_tool_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -13,8 +14,10 @@ import pytest
 from policy_kit import TEAM, Asking, Json, asking, channel, client_of, policy, user
 from slack_sdk.models.views import View
 
+from bot.connecting import MailAccess
 from bot.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
 from bot.inbox import Inbox, Incoming
+from bot.inbox_triage import wants_triage
 from bot.local.slack import BOT_TOKEN, LocalSlack
 from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
@@ -82,11 +85,18 @@ def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_
 def test_a_home_pretends_nothing_that_does_not_exist() -> None:
     for facts in (HomeFacts(), FULL, HomeFacts(scopes=("slack", "all"), daily_usd=None)):
         text = shown(facts).lower()
-        for absent in ("gmail", "schedule", "pause", "resume"):
+        for absent in ("gmail", "email", "schedule", "pause", "resume"):
             assert absent not in text
-    assert "email" not in shown(FULL).lower()
     assert "None yet." in shown(HomeFacts())
     assert "no source is open" in shown(HomeFacts())
+
+
+def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None:
+    for mail, told in ((MailAccess("off"), False), (MailAccess("absent"), True)):
+        for scopes in (("slack", "email"), ("all",)):
+            text = shown(HomeFacts(scopes=scopes, mail=mail))
+            asked = re.search(r"Ask me to (.*?):", text)
+            assert (asked is not None and wants_triage(asked[1])) == told, mail
 
 
 def test_a_home_of_someone_who_may_not_ask_says_why_and_offers_nothing() -> None:

@@ -64,7 +64,7 @@ def why(decision: Decision) -> str:
 
 @pytest.mark.parametrize("kind", ["mention", "dm", "follow_up"])
 def test_a_member_may_ask_by_default_within_the_limits_of_the_settings(kind: str) -> None:
-    assert ask(kind=kind) == Allowed(Limits(("slack",), ("fast", "main"), 1.0))
+    assert ask(kind=kind) == Allowed(Limits(("slack", "email"), ("fast", "main"), 1.0))
 
 
 def test_guests_and_other_companies_are_off_by_default_and_can_be_let_in() -> None:

@@ -90,7 +90,7 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(
     assert subjects == {f"Order {n}" for n in range(1026, 1031)}
     assert len(done.json["filtered"]) == 20
     assert done.code == 1
-    assert "25 older threads were left out by --limit 5" in done.json["coverage"]["not_covered"]
+    assert "25 older threads left out by --limit 5" in done.json["coverage"]["not_covered"]
 
 
 def test_a_subagent_that_fails_costs_its_own_thread_only(
@@ -256,6 +256,11 @@ def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path
     assert "--sample or --mbox" in refused(both, "two_sources")
     assert "assistant connect google" in refused(shell(*OFFLINE), "no_mailbox")
     assert "assistant runs" in refused(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
+
+
+def test_an_address_without_a_file_is_told_to_be_of_no_use(shell: Shell) -> None:
+    given = ("triage", "--sample", "--me", "bo@acme.example", "--model", "offline", "--json")
+    assert "--mbox" in refused(shell(*given), "me_of_what")
 
 
 def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count as numbers
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
+from bot.digest_clicks import DRAFT, LABEL
 from bot.local.google import TOKEN, Fault, Grant, LocalGoogle
+from bot.local.google_oauth import CLIENT_ID
 from bot.local.mbox import load_mbox
 from bot.local.model import Answer, ModelServer
+from bot.local.slack_shown import Shown
 from bot.looked import UNCHANGED
 from bot.triage import GONE
 
@@ -227,3 +229,218 @@ def test_whatever_fails_each_thread_is_told_once_in_the_end(
         desk.triage()
         assert desk.told() == subjects(len(desk.google.gmail.threads))
         assert set(desk.judged().values()) == {1}
+
+
+# ---- a mailbox that changes meanwhile
+
+
+def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+        gmail = desk.google.gmail
+        (gone, held), *_ = gmail.threads.items()
+        desk.meanwhile.before(f"/threads/{gone}", lambda: list(map(gmail.remove, list(held))))
+        first = desk.triage()
+        assert [(each["thread_id"], each["reason"]) for each in first["unreadable"]] == [
+            (gone, GONE)
+        ]
+        assert len(first["verdicts"]) == 2
+        assert threads(desk.triage()) == []
+
+
+def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_again(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
+        gmail = desk.google.gmail
+        id = next(iter(gmail.threads))
+        reply = mail(50, "Any news of it?", subject="Re: Order", reply_to="1")
+        coming = (reply, frozenset({"INBOX"}))
+        desk.meanwhile.before(f"/threads/{id}", lambda: gmail.add(*coming, thread=id))
+        first = desk.triage()
+        assert {v["thread_id"]: v["messages"] for v in first["verdicts"]}[id] == 2
+        second = desk.triage()
+        assert second["verdicts"] == []
+        assert {each["reason"] for each in second["filtered"]} <= {UNCHANGED}
+        assert set(desk.judged().values()) == {1}
+
+
+def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    coming: list[Callable[[], object]] = []
+
+    def mind(body: Json) -> Answer:
+        if coming and is_child(body):  # all of it was read by now
+            coming.pop()()
+        return judging(body)
+
+    with connected(shell, monkeypatch, tmp_path, *letters(2), mind=mind) as desk:
+        gmail = desk.google.gmail
+        id = next(iter(gmail.threads))
+        new = letters(3)[2], frozenset({"INBOX"})
+        reply = mail(60, "Any news of it?", reply_to="1"), frozenset({"INBOX"})
+        coming.append(lambda: (gmail.add(*new), gmail.add(*reply, thread=id)))
+        assert len(desk.triage()["verdicts"]) == 2
+        second = {v["subject"]: v["messages"] for v in desk.triage()["verdicts"]}
+        assert second == {"Order 1003": 1, "Order 1001": 2}
+        assert desk.triage()["verdicts"] == []
+
+
+def test_a_thread_that_is_archived_meanwhile_is_told_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with connected(shell, monkeypatch, tmp_path, *letters(2)) as desk:
+        gmail = desk.google.gmail
+        id, held = next(iter(gmail.threads.items()))
+        archive: tuple[list[str], list[str], list[str]] = (list(held), [], ["INBOX"])
+        desk.meanwhile.before(f"/threads/{id}", lambda: gmail.relabel(*archive))
+        assert len(threads(desk.triage())) == 2
+        assert threads(desk.triage()) == []
+        assert desk.told() == subjects(2)
+
+
+# ---- in Slack
+
+
+async def asked(bot: Served, text: str = "triage my inbox") -> Json:
+    """The document of a triage that is asked for in a direct message."""
+    channel = bot.slack.people.dm(ASKER)
+    await bot.answers(bot.slack.people.say(ASKER, channel, text), channel=channel)
+    result = dict((await bot.store.runs(1))[0].result or {})
+    if "verdicts" in result:
+        assert len(threads(result)) == len(set(threads(result)))
+    return result
+
+
+def judged_in(bot: Served) -> Counter[str]:
+    children = [opening(b) for b in bot.model.recorded if is_child(b)]
+    return Counter(text.partition("when will ")[2][:10] for text in children)
+
+
+@pytest.mark.parametrize("kind", [*REFUSALS, "401"])
+async def test_in_slack_what_gmail_does_not_give_is_judged_the_next_time(
+    tmp_path: Path, kind: str
+) -> None:
+    async with with_mail(tmp_path, *letters(6)) as (bot, google):
+        google.faults += [
+            Fault("threads.get", "slow", times=2),
+            Fault("threads.get", kind, times=1 if kind == "401" else 4 + 2),
+        ]
+        first = await asked(bot)
+        lost = {each["thread_id"] for each in first["unreadable"]}
+        assert 0 < len(lost) < 6
+        assert len(first["verdicts"]) + len(lost) == 6
+        assert all("G" in each["reason"] for each in first["unreadable"])
+        google.faults.clear()
+        second = await asked(bot, "triage my inbox again")
+        assert {v["thread_id"] for v in second["verdicts"]} == lost
+        assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []
+        assert sorted(judged_in(bot).values()) == [1] * 6
+
+
+@pytest.mark.parametrize("method", ["getProfile", "threads.list", "history.list"])
+async def test_in_slack_a_mailbox_that_cannot_be_listed_is_said_and_loses_nothing(
+    tmp_path: Path, method: str
+) -> None:
+    async with with_mail(tmp_path, *letters(2)) as (bot, google):
+        told = (await asked(bot))["verdicts"]
+        google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
+        google.faults.append(Fault(method, "500", times=9))
+        channel = bot.slack.people.dm(ASKER)
+        said = await bot.answer(
+            bot.slack.people.say(ASKER, channel, "triage my inbox"), channel=channel
+        )
+        assert "Google could not answer" in said.text
+        google.faults.clear()
+        google.gmail.forget_history()
+        told += (await asked(bot, "triage my inbox again"))["verdicts"]
+        assert sorted(v["subject"] for v in told) == sorted(subjects(3))
+        assert sorted(judged_in(bot).values()) == [1] * 3
+
+
+WRITES = [
+    (DRAFT, "drafts.create"),
+    (DRAFT, "threads.get"),
+    (LABEL, "threads.modify"),
+    (LABEL, "labels.create"),
+]
+
+
+@pytest.mark.parametrize("kind", [*REFUSALS, "lost", "late"])
+@pytest.mark.parametrize(("action", "method"), WRITES)
+async def test_whatever_becomes_of_the_answer_a_click_makes_one_draft_and_one_label(
+    tmp_path: Path, action: str, method: str, kind: str
+) -> None:
+    google_ = {"client_id": CLIENT_ID, "max_attempts": 2, "timeout_s": 0.5}
+    async with with_mail(tmp_path, *letters(1), google=google_) as (bot, google):
+        document = await asked(bot)
+        thread = document["verdicts"][0]["thread_id"]
+        channel = bot.slack.people.dm(ASKER)
+        google.faults.append(Fault(method, kind, seconds=1.0 if kind == "late" else 0.0))
+        carried, tries = f"{document['run_id']}/{thread}", 0
+        while ts := standing(bot, channel, action):
+            told, tries = len(shown(bot, channel)), tries + 1
+            bot.slack.people.click(ASKER, channel, ts, action, carried)
+            await until(
+                lambda n=told: len(shown(bot, channel)) > n or not standing(bot, channel, action)  # type: ignore[misc]
+            )
+        assert google.faults == []
+        assert tries <= 2, "a second click does it"
+        gmail = google.gmail
+        added = [c for c in gmail.history if c.kind == "labelsAdded"]
+        names = [name for name in gmail.labels.values() if name == "customer"]
+        assert len(gmail.drafts) == (action == DRAFT)
+        assert len(added) == len(names) == (action == LABEL)
+        assert gmail.sent == []
+
+
+def shown(bot: Served, channel: str) -> list[Shown]:
+    """All that stands in a channel, its threads too, and what was whispered."""
+    roots = bot.slack.visible(channel)
+    below = [m for each in roots for m in bot.slack.visible(channel, each.ts) if m.ts != each.ts]
+    return [*roots, *below]
+
+
+def standing(bot: Served, channel: str, action: str) -> str:
+    """The message that still has this button; empty = none."""
+    found = (m.ts for m in shown(bot, channel) if f"'action_id': '{action}'" in str(m.blocks))
+    return next(found, "")
+
+
+async def test_two_triages_at_one_time_lose_nothing_and_end_the_list(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, *letters(6)) as (bot, _):
+        channel = bot.slack.people.dm(ASKER)
+        one, two = (
+            bot.slack.people.say(ASKER, channel, f"triage my inbox, {number}") for number in "12"
+        )
+        for each in (one, two):
+            await bot.answers(each, channel=channel)
+        for run in await bot.store.runs(2):
+            assert run.result
+            ids = threads(dict(run.result))
+            assert len(ids) == len(set(ids))
+            assert {v["subject"] for v in run.result["verdicts"]} in (set(), set(subjects(6)))
+        assert (await asked(bot, "triage my inbox, once more"))["verdicts"] == []
+
+
+async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, *letters(20), latency_s=0.2, limits={"max_concurrency": 2}) as (
+        bot,
+        _,
+    ):
+        channel = bot.slack.people.dm(ASKER)
+        ts = bot.slack.people.say(ASKER, channel, "triage my inbox")
+        await until(lambda: sum(map(is_child, list(bot.model.recorded))) >= 5)
+        bot.slack.people.stop(ASKER, channel, ts)
+        await bot.answers(ts, channel=channel)
+        first = (await bot.store.runs(1))[0].result
+        assert first
+        assert first["status"] == "cancelled"
+        judged = {v["subject"] for v in first["verdicts"]}
+        assert 0 < len(judged) < 20
+        second = await asked(bot, "triage my inbox again")
+        assert second["status"] == "complete"
+        assert {v["subject"] for v in second["verdicts"]} == set(subjects(20)) - judged
+        assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []

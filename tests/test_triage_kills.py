@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, until
 from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
-from pg_kit import Kept, place
+from pg_kit import Kept, kept, place
 from pydantic import SecretStr
 from serve_kit import ASKER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,7 +36,6 @@ from bot.local.slack import API_PATH
 from bot.local.slack_shown import Shown
 from bot.local.slack_state import BOT_USER
 from bot.mail_acts import GIVEN_UP_AFTER
-from bot.mail_state import MailState
 from bot.mail_tables import mail_acts
 from bot.store import Store
 from bot.tables import StoredRun
@@ -281,7 +280,21 @@ MOMENTS = (
     with_half_of_the_digest_written,
     with_the_digest_written,
 )
-SIZES = [12, pytest.param(50, marks=pytest.mark.slow)]
+LONG = pytest.mark.slow
+SHORT = {
+    "sqlite": (in_the_reading, in_the_fan_out, with_half_of_the_digest_written),
+    "postgres": (in_the_fan_out,),
+}
+KILLS = [
+    pytest.param(
+        *(kind, moment, count),
+        marks=() if count < 50 and moment in SHORT[kind] else LONG,
+        id=f"{kind}, {moment.__name__}, {count}",
+    )
+    for kind in SHORT
+    for moment in MOMENTS
+    for count in (34, 50)
+]
 
 
 def told_once(at: Office, thread: str) -> None:
@@ -295,12 +308,16 @@ def told_once(at: Office, thread: str) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+@pytest.mark.parametrize(("kind", "moment", "count"), KILLS)
 async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
-    tmp_path: Path, place: Kept, moment: Callable[[Office], Any], count: int
+    tmp_path: Path, kind: str, moment: Callable[[Office], Any], count: int
 ) -> None:
-    async with office(tmp_path, place, count) as at:
+    with kept(kind, tmp_path) as place:
+        await _killed(tmp_path, place, moment, count)
+
+
+async def _killed(folder: Path, place: Kept, moment: Callable[[Office], Any], count: int) -> None:
+    async with office(folder, place, count) as at:
         await at.bots.started()
         await moment(at)
         (thread,) = [m.ts for m in at.bots.slack.visible(at.channel) if m.user == ASKER]
@@ -308,7 +325,8 @@ async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
         run = await at.done(thread)
 
         told_once(at, thread)
-        assert run.result and run.status == run.result["status"] == "complete"
+        assert run.result
+        assert run.status == run.result["status"] == "complete"
         verdicts = [v["thread_id"] for v in run.result["verdicts"]]
         assert len(verdicts) == len(set(verdicts)) == count
         assert sorted(at.judged().values()) == [1] * count
@@ -320,5 +338,97 @@ async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
 
         again = at.ask("triage my inbox once more")
         after = await at.done(again)
-        assert after.result and after.result["verdicts"] == []
+        assert after.result
+        assert after.result["verdicts"] == []
         assert sorted(at.judged().values()) == [1] * count
+
+
+# ---- the buttons
+
+
+def makes_a_draft(http: str, path: str, body: bytes) -> bool:
+    return http == "POST" and path.endswith("/drafts")
+
+
+def labels_a_thread(http: str, path: str, body: bytes) -> bool:
+    return path.endswith("/modify")
+
+
+CLICKS = ((DRAFT, makes_a_draft), (LABEL, labels_a_thread))
+
+
+def button(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> bool:
+    """Press it where it still stands; whether it did."""
+    standing = _standing(at, thread, action, verdict, run)
+    for ts in standing:
+        carried = f"{run.id}/{verdict['thread_id']}"
+        at.bots.slack.people.click(ASKER, at.channel, ts, action, carried)
+    return bool(standing)
+
+
+def _standing(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> list[str]:
+    """The messages that have this button."""
+    row = f"{run.id}/{verdict['thread_id']}"
+    buttons = [
+        (message.ts, element)
+        for message in at.written(thread)
+        for block in message.blocks
+        if block.get("block_id") == row
+        for element in block["elements"]
+    ]
+    return [ts for ts, element in buttons if element["action_id"] == action]
+
+
+async def pressed(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> None:
+    """Press a button, and see it go."""
+    assert button(at, thread, action, verdict, run)
+    await until(lambda: not _standing(at, thread, action, verdict, run), 20)
+
+
+def done_to(at: Office, verdict: Json) -> tuple[int, int]:
+    """Drafts in a thread, and how often its mail got the label of its category."""
+    gmail = at.google.gmail
+    with gmail.lock:
+        label, (mail, *rest) = (
+            gmail.label(verdict["category"]),
+            gmail.of_thread(verdict["thread_id"]),
+        )
+        added = [c for c in gmail.history if c.kind == "labelsAdded" and label in c.changed]
+        return sum("DRAFT" in m.labels for m in rest), sum(c.message == mail.id for c in added)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("effective", [False, True], ids=["not done", "done, unheard of"])
+async def test_a_click_that_a_kill_cuts_short_is_done_once_by_the_next(
+    tmp_path: Path, place: Kept, effective: bool
+) -> None:
+    async with office(tmp_path, place, 2) as at:
+        await at.bots.started()
+        thread = at.ask()
+        run = await at.done(thread)
+        assert run.result
+        before, cut = run.result["verdicts"]
+        for action, _ in CLICKS:
+            await pressed(at, thread, action, before, run)
+        assert done_to(at, before) == (1, 1)
+        for action, call in CLICKS:
+            at.mail.hold(call, effective=effective)
+            assert button(at, thread, action, cut, run)
+            await holds(at.mail)
+            await at.died()
+            await _long_after(at)
+            await pressed(at, thread, action, cut, run)
+            assert not button(at, thread, action, before, run), "what was done has no button"
+        assert done_to(at, before) == done_to(at, cut) == (1, 1)
+        assert len(at.google.gmail.drafts) == 2
+        assert at.google.gmail.sent == []
+        names = list(at.google.gmail.labels.values())
+        assert len(names) == len(set(names))
+        assert not [line for bot in at.bots.bots for line in bot.tracebacks()]
+
+
+async def _long_after(at: Office) -> None:
+    """Whoever began an act and never ended it is taken for dead by now."""
+    long_ago = datetime.now(UTC) - 2 * GIVEN_UP_AFTER
+    began = sa.update(mail_acts).where(mail_acts.c.outcome.is_(None)).values(at=long_ago)
+    assert await at.store.database.write(began) == 1

@@ -90,7 +90,7 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
         with path.open("rb") as file:
             entries = list(read_mbox(file))
     except OSError as error:
-        raise MboxError(f"{path.name} cannot be read: {error.strerror}.") from None
+        raise MboxError(f"{path.name or path} cannot be read: {error.strerror}.") from None
     if not entries:
         raise MboxError(f"{path.name} is empty: it holds no message.")
     if not any(map(_is_mail, entries)):

@@ -74,9 +74,11 @@ def verdict(heard: Heard) -> Json:
     if talk is None:
         needs = "" if any(e.is_error for e in heard.exchanges) else "a mail thread to read"
         gaps = [e.text[:300] for e in heard.exchanges if e.is_error and e.name in READERS]
-        nothing = {"asked_of_me": False, "key_facts": [], "proposed_action": "", "evidence": []}
-        told = {"category": "other", "priority": "low", **nothing}
-        return {**told, "not_covered": gaps, "needs": needs}
+        nothing: Json = {
+            **{"category": "other", "priority": "low", "asked_of_me": False},
+            **{"key_facts": [], "proposed_action": "", "evidence": []},
+        }
+        return {**nothing, "not_covered": gaps, "needs": needs}
     judged = _judge(talk, _report(heard, talk))
     named = dict(_CATEGORY.findall(heard.section("OUTPUT") + "\n" + heard.section("QUESTIONS")))
     told = _corrected(known, talk, named)
