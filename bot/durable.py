@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
-from dbos._context import _clear_local_dbos_context
+from dbos._context import _clear_local_dbos_context as _leave_the_workflow
 
 from bot.complaints import explaining
 from bot.database import make_private, place_of, server_url
@@ -289,7 +289,7 @@ def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     takes what has the same number in a later life for the same, where here the id of a child tells.
     """
     apart = copy_context()
-    apart.run(_clear_local_dbos_context)  # private; tests/test_triage_kills.py holds it
+    apart.run(_leave_the_workflow)  # private; tests/test_triage_kills.py holds it
     return asyncio.create_task(work, context=apart)
 
 

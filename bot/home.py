@@ -31,8 +31,8 @@ QUESTION_CHARS = 140
 CAN = {
     "slack": "*Slack.* I read what both of us are in, and public channels. My answers "
     "link to the messages that they rest on.",
-    "email": "*Email.* I read the mailbox that you connect, for you alone. Ask me to triage your "
-    "inbox: what to do first, what can wait. I prepare labels and drafts, and send nothing "
+    "email": "*Email.* I read the mailbox that you connect, for you alone. Write `triage my inbox` "
+    "to learn what to do first and what can wait. I prepare labels and drafts, and send nothing "
     "without your word.",
 }
 """Scope -> what it means to a user; of other scopes the tools are listed."""

@@ -84,6 +84,7 @@ async def _serve(
         if sample:
             await sample.connect(bench.dispatch.inbox.database)
             tell(f"A workspace to try it in: {sample.page}  (Ctrl-C ends it)")
+            tell("As Helena Vasconcelos, write to the assistant: triage my inbox")
 
     with model_client(settings, name) as model:
         try:

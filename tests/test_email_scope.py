@@ -429,8 +429,8 @@ def test_mail_and_slack_are_both_in_the_scope_for_everything() -> None:
 async def test_a_subagent_triages_the_one_thread_that_it_holds() -> None:
     verdict = {
         "category": "customers", "priority": "high", "deadline": "", "asked_of_me": True,
-        "proposed_action": "Send it", "draft_reply": "", "not_covered": [], "needs": "",
-        "key_facts": ["Kim asks for the offer"], "proposed_action": "Answer Kim", "evidence": [f"{id_of(1)}/{id_of(1)}"],
+        "proposed_action": "Answer Kim", "draft_reply": "", "key_facts": ["Kim asks for the offer"],
+        "evidence": [f"{id_of(1)}/{id_of(1)}"],
     }  # fmt: skip
     mind = turns(
         call("read_mail_thread", thread=id_of(2)),

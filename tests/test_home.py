@@ -95,7 +95,7 @@ def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None
     for mail, told in ((MailAccess("off"), False), (MailAccess("absent"), True)):
         for scopes in (("slack", "email"), ("all",)):
             text = shown(HomeFacts(scopes=scopes, mail=mail))
-            asked = re.search(r"Ask me to (.*?):", text)
+            asked = re.search(r"Write `(.*?)`", text)
             assert (asked is not None and wants_triage(asked[1])) == told, mail
 
 

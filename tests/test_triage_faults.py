@@ -118,12 +118,12 @@ def subjects(count: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
-@pytest.mark.parametrize("method", ["getProfile", "threads.list", "threads.get"])
-def test_a_call_that_failed_for_now_costs_nothing(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, kind: str
+def test_calls_that_failed_for_now_cost_nothing(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     with connected(shell, monkeypatch, tmp_path, *letters(3)) as desk:
-        desk.google.faults.append(Fault(method, kind))
+        methods = ("getProfile", "threads.list", "threads.get")
+        desk.google.faults += [Fault(method, kind) for method in methods]
         assert desk.triage()["status"] == "complete"
         assert desk.google.faults == []
         assert desk.told() == subjects(3)
@@ -151,7 +151,7 @@ def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
         assert desk.triage()["verdicts"] == []
 
 
-@pytest.mark.parametrize("kind", [*REFUSALS, "forbidden"])
+@pytest.mark.parametrize("kind", ["429", "500", "forbidden"])
 @pytest.mark.parametrize("method", ["getProfile", "threads.list", "history.list"])
 def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothing(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, kind: str
@@ -360,16 +360,15 @@ async def test_in_slack_a_mailbox_that_cannot_be_listed_is_said_and_loses_nothin
         assert sorted(judged_in(bot).values()) == [1] * 3
 
 
+UNSURE = ("lost", "late", "malformed")
 WRITES = [
-    (DRAFT, "drafts.create"),
-    (DRAFT, "threads.get"),
-    (LABEL, "threads.modify"),
-    (LABEL, "labels.create"),
+    *((DRAFT, "drafts.create", kind) for kind in (*REFUSALS, "lost", "late")),
+    *((LABEL, method, k) for method in ("threads.modify", "labels.create") for k in UNSURE),
+    *((DRAFT, "threads.get", kind) for kind in ("429", "lost")),
 ]
 
 
-@pytest.mark.parametrize("kind", [*REFUSALS, "lost", "late"])
-@pytest.mark.parametrize(("action", "method"), WRITES)
+@pytest.mark.parametrize(("action", "method", "kind"), WRITES)
 async def test_whatever_becomes_of_the_answer_a_click_makes_one_draft_and_one_label(
     tmp_path: Path, action: str, method: str, kind: str
 ) -> None:
