@@ -98,16 +98,17 @@ class Triage:
 
     async def _look(self) -> None:
         self.sync = await self._listed()
-        rest, ahead = list(self.sync.refs), deque[asyncio.Task[list[Looked]]]()
-        wanted = self.limit or len(rest)
+        rest, ahead = list(self.sync.refs), deque[asyncio.Task[tuple[list[Looked], bool]]]()
+        wanted, stopped = self.limit or len(rest), False
         async with asyncio.TaskGroup() as group:
-            while (rest or ahead) and wanted > 0 and not self.run.stop:
+            while (rest or ahead) and wanted > 0 and not stopped:
                 while rest and len(ahead) < AHEAD and len(ahead) * AT_ONCE < wanted:
                     some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
                     number = len(self.sync.refs) - len(rest)
                     ahead.append(group.create_task(self._fetched(some, number)))
                 begun = len(self.looked)
-                for each in await ahead.popleft():
+                found, stopped = await ahead.popleft()
+                for each in found:
                     if wanted > 0:
                         self.looked.append(each)
                         wanted -= each.is_open
@@ -122,14 +123,16 @@ class Triage:
         key = f"{self.run.id}/{self.top.context}/threads"
         return Sync.of(await self.run.checkpoint.step(key, find))
 
-    async def _fetched(self, refs: Sequence[ThreadRef], number: int) -> list[Looked]:
+    async def _fetched(self, refs: Sequence[ThreadRef], number: int) -> tuple[list[Looked], bool]:
+        """These threads, and whether the user wants no more of them."""
+
         async def fetch() -> dict[str, Any]:
             found = await asyncio.gather(*map(self._fetch, refs))
-            return {"threads": [each.to_json() for each in found]}
+            return {"threads": [each.to_json() for each in found], "stop": bool(self.run.stop)}
 
         key = f"{self.run.id}/{self.top.context}/threads/{number}"
         made = await self.run.checkpoint.step(key, fetch)
-        return [Looked.of(each) for each in made["threads"]]
+        return [Looked.of(each) for each in made["threads"]], made["stop"]
 
     async def _fetch(self, ref: ThreadRef) -> Looked:
         try:

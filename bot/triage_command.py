@@ -28,7 +28,7 @@ from bot.triage import Triage, delivered
 from bot.vault import vault_of
 from config.settings import Limits, Settings, load_settings
 from scopes.gmail import Gmail
-from scopes.tool import Window, iso
+from scopes.tool import Window
 from subagents.child import number_of
 from subagents.result import SubagentResult
 
@@ -80,7 +80,7 @@ class TriageGiven:
         self.stored, self.model = stored, stored.model
         self.mbox = Path(args["mbox"]) if args.get("mbox") else None
         self.me, self.sample = args.get("me"), bool(args.get("sample"))
-        self.as_of, self.since, self.limit = args["as_of"], args.get("since"), args.get("limit")
+        self.as_of, self.since, self.limit = args.get("until"), args.get("since"), args.get("limit")
 
     async def triage(self, app: App) -> Document:
         """The digest of the mailbox. Raises SetupError where there is none."""
@@ -112,7 +112,7 @@ class TriageGiven:
     def _args(self, app: App) -> Mapping[str, Any]:
         """What `--resume` needs to look at the same again."""
         path = str(self.mbox.absolute()) if self.mbox else None
-        given = {"mbox": path, "me": self.me, "sample": self.sample, "as_of": iso(app.as_of)}
+        given = {"mbox": path, "me": self.me, "sample": self.sample, "until": self.as_of}
         return {**given, "since": self.since, "limit": self.limit}
 
 
