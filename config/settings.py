@@ -236,12 +236,16 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+WHOLE = ("categories",)
+"""Keys whose entries have names of the user's own: what is written stands in place of all of it."""
+
+
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` over `below`, section by section; a section left empty changes nothing."""
     merged = dict(below)
     for key, value in above.items():
         under = below.get(key)
-        if not isinstance(under, dict):
+        if not isinstance(under, dict) or (key in WHOLE and value is not None):
             merged[key] = value
         elif value is not None:
             merged[key] = _merge(under, value) if isinstance(value, dict) else value

@@ -50,6 +50,15 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
     assert settings.limits.tokens == 5_000_000
 
 
+def test_categories_of_mail_stand_in_place_of_the_default_ones(tmp_path: Path) -> None:
+    settings = load(tmp_path, "triage: {since_days: 2, categories: {press: a journalist writes}}")
+    assert settings.triage.categories == {"press": "a journalist writes"}
+    assert load(tmp_path, "triage: {categories: }").triage.categories.keys() >= {
+        "customer",
+        "other",
+    }
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "limits:\n", "{}"])
 def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text) == load_settings(env={})
