@@ -200,7 +200,7 @@ class Answering:
             await reply.aclose()
         status, cost = document["status"], document["cost_usd"]
         await self.store.finish_run(live.run.id, status, result=document, cost_usd=cost)
-        if isinstance(ask, InboxTriage):
+        if isinstance(ask, InboxTriage) and not done.get("lost"):
             await ask.delivered()
         await self.finishing.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)

@@ -18,6 +18,7 @@ from bot.private import Private
 from bot.reply import Reply, place_of
 from bot.requests import StoredRequest
 from bot.runs import Live, Runs
+from bot.sentences import HELD_BACK
 from bot.shown import rendered
 from bot.store import Store
 from bot.writes import WriteFailed, taken
@@ -86,7 +87,8 @@ class Finishing:
                 return await reply.finish(rendered(document, request, self.settings, seconds))
             private = Private(self.outbox, self.settings)
             said = await private.send(gate, ctx, request, document, obstacles, seconds)
-            return {**await reply.fail(said), "withheld": [asdict(o) for o in obstacles]}
+            told = {"withheld": [asdict(o) for o in obstacles], "lost": said == HELD_BACK}
+            return {**await reply.fail(said), **told}
 
         return await self.step(live, "finish", finish)
 

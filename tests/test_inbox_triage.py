@@ -22,6 +22,7 @@ from bot.local.google import TOKEN, Fault, LocalGoogle
 from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.mbox import load_mbox
 from bot.local.model import Answer
+from bot.local.slack import Fault as SlackFault
 from bot.local.slack_shown import Shown
 from bot.mail_state import MailState
 from config.settings import Settings
@@ -87,6 +88,18 @@ async def test_in_a_channel_the_digest_goes_to_its_owner_alone(tmp_path: Path) -
     assert "direct message" in shown.text
     assert any("is late" in text for text in private)
     assert any("your mailbox" in text for text in private)
+
+
+async def test_a_digest_that_could_not_be_sent_in_private_is_told_again(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, *letters(2)) as (bot, _):
+        bot.slack.faults += [SlackFault("conversations.open", "error:user_disabled")]
+        await bot.answer(bot.ask("triage my inbox"))
+        channel = bot.slack.people.dm(ASKER)
+        asked = bot.slack.people.say(ASKER, channel, "triage my inbox")
+        await bot.answer(asked, channel=channel)
+        second, first = await bot.store.runs(2)
+    told = [len((run.result or {})["verdicts"]) for run in (first, second)]
+    assert told == [2, 2]
 
 
 async def test_who_has_connected_nothing_is_told_how(tmp_path: Path) -> None:
