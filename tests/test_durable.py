@@ -337,7 +337,7 @@ async def lives(place: Kept) -> AsyncIterator[Lives]:
 async def test_the_next_process_of_one_id_goes_on_with_what_a_dead_one_began(place: Kept) -> None:
     async with lives(place) as processes:
         first = processes.start("a")
-        processes.begin("a", 1, 8)
+        processes.begin("a", 1, 24)
         await until(lambda: sum(n[-1] == "ends" for n in processes.notes("child")) >= 2, 30)
         first.kill()
         first.wait()
@@ -348,7 +348,7 @@ async def test_the_next_process_of_one_id_goes_on_with_what_a_dead_one_began(pla
 
         assert done == [["done", "begin-a-1", "True"]]
         begun = Counter(n[1] for n in processes.notes("child") if n[-1] == "begins")
-        assert set(begun) == {str(n) for n in range(8)}
+        assert set(begun) == {str(n) for n in range(24)}
         assert len(processes.notes("parent")) == 2
         again = {n for n, times in begun.items() if times > 1}
         assert not again & before, "what is stored as done is not begun again"

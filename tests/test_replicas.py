@@ -116,20 +116,22 @@ async def test_both_share_the_work_and_together_keep_to_the_limit(
     limits = {"max_concurrency": 5, "max_subagents": 100, "cost_usd": 50.0}
     space = small_workspace(count + 1)
     with fleet(
-        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.6, limits=limits
+        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.2, limits=limits
     ) as bots:
         await bots.started(2)
-        thread = bots.ask(all_of(count))
-        await bots.answer(thread, 60)
-        workers = execute(
-            "SELECT executor_id, count(*) FROM dbos.workflow_status WHERE name = 'subagent'"
-            " GROUP BY executor_id",
-            postgres.url,
-        )
+        for asked in range(1, 7):  # whoever looks first takes what is free: at times it is one
+            await bots.answer(bots.ask(all_of(count)), 60)
+            workers = execute(
+                "SELECT executor_id, count(*) FROM dbos.workflow_status WHERE name = 'subagent'"
+                " GROUP BY executor_id",
+                postgres.url,
+            )
+            assert sum(n for _, n in workers) == asked * count
+            if len(workers) == 2:
+                break
 
         assert bots.model.in_flight_max <= 5
         assert bots.model.in_flight_max >= 4
-        assert sum(n for _, n in workers) == count
         assert len(workers) == 2
         assert bots.repeated() == 0
         nothing_crashed(bots)
