@@ -170,10 +170,15 @@ class Runs:
         )
         live = Live(made, sink, purse, steps, row.args, mail=mail)
         made.emit = live.emit
-        stops = serve_tables.stops
-        if await self.store.database.read(sa.select(stops.c.run).where(stops.c.run == run)):
-            made.stop.set()
+        await self.heed(live)
         return live
+
+    async def heed(self, live: Live) -> None:
+        """Stop a run that was asked to end, where this process may not have heard of it yet."""
+        stops = serve_tables.stops
+        asked = sa.select(stops.c.run).where(stops.c.run == live.run.id)
+        if await self.store.database.read(asked):
+            live.run.stop.set()
 
     async def _close(self, live: Live) -> None:
         reader = live.run.clients[SlackReader]
@@ -275,6 +280,7 @@ class Subagents:
                     return {"id": child, "status": row.status}
                 frozen = frozen_of(row.brief, await self.store.template(row.template))
                 await live.steps.load(f"{run}/{child}/")
+            await self.runs.heed(live)  # others end first where the stop was heard, and make room
             result = await run_child(live.run, frozen)
             brief, told = frozen_json(frozen, datetime.now(UTC)), result.model_dump(mode="json")
             await self.store.save_subagent(run, brief, told)
