@@ -139,10 +139,6 @@ class Corrections:
         mine = mail_corrections.c.account == account
         await self._database.write(sa.delete(mail_corrections).where(mine))
 
-    async def known_for(self, account: str, senders: Iterable[str]) -> list[str]:
-        """Sentences for the brief of a thread that these wrote. Raises StoreError."""
-        return told_of(await self.all(account), senders)
-
 
 def _checked(field: str, value: str) -> str:
     if field == "category":

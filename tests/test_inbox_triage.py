@@ -212,13 +212,8 @@ async def pressed(bot: Served, channel: str, ts: str, action: str, value: str) -
 
 async def test_buttons_label_draft_snooze_and_correct_once_each(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(2)) as (bot, google):
-        channel = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, channel, "triage my inbox")
-        shown = await bot.answer(asked, channel=channel)
-        run = (await bot.store.runs(1))[0]
-        assert run.result
-        thread = run.result["verdicts"][0]["thread_id"]
-        carried = f"{run.id}/{thread}"
+        channel, shown, carried = await with_digest(bot)
+        thread = carried.partition("/")[2]
         said = [
             await pressed(bot, channel, shown.ts, action, carried)
             for action in (LABEL, DRAFT, SNOOZE)
@@ -323,12 +318,7 @@ async def with_digest(bot: Served) -> tuple[str, Shown, str]:
 
 async def test_nobody_elses_click_does_anything(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, channel, "triage my inbox")
-        shown = await bot.answer(asked, channel=channel)
-        run = (await bot.store.runs(1))[0]
-        assert run.result
-        carried = f"{run.id}/{run.result['verdicts'][0]['thread_id']}"
+        channel, shown, carried = await with_digest(bot)
         bot.slack.people.click("U0EVA", channel, shown.ts, LABEL, carried)
         await until(lambda: any(NOT_YOURS in each for each in told(bot, channel)))
     assert not [m for m in google.requests if m.method.endswith(("modify", "create", "send"))]

@@ -20,7 +20,7 @@ from bot.erasure.targets import Target
 from bot.erasure.traces import REMOVED
 from bot.gate_tables import quoted
 from bot.mail_acts import GIVEN_UP_AFTER, UnderWay
-from bot.mail_corrections import Correction
+from bot.mail_corrections import Correction, told_of
 from bot.mail_state import Cursor, MailState
 from bot.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_threads
 from bot.resealing import reseal
@@ -113,14 +113,14 @@ async def test_a_correction_is_told_of_every_later_mail_of_that_sender(file: Kep
     await corrections.add(ANA, "t2", "eve@shop.example", "asked_of_me", "false")
     await corrections.add(EVA, "t3", BO, "priority", "high")
 
-    assert await corrections.known_for(ANA, ["Bo <bo@acme.example>", "x@y.example"]) == [
+    assert told_of(await corrections.all(ANA), ["Bo <bo@acme.example>", "x@y.example"]) == [
         "You were corrected before: mails from bo@acme.example are not urgent."
     ]
-    assert await corrections.known_for(ANA, ["EVE@shop.example"]) == [
+    assert told_of(await corrections.all(ANA), ["EVE@shop.example"]) == [
         "You were corrected before: mails from eve@shop.example ask nothing of the reader.",
         'You were corrected before: mails from eve@shop.example belong to the category "invoice".',
     ]
-    assert await corrections.known_for(ANA, []) == []
+    assert told_of(await corrections.all(ANA), []) == []
     await store.aclose()
 
 
@@ -136,11 +136,11 @@ async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(place: Ke
         ("t9", "priority", "high", "bo@acme.example"),
         ("t1", "priority", "medium", "bo@acme.example"),
     ]
-    (sentence,) = await corrections.known_for(ANA, [BO])
+    (sentence,) = told_of(await corrections.all(ANA), [BO])
     assert sentence.endswith("are urgent.")
     assert await corrections.remove(ANA, "t9", "priority")
     assert not await corrections.remove(ANA, "t9", "priority")
-    (sentence,) = await corrections.known_for(ANA, [BO])
+    (sentence,) = told_of(await corrections.all(ANA), [BO])
     assert sentence.endswith("are of medium priority.")
     await store.aclose()
 
