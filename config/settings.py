@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from config.errors import SettingsError as SettingsError
 from config.errors import expectation, explain, key_of
+from config.schedules import Schedule, ScheduleName
 from config.sections import Approvals as Approvals
 from config.sections import Google as Google
 from config.sections import Limits as Limits
@@ -65,6 +66,7 @@ class Tunables(Section):
     google: Google
     sweep: Sweep
     triage: Triage
+    schedules: dict[ScheduleName, Schedule]
     report: Report
     serve: Serve
     reply: Reply
