@@ -23,7 +23,9 @@ from bot.connected import GOOGLE, connected, disconnect
 from bot.credentials import Credentials
 from bot.database import Database
 from bot.google_oauth import GoogleOauth, oauth_of
-from bot.mail_corrections import Corrections, in_force
+from bot.mail_corrections import Corrections, counts, in_force
+from bot.mail_polls import news_of
+from bot.mail_state import MailState
 from bot.oauth_states import Asking, OauthStates, Wrong
 from config.settings import Settings
 from scopes.tool import one_line, readable
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 START_PATH, BACK_PATH = "/google/connect", "/google/callback"
 NAME_CHARS = 80
 """Of a person's name, which they choose themselves."""
+UNUSED = "not used: it is no category of the settings"
 _OVER = "That is over. Press Connect Gmail to begin anew."
 
 Publish = Callable[[str, str], Awaitable[None]]
@@ -49,6 +52,10 @@ class MailAccess:
     """Of `offered`: where to go on."""
     note: str = ""
     """How what they did last has ended."""
+    shut: str = ""
+    """Of `connected` and `delegated`: what to do, where Google lets us in no longer."""
+    new: int | None = None
+    """Threads with new mail since the last digest; None = not known."""
     corrected: tuple[str, ...] = ()
     """What they have set right in digests, the newest first."""
 
@@ -75,9 +82,10 @@ class Connecting:
         self._web, self._workspace = web, urlsplit(url).netloc
         self._public = (settings.serve.public_url or "").rstrip("/")
         self._delegated = bool(settings.google.service_account)
+        self._categories = settings.triage.categories
         self._oauth = oauth_of(settings)
         self._states, self._store = OauthStates(database), Credentials(database)
-        self._corrections = Corrections(database)
+        self._corrections, self._mail = Corrections(database), MailState(database)
         self.publish: Publish = nobody
         """Called when something has changed while the user looked elsewhere."""
 
@@ -99,8 +107,15 @@ class Connecting:
     async def access(self, user: str, note: str = "") -> MailAccess:
         """How it stands with a user's mailbox. Raises StoreError."""
         corrections = in_force(await self._corrections.all(user))
-        told = tuple(each.told for each in corrections)
-        return replace(await self._access(user), note=note, corrected=told)
+        told = tuple(
+            each.told if counts(each, self._categories) else f"{each.told} ({UNUSED})"
+            for each in corrections
+        )
+        access = replace(await self._access(user), note=note, corrected=told)
+        if access.state not in ("connected", "delegated"):
+            return access
+        news = await news_of(self._mail, user)
+        return replace(access, shut=news.shut, new=news.threads)
 
     async def _access(self, user: str) -> MailAccess:
         if address := await connected(self._store, user):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, Block, DigestClick, answered
+from bot.digest_clicks import CATEGORY, CORRECT, DRAFT, LABEL, SNOOZE, Block, DigestClick, answered
 from bot.heard import Acted
 from bot.inbox import Inbox
 from bot.mail_acts import UnderWay
@@ -117,10 +117,11 @@ class DigestActing:
     async def _correct(
         self, state: MailState, click: DigestClick, verdict: Mapping[str, Any]
     ) -> None:
+        if click.field == CATEGORY and click.value not in self.mailboxes.settings.triage.categories:
+            raise NotActed(f"{click.value!r} is no category of the settings any more.")
+        sender = verdict.get("writer") or verdict["sender"]
         try:
-            await state.corrections.add(
-                click.user, click.thread, verdict["sender"], click.field, click.value
-            )
+            await state.corrections.add(click.user, click.thread, sender, click.field, click.value)
         except ValueError:
             raise NotActed("This digest is too old for that. Ask for a new one.") from None
 

@@ -52,6 +52,7 @@ def blocks(mail: MailAccess) -> Iterator[Block]:
         yield _section(OFF)
     elif mail.state == "delegated":
         yield _section("I may read the mailbox of your own address, by your company's rules.")
+        yield from _news(mail)
     elif mail.state == "absent":
         yield _section("Gmail is not connected. What I read in your mailbox is for you alone.")
         yield _actions(_button(CONNECT, "Connect Gmail", style="primary"))
@@ -66,9 +67,23 @@ def blocks(mail: MailAccess) -> Iterator[Block]:
         yield from _waiting(mail.address)
     else:
         yield _section(f"Gmail is connected as {mail.address}.")
-        yield _actions(_button(DISCONNECT, "Disconnect", style="danger", confirm=_sure(mail)))
+        yield from _news(mail)
+        again = [_button(CONNECT, "Connect again", style="primary")] if mail.shut else []
+        end = _button(DISCONNECT, "Disconnect", style="danger", confirm=_sure(mail))
+        yield _actions(*again, end)
     if mail.corrected:
         yield from _corrected(mail.corrected)
+
+
+def _news(mail: MailAccess) -> Iterator[Block]:
+    """What came since the last digest, or that it cannot be known any more."""
+    if mail.shut:
+        yield _section(mail.shut)
+    elif mail.new:
+        threads = "1 thread" if mail.new == 1 else f"{mail.new:,} threads"
+        yield _section(f"{threads} with new mail since your last digest.")
+    elif mail.new == 0:
+        yield _section("No new mail since your last digest.")
 
 
 def _corrected(corrected: Sequence[str]) -> Iterator[Block]:

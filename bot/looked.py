@@ -44,7 +44,7 @@ class Looked:
     link: str = ""
     flags: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
-    """The others who wrote: what the reader set right holds for their mails."""
+    """The others who wrote, the last one last: what the reader set right holds for their mails."""
     items: tuple[Item, ...] = ()
     """Its messages, oldest first; none for a thread that no model may see."""
     history: str = ""
@@ -97,7 +97,7 @@ def looked_at(thread: MailThread, reader: Reader, filtered: str) -> Looked:
     last, opens = thread.last, thread.messages[0].item_id
     fault = last.fault if all(m.fault for m in thread.messages) else ""
     items = [item_of(m, reader.owner, reader.address, opens) for m in thread.messages]
-    senders = dict.fromkeys(m.text.sender for m in thread.messages)
+    latest = dict.fromkeys(m.text.sender for m in reversed(thread.messages))
     return Looked(
         id=thread.id,
         subject=thread.subject,
@@ -105,7 +105,7 @@ def looked_at(thread: MailThread, reader: Reader, filtered: str) -> Looked:
         at=last.at,
         link=link_of(last.id, reader.address),
         flags=tuple(sorted({flag for m in thread.messages for flag in m.text.flags})),
-        senders=tuple(s for s in senders if address_of(s) != reader.address.lower()),
+        senders=tuple(s for s in reversed(latest) if address_of(s) != reader.address.lower()),
         items=() if filtered else tuple(items),
         history=thread.history,
         seen=tuple(seen_of(thread)),

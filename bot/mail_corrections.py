@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -78,11 +78,19 @@ def in_force(corrections: Iterable[Correction]) -> list[Correction]:
     return list(first.values())
 
 
-def told_of(corrections: Iterable[Correction], senders: Iterable[str]) -> list[str]:
+def counts(correction: Correction, categories: Container[str]) -> bool:
+    """Whether it can be followed: a category may be no longer among those of the settings."""
+    return correction.field != "category" or correction.value in categories
+
+
+def told_of(
+    corrections: Iterable[Correction], senders: Iterable[str], categories: Container[str]
+) -> list[str]:
     """What a brief is told of these senders."""
     wanted = {address_of(sender) for sender in senders}
     found = in_force(each for each in corrections if each.sender in wanted)
-    return [each.sentence for each in found if each.sentence][:MAX_TOLD]
+    told = [each.sentence for each in found if counts(each, categories)]
+    return [each for each in told if each][:MAX_TOLD]
 
 
 def sender_in(body: str) -> str:

@@ -142,25 +142,34 @@ class MailState:
         the Sync that it did not come to; they are listed again. A thread of the Sync that is in
         neither is not. Raises StoreError.
         """
+        made = (account, run, cursor, threads, left)
+        await self.database.change(lambda connection: self.noted(connection, *made))
+
+    def noted(
+        self,
+        connection: sa.Connection,
+        account: str,
+        run: str,
+        cursor: str,
+        threads: Mapping[str, list[str]],
+        left: Iterable[str],
+    ) -> None:
+        """The same in a transaction of the caller's."""
         reached = Cursor.of_text(cursor) if cursor else None
         later = sorted(set(left) - threads.keys())
-
-        def change(connection: sa.Connection) -> None:
-            if reached:
-                self._advance(connection, account, run, reached)
-            ids = [*threads, *later]
-            for start in range(0, len(ids), CHUNK):
-                some = ids[start : start + CHUNK]
-                known = _rows(connection, account, some)
-                rows = [
-                    _handled(row, run, reached, threads[row["thread"]])
-                    if row["thread"] in threads
-                    else {**row, "state": OWED}
-                    for row in (known.get(id) or _empty(account, id) for id in some)
-                ]
-                connection.execute(self.database.upsert(mail_threads, KEY, CHANGED), rows)
-
-        await self.database.change(change)
+        if reached:
+            self._advance(connection, account, run, reached)
+        ids = [*threads, *later]
+        for start in range(0, len(ids), CHUNK):
+            some = ids[start : start + CHUNK]
+            known = _rows(connection, account, some)
+            rows = [
+                _handled(row, run, reached, threads[row["thread"]])
+                if row["thread"] in threads
+                else {**row, "state": OWED}
+                for row in (known.get(id) or _empty(account, id) for id in some)
+            ]
+            connection.execute(self.database.upsert(mail_threads, KEY, CHANGED), rows)
 
     def _advance(self, connection: sa.Connection, account: str, run: str, reached: Cursor) -> None:
         """Store the cursor; what was handled before it in another mailbox goes."""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
+from bot.mail_polls import MailPolls, at_most, noticed
 from bot.mail_state import Cursor, Handled, MailState, is_incoming
 from scopes.gmail import HistoryTooOld
 from scopes.mail import Changes, MailThread, ThreadRef
@@ -119,20 +120,27 @@ async def new_threads(
 async def _since(
     gmail: History, state: MailState, account: str, stored: Cursor, reached: Cursor, query: str
 ) -> Sync:
-    """What came after a cursor, by Gmail's changes or else by what the listing says of threads."""
+    """What came after a cursor, by Gmail's changes or else by what the listing says of threads.
+
+    What was noticed in between is not asked for again: see bot/mail_polling.py.
+    """
     woken, owed = await state.awake(account, reached.at), await state.owed(account)
+    before = noticed(await MailPolls(state.database).get(account), stored)
     try:
-        changes = await gmail.changes(stored.history)
+        if before.lost:
+            raise HistoryTooOld("Changes were lost between two looks.")
+        changes = await gmail.changes(before.history)
     except HistoryTooOld:
         found = await gmail.find(query)
         known = await state.handled(account, {*woken, *owed, *(ref.id for ref in found)})
         listed = [ref for ref in found if not _is_handled(ref, known.get(ref.id))]
         why = TOO_OLD
     else:
-        changed = {*changes.threads, *stored.unlisted}
+        got_mail = {*before.threads, *changes.threads}
+        changed = {*got_mail, *stored.unlisted}
         found = await gmail.find(query) if changed else []
         listed = [ref for ref in found if ref.id in changed]
-        unlisted = tuple(sorted({*changes.threads} - {ref.id for ref in listed}))
+        unlisted = tuple(sorted(got_mail - {ref.id for ref in listed}))
         reached = replace(reached, history=changes.history, unlisted=unlisted)
         known = await state.handled(account, {*woken, *owed, *(ref.id for ref in listed)})
         why = ""
@@ -147,17 +155,12 @@ def _begins_anew(stored: Cursor | None, reached: Cursor) -> str:
         return FIRST
     if stored.mailbox != reached.mailbox:
         return OTHER
-    return "" if _at_most(stored.history, reached.history) else ANEW
+    return "" if at_most(stored.history, reached.history) else ANEW
 
 
 def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
     """Whether a listed thread did not change since it was read."""
-    return bool(handled and handled.messages and _at_most(ref.history, handled.history))
-
-
-def _at_most(history: str, other: str) -> bool:
-    """Whether a history id is not after another one: they grow, with gaps."""
-    return history.isdecimal() and other.isdecimal() and int(history) <= int(other)
+    return bool(handled and handled.messages and at_most(ref.history, handled.history))
 
 
 def _bounded(query: str, oldest: datetime, latest: datetime | None = None) -> str:

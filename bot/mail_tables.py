@@ -39,6 +39,29 @@ mail_threads = sa.Table(
 `messages`: ids of those that were read, among them all that the thread had at `history`. `until`:
 the user wants to see it again then."""
 
+mail_polls = sa.Table(
+    "mail_polls",
+    METADATA,
+    text_column("account", primary_key=True),
+    text_column("line"),
+    text_column("history"),
+    text_column("lost"),
+    sa.Column("threads", JSON, nullable=False),
+    sa.Column("at", UtcTime),
+    sa.Column("taken", UtcTime),
+    sa.Column("not_before", UtcTime, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("revoked", sa.Text),
+    sa.Column("since", UtcTime),
+    sa.Column("told", UtcTime),
+    sa.Column("watched_until", UtcTime),
+    sa.Column("watch_again", UtcTime),
+    sa.Column("watch_failures", sa.Integer, nullable=False),
+    sa.Column("watch_why", sa.Text),
+    sa.Index("mail_polls_by_time", "not_before"),
+)
+"""What was noticed between triages: `bot.mail_polls.Poll`. Ids, times and sentences of ours."""
+
 mail_corrections = sa.Table(
     "mail_corrections",
     METADATA,

@@ -158,7 +158,8 @@ class Triage:
         self.results |= dict(zip(briefs, results, strict=True))
 
     def _brief(self, thread: Looked) -> Brief:
-        settings, known = self.app.settings.triage, told_of(self.corrections, thread.senders)
+        settings = self.app.settings.triage
+        known = told_of(self.corrections, thread.senders, settings.categories)
         who, asked_by = self.reader, self.run.requester
         return brief_of(thread.id, thread.subject, thread.items, who, settings, known, asked_by)
 
@@ -257,6 +258,12 @@ async def delivered(state: MailState, account: str, triage: Triage) -> None:
 
     It may be called again. Raises StoreError.
     """
+    await state.delivered(**done_with(account, triage))
+
+
+def done_with(account: str, triage: Triage) -> dict[str, Any]:
+    """What is to be noted when the digest stands where it belongs, as JSON."""
     handled = triage.handled()
     left = [ref.id for ref in triage.sync.refs if ref.id not in handled]
-    await state.delivered(account, triage.run.id, triage.sync.cursor, handled, left)
+    read = {"cursor": triage.sync.cursor, "threads": handled, "left": left}
+    return {"account": account, "run": triage.run.id, **read}

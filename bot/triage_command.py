@@ -33,6 +33,8 @@ from subagents.child import number_of
 from subagents.result import SubagentResult
 
 KIND = "triage"
+CLAUDE = "claude"
+"""The model where --model is not given."""
 
 
 def run_triage(given: TriageGiven) -> int:
@@ -67,6 +69,7 @@ class TriageGiven:
     def options(self) -> Options:
         """Raises SetupError."""
         if self.resume:
+            self._refuse_others()
             self._go_on(asyncio.run(_run_to_resume(load_settings(), self.resume)))
         if self.sample and self.mbox:
             raise SetupError("two_sources", "Two mailboxes.", "Give --sample or --mbox.")
@@ -75,7 +78,20 @@ class TriageGiven:
         plain = Given(None, self.sample, self.as_of, self.since, self.model, None, self.json)
         return replace(plain.options(), mail=True, mbox=self.mbox, me=self.me)
 
+    def _refuse_others(self) -> None:
+        """A resumed run has its own options; others would be silently of no use."""
+        given = {
+            **{"--mbox": self.mbox, "--me": self.me, "--sample": self.sample},
+            **{"--as-of": self.as_of, "--since": self.since, "--limit": self.limit},
+        }
+        if named := [name for name, value in given.items() if value]:
+            text = f"--resume goes on with the options that the run had, not with {named[0]}."
+            raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
+
     def _go_on(self, stored: StoredRun) -> None:
+        if self.model not in (CLAUDE, stored.model):
+            text = f"The triage {stored.id} was begun with --model {stored.model}."
+            raise SetupError("resume_alone", text, "Leave out --model.")
         args = stored.args
         self.stored, self.model = stored, stored.model
         self.mbox = Path(args["mbox"]) if args.get("mbox") else None

@@ -24,6 +24,7 @@ def verdict_of(thread: Looked, result: SubagentResult, categories: Sequence[str]
     value, finding = result.value or {}, finding_of(result)
     return {
         **thread.heading(),
+        "writer": thread.senders[-1] if thread.senders else "",
         "at": iso(thread.at) if thread.at else None,
         "link": thread.link,
         "messages": len(thread.items),

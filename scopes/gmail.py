@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scopes.gmail_calls import ME, PAGE, UNITS, pages
+from scopes.gmail_compose import Report
 from scopes.gmail_outgoing import Outgoing
 from scopes.gmail_payload import apart, decoded, thread_of
 from scopes.google import Google, GoogleAbsent, GoogleError
@@ -112,17 +113,20 @@ class Gmail:
             "historyTypes": ["messageAdded", "messageDeleted"],
             "maxResults": PAGE,
         }
-        threads, gone, latest = dict[str, None](), dict[str, None](), since
+        threads, gone, reached = dict[str, str](), dict[str, None](), since
+        incoming = set[str]()
         listing = self._users.history().list
         try:
             async for page in pages(self.google, listing, UNITS["history"], asked):
-                latest = str(page.get("historyId") or latest)
+                reached = str(page.get("historyId") or reached)
                 for record in page.get("history") or ():
-                    threads |= {str(m["threadId"]): None for m in _told(record, "messagesAdded")}
+                    added = _told(record, "messagesAdded")
+                    threads |= {str(m["threadId"]): str(record.get("id") or reached) for m in added}
+                    incoming |= {str(m["threadId"]) for m in added if _came(m)}
                     gone |= {str(m["id"]): None for m in _told(record, "messagesDeleted")}
         except GoogleAbsent as error:
             raise HistoryTooOld(f"nothing is known from history id {since[:20]} on") from error
-        return Changes(latest, tuple(threads), tuple(gone))
+        return Changes(reached, tuple(threads), tuple(gone), threads, frozenset(incoming))
 
     # ---- labels
 
@@ -187,12 +191,14 @@ class Gmail:
         body: str,
         key: str,
         thread: MailThread | None = None,
+        report: Report | None = None,
     ) -> str:
         """Send a mail to these addresses, once for each key; the id of the message.
 
         Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
         """
-        return await self._outgoing.send(await self.address(), to, subject, body, key, thread)
+        own = await self.address()
+        return await self._outgoing.send(own, to, subject, body, key, thread, report)
 
     async def _profile(self) -> Mapping[str, Any]:
         found = await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
@@ -202,6 +208,12 @@ class Gmail:
 
 def _told(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [each["message"] for each in record.get(key) or ()]
+
+
+def _came(message: Mapping[str, Any]) -> bool:
+    """Whether it came in, rather than being written here or sorted away by a filter."""
+    labels = message.get("labelIds") or ()
+    return "INBOX" in labels and "DRAFT" not in labels
 
 
 def _ref(each: Mapping[str, Any]) -> ThreadRef:

@@ -14,7 +14,8 @@ PAGE = 500
 UNITS: Mapping[str, int] = {
     "profile": 1, "threads.list": 10, "threads.get": 40, "threads.modify": 10, "messages.get": 20,
     "messages.list": 5, "messages.send": 100, "attachment": 5, "history": 2, "labels.list": 1,
-    "labels.create": 5, "drafts.list": 5, "drafts.create": 10,
+    "labels.create": 5, "drafts.list": 5, "drafts.create": 10, "watch": 100,
+    "stop": 50,
 }  # fmt: skip
 """What calls cost in Gmail's quota (developers.google.com/gmail/api/reference/quota; the prices of
 `get` are those for projects made since May 2026)."""

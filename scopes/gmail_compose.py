@@ -46,6 +46,24 @@ class Composed:
     """It names the message that it answers, so that Gmail puts it into its thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file that goes with a mail."""
+
+    name: str
+    kind: str
+    """Of its content, such as `text/csv`."""
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a mail that code makes holds besides its text."""
+
+    html: str
+    files: tuple[Attached, ...] = ()
+
+
 def is_address(text: str) -> bool:
     """Whether it is the bare address of one mailbox."""
     return len(text) <= 254 and _ADDRESS.fullmatch(text) is not None
@@ -64,8 +82,10 @@ def compose(
     body: str,
     key: str,
     answers: MailMessage | None = None,
+    report: Report | None = None,
 ) -> Composed:
-    """A plain-text mail to these addresses and to nobody else. Raises NoRecipient.
+    """A mail to these addresses and to nobody else: plain text, but for a report. Raises
+    NoRecipient.
 
     Line breaks cannot leave the subject, so that no text becomes a header.
     """
@@ -82,8 +102,18 @@ def compose(
     if before:
         mail["In-Reply-To"], mail["References"] = before[-1], " ".join(before)
     mail.set_content(readable(body).replace("\r\n", "\n").replace("\r", "\n"))
+    if report:
+        _add(mail, report)
     raw = base64.urlsafe_b64encode(mail.as_bytes()).decode()
     return Composed(mark, raw, tuple(to), bool(before))
+
+
+def _add(mail: EmailMessage, report: Report) -> None:
+    mail["Auto-Submitted"] = "auto-generated"  # no program is to answer it: RFC 3834, 5
+    mail.add_alternative(readable(report.html), subtype="html")
+    for file in report.files:
+        main, _, sub = file.kind.partition("/")
+        mail.add_attachment(file.content, maintype=main, subtype=sub, filename=file.name)
 
 
 def mark_of(sender: str, key: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scopes.gmail_calls import ME, PAGE, UNITS, pages
-from scopes.gmail_compose import MARK, Composed, answered, compose, reply_subject
+from scopes.gmail_compose import MARK, Composed, Report, answered, compose, reply_subject
 from scopes.google import Google, GoogleAbsent
 from scopes.google_errors import GoogleUnsure
 from scopes.mail import MailThread
@@ -47,9 +47,10 @@ class Outgoing:
         body: str,
         key: str,
         thread: MailThread | None = None,
+        report: Report | None = None,
     ) -> str:
         """Send a mail to these addresses; the id of the message."""
-        mail = compose(own, to, subject, body, key, thread.last if thread else None)
+        mail = compose(own, to, subject, body, key, thread.last if thread else None, report)
         message = {"raw": mail.raw, **({"threadId": thread.id} if thread else {})}
         request = self.users.messages().send(userId=ME, body=message)
 

@@ -40,6 +40,8 @@ class Sentences:
     revoked: str
     client: str = ""
     """When it is not the user who is refused but this app."""
+    setting: str = "google.service_account"
+    """Where a service account's key file is named."""
 
 
 FIXED = Sentences(
@@ -180,12 +182,13 @@ def user_credentials(
 
 def delegated_credentials(
     key_file: Path,
-    address: str,
+    address: str | None,
     oauth_endpoint: str | None = None,
     timeout_s: float = 30.0,
     scopes: Sequence[str] = (MODIFY,),
+    sentences: Sentences = DELEGATED,
 ) -> Access:
-    """A service account that acts for one user of its Google Workspace.
+    """A service account that acts for one user of its Google Workspace; None = as itself.
 
     Raises GoogleError when the key file cannot be used.
     """
@@ -195,13 +198,13 @@ def delegated_credentials(
         )
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         failed = GoogleError(
-            f"google.service_account names no usable key file ({type(error).__name__}): it is the "
+            f"{sentences.setting} names no usable key file ({type(error).__name__}): it is the "
             "JSON file that Google Cloud gives for a key of a service account."
         )
     else:
         uri = _token_uri(oauth_endpoint)
         inner = inner.with_token_uri(uri) if oauth_endpoint else inner
-        return Access(inner, DELEGATED, None, timeout_s, direct=oauth_endpoint is not None)
+        return Access(inner, sentences, None, timeout_s, direct=oauth_endpoint is not None)
     raise failed
 
 

@@ -113,6 +113,7 @@ def _refusal(error: HttpError, method: str) -> Fault:
     if code == 403 and keys & SCOPE:
         return Fault(_scope_missing(error, code, reason))
     known = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "")
+    known = known.replace("Gmail API", "Cloud Pub/Sub API") if method.startswith("pub") else known
     text = f"{known} ({said})" if known else f"Google did not accept a call ({said})."
     return Fault(GoogleError(text, code, reason))
 
@@ -122,7 +123,8 @@ def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: 
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
         text = f"The day's Gmail quota of this Google Cloud project is used up ({said})."
         return Fault(GoogleBusy(f"{text} It is refilled at midnight in California.", code, reason))
-    text = f"Gmail asks to be called less often ({said}). Try again later."
+    api = "Pub/Sub" if said.startswith("pubsub.") else "Gmail"
+    text = f"{api} asks to be called less often ({said}). Try again later."
     wait = _wait(error, inner)
     return Fault(GoogleBusy(text, code, reason), retry=True, limited=True, wait=wait)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from scopes.label import Label
@@ -82,6 +82,10 @@ class Changes:
     """Ids of threads that got a message, oldest change first, each once."""
     gone: tuple[str, ...] = ()
     """Ids of messages that were deleted for good."""
+    latest: Mapping[str, str] = field(default_factory=dict)
+    """Thread -> history id of the last message that it got."""
+    incoming: frozenset[str] = frozenset()
+    """Those of the threads that got a message which lies in the inbox."""
 
 
 def label_of(thread: str, owner: str) -> Label:

@@ -15,8 +15,9 @@ from serve_kit import ASKER, Served, ruled, serving
 
 from bot.connected import GOOGLE
 from bot.credentials import Credentials
-from bot.digest_acting import NEWER, NOT_YOURS
-from bot.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE
+from bot.digest_acting import NEWER, NOT_YOURS, DigestActing
+from bot.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
+from bot.heard import Acted
 from bot.inbox_triage import wants_triage
 from bot.local.google import TOKEN, Fault, LocalGoogle
 from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
@@ -25,6 +26,7 @@ from bot.local.model import Answer
 from bot.local.slack import Fault as SlackFault
 from bot.local.slack_shown import Shown
 from bot.mail_state import MailState
+from bot.mailboxes import Mailboxes
 from config.settings import Settings
 
 Json = dict[str, Any]
@@ -66,7 +68,7 @@ async def test_a_mention_in_a_direct_message_gets_the_digest_in_it(tmp_path: Pat
         channel = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, channel, "triage my inbox")
         shown = await bot.answer(asked, channel=channel)
-        run = (await bot.store.runs(1))[0]
+        run = await bot.store.run((await bot.store.runs(1))[0].id)
 
     assert "Answer the first." in shown.text
     assert "late parcels" in shown.text
@@ -74,6 +76,7 @@ async def test_a_mention_in_a_direct_message_gets_the_digest_in_it(tmp_path: Pat
     assert run.result
     assert len(run.result["verdicts"]) == 4
     assert run.result["kind"] == "triage"
+    assert run.args["limits"]["cost_usd"] == 2.0, "of a triage, not of a question"
     gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
     assert len(gets) == 4, "nothing is fetched twice"
 
@@ -234,6 +237,40 @@ async def test_buttons_label_draft_snooze_and_correct_once_each(tmp_path: Path) 
     assert [t for t, _ in snoozed] == [thread]
     assert len(google.gmail.drafts) == 1
     assert google.gmail.sent == []
+
+
+async def test_a_correction_is_of_who_wrote_and_not_of_the_reader_who_answered(
+    tmp_path: Path,
+) -> None:
+    """The last mail of the thread is the reader's own."""
+    mine = mail(2, "We look into it.", sender=f"Helena <{ME}>", to="c1@shop.example", reply_to="1")
+    async with with_mail(tmp_path, *letters(1), mine) as (bot, _):
+        channel, shown, carried = await with_digest(bot)
+        await pressed(bot, channel, shown.ts, CORRECT, f"{carried}/asked_of_me=false")
+        state = MailState(bot.store.database)
+        assert [c.sender for c in await state.corrections.all(ASKER)] == ["c1@shop.example"]
+
+
+async def _nobody(user: str) -> str | None:
+    return None
+
+
+async def test_a_category_that_is_none_any_more_is_said_to_be_of_no_use(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, *letters(1)) as (bot, _):
+        channel, shown, carried = await with_digest(bot)
+        mailboxes = Mailboxes(bot.settings, Credentials(bot.store.database), _nobody)
+        run, _, thread = carried.partition("/")
+        click = DigestClick(ASKER, CORRECT, run, thread, channel, shown.ts, "category", "tender")
+        acting = DigestActing(bot.inbox, mailboxes, bot.bench.outbox)
+        await acting.act(Acted(click, (), ""))
+        await until(lambda: any("no category" in m.text for m in bot.slack.visible(channel)))
+        state = MailState(bot.store.database)
+        assert await state.corrections.all(ASKER) == []
+        await state.corrections.add(ASKER, "t0", "C <c1@shop.example>", "category", "tender")
+        asked = bot.slack.people.say(ASKER, channel, "triage my inbox")
+        await bot.answer(asked, channel=channel)
+        briefs = [opening(body) for body in bot.model.recorded if is_child(body)]
+    assert "tender" not in str(briefs)
 
 
 async def test_what_was_corrected_is_told_to_the_next_triage(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from bot.vault import Vault, WrongKey
 __all__ = ["place"]
 
 ANA, EVA = "U0ANA", "U0EVA"
+CATEGORIES = ("invoice", "customer", "other")
 BO = '"Bo Olsen" <Bo@Acme.example>'
 NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
 
@@ -113,14 +114,14 @@ async def test_a_correction_is_told_of_every_later_mail_of_that_sender(file: Kep
     await corrections.add(ANA, "t2", "eve@shop.example", "asked_of_me", "false")
     await corrections.add(EVA, "t3", BO, "priority", "high")
 
-    assert told_of(await corrections.all(ANA), ["Bo <bo@acme.example>", "x@y.example"]) == [
-        "You were corrected before: mails from bo@acme.example are not urgent."
-    ]
-    assert told_of(await corrections.all(ANA), ["EVE@shop.example"]) == [
+    assert told_of(
+        await corrections.all(ANA), ["Bo <bo@acme.example>", "x@y.example"], CATEGORIES
+    ) == ["You were corrected before: mails from bo@acme.example are not urgent."]
+    assert told_of(await corrections.all(ANA), ["EVE@shop.example"], CATEGORIES) == [
         "You were corrected before: mails from eve@shop.example ask nothing of the reader.",
         'You were corrected before: mails from eve@shop.example belong to the category "invoice".',
     ]
-    assert told_of(await corrections.all(ANA), []) == []
+    assert told_of(await corrections.all(ANA), [], CATEGORIES) == []
     await store.aclose()
 
 
@@ -136,11 +137,11 @@ async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(place: Ke
         ("t9", "priority", "high", "bo@acme.example"),
         ("t1", "priority", "medium", "bo@acme.example"),
     ]
-    (sentence,) = told_of(await corrections.all(ANA), [BO])
+    (sentence,) = told_of(await corrections.all(ANA), [BO], CATEGORIES)
     assert sentence.endswith("are urgent.")
     assert await corrections.remove(ANA, "t9", "priority")
     assert not await corrections.remove(ANA, "t9", "priority")
-    (sentence,) = told_of(await corrections.all(ANA), [BO])
+    (sentence,) = told_of(await corrections.all(ANA), [BO], CATEGORIES)
     assert sentence.endswith("are of medium priority.")
     await store.aclose()
 

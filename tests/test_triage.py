@@ -263,6 +263,14 @@ def test_an_address_without_a_file_is_told_to_be_of_no_use(shell: Shell) -> None
     assert "--mbox" in refused(shell(*given), "me_of_what")
 
 
+@pytest.mark.parametrize(
+    "given", [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--me", ME], ["--as-of", "2026"]]
+)
+def test_a_resumed_run_takes_no_other_options(shell: Shell, given: list[str]) -> None:
+    done = shell("triage", "--resume", "r1", *given, "--json")
+    assert given[0] in refused(done, "resume_alone")
+
+
 def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell) -> None:
     shell("demo")
     sweep = next(r for r in shell("runs", "--json").json if r["kind"] == "sweep")

@@ -155,6 +155,7 @@ def _watch(call: GmailCall) -> Json:
     state = call.state
     expires = int(state.now() * 1000) + WATCH_MS
     state.watch = Watch(topic, call.names("labelIds"), expires)
+    state.announce()  # a watch that succeeds is told of at once
     return {"historyId": str(state.history_id), "expiration": str(expires)}
 
 

@@ -1,4 +1,4 @@
-"""Google on loopback: the APIs that the product uses. Gmail so far; other services join here."""
+"""Google on loopback: the APIs that the product uses, Gmail and what of Pub/Sub tells of mail."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local import gmail_mailbox
+from bot.local import gmail_mailbox, google_pubsub
 from bot.local.gmail_mime import INLINE_BYTES
 from bot.local.gmail_state import GmailState
 from bot.local.google_batch import Answer, Sent, batched, calls_in
@@ -22,6 +22,7 @@ from bot.local.google_call import EVERYWHERE, Call, Json, Method
 from bot.local.google_errors import GoogleRefused
 from bot.local.google_faults import Dropped, Fault, Meter, after, before, next_fault
 from bot.local.google_fields import selected
+from bot.local.google_pubsub import PubsubState
 from bot.local.mbox import Mailbox
 from bot.local.server import drop_connection
 
@@ -32,6 +33,8 @@ TOKEN = "ya29.local"
 SCOPES = frozenset({"mail.google.com"})
 """OAuth scopes of that token: all of Gmail."""
 METHODS: Mapping[str, Method] = {**gmail_mailbox.METHODS}
+"""Of Gmail."""
+SERVED: Mapping[str, Method] = {**METHODS, **google_pubsub.METHODS}
 """All that are served. A service that joins brings its methods, and its state to `_run`."""
 
 _NAME = re.compile(r"\{(\w+)\}")
@@ -79,8 +82,9 @@ class LocalGoogle:
     """Google's APIs for one or several accounts; `app` is the ASGI app.
 
     `gmail` is the first mailbox, `mailboxes` are all, by address. `tokens` are those that are
-    taken: one that is deleted there is revoked. `faults` are consumed as their methods are called,
-    `latency_s` passes before each answer, and `requests` is the log of all calls.
+    taken: one that is deleted there is revoked. `pubsub` is told where a mailbox is watched.
+    `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
+    `requests` is the log of all calls.
     """
 
     def __init__(
@@ -102,8 +106,11 @@ class LocalGoogle:
         self._now = now
         self._inline_bytes = inline_bytes
         self._whose = whose
+        self.pubsub = PubsubState(now)
         self.mailboxes: dict[str, GmailState] = {}
         self.tokens: dict[str, Grant] = dict(tokens or {})
+        puller = Grant(google_pubsub.ACCOUNT, google_pubsub.SCOPES)
+        self.tokens.setdefault(google_pubsub.TOKEN, puller)
         self.gmail = self.join(mailbox, TOKEN)
         self.faults: list[Fault] = []
         self.latency_s = latency_s
@@ -121,6 +128,7 @@ class LocalGoogle:
     def join(self, mailbox: Mailbox, token: str) -> GmailState:
         """Serve another account's mailbox to whoever has this token."""
         state = GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
+        state.publish = self.pubsub.publish
         self.mailboxes[state.address] = state
         self.tokens[token] = Grant(state.address)
         return state
@@ -173,6 +181,8 @@ class LocalGoogle:
         fault = next_fault(self.faults, method)
         if fault:
             await before(fault)
+        if method == google_pubsub.PULL:
+            await self.pubsub.held(progress.path)
         body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if fault:
@@ -181,7 +191,7 @@ class LocalGoogle:
 
     def _run(self, sent: Sent, progress: _Progress, query: Mapping[str, list[str]]) -> Json | None:
         """Carry the call out, if the token and the quota allow it."""
-        method = METHODS[progress.method]
+        method = SERVED[progress.method]
         grant = self._grant(sent.authorization)
         progress.user = grant.address
         if not grant.scopes & method.scopes:
@@ -192,7 +202,9 @@ class LocalGoogle:
         self.meter.admit(grant.address, method.units)
         progress.units = method.units
         arguments = _arguments(method, query), _body(method, sent.body)
-        state = self.mailboxes[grant.address]
+        state: Any = self.pubsub
+        if progress.method in METHODS:
+            state = self.mailboxes[grant.address]
         with state.lock:
             body = method.run(Call(state, progress.path, *arguments))
         return body if body is None else selected(body, "".join(query.get("fields", ())))
@@ -201,6 +213,8 @@ class LocalGoogle:
         if token in self.tokens:
             return self.tokens[token]
         address = self._whose(token)
+        if address and address.endswith(".iam.gserviceaccount.com"):
+            return Grant(address, google_pubsub.SCOPES)
         return Grant(address) if address in self.mailboxes else None
 
     def _grant(self, authorization: str) -> Grant:
@@ -224,7 +238,7 @@ def _sent(request: Request, body: bytes) -> Sent:
 
 def _patterns() -> list[tuple[str, re.Pattern[str], str]]:
     """Of every method its verb and how its path is told, those without names in it first."""
-    rows = sorted(METHODS.items(), key=lambda item: item[1].path.count("{"))
+    rows = sorted(SERVED.items(), key=lambda item: item[1].path.count("{"))
     return [(m.http, re.compile(_NAME.sub(r"(?P<\1>[^/]+)", m.path)), name) for name, m in rows]
 
 

@@ -155,12 +155,14 @@ class LocalGoogleOauth:
         return self._access(found[0])
 
     def _delegated(self, sent: Json) -> Json:
-        """A service account that acts for somebody."""
+        """A service account that acts for somebody, or for itself where mail is told of."""
         part = str(sent.get("assertion", "")).split(".")[1:2]
         claims = json.loads(base64.urlsafe_b64decode(f"{part[0]}===")) if part else {}
-        if not claims.get("sub"):
+        scope = str(claims.get("scope", ""))
+        who = claims.get("sub") or (scope.endswith("/pubsub") and claims.get("iss"))
+        if not who:
             raise OAuthRefused("unauthorized_client", 401)
-        grant = Grant(claims["sub"], claims.get("scope", ""))
+        grant = Grant(who, scope)
         self.grants.append(grant)
         return self._access(grant)
 
