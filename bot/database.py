@@ -155,6 +155,12 @@ class Database:
         self._changing: asyncio.Task[None] | None = None
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
+    @property
+    def digest_key(self) -> bytes:
+        """Of what is hidden where rows are looked for by it."""
+        key: bytes = self._engine.dialect.digest_key  # type: ignore[attr-defined]
+        return key
+
     @classmethod
     async def open(
         cls, data_dir: Path, url: str | None = None, vault: Vault | None = None

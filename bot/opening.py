@@ -12,6 +12,7 @@ from config.prompt import prompt
 from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL
 from scopes.gmail import Gmail
+from scopes.notes import OPEN_NOTES, Notes
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH
 from scopes.slack_client import Absent
 from scopes.slack_items import name_of
@@ -37,7 +38,7 @@ async def opening(
     assert isinstance(reader, SlackReader)
     said = request.said or request.text
     asks = names_any(said) or earlier
-    known = await _known(run, reader) if asks else {}
+    known = await seen_channels(run, reader) if asks else {}
     names = [(c.id, c.name) for c in known.values()]
     cited = [e.partition("/")[0] for f in earlier for e in f.evidence[:1]]
     wanted = {id: f"#{known[id].name}" for id in cited if id in known} | named_in(said, names)
@@ -49,6 +50,7 @@ async def opening(
     named = {id: _title(id, title, known, said) for id, title in readable.items()}
     own = {OPEN_CHANNELS: "", **({OPEN_SEARCH: ""} if reader.user_web else {})}
     own |= {OPEN_MAIL: ""} if Gmail in run.clients else {}
+    own |= {OPEN_NOTES: ""} if Notes in run.clients else {}
     people = await _people(reader, said)
     return {
         "fence": request.fence or new_fence(),
@@ -58,7 +60,7 @@ async def opening(
     }
 
 
-async def _known(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:
+async def seen_channels(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:
     """The channels of the workspace without those that are private and not the requester's.
 
     They are asked about whatever is named: how long it takes tells nothing of what is hidden.

@@ -27,9 +27,13 @@ class Patient(Database):
     """
 
     def __init__(self, database: Database) -> None:
-        self.where, self.shared = database.where, database.shared
+        self.where, self.shared, self.vault = database.where, database.shared, database.vault
         self._database = database
         self._upserts = {}
+
+    @property
+    def digest_key(self) -> bytes:
+        return self._database.digest_key
 
     async def aclose(self) -> None:
         """Nothing to do: it is closed by who opened it."""

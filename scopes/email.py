@@ -17,6 +17,7 @@ from scopes.google import GoogleAbsent, GoogleError
 from scopes.google_errors import GoogleUnsure
 from scopes.label import Label
 from scopes.mail import MailThread, item_of, label_of
+from scopes.notes import TOOLS as NOTES
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, estimate_tokens, not_found, tool
 
 TITLE = "a mail thread"
@@ -175,6 +176,7 @@ TOOLS = (
     apply_label,
     create_draft,
     send_mail,
+    *NOTES,
 )
 
 

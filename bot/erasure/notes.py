@@ -1,0 +1,40 @@
+"""Forgets notes: a user's own, and of others those that rest on what is to be forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+
+import sqlalchemy as sa
+
+from bot.database import Database
+from bot.erasure.targets import Target
+from bot.notes import notes, space_of, without
+
+
+async def forget_notes(
+    database: Database, target: Target, held: Mapping[str, Set[str]], dry_run: bool
+) -> int:
+    """Delete them whole, as nobody can tell which of their words came from where; how many.
+
+    `held`: run -> the items of the target that it held text of. Raises StoreError.
+    """
+    own = space_of(target.id) if target.kind == "user" else ""
+    rows = await database.read(sa.select(notes.c.id, notes.c.space, notes.c.body, notes.c.run))
+    gone = [
+        row["id"]
+        for row in rows
+        if row["space"] == own or _rests_on(row["body"], target, held.get(row["run"], frozenset()))
+    ]
+    if gone and not dry_run:
+        await database.change(lambda connection: without(connection, notes.c.id.in_(gone)))
+    return len(gone)
+
+
+def _rests_on(body: str, target: Target, items: Set[str]) -> bool:
+    """Whether a note was written by a context that had read of the target."""
+    sources = set(json.loads(body)["label"]["sources"])
+    places = {item.partition("/")[0] for item in items}
+    if target.kind in ("channel", "source"):
+        places.add(target.id)
+    return bool(sources & (places | {f"mail:{place}" for place in places}))

@@ -1,0 +1,50 @@
+"""The words of notes, as they are indexed: hidden, so that who lacks the key reads none of them.
+
+Each word stands in the index as a keyed digest of itself; a longer one also as that of its
+beginning, so that `invoices` is found by `invoice`, in most languages that are written with spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+
+STEM = 5
+"""Letters by which words are alike."""
+MAX_ASKED = 30
+"""Different words of one search."""
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def indexed(text: str, key: bytes) -> str:
+    """The words of a text, hidden, in its order."""
+    hide = cache(lambda word: hidden_word(word, key))
+    return " ".join(hide(word) for word in _words(text))
+
+
+def asked(query: str, key: bytes) -> list[str]:
+    """The words of a search, hidden, each once."""
+    return [hidden_word(w, key) for w in list(dict.fromkeys(_words(query)))[:MAX_ASKED]]
+
+
+def hidden_word(word: str, key: bytes) -> str:
+    """What stands for a word in the index."""
+    return "w" + hmac.new(key, word.encode(errors="replace"), hashlib.sha256).hexdigest()[:14]
+
+
+def _words(text: str) -> Iterator[str]:
+    flat = unicodedata.normalize("NFKD", text).casefold()
+    plain = "".join(c for c in flat if not unicodedata.combining(c))
+    for word in _WORD.findall(plain):
+        if _UNSPACED.search(word):
+            yield from (word[k : k + 2] for k in range(max(1, len(word) - 1)))
+            continue
+        yield word
+        if len(word) > STEM:
+            yield f"{word[:STEM]}~"

@@ -1,0 +1,295 @@
+"""Notes: kept once, found by words in any language, their owner's alone, hidden where stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pg_kit
+import pytest
+
+import scopes
+from bot.database import Database
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.gate_tables import quoted
+from bot.note_words import asked, indexed
+from bot.notes import NoteShelf, notes, without
+from bot.patient import Patient
+from bot.retention import tidy
+from bot.store import Store
+from bot.tables import runs
+from bot.vault import Vault
+from config.settings import load_settings
+from scopes.intent import UNASKED, Intent
+from scopes.label import TRUSTED, Label
+from scopes.notes import MAX_HITS, OPEN_NOTES, Notes
+from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from subagents.directory import Operator
+from subagents.gate import Card, Deny, Gate
+
+ANA, BEN = "U0ANA", "U0BEN"
+KEY = b"k" * 32
+
+
+@pytest.fixture(params=["file", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    with ExitStack() as stack:
+        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
+        opened = await Database.open(tmp_path, url, Vault.new())
+        yield opened
+        await opened.aclose()
+
+
+def context(shelf: NoteShelf, **more: Any) -> ToolContext:
+    made = ToolContext(
+        "r1", ANA, Handles({OPEN_NOTES: ""}), TRUSTED, None, {Notes: shelf}, 8000,
+        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="email",
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+    tool = next(t for t in scopes.scope("email").tools if t.name == name)
+    gate = Gate(lambda _: None, Operator(), lambda _: None)
+    return await gate.call("s1", ctx, tool, given)
+
+
+async def found(ctx: ToolContext, query: str) -> list[str]:
+    result = await use(ctx, "search_notes", query=query)
+    assert isinstance(result, ToolResult)
+    return [item.id for item in result.items]
+
+
+async def test_a_note_is_kept_by_a_workflow_that_waits_for_its_database(database: Database) -> None:
+    ctx = context(NoteShelf(Patient(database)))  # as `serve` has it
+    await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
+    assert await found(ctx, "harbour renewal date") == ["note/1"]
+
+
+async def test_a_note_is_kept_once_and_found_by_its_words(database: Database) -> None:
+    shelf = NoteShelf(database)
+    ctx = context(shelf)
+    for _ in range(2):  # a replay
+        kept = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
+    assert isinstance(kept, ToolResult)
+    assert kept.note == "Kept as note/1."
+    assert await found(ctx, "harbour renewal date") == ["note/1"]
+    assert await found(ctx, "") == ["note/1"]
+    assert await found(ctx, "invoice") == []
+    read = await use(ctx, "read_note", note="note/1")
+    assert isinstance(read, ToolResult)
+    assert read.items[0].text == "Renewal: Harbour Line renews in March."
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("Die Rechnungen für Müller fehlen", "rechnung muller"),
+        ("Las facturas de Peñíscola llegaron", "factura peniscola"),
+        ("請求書は来週届きます", "請求書"),
+        ("Faktury za březen", "faktura"),
+        ("The invoices are late", "INVOICE"),
+    ],
+)
+async def test_words_are_found_in_other_forms_without_accents_and_without_spaces(
+    database: Database, text: str, query: str
+) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(ANA, "k1", "One", text, TRUSTED, "r1")
+    await shelf.save(ANA, "k2", "Two", "Something else entirely", TRUSTED, "r1")
+    assert [n.id for n in await shelf.search(ANA, query, 5)] == [1]
+
+
+async def test_a_title_counts_more_than_a_text(database: Database) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(ANA, "k1", "Lunch", "the contract, in passing", TRUSTED, "r1")
+    await shelf.save(ANA, "k2", "Contract", "signed on Monday", TRUSTED, "r1")
+    assert [n.id for n in await shelf.search(ANA, "contract", 5)] == [2, 1]
+
+
+async def test_nobody_finds_or_reads_the_notes_of_another(database: Database) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(ANA, "k1", "Salary", "Ana asks for more", TRUSTED, "r1")
+    of_ben = context(shelf, requester=BEN)
+    assert await found(of_ben, "salary") == []
+    assert await found(of_ben, "") == []
+    with pytest.raises(ToolError, match=r"No note note/1\."):
+        await use(of_ben, "read_note", note="note/1")
+    at_the_terminal = context(shelf, requester=None)
+    assert await found(at_the_terminal, "salary") == []
+
+
+async def test_a_note_keeps_the_label_of_what_it_was_written_from(database: Database) -> None:
+    shelf = NoteShelf(database)
+    label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
+    await use(context(shelf, label=label), "save_note", title="Plan", text="We buy them.")
+    read = await use(context(shelf), "read_note", note="1")
+    assert isinstance(read, ToolResult)
+    (item,) = read.items
+    assert item.label.untrusted
+    assert item.label.readers == frozenset({ANA})
+    assert "mail:t1" in item.label.sources
+
+
+async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
+    database: Database,
+) -> None:
+    shelf = NoteShelf(database)
+    label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
+    await shelf.save(ANA, "k1", "Plan", "We buy them.", label, "r1")
+    read = await use(context(shelf), "read_note", note="1")  # the directory here lets nobody in
+    assert isinstance(read, ToolResult)
+    assert read.items == ()
+    assert await found(context(shelf), "buy") == []
+
+
+async def test_what_is_in_no_note_is_known_to_its_owner_alone(database: Database) -> None:
+    result = await use(context(NoteShelf(database)), "search_notes", query="merger")
+    assert isinstance(result, ToolResult)
+    assert result.label.readers == frozenset({ANA})
+
+
+async def test_only_who_was_given_the_notes_may_use_them(database: Database) -> None:
+    ctx = context(NoteShelf(database), handles=Handles())
+    for name, given in (
+        ("save_note", {"title": "a", "text": "b"}),
+        ("search_notes", {"query": "a"}),
+        ("read_note", {"note": "note/1"}),
+    ):
+        refused = await use(ctx, name, **given)
+        assert isinstance(refused, Deny), name
+
+
+async def test_nothing_is_kept_that_nobody_asked_for(database: Database) -> None:
+    shelf = NoteShelf(database)
+    refused = await use(context(shelf, intent=UNASKED), "save_note", title="a", text="b")
+    assert isinstance(refused, Deny)
+    assert await shelf.search(ANA, "", 5) == []
+
+
+async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(database: Database) -> None:
+    ctx = context(NoteShelf(database))
+    with pytest.raises(ToolError, match="needs a title and a text"):
+        await use(ctx, "save_note", title=" ", text="x")
+    for strange in ("note/0", "../1", "99999999999999999999", "note/2"):
+        with pytest.raises(ToolError, match="Use an id"):
+            await use(ctx, "read_note", note=strange)
+    assert await found(ctx, '"; DROP TABLE notes; -- * ) (') == []
+
+
+async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(database: Database) -> None:
+    shelf = NoteShelf(database)
+    for k in range(MAX_HITS + 2):
+        await shelf.save(ANA, f"k{k}", f"Note {k}", "about pricing " + "word " * 900, TRUSTED, "r")
+    ctx = context(shelf, max_output_tokens=300)
+    result = await use(context(shelf), "search_notes", query="pricing")
+    assert isinstance(result, ToolResult)
+    assert len(result.items) == MAX_HITS
+    assert result.truncated
+    assert "beginning" in result.items[0].notes
+    read = await use(ctx, "read_note", note="note/1")
+    assert isinstance(read, ToolResult)
+    assert read.truncated == "The end of the note is left out."
+
+
+async def test_a_deleted_note_is_gone_from_the_index_too(database: Database) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(ANA, "k1", "One", "about pricing", TRUSTED, "r1")
+    await shelf.save(ANA, "k2", "Two", "about pricing", TRUSTED, "r2")
+    assert await database.change(lambda c: without(c, notes.c.run == "r1")) == 1
+    assert [n.title for n in await shelf.search(ANA, "pricing", 5)] == ["Two"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "id", "left"),
+    [
+        ("user", ANA, ["Bens own"]),
+        ("channel", "C0SALES", ["From a mail", "Own words", "Bens own"]),
+        ("source", "mail:t1", ["From a channel", "Own words", "Bens own"]),
+        ("channel", "C0OTHER", ["From a channel", "From a mail", "Own words", "Bens own"]),
+    ],
+)
+async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
+    database: Database, kind: str, id: str, left: list[str]
+) -> None:
+    shelf = NoteShelf(database)
+    channel = Label(True, sources=frozenset({"C0SALES"}))
+    mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
+    await shelf.save(ANA, "k1", "From a channel", "about pricing", channel, "r1")
+    await shelf.save(ANA, "k2", "From a mail", "about pricing", mail, "r1")
+    await shelf.save(ANA, "k3", "Own words", "about pricing", TRUSTED, "r1")
+    await shelf.save(BEN, "k4", "Bens own", "about pricing", TRUSTED, "r2")
+    target = Target.source(id) if kind == "source" else Target(kind, id)
+    would = await Forget(database, dry_run=True)(target)
+    done = await Forget(database)(target)
+    assert would.notes == done.notes == 4 - len(left)
+    kept = [*await shelf.search(ANA, "", 9), *await shelf.search(BEN, "", 9)]
+    assert sorted(note.title for note in kept) == sorted(left)
+    words = [*await shelf.search(ANA, "pricing", 9), *await shelf.search(BEN, "pricing", 9)]
+    assert sorted(note.title for note in words) == sorted(left)
+
+
+async def test_a_forgotten_message_takes_the_notes_of_the_run_that_read_it(
+    database: Database,
+) -> None:
+    shelf, sales = NoteShelf(database), Label(True, sources=frozenset({"C0SALES"}))
+    await Store(database).start_run("r1", "mention", "What?", "offline", {})
+    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
+    await database.write(quoted.insert().values(row))
+    await shelf.save(ANA, "k1", "From it", "about pricing", sales, "r1")
+    await shelf.save(ANA, "k2", "From another run", "about pricing", sales, "r2")
+    await database.write(runs.update().values(status="complete"))
+    done = await Forget(database)(Target("item", "C0SALES/1.000100"))
+    assert done.notes == 1
+    assert [note.title for note in await shelf.search(ANA, "", 9)] == ["From another run"]
+
+
+async def test_who_is_forgotten_long_after_is_in_no_note_either(database: Database) -> None:
+    shelf, sales = NoteShelf(database), Label(True, sources=frozenset({"C0SALES"}))
+    await Store(database).start_run("r1", "mention", "What?", "offline", {})
+    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
+    await database.write(quoted.insert().values(row))
+    await shelf.save(ANA, "k1", "From her", "about pricing", sales, "r1")
+    long_ago = datetime.now(UTC) - timedelta(days=800)
+    await database.write(runs.update().values(status="complete", started=long_ago))
+    await tidy(database, load_settings(env={}).retention)
+    done = await Forget(database)(Target("author", "U0EVE"))
+    assert done.notes == 1
+    assert await shelf.search(ANA, "", 9) == []
+
+
+async def test_a_row_that_was_moved_to_another_owner_is_no_note_of_theirs(
+    database: Database,
+) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(ANA, "k1", "One", "about pricing", TRUSTED, "r1")
+    await database.write(notes.update().values(space=f"user:{BEN}"))
+    assert await shelf.get(BEN, 1) is None
+    assert await shelf.search(BEN, "", 5) == []
+
+
+def test_the_file_holds_no_word_of_a_note(tmp_path: Path) -> None:
+    asyncio.run(_kept_and_found(tmp_path))
+    for file in tmp_path.iterdir():
+        held = file.read_bytes().lower()
+        assert b"quokka" not in held
+        assert b"zanzibar" not in held
+
+
+async def _kept_and_found(path: Path) -> None:
+    opened = await Database.open(path, None, Vault.new())
+    shelf = NoteShelf(opened)
+    await shelf.save(ANA, "k1", "Zanzibar", "the quokka signed", TRUSTED, "r1")
+    assert [n.id for n in await shelf.search(ANA, "quokka", 5)] == [1]
+    await opened.aclose()
+
+
+def test_hidden_words_are_alike_under_one_key_alone() -> None:
+    assert set(asked("invoice", KEY)) <= set(indexed("Two invoices, one invoice", KEY).split())
+    assert not set(asked("invoice", KEY)) & set(indexed("invoice", b"other" * 8).split())
