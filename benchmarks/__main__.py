@@ -1,4 +1,6 @@
-"""`python -m benchmarks [engine|economy|gate|serve|triage|triage_labels]`: measure, print tables.
+"""`python -m benchmarks [TABLE ...]`: measure, print tables.
+
+Tables: engine, economy, gate, serve, sweep200, triage, triage_labels.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -9,7 +11,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from benchmarks import economy, engine, gate, serve, triage, triage_labels
+from benchmarks import economy, engine, gate, serve, sweep200, triage, triage_labels
 from benchmarks.table import columns, rows_text, verdicts
 
 
@@ -17,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("tables", nargs="*", help="which; without: the first two")
     parser.add_argument("--parts", default="", help=f"of serve: {','.join(serve.PARTS)}")
-    parser.add_argument("--full", action="store_true", help="of serve: the long form")
+    parser.add_argument("--full", action="store_true", help="of serve, sweep200: long form")
     parser.add_argument(
         "--postgres",
         default="postgresql://127.0.0.1:5432/postgres",
@@ -43,6 +45,9 @@ def main() -> None:
         parts = [part for part in given.parts.split(",") if part]
         rows = serve.serve(parts, given.postgres, given.full)
         print(f"serve\n\n{rows_text(rows)}\n\n{serve.NOTES}\n\n{verdicts(rows)}")
+    if "sweep200" in wanted:
+        rows = sweep200.sweep200(sweep200.FULL if given.full else sweep200.QUICK)
+        print(f"sweep200\n\n{rows_text(rows)}\n\n{sweep200.NOTES}\n\n{verdicts(rows)}\n")
     if "triage" in wanted:
         rows = triage.triage(given.tokens)
         print(f"triage\n\n{rows_text(rows)}\n\n{triage.NOTES}\n\n{verdicts(rows)}\n", flush=True)

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from bot.cite import Statement
 from bot.sources import Source
+from scopes.tool import iso
 from subagents.contracts import NEEDS_ACTION
 from subagents.evidence import Coverage, distinct
 from subagents.result import Finding
 from subagents.view import rank
 
+NOBODY: Final = "nobody"
+"""The owner of an issue that nobody has taken."""
+_UNSAID: Final = {
+    "unanswered": "Answer it: nobody has replied.",
+    "unsolved": "Tell them where it stands.",
+    "waiting": "Ask whether it is solved.",
+}
+"""The next step where a subagent names none, by state."""
+UNCOMPARED: Final = {"issue": None, "change": None, "first": None, "age_days": None}
+"""What is said of a finding where nothing is compared."""
 
-def section(source: Source) -> dict[str, Any]:
-    """One channel's part of the report, from its own subagents only."""
+
+def section(source: Source, tracked: Mapping[str, Any]) -> dict[str, Any]:
+    """One channel's part of the report, from its own subagents only.
+
+    `tracked`: what is known of each finding's row in the tracker, by id of the finding.
+    """
     results = source.results
     findings = sorted((f for r in results for f in r.findings), key=rank)
     states = [r.status for r in results]
@@ -28,15 +43,32 @@ def section(source: Source) -> dict[str, Any]:
         status = states[0] if len(set(states)) == 1 else "partial"
     return {
         "item": source.channel.name,
+        "channel": source.channel.id,
+        "window": {"oldest": iso(source.window.oldest), "latest": iso(source.window.latest)},
         "subagents": [r.id for r in results],
         "status": status,
         "summary": summary,
-        "findings": [f.model_dump(mode="json") for f in findings],
+        "findings": [finding_json(f, tracked) for f in findings],
         "coverage": {
             **Coverage.sum([r.coverage for r in results]),
             **({"complete": False} if source.fault else {}),
         },
     }
+
+
+def finding_json(finding: Finding, tracked: Mapping[str, Any]) -> dict[str, Any]:
+    """A finding as its reader needs it: who has it, what is next, why it is so severe."""
+    told = finding.model_dump(mode="json")
+    if finding.state != "none":
+        told["owner"] = finding.owner or NOBODY
+        told["next_step"] = finding.next_step or _UNSAID.get(finding.state, "")
+        told["severity_reason"] = finding.severity_reason or _extent(finding)
+    return {**told, **UNCOMPARED, "tracker": tracked.get(finding.id)}
+
+
+def _extent(finding: Finding) -> str:
+    """Why it matters, in numbers, where its subagent gave no reason."""
+    return f"{finding.people} customers, {finding.messages} messages"
 
 
 def top_line(said: Statement, findings: Mapping[str, Finding]) -> dict[str, Any]:

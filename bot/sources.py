@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from bot.errors import SetupError
+from scopes.label import TRUSTED, Label
 from scopes.slack_reader import ChannelInfo, Conversation
 from scopes.tool import BEFORE_WINDOW, Window, estimate_tokens
 from subagents.brief import Brief
@@ -21,16 +24,37 @@ class Source:
     """A channel to sweep: what of it goes to which subagents, or why nothing does."""
 
     channel: ChannelInfo
+    window: Window
     briefs: list[Brief] = field(default_factory=list)
     results: list[SubagentResult] = field(default_factory=list)
     fault: str = ""
     planned: bool = False
     stopped: str = ""
-    """What stopped the planning before its turn came: `user` or `time`."""
+    """What stopped the planning before its turn came: `user` or `time`; `slack` = that was away."""
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Root of a thread -> the bug keys that it names."""
+    label: Label = TRUSTED
+    """Of what is said of the channel itself, which may be private."""
 
     @property
     def name(self) -> str:
         return f"#{self.channel.name}"
+
+    def take(self, plan: Mapping[str, Any]) -> list[tuple[Window, tuple[str, ...]]]:
+        """What a plan says of it: the shares to be read, each with the ids of its messages."""
+        self.planned = True
+        self.fault, self.stopped = plan.get("fault", ""), plan.get("stopped", "")
+        self.keys = plan.get("keys", {})
+        self.label = Label.of(plan["label"]) if "label" in plan else self.label
+        oldest, latest = self.window.oldest, self.window.latest
+        return [
+            (Window(oldest, latest, _time(s["from"]), _time(s["before"])), tuple(s["ids"]))
+            for s in plan.get("shares", ())
+        ]
+
+
+def _time(at: str | None) -> datetime | None:
+    return datetime.fromisoformat(at) if at else None
 
 
 def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[ChannelInfo]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
@@ -13,6 +13,9 @@ from slack_sdk.http_retry.builtin_async_handlers import (
     AsyncRateLimitErrorRetryHandler,
     AsyncServerErrorRetryHandler,
 )
+from slack_sdk.http_retry.request import HttpRequest
+from slack_sdk.http_retry.response import HttpResponse
+from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 
 from config.settings import Slack
@@ -34,6 +37,10 @@ ABSENT = frozenset(
 """Errors that mean: for this caller it is not there. They are answered alike."""
 
 
+LARGEST_PAGE = 999
+"""Objects that Slack gives in one call at the most."""
+
+
 class Absent(LookupError):
     """Slack says that it is not there, or not for this token."""
 
@@ -47,6 +54,40 @@ class SlackRefused(SourceFailed):
         super().__init__(f"Slack refused {method}: {code}{scope}")
 
 
+class Turns(Protocol):
+    """Keeps count of calls, so that few are refused for coming too often."""
+
+    async def take(self, method: str, *, patient: bool = False) -> None:
+        """Wait until the method may be called; what is patient lets others go first."""
+
+    def refused(self, method: str, seconds: float) -> None:
+        """Slack asked to wait for so long before this method is called again."""
+
+
+class _Waiting(AsyncRateLimitErrorRetryHandler):
+    """Repeats what was rate-limited in its turn: all at once would be refused again."""
+
+    def __init__(self, max_retry_count: int, turns: Turns) -> None:
+        super().__init__(max_retry_count=max_retry_count)
+        self._turns = turns
+
+    async def prepare_for_next_attempt_async(
+        self,
+        *,
+        state: RetryState,
+        request: HttpRequest,
+        response: HttpResponse | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        method = request.url.rpartition("/")[2].partition("?")[0]
+        headers = {k.lower(): v for k, v in response.headers.items()} if response else {}
+        self._turns.refused(method, float(headers.get("retry-after", ["1"])[0]))
+        await super().prepare_for_next_attempt_async(
+            state=state, request=request, response=response, error=error
+        )
+        await self._turns.take(method)
+
+
 @dataclass(frozen=True, slots=True)
 class SlackClient:
     """One token's calls."""
@@ -54,9 +95,18 @@ class SlackClient:
     web: AsyncWebClient
     page_size: int
     """Objects asked for in one call of a paged method."""
+    turns: Turns | None = None
+    """None = nobody keeps count of the calls."""
+    is_patient: bool = False
+
+    def patient(self) -> SlackClient:
+        """The same, whose calls let those of others go first."""
+        return replace(self, is_patient=True)
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
         """One Web API call. Raises Absent, or SlackRefused for anything else that goes wrong."""
+        if self.turns:
+            await self.turns.take(method, patient=self.is_patient)
         try:
             response = await self.web.api_call(method, params=arguments)
         except SlackApiError as error:
@@ -68,12 +118,15 @@ class SlackClient:
             raise SlackRefused(method, code, str(body.get("needed") or "")) from error
         return dict(readable(response.data)) if isinstance(response.data, dict) else {}
 
-    async def pages(self, method: str, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
-        """Every object of a paged method, to the end, each once."""
-        cursor, cursors, seen = "", {""}, set()
+    async def pages(
+        self, method: str, key: str, grow: int = 1, /, **arguments: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Every object of a paged method, to the end, each once; a page is `grow` times as long as
+        the one before, up to what Slack gives."""
+        cursor, cursors, seen, size = "", {""}, set(), self.page_size
         while True:
             more = {"cursor": cursor} if cursor else {}
-            body = await self.call(method, limit=self.page_size, **arguments, **more)
+            body = await self.call(method, limit=size, **arguments, **more)
             for each in body.get(key) or ():
                 mark = each.get("ts") or each.get("id") if isinstance(each, dict) else each
                 if mark not in seen:  # some methods repeat a thread's root on each page
@@ -83,6 +136,7 @@ class SlackClient:
             if cursor in cursors:
                 return
             cursors.add(cursor)
+            size = min(size * grow, LARGEST_PAGE)
 
 
 def open_session(limits: Slack) -> aiohttp.ClientSession:
@@ -91,15 +145,20 @@ def open_session(limits: Slack) -> aiohttp.ClientSession:
 
 
 def connect(
-    session: aiohttp.ClientSession, token: str, base_url: str | None, limits: Slack
+    session: aiohttp.ClientSession,
+    token: str,
+    base_url: str | None,
+    limits: Slack,
+    turns: Turns | None = None,
 ) -> SlackClient:
     """A client that waits out 429s and repeats reads that failed; writes must not go through it."""
+    limited = AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts)
     client = AsyncWebClient(
         token=token,
         timeout=limits.timeout_s,
         session=session,
         retry_handlers=[
-            AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts),
+            _Waiting(limits.retry_attempts, turns) if turns else limited,
             AsyncConnectionErrorRetryHandler(
                 max_retry_count=limits.retry_attempts,
                 error_types=[aiohttp.ServerConnectionError, aiohttp.ClientOSError, TimeoutError],
@@ -109,4 +168,4 @@ def connect(
     )
     if base_url:
         client.base_url = base_url if base_url.endswith("/") else base_url + "/"
-    return SlackClient(client, limits.page_size)
+    return SlackClient(client, limits.page_size, turns)

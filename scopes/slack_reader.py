@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from scopes.fetched import Fetched, Key
 from scopes.label import PUBLIC, Label, Readers
 from scopes.members import kind_of
 from scopes.slack_client import Absent, SlackClient
@@ -22,8 +23,14 @@ from scopes.slack_items import (
 )
 from scopes.tool import BEFORE_WINDOW, Item, Window
 
-CONCURRENT_REPLIES = 8
-"""Threads of one channel fetched at once; Slack allows about 50 calls a minute (tier 3)."""
+CONCURRENT_REPLIES = 16
+"""Threads fetched at once; Slack allows about 50 calls a minute (tier 3), and refuses the rest."""
+
+CONCURRENT_HISTORIES = 8
+"""Channels whose history is fetched at once: it may be a year of messages, of which few stay."""
+
+GROWING = 5
+"""The week that is asked for fills a page at the most, what went before it many."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -62,37 +69,36 @@ class SlackReader:
     """How far before a window the roots of still active threads are looked for; zero = no limit."""
     user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
-    _kept: dict[tuple[str, ...], asyncio.Future[Any]] = field(default_factory=dict)
-
-    async def _once(self, key: tuple[str, ...], fetch: Callable[[], Awaitable[Any]]) -> Any:
-        """Fetch once, whoever asks first; a failure is not kept."""
-        task = self._kept.get(key)
-        if task is None:
-            task = self._kept[key] = asyncio.ensure_future(fetch())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            if self._kept.get(key) is task:
-                del self._kept[key]
-            raise
+    _fetched: Fetched = field(default_factory=Fetched)
+    _histories: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(CONCURRENT_HISTORIES)
+    )
+    _threads: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(CONCURRENT_REPLIES)
+    )
 
     def fresh(self) -> SlackReader:
         """A reader of the same workspace that has fetched nothing: one for each run."""
         return SlackReader(self.web, self.lookback, self.user_web)
 
+    def patient(self) -> SlackReader:
+        """The same reader, whose calls let those of others go first."""
+        return replace(self, web=self.web.patient())
+
+    def release(self, channel: str) -> None:
+        """Forget what was read of a channel: nobody needs it any more."""
+        self._fetched.forget("read", channel)
+
     async def aclose(self) -> None:
         """End what is still being fetched."""
-        for task in self._kept.values():
-            task.cancel()
-        await asyncio.gather(*self._kept.values(), return_exceptions=True)
+        await self._fetched.aclose()
 
     async def team_url(self) -> str:
-        async def fetch() -> str:
-            return str((await self.web.call("auth.test")).get("url") or "")
+        return str((await self._identity()).get("url") or "")
 
-        return str(await self._once(("team",), fetch))
+    async def _identity(self) -> dict[str, Any]:
+        """Whose token it is, and of which workspace."""
+        return dict(await self._fetched.once(("team",), lambda: self.web.call("auth.test")))
 
     async def channels(self) -> list[ChannelInfo]:
         """Channels that the token can see and that are not archived, by name."""
@@ -113,7 +119,7 @@ class SlackReader:
             ]
             return sorted(found, key=lambda c: c.name)
 
-        return list(await self._once(("channels",), fetch))
+        return list(await self._fetched.once(("channels",), fetch))
 
     async def people(self) -> dict[str, str]:
         """User id -> the name shown, made unique with the id where two share one."""
@@ -127,7 +133,7 @@ class SlackReader:
                 seen[name] = seen.get(name, 0) + 1
             return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
 
-        return dict(await self._once(("people",), fetch))
+        return dict(await self._fetched.once(("people",), fetch))
 
     async def user(self, user: str) -> Mapping[str, Any]:
         return dict((await self.web.call("users.info", user=user))["user"])
@@ -151,7 +157,7 @@ class SlackReader:
                     raise
                 return await fetch(self.user_web)
 
-        label = await self._once(("label", channel), by_either)
+        label = await self._fetched.once(("label", channel), by_either)
         assert isinstance(label, Label)
         return label
 
@@ -159,57 +165,55 @@ class SlackReader:
         """Every thread with a message inside the window, by time of opening.
 
         Replies inside the window to older questions count: their earlier messages come along as
-        context. Raises `Absent` when the channel is not there for this token.
+        context. Threads in which the bot speaks alone, such as its reports, are left out. Raises
+        `Absent` when the channel is not there for this token.
         """
-        key = ("read", channel, str(window.oldest), str(window.latest))
-        found: list[Conversation] = await self._once(key, lambda: self._read(channel, window))
+        key = _key(channel, window)
+        found: list[Conversation] = await self._fetched.once(
+            key, lambda: self._read(channel, window)
+        )
         return [c for c in found if c.root.at and window.opens(c.root.at)]
 
     async def _read(self, channel: str, window: Window) -> list[Conversation]:
         bounds = {"latest": ts_of(window.latest)}
         if self.lookback and window.oldest - EPOCH > self.lookback:
             bounds["oldest"] = ts_of(window.oldest - self.lookback)
-        roots = [
-            m
-            async for m in self.web.pages(
-                "conversations.history", "messages", channel=channel, **bounds
-            )
-            if m.get("thread_ts") in (None, m["ts"])  # a reply also sent to the channel is a reply
-        ]
-        wanted = [m for m in roots if at_of(m.get("latest_reply") or m["ts"]) >= window.oldest]
-        gate = asyncio.Semaphore(CONCURRENT_REPLIES)
-
-        async def whole(message: dict[str, Any]) -> Conversation | None:
-            async with gate:
-                return await self._conversation(channel, message, window)
-
+        async with self._histories:
+            wanted = [
+                m
+                async for m in self.web.pages(
+                    "conversations.history", "messages", GROWING, channel=channel, **bounds
+                )
+                if m.get("thread_ts") in (None, m["ts"])  # a reply sent to the channel is a reply
+                and at_of(m.get("latest_reply") or m["ts"]) >= window.oldest
+            ]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(whole(m)) for m in wanted]
+                each = [self._conversation(channel, m, window) for m in wanted]
+                tasks = [group.create_task(conversation) for conversation in each]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None  # what the caller knows by its type
         found = [c for task in tasks if (c := task.result()) and c.in_window]
-        return sorted(found, key=lambda c: c.root.id)
+        me = str((await self._identity()).get("user_id") or "") if found else ""
+        said = [c for c in found if any(item.author != me for item in c.items)]
+        return sorted(said, key=lambda c: c.root.id)
 
     async def _conversation(
         self, channel: str, message: dict[str, Any], window: Window
     ) -> Conversation | None:
         messages = [message]
         if message.get("reply_count"):
-            messages = [
-                m
-                async for m in self.web.pages(
-                    "conversations.replies",
-                    "messages",
-                    channel=channel,
-                    ts=message["ts"],
-                    latest=ts_of(window.latest),
-                )
-            ]
+            said = {"channel": channel, "ts": message["ts"], "latest": ts_of(window.latest)}
+            async with self._threads:
+                messages = [
+                    m async for m in self.web.pages("conversations.replies", "messages", **said)
+                ]
         return await self.assemble(channel, messages, window)
 
     async def thread(self, channel: str, ts: str, window: Window | None) -> Conversation:
         """One thread by any of its timestamps. Raises `Absent`."""
+        if window and (known := self._known(channel, ts, window)):
+            return known
         latest = {"latest": ts_of(window.latest)} if window else {}
         messages = [
             m
@@ -224,6 +228,12 @@ class SlackReader:
         if found is None:
             raise Absent("thread_not_found")
         return found
+
+    def _known(self, channel: str, ts: str, window: Window) -> Conversation | None:
+        """A thread that was read with its channel."""
+        found: list[Conversation] = self._fetched.known(_key(channel, window)) or []
+        id = f"{channel}/{ts}"
+        return next((c for c in found if any(item.id == id for item in c.items)), None)
 
     async def assemble(
         self, channel: str, messages: Sequence[dict[str, Any]], window: Window | None
@@ -276,3 +286,7 @@ class SlackReader:
             made = Maker(channel, people, "", await self.label(channel), window)
             items.append(replace(made.item(match, match["ts"]), link=match.get("permalink")))
         return items
+
+
+def _key(channel: str, window: Window) -> Key:
+    return ("read", channel, str(window.oldest), str(window.latest))

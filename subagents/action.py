@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,6 +35,8 @@ class Action:
     rule: str
     """The rule that wants a person's word."""
     made: datetime
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What the arguments come to, found out by code when it was proposed; shown beside them."""
 
     def body(self) -> str:
         """The stored bytes: canonical JSON."""
@@ -51,6 +53,7 @@ class Action:
             "intent": self.intent.to_json(),
             "rule": self.rule,
             "made": iso(self.made),
+            "told": [list(each) for each in self.told.items()],  # in their order
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -78,6 +81,7 @@ class Action:
                 "label": Label.of(stored["label"]),
                 "intent": Intent.of(stored["intent"]),
                 "made": datetime.fromisoformat(stored["made"]).astimezone(UTC),
+                "told": dict(stored.get("told", ())),
             }
         )
 

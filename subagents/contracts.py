@@ -87,10 +87,26 @@ class Draft(Found):
     text: Text
 
 
+Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
+
+
+class TrackedRow(Contract):
+    id: Annotated[str, Field(max_length=300)]
+    key: Line = ""
+    title: Line
+    status: Literal["open", "closed"]
+    market: Line = ""
+    closed: Day = ""
+
+
+class Tracker(Submission):
+    rows: list[TrackedRow] = Field(max_length=500)
+
+
 class TriageVerdict(Submission):
     category: Line
     priority: Severity
-    deadline: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
+    deadline: Day = ""
     asked_of_me: bool
     key_facts: list[Line] = Field(max_length=20)
     proposed_action: Line
@@ -113,6 +129,7 @@ class TriageVerdict(Submission):
 CONTRACTS: Final[dict[str, type[Submission]]] = {
     "issues": Issues,
     "triage": TriageVerdict,
+    "tracker": Tracker,
     "answer": Answer,
     "table": Table,
     "draft": Draft,
@@ -121,6 +138,7 @@ CONTRACTS: Final[dict[str, type[Submission]]] = {
 DEFAULT_MODEL: Final = {
     "issues": "fast",
     "triage": "fast",
+    "tracker": "fast",
     "answer": "fast",
     "table": "main",
     "draft": "main",
@@ -130,6 +148,8 @@ DEFAULT_MODEL: Final = {
 
 def prose(value: Submission) -> str:
     """The running text of a submission, whatever its contract calls it."""
+    if isinstance(value, Tracker):
+        return f"{len(value.rows)} rows."
     for name in ("summary", "text", "proposed_action"):
         if text := getattr(value, name, ""):
             return str(text)

@@ -9,6 +9,16 @@ from scopes.label import TRUSTED, Label
 
 
 @dataclass(frozen=True, slots=True)
+class SourcesRead:
+    """How far code is with what it reads ahead of the subagents."""
+
+    read: int
+    total: int
+    waits: bool = False
+    """Nothing came for a while."""
+
+
+@dataclass(frozen=True, slots=True)
 class SubagentQueued:
     child: str
     description: str
@@ -69,7 +79,8 @@ class AnswerRestarted:
 
 
 Event = (
-    SubagentQueued
+    SourcesRead
+    | SubagentQueued
     | SubagentStarted
     | ToolsCalled
     | ContextGrew

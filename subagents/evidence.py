@@ -126,7 +126,8 @@ class Checked:
 
 
 def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checked:
-    """Keep what the items carry: known evidence ids, quotes and customers that occur in them.
+    """Keep what the items carry: known evidence ids, quotes that occur in them, and customers that
+    their threads name.
 
     A finding left without evidence is dropped. Each thing dropped is counted once.
     """
@@ -140,7 +141,8 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
             dropped.append(f"finding {number}: no evidence")
             continue
         text = "\n".join(normal(items[e].text) for e in evidence)
-        names = "\n".join(normal(f"{items[e].text}\n{items[e].by or ''}") for e in evidence)
+        about = _threads(evidence, items)
+        names = "\n".join(normal(f"{i.text}\n{i.by or ''}") for i in about)
         quotes = [q for q in finding.quotes if occurs(q, text)]
         customers = [c for c in finding.customers if named(c, names)]
         lost = [q for q in finding.quotes if q not in quotes]
@@ -150,6 +152,13 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         changed = {"evidence": evidence, "quotes": quotes, "customers": customers}
         kept.append(finding.model_copy(update=changed))
     return Checked(tuple(kept), tuple(dropped))
+
+
+def _threads(evidence: Sequence[str], items: Mapping[str, Item]) -> list[Item]:
+    """All that was read of the threads of this evidence: a reply that it does not cite may name
+    one more customer."""
+    roots = {items[e].thread or e for e in evidence}
+    return [i for i in items.values() if (i.thread or i.id) in roots]
 
 
 def occurs(quote: str, text: str) -> bool:

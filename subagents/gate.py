@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from scopes.effects import Access, Effect
 from scopes.label import PUBLIC, TRUSTED, Label, is_conversation
-from scopes.tool import Item, Tool, ToolContext, ToolResult
+from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult
 from subagents.action import Action, new_id
 from subagents.directory import Directory, Obstacle, Operator
 from subagents.rules import RULES, Call, Objection, Rule, count_of
@@ -127,18 +127,24 @@ class Gate:
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
         """Run it; what it found passes only where the requester may read it."""
 
-        async def may_read(thing: str) -> bool:
-            return await self.may_read(ctx.requester, thing)
-
-        found = _sourced(await tool.run(replace(ctx, may_read=may_read), **args), tool)
+        ctx = self._reading(ctx)
+        found = _sourced(await tool.run(ctx, **args), tool)
         if tool.access is not Access.READ or ctx.requester is None:
             return found
         sources = {s for i in found.items for s in i.label.sources if is_conversation(s)}
         if not self.holds("entitlement"):
             return found
-        hidden = {s for s in sources if not await may_read(s)}
+        hidden = {s for s in sources if not await ctx.may_read(s)}
         kept = tuple(i for i in found.items if _is_for(i, ctx.requester, hidden))
         return found if len(kept) == len(found.items) else replace(found, items=kept)
+
+    def _reading(self, ctx: ToolContext) -> ToolContext:
+        """The same, able to ask what the requester may read."""
+
+        async def may_read(thing: str) -> bool:
+            return await self.may_read(ctx.requester, thing)
+
+        return replace(ctx, may_read=may_read)
 
     def _call(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Call | Deny:
         try:
@@ -161,13 +167,20 @@ class Gate:
             if objection and not wanted:
                 wanted = rule.name
         if wanted:
-            return self._card(context, call, wanted)
+            return await self._card(context, call, wanted)
         return Allow(call.values, f"{tool.effect}{WITHIN}")
 
-    def _card(self, context: str, call: Call, rule: str) -> Card | Deny:
+    async def _card(self, context: str, call: Call, rule: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
         if self.propose is None or not ctx.requester or not ctx.intent.home:
             return Deny("This needs approval, and nobody can be asked here.", rule)
+        told: Mapping[str, str] = {}
+        if tool.prepare:
+            try:
+                made = await tool.prepare(self._reading(ctx), **call.values)
+            except ToolError as error:  # nobody is asked about what cannot be done
+                return Deny(str(error), "arguments")
+            call.values, told = dict(made.values), made.told
         key = json.dumps([tool.name, call.values], sort_keys=True, default=str)
         if key in self._proposed:
             return Card(self._proposed[key], rule)
@@ -186,6 +199,7 @@ class Gate:
             intent=ctx.intent,
             rule=rule,
             made=datetime.now(UTC),
+            told=told,
         )
         self._proposed[key] = action
         self.propose(action)

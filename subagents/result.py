@@ -14,6 +14,7 @@ from subagents.contracts import (
     FindingDraft,
     Issues,
     Submission,
+    Tracker,
     TriageVerdict,
     prose,
 )
@@ -27,11 +28,13 @@ MAX_NAMED = 20
 
 
 class Finding(FindingDraft):
-    """A finding that was checked; the last three fields are made by code."""
+    """A finding that was checked; the fields here are made by code."""
 
     id: str
     """`F<number of the subagent>.<number>`."""
     links: list[str] = Field(default_factory=list)
+    threads: list[str] = Field(default_factory=list)
+    """Ids of the messages that opened the threads of its evidence, the oldest first."""
     messages: int = 0
     """Messages read of the threads in its evidence, inside the window."""
     people: int = 0
@@ -97,6 +100,9 @@ def faults(value: Submission, reading: Reading) -> list[str]:
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
         found.append("evidence names no message that you read: give the ids in [brackets].")
+    told = {row.id for row in value.rows} if isinstance(value, Tracker) else set(reading.items)
+    if untold := [id for id in reading.items if id not in told]:
+        found.append(f"{len(untold)} rows are missing: {_named(untold)}.")
     if not isinstance(value, Issues):
         return found
     aside = _roots(value.no_issue, reading.items)
@@ -156,6 +162,7 @@ def checked_findings(
                 **_on_one_line(draft),
                 id=f"F{number}.{k}",
                 links=[link for link in links if link],
+                threads=roots,
                 messages=len(inside),
                 people=len(distinct(draft.customers)) or len(openers),
                 since=iso(min(opened)) if opened else None,

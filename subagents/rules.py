@@ -30,6 +30,7 @@ MAX_ASKED = 5
 words are sent, and how often, could spell something out."""
 LEAVES = (Effect.POST, Effect.REACT)
 ASKS = (Effect.FETCH, Effect.SEARCH)
+ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 
 
 def count_of(effect: Effect, context: str) -> str:
@@ -211,6 +212,8 @@ def in_the_way(obstacles: tuple[Obstacle, ...]) -> str:
 
 async def consequence(call: Call) -> Objection | None:
     """What acts beyond the answer follows the requester's own words, or waits for approval."""
+    if call.effect in ACTS and call.ctx.intent == UNASKED:  # no card of it would ever be seen
+        return Objection("Nobody has asked for anything to be written or changed here.")
     if call.effect in (Effect.SEND, Effect.CHANGE):
         return Objection(f"{call.tool.name} always needs approval.", approvable=True)
     if call.effect is Effect.KEEP and call.ctx.intent == UNASKED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scopes.tool import estimate_tokens, one_line
@@ -33,16 +33,26 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     room -= _size(shown[0])
     # A verdict stands in the head as a whole: its one finding would say it again.
     ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
-    fitting = 0
-    for line in map(finding_line, ranked):
+    rows = fitting_lines(map(row_line, _rows(result)), room)
+    shown += rows
+    lines = fitting_lines(map(finding_line, ranked), room)
+    shown += lines
+    if more := len(_rows(result)) - len(rows):
+        shown.append(f"(cut: {more} more rows, of which closed ones were cut first)")
+    if left := ranked[len(lines) :]:
+        shown.append(shorten(_cut(left), FRAME_TOKENS))
+    return "\n".join([*shown, foot])
+
+
+def fitting_lines(lines: Iterable[str], room: int) -> list[str]:
+    """The first lines that fit together into so many tokens."""
+    kept = []
+    for line in lines:
         room -= _size(line)
         if room < 0:
             break
-        shown.append(line)
-        fitting += 1
-    if left := ranked[fitting:]:
-        shown.append(shorten(_cut(left), FRAME_TOKENS))
-    return "\n".join([*shown, foot])
+        kept.append(line)
+    return kept
 
 
 MIN_VIEW_TOKENS = 60
@@ -88,6 +98,19 @@ def _verdict(value: Mapping[str, Any]) -> str:
     facts = " ".join(f"({k}) {one_line(fact)}" for k, fact in enumerate(value["key_facts"], 1))
     step = f"next: {value['proposed_action']}" if value["proposed_action"] else ""
     parts = [value["category"], value["priority"], due, asked, facts, step]
+    return " | ".join(one_line(part) for part in parts if part)
+
+
+def _rows(result: SubagentResult) -> list[Mapping[str, Any]]:
+    """The rows of a tracker, open ones first, then those closed last."""
+    rows = (result.value or {}).get("rows", ()) if result.contract == "tracker" else ()
+    newest = sorted(rows, key=lambda row: str(row["closed"]), reverse=True)
+    return sorted(newest, key=lambda row: row["status"] != "open")
+
+
+def row_line(row: Mapping[str, Any]) -> str:
+    """A row of a tracker on one line; what says nothing is left out."""
+    parts = [row["key"] or row["id"], row["status"], row["market"], row["title"]]
     return " | ".join(one_line(part) for part in parts if part)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from engine_kit import MUX
+from engine_kit import MUX, until
 
 from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
@@ -17,7 +18,7 @@ from config.settings import load_settings
 from scopes.label import PUBLIC
 from scopes.slack_client import Absent, SlackRefused, connect, open_session
 from scopes.slack_items import at_of, plain, ts_of
-from scopes.slack_reader import Conversation, SlackReader
+from scopes.slack_reader import CONCURRENT_HISTORIES, Conversation, SlackReader
 from scopes.tool import BEFORE_WINDOW, Window
 
 DAY = 86_400
@@ -138,6 +139,15 @@ async def test_what_people_did_not_say_is_not_read() -> None:
     assert "bot" in found[1].root.notes
 
 
+async def test_what_the_bot_says_to_nobody_is_not_read_and_what_is_said_to_it_is() -> None:
+    found = await read(
+        *(message(1, "a report of mine", BOT_USER), message(1.1, "its table", BOT_USER, 1)),
+        *(message(2, "another one", BOT_USER), message(2.1, "TWINT works again", root=2)),
+        *(message(3, "what is open?"), message(3.1, "two things", BOT_USER, 3)),
+    )
+    assert texts(found) == [["another one", "TWINT works again"], ["what is open?", "two things"]]
+
+
 async def test_a_deleted_root_leaves_its_replies_together() -> None:
     gone = Message(ts(1), "This message was deleted.", "USLACKBOT", thread_ts=ts(1))
     found = await read(
@@ -250,6 +260,71 @@ async def test_each_source_is_fetched_once_however_many_ask() -> None:
     assert slack.calls["conversations.history"] == 1
     assert slack.calls["users.list"] == 1
     assert slack.calls["auth.test"] == 1
+
+
+async def test_what_was_before_the_window_is_looked_through_in_longer_and_longer_pages() -> None:
+    slack = LocalSlack(Workspace(Team(), PEOPLE, (channel(*_days(-30, 2)),)))
+    async with reading(slack=slack, page_size=2) as reader:
+        found = await reader.conversations("C0SUPPORT", WINDOW)
+    assert texts(found) == [["day 0"], ["day 1"]]
+    assert slack.calls["conversations.history"] == 3, "of 2, 10 and 50"
+
+
+async def test_a_thread_that_was_read_with_its_channel_is_not_fetched_again() -> None:
+    slack = LocalSlack(Workspace(Team(), PEOPLE, (channel(*THREADS),)))
+    async with reading(slack=slack) as reader:
+        by_itself = await reader.thread("C0SUPPORT", ts(1), WINDOW)
+        await reader.conversations("C0SUPPORT", WINDOW)
+        calls = slack.calls.total()
+        assert await reader.thread("C0SUPPORT", ts(1), WINDOW) == by_itself
+        assert await reader.thread("C0SUPPORT", ts(-3), WINDOW) == by_itself
+        assert slack.calls.total() == calls
+        reader.release("C0SUPPORT")
+        assert await reader.thread("C0SUPPORT", ts(1), WINDOW) == by_itself
+        assert slack.calls.total() > calls, "it was let go of"
+
+
+async def test_who_reads_patiently_reads_for_all() -> None:
+    slack = LocalSlack(Workspace(Team(), PEOPLE, (channel(*THREADS),)))
+    async with reading(slack=slack) as reader:
+        patient = reader.patient()
+        found = await patient.conversations("C0SUPPORT", WINDOW)
+        assert await reader.conversations("C0SUPPORT", WINDOW) == found
+        assert slack.calls["conversations.history"] == 1
+        assert (patient.web.is_patient, reader.web.is_patient) == (True, False)
+
+
+class Line:
+    """Turns that come when `open` is set; who waits for history is counted."""
+
+    def __init__(self) -> None:
+        self.open, self.waiting, self.most = asyncio.Event(), 0, 0
+
+    async def take(self, method: str, *, patient: bool = False) -> None:
+        if method == "conversations.history":
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            await self.open.wait()
+            self.waiting -= 1
+
+    def refused(self, method: str, seconds: float) -> None:
+        raise AssertionError("nothing is refused here")
+
+
+async def test_few_histories_are_held_at_once() -> None:
+    ids, line = [f"C0S{n}" for n in range(2 * CONCURRENT_HISTORIES)], Line()
+    channels = [channel(*_days(0, 2), id=id) for id in ids]
+    async with reading(*channels) as reader:
+        reader.web = replace(reader.web, turns=line)
+        reads = asyncio.gather(*(reader.conversations(id, WINDOW) for id in ids))
+        await until(lambda: line.waiting == CONCURRENT_HISTORIES)
+        line.open.set()
+        assert [texts(found) for found in await reads] == [[["day 0"], ["day 1"]]] * len(ids)
+    assert line.most == CONCURRENT_HISTORIES
+
+
+def _days(begin: int, end: int) -> list[Message]:
+    return [message(day, f"day {day}") for day in range(begin, end)]
 
 
 @pytest.mark.parametrize("kind", ["429", "500", "drop", "slow"])

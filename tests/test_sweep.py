@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +30,20 @@ from engine_kit import call, line, results, say, turns
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from bot.app import Options, open_app
+from bot.asked import Request
 from bot.local.export import load_export
 from bot.local.mind import answer as offline_mind
 from bot.local.model import Answer
+from bot.local.sample_labels import labels
 from bot.local.slack import Fault, LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Workspace
+from bot.sources import chosen
+from bot.sweep import Sweep
+from config.settings import load_settings
 from subagents.contracts import NEEDS_ACTION
+from subagents.run import Step
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -64,8 +74,11 @@ def item(channel: str, at: str) -> str:
 
 # ---- the document
 
-SECTION = {"item", "subagents", "status", "summary", "findings", "coverage"}
+SECTION = {
+    *("item", "channel", "window", "subagents", "status", "summary", "findings", "coverage"),
+}
 FINDING = {
+    *("issue", "change", "first", "age_days", "tracker", "threads"),
     *("id", "claim", "state", "severity", "severity_reason", "owner", "next_step", "customers"),
     *("evidence", "quotes", "links", "messages", "people"),
 }
@@ -78,8 +91,10 @@ SUBAGENT = {
 def test_a_sweep_is_one_document_of_the_form_that_is_promised(shell: Shell, tmp_path: Path) -> None:
     document = shell.sweep(small_export(tmp_path))
     assert document.keys() == {
-        *("run_id", "kind", "status", "model", "as_of", "window", "coverage", "top_lines"),
-        *("sections", "unsupported", "usage", "cost_usd", "subagents"),
+        *("run_id", "kind", "title", "status", "model", "language", "as_of", "window"),
+        *("compared", "channels_added", "channels_gone", "notes", "coverage", "counts"),
+        *("top_lines", "patterns", "tracker", "sections", "still_open", "unsupported", "label"),
+        *("usage", "cost_usd", "subagents"),
     }
     assert (document["kind"], document["status"]) == ("sweep", "complete")
     assert document["model"] == "offline"
@@ -632,3 +647,122 @@ def test_a_channel_that_makes_no_sense_harms_no_other(
     ]
     assert "(FAILED)" in read.out
     assert "open issue" not in read.out
+
+
+# ---- the tracker, patterns, windows of their own
+
+
+def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with model_at(monkeypatch) as server:
+        args = ("sweep", "--sample", "--model", "claude", "--channels", "csm-[fs]*")
+        done = shell(*args, "--tracker", "F0BUGTRACK", "--json")
+    assert done.code == 0, done.err
+    document = done.json
+    readers = [body for body in server.recorded if body.get("tools")]
+    trackers = [b for b in readers if line(b, "CONTRACT") == "tracker"]
+    assert len(trackers) == 1
+    assert "BUG-1412 |" in json.dumps(trackers)
+    for body in readers:
+        if body not in trackers:
+            assert "F0BUGTRACK" not in json.dumps(body["messages"])
+            assert "Weighing scale drifts" not in json.dumps(body["messages"])
+    assert "Café Pirineo" not in json.dumps(trackers, ensure_ascii=False)
+    told = document["tracker"]
+    assert (told["status"], told["read"], told["title"]) == ("complete", 40, "Bug tracker")
+    findings = [f for s in document["sections"] for f in s["findings"]]
+    states = [f["tracker"]["status"] for f in findings if f["tracker"]]
+    for state in ("untracked", "tracked", "closed"):
+        assert told[state] == states.count(state) > 0
+    assert shell("audit", document["run_id"]).code == 0
+
+
+def test_what_is_tracked_agrees_with_the_labels_of_the_sample(shell: Shell) -> None:
+    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
+    document = shell(*args, "--tracker", "F0BUGTRACK").json
+    truth, right, wrong = labels(), 0, []
+    for each in document["sections"]:
+        issue_of = {t.root: t.issue for t in truth.channels[each["item"]].threads}
+        for f in each["findings"]:
+            keys = {truth.issues[issue_of[e]].tracker for e in f["evidence"] if issue_of.get(e)}
+            named = f["tracker"]["key"] if f["tracker"] else ""
+            right += named in keys
+            wrong += [f["claim"]] if named and named not in keys else []
+    assert right >= 30
+    assert len(wrong) <= 1, wrong
+
+
+def test_a_pattern_names_markets_that_its_findings_are_of(shell: Shell) -> None:
+    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
+    document = shell(*args).json
+    home = {f["id"]: s["item"] for s in document["sections"] for f in s["findings"]}
+    assert document["patterns"]
+    for pattern in document["patterns"]:
+        assert pattern["markets"] == list(dict.fromkeys(home[i] for i in pattern["findings"]))
+        assert len(pattern["markets"]) > 1
+    assert len(document["top_lines"]) == 3
+    assert document["tracker"] is None
+    assert {f["tracker"] for s in document["sections"] for f in s["findings"]} == {None}
+
+
+def test_every_issue_says_who_has_it_what_is_next_and_why_it_matters(shell: Shell) -> None:
+    args = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*", "--json")
+    document = shell(*args).json
+    found = [f for s in document["sections"] for f in s["findings"] if f["state"] != "none"]
+    assert "nobody" in {f["owner"] for f in found}
+    for each in found:
+        assert each["owner"]
+        assert each["severity_reason"]
+        assert each["next_step"] or each["state"] == "solved"
+    counts = document["counts"]
+    still = [f for f in found if f["state"] in NEEDS_ACTION]
+    assert counts["open"] == len(still)
+    assert counts["high"] == sum(f["severity"] == "high" for f in still)
+
+
+class Recorded:
+    """A checkpoint that hands out in a second life what the steps of the first one returned."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Json] = {}
+        self.ran: list[str] = []
+        self.run: str | None = None
+
+    async def step(self, key: str, fn: Step) -> Json:
+        if key not in self.kept:
+            self.ran.append(key)
+            self.kept[key] = json.loads(json.dumps(await fn()))
+        return self.kept[key]
+
+
+async def swept(steps: Recorded, since: dict[str, datetime]) -> Json:
+    """A sweep of two sample channels, its channels' windows as given."""
+    options = Options(model="offline", sample=True)
+    async with open_app(load_settings(), options, lambda event: None) as app:
+        channels = chosen(await app.channels(), ["csm-spain", "csm-italy"])
+        async with app.run("sweep", "two", resumed=steps.run) as made:
+            run, steps.run = replace(made, checkpoint=steps), made.id
+            request = Request("two", app.window(timedelta(days=7)))
+            work = Sweep(app, run, request, channels, "F0BUGTRACK", since=since, title="Two")
+            return await work.report()
+
+
+def test_each_channel_has_a_window_of_its_own() -> None:
+    late = datetime(2026, 3, 10, tzinfo=UTC)
+    document = asyncio.run(swept(Recorded(), {"C0CSMITALY": late}))
+    spain, italy = section(document, "csm-spain"), section(document, "csm-italy")
+    assert document["title"] == "Two"
+    assert italy["window"]["oldest"] == "2026-03-10T00:00:00Z"
+    assert spain["window"] == document["window"]
+    assert spain["window"]["oldest"] < italy["window"]["oldest"]
+    assert italy["coverage"]["oldest"] >= "2026-03-10"
+    assert (italy["channel"], spain["channel"]) == ("C0CSMITALY", "C0CSMSPAIN")
+
+
+def test_what_an_earlier_life_has_done_is_not_done_again_and_says_the_same() -> None:
+    steps = Recorded()
+    first = asyncio.run(swept(steps, {}))
+    done = len(steps.ran)
+    assert asyncio.run(swept(steps, {})) == first
+    assert len(steps.ran) == done

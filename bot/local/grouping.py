@@ -141,7 +141,15 @@ def alike(one: frozenset[Sign], two: frozenset[Sign], tagged: bool) -> bool:
 
 def match_tracker(threads: Sequence[Thread], items: Sequence[TrackerItem]) -> TrackerItem | None:
     """The tracker item that these threads name by key, or else share most words and topics with."""
-    signs = frozenset().union(*(signs_of(thread) for thread in threads))
+    return _best(frozenset().union(*(signs_of(thread) for thread in threads)), items)
+
+
+def same_as(text: str, items: Sequence[TrackerItem]) -> TrackerItem | None:
+    """The tracker item that a text is about, told in the same way."""
+    return _best(keys_in(text) | text_signs(text), items)
+
+
+def _best(signs: frozenset[Sign], items: Sequence[TrackerItem]) -> TrackerItem | None:
     named = [item for item in items if item.key and ("key", item.key.lower()) in signs]
     if named:
         return next((item for item in named if not item.closed), named[0])

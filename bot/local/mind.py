@@ -23,6 +23,7 @@ from bot.local.issues import (
 )
 from bot.local.mind_mail_digest import digest_lines, is_digest
 from bot.local.mind_parent import answer_as_parent, use
+from bot.local.mind_tracker import handed_in
 from bot.local.mind_triage import triage
 from bot.local.model_answer import Answer
 from bot.local.phrases import OFFLINE, phrase
@@ -42,10 +43,18 @@ def answer(request: dict[str, Any]) -> Answer:
     """What the offline mind does with one Messages API request."""
     heard = hear(request)
     if "submit_result" in heard.tools:
-        return triage(heard) if heard.section("CONTRACT") == "triage" else _as_subagent(heard)
+        return _OWN.get(heard.section("CONTRACT"), _as_subagent)(heard)
     if is_digest(heard):
         return Answer([{"type": "text", "text": digest_lines(heard)}])
     return answer_as_parent(heard)
+
+
+def _rows(heard: Heard) -> Answer:
+    return Answer([use("submit_result", **handed_in(heard))])
+
+
+_OWN = {"triage": triage, "tracker": _rows}
+"""Contracts that need no reading by tools."""
 
 
 def _as_subagent(heard: Heard) -> Answer:

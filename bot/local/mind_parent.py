@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot.local import mind_earlier, mind_hello, mind_post
+from bot.local import mind_earlier, mind_hello, mind_post, mind_schedule
 from bot.local.cues import asked_for, fold, spoken, without
 from bot.local.hearing import Heard, sections
 from bot.local.mind_file import about_files
@@ -20,6 +20,7 @@ from bot.local.mind_request import (
     read_request,
     subject_words,
 )
+from bot.local.mind_tracker import tracked_lines
 from bot.local.mind_written import (
     DELEGATING,
     MAX_LINES,
@@ -35,7 +36,7 @@ from bot.local.mind_written import (
 from bot.local.model_answer import Answer
 from bot.local.phrases import OFFLINE
 from bot.local.search import keywords
-from bot.local.views import top_lines
+from bot.local.views import parse_views, top_lines
 
 MAX_CHANNELS = 5
 """Most channels that a question which names none is taken to."""
@@ -61,6 +62,8 @@ def answer_as_parent(heard: Heard) -> Answer:
         return _say(_top(told, heard))
     asked = read_request(heard)
     free = bool(heard.tools) and not heard.must_end
+    if turn := mind_schedule.turn(asked.text, heard, free):
+        return Answer(list(turn.calls)) if turn.calls else _say(f"{turn.text}\n\n{OFFLINE}")
     if order := mind_post.order(asked.text):
         calls = [] if heard.exchanges or not free else mind_post.calls(order, heard)
         return Answer(calls) if calls else _say(f"{mind_post.told(heard)}\n\n{OFFLINE}")
@@ -74,7 +77,9 @@ def _top(told: str, heard: Heard) -> str:
         if key == "SECTION":
             name, _, body = body.partition("\n")
             parts.append((name.strip(), body))
-    return top_lines(parts, heard.section("LANGUAGE") or "en")
+    said = top_lines(parts, heard.section("LANGUAGE") or "en")
+    found = [f for _, views in parts for view in parse_views(views) for f in view.findings]
+    return "\n".join([said, *tracked_lines(heard, found)])
 
 
 def _conversing(asked: Asked, heard: Heard, free: bool) -> Answer | None:

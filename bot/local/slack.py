@@ -20,6 +20,7 @@ from bot.local import (
     slack_directory,
     slack_files,
     slack_streams,
+    slack_uploads,
     slack_views,
 )
 from bot.local.slack_delivery import ACK_S, RETRIES_S, Deliveries, Delivery
@@ -67,6 +68,7 @@ METHODS = {
     **slack_directory.METHODS,
     **slack_files.METHODS,
     **slack_streams.METHODS,
+    **slack_uploads.METHODS,
     **slack_views.METHODS,
 }
 
@@ -110,6 +112,7 @@ class LocalSlack:
             routes=[
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
                 Route(slack_files.FILES_PATH, self._download),
+                Route(slack_uploads.UPLOAD_PATH, self._upload, methods=["POST"]),
                 Route(RESPONSE_PATH + "{key}", self._respond, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
@@ -177,7 +180,7 @@ class LocalSlack:
         try:
             if method not in METHODS and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
-            args = await _arguments(request)
+            args = await _arguments(request, method not in slack_uploads.FORM_ONLY)
             if method == OPEN:
                 return self._open(request, args)
             identity, token = self._identity(request, args)
@@ -216,7 +219,8 @@ class LocalSlack:
 
     async def _respond(self, request: Request) -> Response:
         """The app's answer at a `response_url`."""
-        known = self.people.responses.take(request.path_params["key"], await _arguments(request))
+        args = await _arguments(request)
+        known = self.people.responses.take(request.path_params["key"], args)
         return Response("ok" if known else "invalid_url", 200 if known else 404)
 
     def _identity(self, request: Request, args: dict[str, Any]) -> tuple[Identity, str]:
@@ -244,6 +248,17 @@ class LocalSlack:
         place, name = request.path_params["place"], request.path_params["name"]
         return slack_files.download(self.state, identity, place, name)
 
+    async def _upload(self, request: Request) -> Response:
+        """The bytes of a file, at the address that was given for it."""
+        self.calls[slack_uploads.UPLOAD] += 1
+        fault = next_fault(self.faults, slack_uploads.UPLOAD)
+        if fault and (failure := await failed(fault, request)):
+            return failure
+        content = await request.body()
+        with self.state.lock:
+            response = slack_uploads.take(self.state, request.path_params["file"], content)
+        return Response() if await lost(fault, request) else response
+
 
 def _token(request: Request, args: dict[str, Any]) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -251,11 +266,13 @@ def _token(request: Request, args: dict[str, Any]) -> str:
     return (token.strip() if scheme.lower() == "bearer" else "") or sent
 
 
-async def _arguments(request: Request) -> dict[str, Any]:
+async def _arguments(request: Request, reads_json: bool = True) -> dict[str, Any]:
     """The arguments in the query, and in a body that is a form or a JSON object."""
     args: dict[str, Any] = dict(request.query_params)
     body = await request.body()
     is_json = request.headers.get("content-type", "").startswith("application/json")
+    if is_json and not reads_json:
+        return args
     if not body or not is_json:
         return args | dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
     try:

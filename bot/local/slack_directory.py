@@ -33,7 +33,8 @@ def _user_info(call: Call) -> Json:
     user = call.state.users.get(call.required("user"))
     if user is None:
         raise SlackError("user_not_found")
-    return {"user": user_json(call, user)}
+    locale = {"locale": user.locale} if call.flag("include_locale") else {}
+    return {"user": user_json(call, user) | locale}
 
 
 def _user_list(call: Call) -> Json:

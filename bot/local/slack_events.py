@@ -21,7 +21,7 @@ _CHANNEL_TYPES = {
     "im": "im",
 }
 _USER = re.compile(r"<@([A-Z0-9]+)>")
-_WRITTEN = ("chat.postMessage", "chat.startStream")
+_WRITTEN = ("chat.postMessage", "chat.startStream", "files.completeUploadExternal")
 _CHANGED = ("chat.update", "chat.stopStream")
 
 

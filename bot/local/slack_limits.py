@@ -28,6 +28,8 @@ TIERS: Mapping[str, int] = {
     "conversations.members": 100,
     "conversations.open": 50,
     "conversations.replies": 50,
+    "files.completeUploadExternal": 100,
+    "files.getUploadURLExternal": 100,
     "files.info": 100,
     "reactions.add": 50,
     "reactions.remove": 20,

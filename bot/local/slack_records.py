@@ -78,6 +78,20 @@ class Whisper:
     blocks: tuple[Mapping[str, Any], ...] = ()
 
 
+@dataclass(slots=True)
+class Upload:
+    """A file that is being uploaded."""
+
+    id: str
+    name: str
+    length: int
+    """Bytes that were announced."""
+    user: str
+    content: bytes = b""
+    """Empty until it was sent."""
+    completed: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A published App Home or an open modal."""

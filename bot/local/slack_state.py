@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bot.local.slack_records import Pane, Session, Stream, View, Whisper
+from bot.local.slack_records import Pane, Session, Stream, Upload, View, Whisper
 from bot.local.timeline import Timeline
 from bot.local.workspace import (
     SLACKBOT,
@@ -43,6 +43,7 @@ BOT_SCOPES = _READ_SCOPES | {
     "chat:write",
     "commands",
     "files:read",
+    "files:write",
     "im:write",
     "mpim:write",
     "reactions:write",
@@ -126,6 +127,9 @@ class SlackState:
         self.triggers: dict[str, tuple[str, float]] = {}
         """Trigger id -> whose it is ("" once used), and since when."""
         self.whispers: list[Whisper] = []
+        self.uploads: dict[str, Upload] = {}
+        self.unshared = 0
+        """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
         self.effects: list[Effect] = []
         self.base_url = f"https://files.{self.team.domain}.slack.com/"
         """Where files are served; the server puts its own address here."""

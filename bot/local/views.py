@@ -11,6 +11,7 @@ from bot.local.phrases import OFFLINE, phrase
 NEEDS_ACTION = ("unanswered", "unsolved")
 STATES = (*NEEDS_ACTION, "waiting", "solved")
 MAX_LINES = 6
+MAX_FIRST = 3
 _SEVERITIES = ("high", "medium", "low")
 _HEAD = re.compile(
     r"^\w+ (?P<status>complete|partial|failed|cancelled|refused)\b(?:.*?\(\w+, \w+\))?"
@@ -102,13 +103,37 @@ def listed_findings(text: str) -> list[ViewFinding]:
 
 
 def top_lines(sections: Iterable[tuple[str, str]], language: str) -> str:
-    """What to do first across sections (name, views): 3 to 6 lines, each citing its findings."""
-    lines = first_things([(name, parse_views(views)) for name, views in sections], language)
+    """What to do first across sections (name, views), and what several have, each line cited."""
+    read = [(name, parse_views(views)) for name, views in sections]
+    lines = first_things(read, language)[:MAX_FIRST]
     if not lines:
         return f"{phrase(language, 'found_none')} {OFFLINE}"
     told = [f"- {line} {cited}" for line, cited in lines[:-1]]
     line, cited = lines[-1]
-    return "\n".join([*told, f"- {line} {OFFLINE} {cited}"])
+    return "\n".join([*told, f"- {line} {OFFLINE} {cited}", *_patterns(read, language)])
+
+
+def _patterns(sections: Iterable[tuple[str, Iterable[View]]], language: str) -> list[str]:
+    """A line for each issue that several sections have, whatever its state there."""
+    every = [
+        replace(finding, section=name)
+        for name, views in sections
+        for view in views
+        for finding in view.findings
+        if finding.state in STATES
+    ]
+    issues = sorted(_join(every), key=_rank)
+    shared = [issue for issue in issues if len({f.section for f in issue}) > 1]
+    told = [(max(i, key=lambda f: (f.people, f.messages)), i) for i in shared]
+    return [
+        f"PATTERN: {phrase(language, 'pattern', lead.claim.rstrip(' .'), _places(issue))} "
+        + "".join(f"[{finding.id}]" for finding in issue)
+        for lead, issue in told
+    ]
+
+
+def _places(issue: Sequence[ViewFinding]) -> str:
+    return ", ".join(dict.fromkeys(finding.section for finding in issue))
 
 
 def first_things(

@@ -49,6 +49,8 @@ class User:
     """Of another company, met in a shared channel."""
     team_id: str = ""
     """The workspace of somebody from outside; empty = this one."""
+    locale: str = "en-US"
+    """What Slack shows itself in to them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,192 @@
+"""A sweep asked for in Slack: which words ask for one, what its requester gets, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell
+from engine_kit import until
+from fleet_kit import fleet
+from serve_kit import ASKER, CENTURY_DAYS, Served, serving
+
+from bot.local.mind import answer as offline_mind
+from bot.local.sample_workspace import load_sample
+from bot.sweep_words import SweepAsked, sweep_asked, wants_sweep
+from config.settings import Settings
+
+Json = dict[str, Any]
+
+FIVE = ("csm-france", "csm-germany", "csm-italy", "csm-spain", "csm-switzerland")
+LONG = {"since_days": CENTURY_DAYS, "time_s": 100.0}
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+# ---- the words
+
+
+@pytest.mark.parametrize(
+    ("text", "channels", "days", "language"),
+    [
+        ("sweep #csm-es and #csm-fr", ("csm-es", "csm-fr"), None, "en"),
+        ("<@U0BOT> sweep csm-*", ("csm-*",), None, "en"),
+        ("sweep the channels csm-* of the last two weeks", ("csm-*",), 14, "en"),
+        ("Please sweep <#C0A|csm-es>, <#C0B>!", ("C0A", "C0B"), None, "en"),
+        ("Could you sweep #csm-es for the last 30 days, please?", ("csm-es",), 30, "en"),
+        ("scan csm-spain and csm-italy", ("csm-spain", "csm-italy"), None, "en"),
+        ("revisa #csm-es de las últimas dos semanas", ("csm-es",), 14, "es"),
+        ("Prüfe bitte #csm-de der letzten 10 Tage", ("csm-de",), 10, "de"),
+        ("passe en revue #csm-fr du dernier mois", ("csm-fr",), 30, "fr"),
+        ("balaye #csm-fr des deux dernières semaines", ("csm-fr",), 14, "fr"),
+        ("passa in rassegna #csm-it degli ultimi 3 giorni", ("csm-it",), 3, "it"),
+        ("sweep *", ("*",), None, "en"),
+    ],
+)
+def test_a_plain_order_with_channels_asks_for_a_sweep(
+    text: str, channels: tuple[str, ...], days: int | None, language: str
+) -> None:
+    assert sweep_asked(text) == SweepAsked(channels, days, language)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sweep",
+        "sweep all channels",
+        "sweep the csm channels",
+        "what is open in #csm-es?",
+        "sweep #csm-es for SEPA problems",
+        "sweep #csm-es and tell Ana who is late",
+        "sweep csm-* every weekday at 9",
+        "post a sweep of #csm-es in #reports",
+        "the sweep of #csm-es was wrong",
+        "",
+    ],
+)
+def test_whatever_says_more_or_names_no_channel_is_left_to_the_parent(text: str) -> None:
+    assert not wants_sweep(text)
+
+
+# ---- at work
+
+
+def told(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """What the sections say, without the window that they were read in."""
+    return [
+        (
+            *(section["item"], section["channel"], section["status"], section["summary"]),
+            [
+                {k: v for k, v in f.items() if k not in ("messages", "links")}
+                for f in section["findings"]
+            ],
+        )
+        for section in document["sections"]
+    ]
+
+
+def with_tracker(settings: Settings) -> Settings:
+    slack = settings.slack.model_copy(update={"lists": {"F0BUGTRACK": "Bug tracker"}})
+    return settings.model_copy(update={"slack": slack})
+
+
+async def result_of(bot: Served) -> Json:
+    (run, *_) = await bot.store.runs(1)
+    assert run.result
+    return dict(run.result)
+
+
+def test_a_mention_gives_the_sections_that_the_command_line_gives(
+    shell: Shell, tmp_path: Path
+) -> None:
+    typed = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*")
+    by_command = shell(*typed, "--tracker", "F0BUGTRACK", "--json").json
+    by_mention = asyncio.run(swept_by_mention(tmp_path))
+    assert by_mention["kind"] == "sweep"
+    assert tuple(s["item"] for s in by_mention["sections"]) == FIVE
+    assert told(by_mention) == told(by_command)
+    assert by_mention["tracker"] == by_command["tracker"]
+    assert by_mention["patterns"] == by_command["patterns"]
+
+
+async def swept_by_mention(folder: Path) -> Json:
+    space = load_sample()
+    async with serving(folder, offline_mind, space=space, sweep=LONG, change=with_tracker) as bot:
+        home = bot.slack.people.dm("U0ANKE")
+        asked = bot.slack.people.say("U0ANKE", home, "sweep csm-*")
+        await bot.answers(asked, channel=home, seconds=60)
+        return await result_of(bot)
+
+
+async def test_a_mention_in_a_channel_is_answered_where_it_was_asked(tmp_path: Path) -> None:
+    async with serving(tmp_path, offline_mind, space=load_sample(), sweep=LONG) as bot:
+        asked = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
+        shown = await bot.answers(asked, seconds=60)
+        document = await result_of(bot)
+    assert [s["item"] for s in document["sections"]] == ["csm-spain", "csm-italy"]
+    assert document["top_lines"]
+    assert all(line["findings"] for line in document["top_lines"])
+    text = "\n".join(message.text for message in shown)
+    assert "csm-spain" in text
+    assert "csm-italy" in text
+    assert document["answer"]
+    assert document["cited"]
+
+
+async def test_a_channel_that_is_not_there_is_named_and_the_rest_is_swept(tmp_path: Path) -> None:
+    async with serving(tmp_path, offline_mind, sweep=LONG) as bot:
+        await bot.answers(bot.ask("sweep #support-1 and #nowhere"))
+        document = await result_of(bot)
+    assert [s["item"] for s in document["sections"]] == ["support-1"]
+    assert [m for m in document["coverage"]["not_covered"] if m.startswith("nowhere: ")]
+
+
+async def test_where_there_is_none_of_them_no_model_is_asked(tmp_path: Path) -> None:
+    async with serving(tmp_path, offline_mind, sweep=LONG) as bot:
+        shown = await bot.answer(bot.ask("sweep #nowhere"))
+        assert "nowhere" in shown.text
+        assert bot.model.requests == 0
+
+
+async def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, offline_mind, sweep=LONG) as bot:
+        hidden = bot.slack.state.channels[bot.channel]
+        bot.slack.state.channels[bot.channel] = replace(hidden, is_private=True)
+        del bot.slack.state.members[bot.channel][ASKER]
+        home = bot.slack.people.dm(ASKER)
+
+        async def asked_for(name: str) -> Json:
+            ts = bot.slack.people.say(ASKER, home, f"sweep #{name} #support-2")
+            await bot.answers(ts, channel=home)
+            return await result_of(bot)
+
+        there, nowhere = await asked_for(hidden.name), await asked_for("nowhere")
+    assert [s["item"] for s in there["sections"]] == ["support-2"]
+    missing = [str(d["coverage"]["not_covered"]) for d in (there, nowhere)]
+    assert missing[0].replace(hidden.name, "X") == missing[1].replace("nowhere", "X")
+
+
+@pytest.mark.timeout(180)
+async def test_a_killed_sweep_goes_on_and_pays_no_subagent_twice(tmp_path: Path) -> None:
+    given: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}
+    with fleet(tmp_path, offline_mind, latency_s=0.3, **given) as bots:
+        (bot,) = await bots.started()
+        asked = bots.ask("sweep support-*")
+        await until(lambda: len(bots.model.recorded) >= 5, 60)
+        bot.kill()
+        bots.balancer.targets.clear()
+        (bot,) = await bots.started()
+        await until(lambda: bots.finished(asked), 90)
+        assert bots.repeated() <= 3
+        assert not bot.tracebacks()
+    text = "\n".join(shown.text for shown in bots.finished(asked))
+    assert "support-1" in text
