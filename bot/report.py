@@ -9,6 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from bot.cite import CITED, ids_in
+from bot.reports.figures import figures_of
+from bot.reports.marks import mark, tracked
+from bot.reports.words import words_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
 from subagents.evidence import distinct
@@ -17,26 +20,82 @@ WIDTH = 92
 DOTS = {"high": "●", "medium": "◐", "low": "○"}
 WAITING_SHOWN = 3
 """Findings that need no action now which a section lists; the rest is counted."""
+WITHOUT_NEWS_SHOWN = 20
 
 Json = Mapping[str, Any]
 
 
 def sweep_text(doc: Json) -> str:
     """A sweep's report: what to do first, a section a channel, coverage and cost."""
-    window = doc["window"]
+    window, title = doc["window"], f"{doc['title']}: " if doc.get("title") else ""
     days = f"{_day(window['oldest'])} to {_day(window['latest'])}"
-    lines = [f"Customer issues in {_count(len(doc['sections']), 'channel')}, {days}", ""]
+    issues = "customer issues" if title else "Customer issues"
+    lines = _wrapped(f"{title}{issues} in {_count(len(doc['sections']), 'channel')}, {days}", "")
+    lines += _wrapped(figures_of(doc).line(words_of("en")), "") if doc.get("compared") else []
+    lines += [""]
     if doc["model"] == "offline":
         lines += [*_wrapped(OFFLINE, ""), ""]
     lines += ["DO FIRST"] if doc["top_lines"] else []
     for number, line in enumerate(doc["top_lines"], 1):
-        cited = " ".join(f"[{i}]" for i in line["findings"])
         counts = f"{_count(line['customers'], 'customer')}, {_count(line['messages'], 'message')}"
-        lines += _wrapped(f"{number}. {line['text']} ({counts}) {cited}", "   ")
+        lines += _wrapped(f"{number}. {line['text']} ({counts}) {_cited(line)}", "   ")
         lines += [f"   {link}" for link in line["links"][:2]]
+    lines += _beside(doc)
     for each in doc["sections"]:
-        lines += ["", *_section(each)]
-    return "\n".join([*lines, "", *_foot(doc)])
+        old = sum(issue["item"] == each["item"] for issue in doc.get("still_open") or ())
+        lines += ["", *_section(each, bool(doc.get("compared")), old)]
+    return "\n".join([*lines, *_without_news(doc), "", *_foot(doc)])
+
+
+def _cited(line: Json) -> str:
+    return " ".join(f"[{id}]" for id in line["findings"])
+
+
+def _beside(doc: Json) -> Iterator[str]:
+    """What is to be known beside the issues: patterns, the tracker, which channels are new."""
+    patterns, tracker = doc.get("patterns") or (), doc.get("tracker")
+    yield from ("", "PATTERNS") if patterns else ()
+    for line in patterns:
+        named = ", ".join(f"#{name}" for name in line["markets"])
+        markets = f" ({named})" if any(name not in line["text"] for name in line["markets"]) else ""
+        yield from _wrapped(f"· {line['text']}{markets} {_cited(line)}", "  ")
+    notes = [_tracker(tracker)] if tracker else []
+    for key, named in (("channels_added", "New channels"), ("channels_gone", "No longer there")):
+        names = doc.get(key) or ()
+        notes += [f"{named}: {', '.join(f'#{name}' for name in names)}"] if names else []
+    notes += [one_line(note) for note in doc.get("notes") or ()]
+    yield from ("", "TO KNOW") if notes else ()
+    for note in notes:
+        yield from _wrapped(f"· {note}", "  ")
+
+
+def _tracker(tracker: Json) -> str:
+    why = f" ({tracker['reason']})" if tracker["reason"] else ""
+    name = f"Tracker ({tracker['title']})" if tracker["title"] else "Tracker"
+    if tracker["status"] not in ("complete", "partial"):
+        return f"{name}: could not be read{why}"
+    counts = (f"{tracker[key]:,} {said}" for key, said in _TRACKED)
+    part = f"; read in part{why}" if tracker["status"] == "partial" else ""
+    return f"{name}: {', '.join(counts)}{part}"
+
+
+_TRACKED = (
+    ("untracked", "not in it"),
+    ("tracked", "in it"),
+    ("closed", "closed in it but still reported"),
+)
+
+
+def _without_news(doc: Json) -> Iterator[str]:
+    issues = doc.get("still_open") or ()
+    yield from ("", "STILL OPEN, NO NEWS IN THIS WINDOW") if issues else ()
+    for issue in issues[:WITHOUT_NEWS_SHOWN]:
+        head = f"{DOTS[issue['severity']]} #{issue['item']} · {_count(issue['age_days'], 'day')}"
+        owner = f" — {issue['owner'] or 'nobody'}"
+        yield from _wrapped(f"{head} · {issue['state']}: {issue['claim']}{owner}", "  ")
+        yield from (f"  {link}" for link in issue["links"][:1])
+    if more := len(issues[WITHOUT_NEWS_SHOWN:]):
+        yield f"and {more} more (see --json)"
 
 
 OFFLINE = (
@@ -45,7 +104,8 @@ OFFLINE = (
 )
 
 
-def _section(section: Json) -> Iterator[str]:
+def _section(section: Json, compared: bool, old: int) -> Iterator[str]:
+    """`old`: how many issues of it are still open without news."""
     cover, findings = section["coverage"], section["findings"]
     open_ones = [f for f in findings if f["state"] in NEEDS_ACTION]
     rest = [f for f in findings if f["state"] in ("waiting", "solved")]
@@ -54,6 +114,7 @@ def _section(section: Json) -> Iterator[str]:
     yield f"#{section['item']}  " + "─" * max(4, WIDTH - len(section["item"]) - 3)
     whole = "" if section["status"] == "complete" else f"  ({section['status'].upper()})"
     found = f"{_count(len(open_ones), 'open issue')} of {_count(people, 'customer')} · "
+    found += f"{old:,} more without news · " if old else ""
     yield (
         f"{found if findings or not whole else ''}"  # nothing found in what was not read is no news
         f"{_count(cover['messages_read'], 'message')} in "
@@ -62,30 +123,47 @@ def _section(section: Json) -> Iterator[str]:
     if not findings or section["status"] != "complete":
         yield from _wrapped(section["summary"], "")
     for finding in open_ones:
-        yield from _finding(finding)
+        yield from _finding(finding, compared)
     for finding in rest[:WAITING_SHOWN]:
-        yield from _wrapped(f"  · {finding['state']}: {finding['claim']} [{finding['id']}]", "    ")
+        told = f"{_news(finding, compared)}{finding['state']}: {finding['claim']}"
+        yield from _wrapped(f"  · {told} [{finding['id']}]", "    ")
     if len(rest) > WAITING_SHOWN:
         left = len(rest) - WAITING_SHOWN
         yield f"  · and {left} more that wait for the customer or are solved"
 
 
-def _finding(finding: Json) -> Iterator[str]:
+def _finding(finding: Json, compared: bool) -> Iterator[str]:
     since = f", since {_day(finding['since'])}" if finding.get("since") else ""
     who = f" ({', '.join(finding['customers'][:4])}{'…' if finding['customers'][4:] else ''})"
     yield from _wrapped(
-        f"{DOTS[finding['severity']]} {finding['state'].upper()} {finding['claim']} — "
+        f"{DOTS[finding['severity']]} {_news(finding, compared)}{finding['state'].upper()} "
+        f"{finding['claim']} — "
         f"{_count(finding['people'], 'customer')}{who if finding['customers'] else ''}, "
         f"{_count(finding['messages'], 'message')}{since} [{finding['id']}]",
         "  ",
     )
-    if finding["next_step"]:
-        said = finding["next_step"].startswith(finding["owner"])
-        owner = "" if said else f"{finding['owner']}: "
-        yield from _wrapped(f"  → {owner}{finding['next_step']}", "    ")
+    yield from _step(finding)
+    if reason := finding.get("severity_reason"):
+        yield from _wrapped(f"    {finding['severity']}: {reason}", "    ")
+    if told := tracked(finding, words_of("en")):
+        yield from _wrapped(f"    tracker: {told}", "    ")
     if finding["links"]:
         more = f" (+{len(finding['links']) - 1})" if finding["links"][1:] else ""
         yield f"    {finding['links'][0]}{more}"
+
+
+def _news(finding: Json, compared: bool) -> str:
+    news = mark(finding, words_of("en")) if compared else ""
+    return f"{news} · " if news else ""
+
+
+def _step(finding: Json) -> Iterator[str]:
+    owner, step = finding["owner"], finding["next_step"]
+    if owner == "nobody":
+        yield from _wrapped(f"  → {step} (nobody has it)".replace("→  (", "→ ("), "    ")
+    elif step:
+        said = "" if step.startswith(owner) else f"{owner}: "
+        yield from _wrapped(f"  → {said}{step}", "    ")
 
 
 def ask_text(doc: Json) -> str:

@@ -1,4 +1,4 @@
-"""An answer as Slack shows it, whatever it is: a text with citations, or a digest with buttons."""
+"""An answer as Slack shows it, whatever it is: a text, a digest with buttons, a sweep's report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from bot import render
 from bot.digest_blocks import digest_parts
-from bot.render import Rendered
+from bot.render import Part, Rendered
+from bot.reports.sweep_blocks import sweep_parts
 from bot.requests import StoredRequest
 from config.settings import Settings
 
@@ -16,11 +17,20 @@ from config.settings import Settings
 def rendered(
     document: Mapping[str, Any], request: StoredRequest, settings: Settings, seconds: float
 ) -> Rendered:
-    """The document of an answer or of a triage; `seconds` is what it took."""
-    if "verdicts" not in document:
+    """The document of an answer, a triage or a sweep; `seconds` is what it took."""
+    parts = _parts(document, settings)
+    if not parts:
         return render.answer(document, request.key, settings.reply, seconds, request.user)
-    first, *rest = digest_parts(document, settings.triage.categories)
     below = (render.feedback(request.key),)
-    parts = [first, *rest]
-    parts[-1] = replace(parts[-1], blocks=(*parts[-1].blocks, *below))
-    return Rendered(tuple(parts), first.text)
+    *before, last = parts
+    last = replace(last, blocks=(*last.blocks, *below))
+    return Rendered((*before, last), parts[0].text)
+
+
+def _parts(document: Mapping[str, Any], settings: Settings) -> tuple[Part, ...]:
+    """The messages of what is more than a text; none for an answer."""
+    if "verdicts" in document:
+        return digest_parts(document, settings.triage.categories)
+    if document.get("sections"):
+        return sweep_parts(document, f"assistant show {document['run_id']} --json")
+    return ()

@@ -163,6 +163,67 @@ def test_the_owner_and_the_next_step_are_told_once() -> None:
     assert "→ Answer." in text
 
 
+def test_nobody_has_it_is_told_with_what_is_to_be_done() -> None:
+    text = flat(sweep_text(swept(section(finding(1, owner="nobody", next_step="Answer Ana.")))))
+    assert "→ Answer Ana. (nobody has it)" in text
+
+
+def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
+    old = {
+        "item": "support-es",
+        "claim": "The till hangs",
+        "severity": "low",
+        "state": "unanswered",
+        "owner": "nobody",
+        "age_days": 12,
+        "links": [LINK],
+    }
+    text = flat(
+        sweep_text(
+            swept(
+                section(
+                    finding(1, change="new", severity_reason="money is lost"),
+                    finding(2, change="open", age_days=1),
+                    finding(3, "solved", change="solved"),
+                ),
+                title="weekly",
+                compared={"with": "2025-03-01T00:00:00Z", "reports": 2},
+                still_open=[old],
+            )
+        )
+    )
+    assert text.startswith("weekly: customer issues in 1 channel, 1 Mar 2025 to 15 Mar 2025 3 open")
+    assert "3 open (2 high) · 1 new, 2 still open for up to 12 days, 1 solved" in text
+    assert "2 open issues of 2 customers · 1 more without news · " in text
+    assert "● NEW · UNSOLVED Issue 1" in text
+    assert "high: money is lost" in text
+    assert "● STILL OPEN 1 day · UNSOLVED Issue 2" in text
+    assert "· SOLVED · solved: Issue 3" in text
+    assert "STILL OPEN, NO NEWS IN THIS WINDOW ○ #support-es · 12 days · unanswered" in text
+    first = sweep_text(swept(section(finding(1, change="new"))))
+    assert "NEW" not in first
+
+
+def test_patterns_name_markets_and_the_tracker_its_gaps() -> None:
+    tracker = {"title": "Bugs", "status": "complete", "reason": "", "untracked": 2}
+    told = {"status": "closed", "key": "BUG-7", "title": "Twice", "link": None}
+    document = swept(
+        section(finding(1, tracker=told)),
+        patterns=[{"text": "Cards", "findings": ["F1.1", "F2.1"], "markets": ["it", "es"]}],
+        tracker={**tracker, "tracked": 1, "closed": 3},
+        channels_added=["csm-cz"],
+        notes=["The budget of the month is nearly used up."],
+    )
+    text = flat(sweep_text(document))
+    assert "PATTERNS · Cards (#it, #es) [F1.1] [F2.1]" in text
+    assert "Tracker (Bugs): 2 not in it, 1 in it, 3 closed in it but still reported" in text
+    assert "· New channels: #csm-cz · The budget of the month is nearly used up." in text
+    assert "tracker: BUG-7 Twice (closed in the tracker, still reported)" in text
+    failed = {"title": "Bugs", "status": "failed", "reason": "The list is gone."}
+    text = flat(sweep_text({**document, "tracker": failed}))
+    assert "Tracker (Bugs): could not be read (The list is gone.)" in text
+
+
 def test_top_lines_carry_codes_counts_and_links() -> None:
     top = {
         "text": "Refund the double charge",
