@@ -12,6 +12,9 @@ import typer
 
 from bot.approval.cli import approvals
 from bot.connect_cli import connect
+from bot.schedule.cli import schedules
+from bot.sweep_cli import sweep
+from bot.typed import AsJson, AsOf, AsUser, Export, Model, Sample, Since
 
 app = typer.Typer(
     name="assistant",
@@ -21,19 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Export = Annotated[
-    Path | None, typer.Option("--slack-export", help="A Slack export (zip) to read instead.")
-]
-Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
-AsOf = Annotated[
-    str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15. Default: now.")
-]
-Since = Annotated[str | None, typer.Option(help="Length of the window: 30d, 12h. Default: 7d.")]
-Model = Annotated[str, typer.Option(help="claude, or offline: fixed rules, no key, no cost.")]
-AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Most channels to read.")]
 
 
 @app.command()
@@ -63,29 +53,7 @@ def ask(
     raise typer.Exit(run_ask(given, question))
 
 
-@app.command()
-def sweep(
-    channels: Annotated[
-        list[str], typer.Option("--channels", help="Names or globs: 'support-*'. Repeatable.")
-    ],
-    tracker: Annotated[
-        str | None, typer.Option(help="Id of a Slack List that tracks bugs (F...).")
-    ] = None,
-    slack_export: Export = None,
-    sample: Sample = False,
-    as_of: AsOf = None,
-    since: Since = None,
-    limit: Limit = None,
-    model: Model = "claude",
-    as_user: AsUser = None,
-    json: AsJson = False,
-) -> None:
-    """Sweep channels for customer issues: one subagent each, one report."""
-    from bot.commands import run_sweep
-    from bot.given import Given
-
-    given = Given(slack_export, sample, as_of, since, model, as_user, json)
-    raise typer.Exit(run_sweep(given, channels, tracker, limit))
+app.command()(sweep)
 
 
 @app.command()
@@ -218,6 +186,9 @@ def forget(
 
 
 app.add_typer(approvals, name="approvals")
+
+
+app.add_typer(schedules, name="schedules")
 
 
 app.command()(connect)

@@ -16,15 +16,14 @@ from typing import Any
 from bot.asked import Request
 from bot.desk import Desk, Surroundings
 from bot.durable import Durable
+from bot.errand import Errand, errand, limits_of, usual_usd
 from bot.finishing import Finishing, admits
 from bot.inbox import STOPPED, Inbox
-from bot.inbox_triage import InboxTriage, wants_triage
+from bot.inbox_triage import InboxTriage
 from bot.logs import about
-from bot.mail_state import MailState
 from bot.metrics import Metrics
 from bot.outbox import Outbox
 from bot.pane import title_of
-from bot.parent import Ask
 from bot.policy import Admission, Allowed, Later, Refused
 from bot.prose import Prose
 from bot.reply import Reply, place_of
@@ -34,7 +33,6 @@ from bot.sentences import CRASHED, DOWN, FAILED, GIVEN_UP, STOPPED_EARLY
 from bot.store import RunNotFound, Store
 from bot.writes import WriteFailed
 from config.settings import Settings
-from scopes import ALL
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.slack_items import plain
@@ -128,15 +126,15 @@ class Answering:
             return await self._decide(request, run)
 
     async def _decide(self, request: StoredRequest, run: str) -> bool:
-        decision = await self.admission.decide(request)
+        usual = usual_usd(request.text, self.settings)
+        decision = await self.admission.decide(request, usual)
         if isinstance(decision, Later):
             return False
         limits = self.settings.limits
         args: dict[str, Any] = {"reason": "", "as_of": iso(asked_at(request))}
         if isinstance(decision, Allowed):
+            limits = limits_of(request.text, limits, self.settings)
             limits = limits.model_copy(update={"cost_usd": decision.limits.cost_usd})
-            if wants_triage(request.text):
-                limits = limits.model_copy(update={"seconds": self.settings.triage.time_s})
             allowed = {"scopes": decision.limits.scopes, "models": decision.limits.models}
             args |= {"verdict": "allowed", "allowed": allowed}
         else:
@@ -221,7 +219,7 @@ class Answering:
 
     async def _work(
         self, request: StoredRequest, live: Live, links: dict[str, Sequence[str]]
-    ) -> Ask | InboxTriage:
+    ) -> Errand:
         """The request to be answered; `links` is kept up with what the answer may cite."""
         key = f"{live.run.id}/surroundings"
         around = await live.steps.step(key, lambda: self.surroundings.read(request, live))
@@ -254,9 +252,7 @@ class Answering:
             workflow_id(request),
             tuple(around["refused"]),
         )
-        work: Ask | InboxTriage = Ask(desk, live.run, asked)
-        if wants_triage(asked.intent.text) and {"email", ALL} & set(allowed["scopes"]):
-            work = InboxTriage(desk, live.run, asked, MailState(self.store.database))
+        work = errand(desk, live.run, asked, allowed["scopes"], self.store.database)
         live.listeners.insert(0, lambda event: links.update(work.links()))
         return work
 

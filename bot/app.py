@@ -23,7 +23,9 @@ from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack_state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.models import model_client
+from bot.notes import NoteShelf
 from bot.options import Options as Options
+from bot.pace import ReadTurns
 from bot.people import People
 from bot.retention import tidy
 from bot.sink import StoreSink
@@ -31,6 +33,7 @@ from bot.store import Store, StoreError
 from bot.vault import vault_of
 from config.settings import Limits, Settings
 from scopes.members import Members
+from scopes.notes import Notes
 from scopes.slack_client import SlackRefused, connect, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, iso
@@ -140,7 +143,7 @@ class App:
             gate=Gate(sink.log_decision, self.directory),
             sink=sink,
             limits=limits,
-            clients={**self.clients, **({SlackReader: reader} if reader else {})},
+            clients={**self._clients(), **({SlackReader: reader} if reader else {})},
             emit=self.emit,
             stop=self.stop,
         )
@@ -170,6 +173,11 @@ class App:
         except StoreError as error:
             self.store_fault = self.store_fault or str(error)
             log.error("%s", error)
+
+    def _clients(self) -> dict[type, object]:
+        """What a run uses besides Slack: the operator's notes are for no user of an export."""
+        notes = NoteShelf(self.store.database)
+        return self.clients if self.options.as_user else {Notes: notes, **self.clients}
 
     def spawner(self, run: Run) -> TaskSpawner:
         return self._spawners.setdefault(run.id, TaskSpawner(run, self._keeper(run)))
@@ -253,13 +261,10 @@ def _reader(
             "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
         )
     if workspace is None and options.as_user:
-        raise SetupError(
-            "as_user",
-            "A real workspace is read with the bot's rights only.",
-            "Leave --as-user out, or give --slack-export ZIP.",
-        )
+        why = "A real workspace is read with the bot's rights only."
+        raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
     return SlackReader(
-        connect(session, token, url, slack),
+        connect(session, token, url, slack, ReadTurns(slack)),
         timedelta(days=slack.lookback_days),
         connect(session, user_token, url, slack) if user_token else None,
     )

@@ -17,7 +17,9 @@ from bot.outcome import DONE, INCOMPLETE, Document, guarded, present, tell
 from bot.parent import Ask
 from bot.progress import showing
 from bot.report import ask_text, sweep_text
+from bot.schedule.series import NamedSweep, named_sweep
 from bot.sources import chosen
+from bot.store import StoreError
 from bot.sweep import Sweep
 from config.settings import Settings, load_settings
 
@@ -34,10 +36,41 @@ async def sample_sweep(app: App) -> Document:
     return await _sweep(app, [SAMPLE_CHANNELS], next(iter(SAMPLE_LISTS)), None)
 
 
-def run_sweep(given: Given, channels: Sequence[str], tracker: str | None, limit: int | None) -> int:
+def run_sweep(
+    given: Given, name: str | None, channels: Sequence[str], tracker: str | None, limit: int | None
+) -> int:
+    """A sweep by its name in assistant.yaml, or of the channels that are given."""
+    if bool(name) == bool(channels):
+        return guarded(lambda: _which_sweep(bool(name)), given.json)
+    if name:
+        return _named_sweep(given, name, tracker, limit)
     return reading(
         given.options, lambda app: _sweep(app, channels, tracker, limit), given.json, sweep_text
     )
+
+
+def _which_sweep(both: bool) -> int:
+    what = "Both a name and --channels are given." if both else "It is not said what to sweep."
+    hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
+    raise SetupError("which_sweep", what, hint)
+
+
+def _named_sweep(given: Given, name: str, tracker: str | None, limit: int | None) -> int:
+    """What was printed is where the next one of this name goes on from."""
+
+    def run() -> int:
+        settings = load_settings()
+        sweep = NamedSweep(name, named_sweep(settings, name), tracker, limit)
+        document, fault = read(settings, given.options(), sweep.report)
+        present(document, given.json, sweep_text)
+        sys.stdout.flush()
+        try:
+            asyncio.run(sweep.delivered(settings, document))
+        except StoreError as error:
+            fault = fault or str(error)
+        return ended(document, fault)
+
+    return guarded(run, given.json)
 
 
 def run_ask(given: Given, question: str) -> int:
@@ -59,7 +92,9 @@ async def _sweep(
     channels = chosen(await app.channels(), patterns)
     left_out = channels[limit:] if limit else []
     question = f"sweep {' '.join(patterns)}"
-    async with app.run("sweep", question) as run:
+    seconds = app.settings.sweep.time_s
+    limits = app.settings.limits.model_copy(update={"seconds": seconds})
+    async with app.run("sweep", question, limits=limits) as run:
         request = Request(question, app.window(_week(app)))
         document = await Sweep(app, run, request, channels[:limit], tracker).report()
         missing = [f"{c.name}: left out by --limit {limit}" for c in left_out]
@@ -97,7 +132,10 @@ def read(settings: Settings, options: Options, work: Work) -> tuple[Document, st
                     tell(f"warning: {problem}")
                 return await work(app), app.store_fault
 
-    return asyncio.run(go())
+    try:
+        return asyncio.run(go())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def ended(document: Document, fault: str) -> int:
@@ -112,11 +150,15 @@ def ended(document: Document, fault: str) -> int:
 
 
 def _stop_by_ctrl_c(app: App) -> None:
-    """The first Ctrl-C ends the run with what there is, the second one ends the process."""
-    loop = asyncio.get_running_loop()
+    """The first Ctrl-C ends the run with what there is, the second one ends the process.
+
+    Not by an exception wherever the loop happens to be: it could lose a task, and wait for it.
+    """
+    loop, work = asyncio.get_running_loop(), asyncio.current_task()
+    assert work
 
     def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
+        loop.add_signal_handler(signal.SIGINT, work.cancel)
         tell("stopping with what there is; Ctrl-C again to end at once")
         app.stop.set()
 

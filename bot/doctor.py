@@ -78,7 +78,8 @@ async def examine(settings: Settings) -> list[Verdict]:
             *(_judged("google", check) for check in google_checks.wanted(settings)),
         )
         slack, rest = await asyncio.gather(Patient(settings, session).examine(), others)
-    return [*slack, key, *rest]
+    schedules = await _judged("schedules", host_checks.schedules(settings))  # after the database
+    return [*slack, key, *rest, *([schedules] if schedules.says else [])]
 
 
 def _hidden(verdict: Verdict, settings: Settings) -> Verdict:

@@ -18,6 +18,7 @@ from bot.private import Private
 from bot.reply import Reply, place_of
 from bot.requests import StoredRequest
 from bot.runs import Live, Runs
+from bot.schedule.retried import try_now
 from bot.sentences import HELD_BACK
 from bot.shown import rendered
 from bot.store import Store
@@ -115,8 +116,11 @@ class Finishing:
     async def publish(self, run: str) -> bool:
         """Write an answer that was held back where it was asked for.
 
-        False = it may not stand there now either. Raises WriteFailed.
+        False = it may not stand there now either. The report of a schedule is delivered anew.
+        Raises WriteFailed.
         """
+        if await try_now(self.store.database, run):
+            return True
         stored = await self.store.run(run)
         request, document = await self.inbox.request(stored.request or ""), stored.result
         if request is None or not document or not document.get("label"):
@@ -192,8 +196,7 @@ def admits(run: Run, home: str) -> Admits:
 
 
 def _tool(action: Action) -> Tool:
-    name = "slack" if action.scope == "parent" else action.scope
-    tools: Sequence[Tool] = scopes.scope(name).tools
+    tools: Sequence[Tool] = scopes.tools_of(action.scope)
     found = next((t for t in tools if t.name == action.tool), None)
     if found is None:
         raise NotDone(f"There is no tool {action.tool} any more.")

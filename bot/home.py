@@ -11,7 +11,7 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot import home_mail
+from bot import home_mail, home_schedules
 from bot.connecting import Connecting, MailAccess
 from bot.inbox import Inbox
 from bot.pane import attempt
@@ -70,6 +70,7 @@ class HomeFacts:
     admin: bool = False
     mail: MailAccess | None = None
     """How it stands with this user's mailbox; None = mail is nothing that they may ask about."""
+    schedules: tuple[str, ...] = ()
 
 
 class Home:
@@ -116,8 +117,7 @@ class Home:
         await publish(self._web, user, view(facts))
 
     async def facts(self, user: str, team: str) -> HomeFacts:
-        inbox = self._admission.inbox
-        paused = await inbox.paused()
+        inbox, paused = self._admission.inbox, await self._admission.inbox.paused()
         try:
             policy = await self._admission.file.read()
         except PolicyFault as fault:
@@ -133,6 +133,7 @@ class Home:
             paused=paused,
             admin=user in policy.admins,
             mail=await self._mail(user, offered),
+            schedules=await home_schedules.mine(inbox.database, user),
         )
 
     async def _mail(self, user: str, offered: Sequence[str]) -> MailAccess | None:
@@ -202,9 +203,8 @@ def view(facts: HomeFacts) -> Block:
 
 def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if facts.paused is not None:
-        who = _who(facts.paused)
-        text = f":double_vertical_bar: *Paused by {who}.* New requests wait and are answered later."
-        yield _section(text)
+        by = f":double_vertical_bar: *Paused by {_who(facts.paused)}.*"
+        yield _section(f"{by} New requests wait and are answered later.")
     if facts.admin:
         yield _button(paused=facts.paused is not None)
     if facts.refusal:
@@ -216,11 +216,11 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
         yield _section("\n".join(f"• {place}" for place in facts.places) or "Nowhere at present.")
     if facts.mail:
         yield from home_mail.blocks(facts.mail)
+    yield from home_schedules.blocks(facts.schedules)
     yield _header("Your last requests")
-    if facts.runs:
-        for run in facts.runs[:LAST_RUNS]:
-            yield from _run(run)
-    else:
+    for run in facts.runs[:LAST_RUNS]:
+        yield from _run(run)
+    if not facts.runs:
         yield _section("None yet.")
     yield {"type": "divider"}
     yield _context(_spent(facts))

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from bot.checks import KEY, Missing, Problem, Role, model_answers
 from bot.database import Database
+from bot.schedule.book import ScheduleBook
 from bot.schema import StoreError
 from bot.vault import vault_of
 from bot.workspace import LOCK
@@ -103,6 +104,27 @@ async def database(settings: Settings) -> str:
         said = str(error.orig).strip().splitlines()[0]
         hint = "GRANT CREATE ON DATABASE to the account of DATABASE_URL."
         raise Problem(f"Postgres refuses: {said}. {hint}") from None
+
+
+async def schedules(settings: Settings) -> str:
+    """Whether the schedules that are set can run; empty where there are none."""
+    try:
+        opened = await Database.open(settings.data_dir, settings.database_url, vault_of(settings))
+        try:
+            known = await ScheduleBook(opened).all()
+        finally:
+            await opened.aclose()
+    except (StoreError, SettingsError, sa.exc.ProgrammingError):
+        return ""  # the check of the database says it
+    for each in known:
+        if each.state == "refused":
+            raise Problem(f"{each.id} cannot run: {each.why}")
+    for each in known:
+        if each.trouble and not each.trouble.get("over"):
+            raise Problem(f"{each.id} fails since {each.trouble['since']}: {each.trouble['why']}")
+    unknown = settings.schedules.keys() - {each.id for each in known}
+    new = f"; {len(unknown)} of the settings begin with the next start" if unknown else ""
+    return f"{len(known)} set, none of them fails{new}" if known or unknown else ""
 
 
 async def _file(opened: Database, folder: Path) -> str:

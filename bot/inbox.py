@@ -14,6 +14,7 @@ from bot.purses import forget_calls_under_way
 from bot.requests import Incoming as Incoming
 from bot.requests import StoredRequest as StoredRequest
 from bot.requests import new_run_id, stored
+from bot.schedule.tables import ticks
 from bot.serve_tables import cursors, feedback, flags, inbox, purses, reservations, steps, stops
 from bot.tables import StoredRun, runs
 from bot.turns import next_in_turn
@@ -21,6 +22,8 @@ from scopes.tool import readable
 from subagents.purse import NANO
 
 AT_WORK = ("new", "running", "waiting")
+SCHEDULED = "schedule"
+"""Kind of the runs that a schedule began."""
 PAUSED = "paused"
 STOPPED = "stopped_by"
 """Key put into the event of a request that was stopped while it waited for its turn."""
@@ -147,7 +150,10 @@ class Inbox:
     async def forget(self, before: datetime) -> int:
         """Delete what was asked before then and is over; returns how many requests."""
         over = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
-        at_work = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
+        at_work = sa.union(
+            sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None)),
+            sa.select(ticks.c.run).where(ticks.c.state == "running", ticks.c.run.is_not(None)),
+        )
 
         def forget(connection: sa.Connection) -> int:
             gone = connection.execute(sa.delete(inbox).where(over)).rowcount
@@ -233,7 +239,8 @@ class Inbox:
 
     async def spent(self, user: str | None, since: datetime) -> tuple[float, float]:
         """US dollars of the runs that `user` (None = anyone) asked for since then: what they have
-        spent and reserved, and what those at work may spend beyond that.
+        spent and reserved, and what those at work may spend beyond that. Of a user, those of their
+        schedules do not count: they have budgets of their own.
         """
         if user:
             rows = await self.database.read(_SPENT_BY, since=since, user=user)
@@ -275,4 +282,4 @@ _SPENT = (
     .select_from(runs.outerjoin(purses))
     .where(runs.c.started >= sa.bindparam("since", type_=runs.c.started.type))
 )
-_SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"))
+_SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"), runs.c.kind != SCHEDULED)

@@ -18,11 +18,12 @@ from bot.mail_corrections import Correction
 from bot.mail_state import MailState
 from bot.mail_sync import new_threads
 from bot.parent import Workplace
+from bot.schedule.recurring import recurs
 from bot.sentences import NOT_CONNECTED
 from bot.tally import STATUSES
 from bot.triage import Triage, delivered
 from scopes.gmail import Gmail
-from scopes.google import GoogleError
+from scopes.google import GoogleBusy, GoogleError
 from scopes.label import Label
 from scopes.tool import Handles, ToolContext, Window
 from subagents.events import ContextGrew
@@ -43,8 +44,8 @@ _ASKED = re.compile(
 
 
 def wants_triage(text: str) -> bool:
-    """Whether a request asks for a triage of the requester's own mail, in so many words."""
-    return _ASKED.match(text) is not None
+    """Whether a request asks for a triage of the requester's own mail now, in so many words."""
+    return _ASKED.match(text) is not None and not recurs(text)
 
 
 @dataclass
@@ -58,14 +59,18 @@ class InboxTriage:
 
     def __post_init__(self) -> None:
         self.work: Triage | None = None
+        self.passing = False
+        """It failed, and might not at another time."""
 
     async def answer(self) -> dict[str, Any]:
         """The document of `triage --json`, with the fields that an answer has."""
         try:
             document = await self._triage()
         except GoogleError as error:
+            self.passing = isinstance(error, GoogleBusy)
             return self._told(str(error), "failed")
         except Exception as error:  # the seam: one request
+            self.passing = True
             log.exception("the triage of %s crashed", self.run.id)
             return self._told(crash_text("the triage", error), "failed")
         return document or self._told(NOT_CONNECTED, "complete")
@@ -98,7 +103,7 @@ class InboxTriage:
         label = self.request.label.join(joined(list(self.work.fanout.results.values())))
         return {
             **document,
-            **_ANSWERED,
+            **ANSWERED,
             "question": self.request.text,
             "answer": text,
             "statements": [{"text": s.text, "findings": list(s.findings)} for s in said],
@@ -127,7 +132,7 @@ class InboxTriage:
             "run_id": self.run.id,
             "kind": "triage",
             "status": status,
-            **_ANSWERED,
+            **ANSWERED,
             "reason": " ".join(missing),
             "model": self.app.model_name,
             "question": self.request.text,
@@ -162,4 +167,5 @@ class InboxTriage:
         )
 
 
-_ANSWERED = {"stopped_by": "none", "reason": "", "passing": False, "degraded": False, "sessions": 1}
+ANSWERED = {"stopped_by": "none", "reason": "", "passing": False, "degraded": False, "sessions": 1}
+"""What a document of an answer has, where no parent wrote it."""

@@ -97,6 +97,11 @@ BOT_PERMISSIONS = (
         wanted=lambda settings: settings.reply.max_files > 0,
     ),
     Permission(
+        "files:write",
+        "puts the table of findings and the chart of a scheduled report into its thread",
+        ("files.getUploadURLExternal", "files.completeUploadExternal"),
+    ),
+    Permission(
         "groups:history",
         "reads private channels that it was invited to, for requesters who are members",
         _HISTORY,

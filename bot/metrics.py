@@ -15,6 +15,7 @@ REQUEST_OUTCOMES = frozenset(
     ("done", "partial", "failed", "waiting", "stopped", "refused", "ignored", "given_up", "crashed")
 )
 SUBAGENT_STATUSES = frozenset(("complete", "partial", "failed", "cancelled", "refused"))
+MAIL_OUTCOMES = frozenset(("ok", "too_old", "revoked", "failed", "not_connected"))
 TOKEN_KINDS = frozenset(("input", "output", "cache_read", "cache_write"))
 
 _MOST_VALUES = 60
@@ -74,6 +75,10 @@ class Metrics:
         self._queue = gauge("queue_depth", "Stored requests that wait for their turn.")
         self._working = gauge("requests_at_work", "Requests being answered now.")
         self._sockets = gauge("sockets_connected", "Sockets to Slack that are connected.")
+        self._polls = counter("mail_polls", "Looks for new mail in a mailbox, by how.", "outcome")
+        self._unwatched = gauge(
+            "mail_watches_ending", "Mailboxes of which Gmail will soon tell nothing any more."
+        )
         self._lag = gauge(
             "event_loop_lag_seconds", "How late the event loop ran what was due, at the last look."
         )
@@ -131,6 +136,13 @@ class Metrics:
 
     def connected(self, sockets: int) -> None:
         self._sockets.set(sockets)
+
+    def mail_polled(self, outcome: str) -> None:
+        """`outcome`: of MAIL_OUTCOMES."""
+        self._polls.labels(_known(outcome, MAIL_OUTCOMES)).inc()
+
+    def watches_ending(self, mailboxes: int) -> None:
+        self._unwatched.set(mailboxes)
 
     def lagged(self, seconds: float) -> None:
         self._lag.set(seconds)

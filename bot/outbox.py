@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.forms import LITERAL, MAX_TEXT, NO_UNFURLING, Block, emptied, in_blocks, in_some_form
 from bot.pace import TIERS, Pace
+from bot.uploads import Uploads
 from bot.writes import (
     MessageGone,
     TokenRefused,
@@ -57,6 +58,7 @@ class Outbox:
         self._written = Written(self._writes, slack.page_size)
         self._attempts, self._deadline_s, self._settle_s = attempts, deadline_s, settle_s
         self._sessions, self._quick_s = True, quick_s
+        self.uploads = Uploads(self._writes, self._written, attempts, deadline_s, settle_s)
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:

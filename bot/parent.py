@@ -16,6 +16,9 @@ from bot.tally import coverage_of, total
 from config.settings import Settings
 from scopes.effects import OPEN_MAIL
 from scopes.label import Label
+from scopes.notes import OPEN_NOTES
+from scopes.schedules import TOOLS as SCHEDULE_TOOLS
+from scopes.schedules import ScheduleDesk
 from scopes.slack import OPEN_SEARCH
 from scopes.slack_writer import SlackWriter
 from scopes.tool import Access, Handles, Tool, ToolContext
@@ -118,16 +121,18 @@ class Ask:
     def _direct(self) -> dict[str, Tool]:
         """The parent's own tools: for one look-up, or all that read where it may not delegate.
 
-        It writes where there is something to write with.
+        It writes where there is something to write with, and sets up schedules where they are kept.
         """
-        tools = scopes.scope("slack").tools
         writes = SlackWriter in self.run.clients
         alone = not self.run.limits.max_subagents
-        return {
+        own = {
             t.name: t
-            for t in tools
+            for t in scopes.scope("slack").tools
             if (writes if t.access is Access.EGRESS else alone or t.name in DIRECT)
         }
+        if ScheduleDesk in self.run.clients:
+            own |= {t.name: t for t in SCHEDULE_TOOLS}
+        return own
 
     def _context(self, handles: Handles) -> ToolContext:
         return ToolContext(
@@ -169,6 +174,9 @@ class Ask:
         if OPEN_MAIL in handles.titles:
             what = "lets a subagent of the scope email search and read the requester's own mailbox"
             facts.append(f"MAIL: the handle {OPEN_MAIL} {what}")
+        if OPEN_NOTES in handles.titles:
+            what = "lets a subagent of the scope email keep and search the requester's own notes"
+            facts.append(f"NOTES: the handle {OPEN_NOTES} {what}")
         return Spec(
             run=self.run.id,
             context="p1",

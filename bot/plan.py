@@ -16,6 +16,7 @@ from subagents.events import (
     BriefWasRefused,
     Event,
     ParentHandedOver,
+    SourcesRead,
     SubagentFinished,
     SubagentQueued,
     SubagentStarted,
@@ -71,11 +72,15 @@ class Plan:
     """Sessions of the parent."""
     own: str = ""
     """What the parent itself looks up."""
+    sources: str = ""
+    """How many sources have been read, while some have not."""
     answer: str = ""
 
     def take(self, event: Event) -> str:
         """Note an event; a line for those who read lines, or nothing."""
         match event:
+            case SourcesRead():
+                return self._read(event)
             case SubagentQueued(child, title, scope, model):
                 self.rows[child] = Row(child, _calm(title), scope, _calm(model))
             case SubagentStarted(child) if child in self.rows:
@@ -95,6 +100,13 @@ class Plan:
             case AnswerDelta(text):
                 self.answer += printable(text)
         return ""
+
+    def _read(self, event: SourcesRead) -> str:
+        said = f"{event.read} of {event.total} channels read"
+        self.sources = said if event.read < event.total else ""
+        if event.waits:
+            return f"… {said}, waiting for Slack"
+        return "" if event.read else f"· {said}"
 
     def _call(self, context: str, names: str) -> None:
         if context in self.rows:

@@ -75,15 +75,16 @@ class Admission:
     cost_usd: float
     """`limits.cost_usd`: of a request for which no rule says otherwise."""
 
-    async def decide(self, incoming: Incoming) -> Decision:
-        """Whether a stored request is answered. Raises StoreError."""
+    async def decide(self, incoming: Incoming, usual_usd: float | None = None) -> Decision:
+        """Whether a stored request is answered; `usual_usd` is what one of its kind may cost where
+        no rule says otherwise. Raises StoreError."""
         try:
             policy = await self.file.read()
         except PolicyFault as fault:
             return await self._closed(incoming, fault)
         at = incoming
         asked = await self.asked(policy, at.user, at.team, at.channel, at.kind)
-        return decide(policy, asked, self.cost_usd)
+        return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
 
     async def _closed(self, incoming: Incoming, fault: PolicyFault) -> Decision:
         """While the rules cannot be read: only a colleague who asked us is told, and not why."""

@@ -31,6 +31,8 @@ class Plan(plan.Plan):
 
     def table(self) -> Table:
         grid = Table.grid(padding=(0, 1))
+        if self.sources:
+            grid.add_row(Text("…", style="cyan"), Text(self.sources), "")
         rows = list(self.rows.values())
         if len(rows) > MAX_ROWS:
             done = [r for r in rows if r.state not in OPEN]
@@ -60,7 +62,7 @@ def showing(stream: TextIO) -> Iterator[Emit]:
     with Live(known.table(), console=console, refresh_per_second=8, transient=True) as live:
 
         def show(event: Event) -> None:
-            if (line := known.take(event)) and line[0] not in "✓◐✗■":
+            if (line := known.take(event)) and line[0] not in "✓◐✗■…·":
                 live.console.print(Text(line))
             live.update(known.table())
 

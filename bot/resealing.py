@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 import bot.gate_tables
 import bot.mail_tables
+import bot.notes
 import bot.schedule.tables  # noqa: F401 - all of them add their tables to the metadata
 from bot.database import Database
 from bot.sealed import Sealed, SealedJson, is_sealed

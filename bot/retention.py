@@ -16,7 +16,9 @@ from bot import tables
 from bot.database import Database
 from bot.gate_tables import actions, quoted
 from bot.mail_tables import mail_acts, mail_corrections, mail_threads
+from bot.notes import notes
 from bot.oauth_states import expired
+from bot.schedule.tables import deliveries, issues, ticks
 from bot.tables import runs, subagents
 from config.sections import Retention
 
@@ -26,6 +28,12 @@ Purge = Callable[[sa.Connection, datetime], int]
 RUNS = 20
 """Runs of one transaction: others, such as the store of what Slack just said, wait for it."""
 HASHES = 500
+TOLD = ("delivered", "quiet")
+"""States of a delivery whose readers have the report."""
+OPEN = ("due", "running", "waiting")
+"""States of ticks and deliveries that are not over."""
+MONTH_DAYS = 33
+"""Ticks are kept so long at least: they tell what a schedule has cost this month."""
 THREADS_DAYS = 365
 """Ids of handled mail threads are kept so long at least: who lists a mailbox anew asks for them."""
 
@@ -36,6 +44,8 @@ async def tidy(database: Database, retention: Retention) -> None:
         (retention.trajectories_days, trajectories),
         (retention.results_days, results),
         (retention.results_days, mail),
+        (retention.results_days, reports),
+        (retention.results_days and max(retention.results_days, MONTH_DAYS), times),
         (retention.results_days and max(retention.results_days, THREADS_DAYS), mail_handled),
         (retention.actions_days, proposals),
     )
@@ -63,7 +73,8 @@ def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     """Delete what these runs were asked, were told and found."""
     recorded = sa.exists().where(tables.contexts.c.run == quoted.c.run)
     connection.execute(sa.delete(subagents).where(subagents.c.run.in_(ids)))
-    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~recorded))
+    noted = sa.exists().where(notes.c.run == quoted.c.run)  # who is forgotten is in no note either
+    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~recorded, ~noted))
     empty: dict[str, Any] = {"question": sa.literal_column("''"), "result": None, "error": None}
     connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
 
@@ -73,6 +84,29 @@ def mail(connection: sa.Connection, before: datetime) -> int:
     for table in (mail_corrections, mail_acts):
         connection.execute(sa.delete(table).where(table.c.at < before))
     return 0
+
+
+def reports(connection: sa.Connection, before: datetime) -> int:
+    """Delete the deliveries from before then, and the issues that were told last then."""
+    _over(connection, deliveries, before)
+    connection.execute(sa.delete(issues).where(issues.c.last < before))
+    return 0
+
+
+def times(connection: sa.Connection, before: datetime) -> int:
+    """Delete the ticks from before then."""
+    _over(connection, ticks, before)
+    return 0
+
+
+def _over(connection: sa.Connection, table: sa.Table, before: datetime) -> None:
+    """Delete what ended; where the last report did stays, as the next one begins there."""
+    told = deliveries.alias()
+    latest = sa.select(sa.func.max(told.c.at)).where(told.c.state.in_(TOLD))
+    kept = latest.where(told.c.schedule == table.c.schedule).scalar_subquery()
+    over = table.c.state.not_in(OPEN)
+    old = sa.and_(table.c.at < before, over, sa.or_(kept.is_(None), table.c.at != kept))
+    connection.execute(sa.delete(table).where(old))
 
 
 def mail_handled(connection: sa.Connection, before: datetime) -> int:

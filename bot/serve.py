@@ -6,10 +6,11 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,20 @@ from bot.health import DatabaseProbe, Health, LoopLag
 from bot.heard import Bot
 from bot.inbox import Inbox
 from bot.intake import Intake
+from bot.mail_watching import mail_followed
 from bot.mailboxes import Mailboxes
 from bot.metrics import Metrics
 from bot.names import Names
+from bot.notes import NoteShelf
 from bot.outbox import Outbox
 from bot.patient import Patient
 from bot.people import People
 from bot.policy import Admission
 from bot.policy_file import PolicyFile
 from bot.runs import Runs, Subagents
+from bot.schedule.checking import Checking
+from bot.schedule.desk import ChatDesk
+from bot.schedule.wiring import Schedules
 from bot.sockets import Sockets
 from bot.store import Store
 from bot.surroundings import Surroundings
@@ -58,6 +64,8 @@ from bot.workspace import clients, only_process, who_am_i
 from bot.writer import Writer
 from config.settings import Settings
 from scopes.members import Members
+from scopes.notes import Notes
+from scopes.schedules import ScheduleDesk
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
 from scopes.slack_writer import SlackWriter
@@ -77,6 +85,7 @@ class Bench:
     intake: Intake
     outbox: Outbox
     approvals: Approvals
+    schedules: Schedules
     health: Health
     metrics: Metrics
     sockets: Sockets | None
@@ -84,7 +93,14 @@ class Bench:
     connecting: Connecting
     url: str = ""
     """Of /healthz and the rest."""
+    mail: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """Knows of new mail between triages."""
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
+
+    async def drained(self, seconds: float) -> bool:
+        """Begin nothing more, and wait for what is at work; whether all of it has ended."""
+        lanes = self.schedules.lanes
+        return all(await asyncio.gather(self.dispatch.drained(seconds), lanes.drained(seconds)))
 
 
 @asynccontextmanager
@@ -119,23 +135,20 @@ async def _bench(
     client, web = clients(settings, session)
     bot, address = await who_am_i(client)
     inbox, outbox = Inbox(store.database), Outbox(web, settings.slack)
-    metrics, health = Metrics(), Health()
-    people, cursors = People(client), Cursors(inbox)
-    admission = Admission(
-        PolicyFile(policy_path, settings.policy), people, inbox, settings.limits.cost_usd
-    )
+    metrics, health, cursors = Metrics(), Health(), Cursors(inbox)
+    people, policy = People(client), PolicyFile(policy_path, settings.policy)
+    admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
     governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
     directory = _directory(stack, people, Grants(kept.database), bot)
-    writer: dict[type, object] = {SlackWriter: Writer(outbox, settings.reply)}
+    desks = _desks(settings, outbox, kept)
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
-    runs = Runs(kept, model, governor, reader, executor, metrics, directory, writer, mailboxes=mail)
+    runs = Runs(kept, model, governor, reader, executor, metrics, directory, desks, mailboxes=mail)
     durable = durable_of(settings, executor, settings.database_url)
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
     asked, slots = Inbox(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
-    around = Surroundings(
-        kept, asked, client.web, Names(client), people, settings.reply, bot.user, address
-    )
+    known = (Names(client), people, settings.reply, bot.user, address)
+    around = Surroundings(kept, asked, client.web, *known)
     proposals = Proposals.made(
         settings.approvals, kept.database, outbox, admission, directory, address
     )
@@ -145,14 +158,19 @@ async def _bench(
         *(settings, name, kept, asked, outbox, runs, durable),
         *(replace(admission, inbox=asked), around, metrics, finishing),
     )
-    give_workflows(durable, dispatch, answering, Subagents(runs, kept, slots, metrics), approvals)
-    digests = DigestActing(inbox, mail, outbox)
-    face = Faces(settings, admission, web, address, approvals, digests)
+    checking = Checking(reader, directory, admission.file, mail)
+    made = (settings, name, kept, runs, durable, outbox, admission, checking, proposals)
+    schedules = Schedules.made(*made)
+    desks[ScheduleDesk] = ChatDesk(schedules.book, checking)
+    children = Subagents(runs, kept, slots, metrics)
+    give_workflows(durable, dispatch, answering, children, approvals, schedules)
+    face = Faces(settings, admission, web, address, approvals, DigestActing(inbox, mail, outbox))
     intake = _intake(stack, settings, inbox, cursors, outbox, web, bot, face, dispatch)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
     sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
     seen = (health, metrics, sockets, backfill, face.connecting)
-    bench = Bench(settings, dispatch, durable, intake, outbox, approvals, *seen)
+    bench = Bench(settings, dispatch, durable, intake, outbox, approvals, schedules, *seen)
+    bench.mail = partial(mail_followed, mail, store.database, outbox, policy, metrics, health)
     await _begin(stack, bench, store, cursors, await _watch(stack, bench, store, admission))
     return bench
 
@@ -165,6 +183,11 @@ async def _store(stack: AsyncExitStack, settings: Settings) -> tuple[Store, str]
     store = await Store.open(settings.data_dir, url, vault_of(settings))
     stack.push_async_callback(store.aclose)
     return store, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
+
+
+def _desks(settings: Settings, outbox: Outbox, store: Store) -> dict[type, object]:
+    """What tools write to."""
+    return {SlackWriter: Writer(outbox, settings.reply), Notes: NoteShelf(store.database)}
 
 
 def _directory(stack: AsyncExitStack, people: People, grants: Grants, bot: Bot) -> SlackDirectory:
@@ -185,11 +208,13 @@ async def _begin(
     stack.push_async_callback(durable.aclose)
     await dispatch.recover()
     await bench.approvals.recover()
+    await bench.schedules.begin()
     backfill.ask()
     bench.tasks = [
         dispatch.run(),
         dispatch.watch_stops(),
         bench.approvals.run(),
+        *bench.schedules.tasks(),
         cursors.run(),
         backfill.run(),
         tidied(bench.settings.retention, store, inbox, durable),
@@ -197,6 +222,7 @@ async def _begin(
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
+        *([bench.mail()] if bench.mail else []),
         *([sockets.run()] if sockets else []),
     ]
     for task in bench.tasks:

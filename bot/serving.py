@@ -66,8 +66,9 @@ async def serve(
         await stopping.wait()
         drain_s = settings.serve.drain_s
         log.info("ending what is begun, for at most %.0f s; once more ends at once", drain_s)
-        if not await bench.dispatch.drained(settings.serve.drain_s):
-            log.warning("%d requests go on after the next start", len(bench.dispatch.at_work))
+        if not await bench.drained(settings.serve.drain_s):
+            left = len(bench.dispatch.at_work) + len(bench.schedules.lanes.at_work)
+            log.warning("%d requests and reports go on after the next start", left)
             _end_at_once()
 
 

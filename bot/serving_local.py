@@ -79,6 +79,7 @@ def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
     changed: dict[str, Any] = {
         "slack": settings.slack.model_copy(update={"mode": "socket"}),
         "reply": settings.reply.model_copy(update={"since_days": age.days}),
+        "sweep": settings.sweep.model_copy(update={"since_days": age.days}),
         "triage": settings.triage.model_copy(update={"since_days": age.days}),
         "google": settings.google.model_copy(
             update={"client_id": CLIENT_ID, "service_account": None}

@@ -1,4 +1,4 @@
-"""The workflows of a serving process: requests, subagents, approved actions."""
+"""The workflows of a serving process: requests, subagents, approved actions, schedules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bot.approval.approvals import Approvals
 from bot.dispatch import Dispatch
 from bot.durable import Durable
 from bot.runs import Subagents
+from bot.schedule.wiring import Schedules
 from config.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ def give_workflows(
     answering: Answering,
     subagents: Subagents,
     approvals: Approvals,
+    schedules: Schedules,
 ) -> None:
     """Say what each workflow does, and what to do for a replica that died."""
 
@@ -57,16 +59,18 @@ def give_workflows(
         log.warning("replica %s is dead; its work goes on here", dead)
         await dispatch.inbox.adopt(dead, durable.executor)
         await approvals.adopt(dead)
+        await schedules.adopt(dead)
 
     async def owners() -> set[str]:
         at_work = {r.owner for r in await dispatch.inbox.at_work() if r.owner}
-        return at_work | await approvals.owners()
+        return at_work | await approvals.owners() | await schedules.owners()
 
     async def recover() -> None:
         await dispatch.recover()
         await approvals.recover()
+        await schedules.recover()
 
     durable.bodies |= {"request": request, "subagent": subagents.work, "apology": apology}
-    durable.bodies["action"] = approvals.execute
+    durable.bodies |= {"action": approvals.execute, **schedules.bodies()}
     durable.on_dead, durable.owners = adopt, owners
     durable.on_adopted = recover

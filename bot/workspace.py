@@ -14,6 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.complaints import explaining
 from bot.errors import SetupError
 from bot.heard import Bot
+from bot.pace import KEPT, ReadTurns
 from config.settings import Settings
 from scopes.slack_client import SlackClient, SlackRefused, connect
 
@@ -34,7 +35,8 @@ def clients(
     )
     if url:
         web.base_url = url if url.endswith("/") else url + "/"
-    return connect(session, token, url, settings.slack), web
+    turns = ReadTurns(settings.slack, KEPT)
+    return connect(session, token, url, settings.slack, turns), web
 
 
 async def who_am_i(client: SlackClient) -> tuple[Bot, str]:

@@ -92,6 +92,8 @@ _KINDS: Mapping[str, type[WriteFailed]] = {
 }
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
 """Some of it may have been done, says docs.slack.dev/reference/methods/chat.postMessage#errors."""
+NO_JSON = frozenset({"files.getUploadURLExternal"})
+"""Methods that take no JSON, says docs.slack.dev/reference/methods of them."""
 _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 
 
@@ -105,7 +107,7 @@ class Writes:
         web.retry_handlers = []  # the SDK's default repeats a message whose answer was lost
         self.web, self.pace = web, pace
         self.calls: Counter[tuple[str, str]] = Counter()
-        self._timeout_s, self._attempts, self._backoff_s = timeout_s, attempts, backoff_s
+        self.timeout_s, self._attempts, self._backoff_s = timeout_s, attempts, backoff_s
 
     async def call(
         self, method: str, args: Mapping[str, Any], *, repeatable: bool, channel: str = ""
@@ -154,7 +156,7 @@ class Writes:
     async def _once(self, method: str, args: Mapping[str, Any], channel: str) -> dict[str, Any]:
         outcome = "unknown"
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 response = await self._request(method, args)
             if not isinstance(response.data, dict):
                 raise Unsettled(method, "malformed_answer")
@@ -183,7 +185,7 @@ class Writes:
             self.calls[method, outcome] += 1
 
     async def _request(self, method: str, args: Mapping[str, Any]) -> Any:
-        if method.startswith("conversations."):
+        if method.startswith("conversations.") or method in NO_JSON:
             return await self.web.api_call(method, http_verb="GET", params=dict(args))
         return await self.web.api_call(method, json=dict(args))
 

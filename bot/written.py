@@ -8,6 +8,8 @@ from typing import Any
 
 from bot.writes import Writes
 
+MOST_PAGES = 20
+"""Of a channel's history in which a message of ours is looked for."""
 EVENT_TYPE = "assistant_reply"
 """The type of the metadata that our messages carry."""
 
@@ -36,6 +38,14 @@ class Written:
                 return str(message["ts"])
         return None
 
+    async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
+        """The first message of ours in a thread that shows the file of this name or id."""
+        async for message in self._ours(channel, thread_ts, ""):
+            files = message.get("files") or ()
+            if any(known in (f.get("id"), f.get("name")) for f in files if isinstance(f, dict)):
+                return str(message["ts"])
+        return None
+
     async def of(self, channel: str, thread_ts: str, key: str, after: str) -> Mine:
         """The messages of a reply, and unfinished ones, that are newer than `after`."""
         parts: dict[int, tuple[str, ...]] = {}
@@ -55,7 +65,8 @@ class Written:
     async def _ours(
         self, channel: str, thread_ts: str | None, after: str
     ) -> AsyncIterator[dict[str, Any]]:
-        """What we wrote in a thread, from its root on, or among the newest in a channel."""
+        """What we wrote in a thread, from its root on, or in a channel: since `after`, which ends
+        after MOST_PAGES, or among the newest."""
         me = await self._identity()
         method = "conversations.replies" if thread_ts else "conversations.history"
         args: dict[str, Any] = {"channel": channel, "limit": self._page}
@@ -63,13 +74,13 @@ class Written:
         args |= {"ts": thread_ts} if thread_ts else {}
         args |= {"oldest": after} if after else {}
         cursors = {""}
-        while True:
+        while len(cursors) <= MOST_PAGES or thread_ts:
             body = await self._writes.call(method, args, repeatable=True)
             for message in body.get("messages") or ():
                 if isinstance(message, dict) and {message.get("user"), message.get("bot_id")} & me:
                     yield message
             cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
-            if cursor in cursors or not thread_ts:
+            if cursor in cursors or not (thread_ts or after):
                 return
             cursors.add(cursor)
             args["cursor"] = cursor

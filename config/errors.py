@@ -4,10 +4,12 @@ import difflib
 import re
 import reprlib
 from collections.abc import Iterator
+from typing import TypeGuard, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from config.schedules import DESTINATION, LIST_ID, SCHEDULE
 from config.sections import ASKER, LANGUAGE, PUBLIC_URL, URL, USER_ID
 
 _PATTERNS = {
@@ -15,6 +17,9 @@ _PATTERNS = {
     PUBLIC_URL: "an https:// address (http:// on this machine only) without ? and #",
     LANGUAGE: "a language code such as en or pt-BR",
     USER_ID: "a Slack user id such as U0123ABCD",
+    SCHEDULE: "small letters, digits and hyphens, 40 at most, such as markets or daily-mail",
+    DESTINATION: "dm (to its owner), #channel or the id of one (C...), or a mail address",
+    LIST_ID: "the id of a Slack list (F...)",
     ASKER: "members, guests, external, or the id of a user (U...) or of a user group (S...)",
 }
 """What a text must be that has to match a pattern."""
@@ -31,6 +36,8 @@ def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
         return _unknown_key(key, valid)
     if error["loc"][-1] == "[key]":
         return f"the key '{key_of(error)}' {expectation(error)}."
+    if error["type"] == "missing":
+        return f"'{key}' is missing."
     if error["type"] == "value_error":
         return f"'{key}': {error['ctx']['error']}."
     return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
@@ -38,7 +45,7 @@ def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
 
 def expectation(error: ErrorDetails) -> str:
     """What was expected, as the end of a sentence that begins with the key."""
-    if error["type"] == "model_type":
+    if error["type"] in ("model_type", "dict_type"):
         return "must be a section with keys below it"
     if error["type"] == "string_pattern_mismatch":
         return f"must be {_PATTERNS.get(error['ctx']['pattern'], 'written otherwise')}"
@@ -57,7 +64,7 @@ def _unknown_key(key: str, valid: type[BaseModel]) -> str:
             f"unknown key '{key}'. Secrets are read only from the environment or .env, "
             "never from this file: take it out."
         )
-    known = list(_keys(valid))
+    known = list(_keys(valid, key.split(".")))
     near = difflib.get_close_matches(key, known, n=1) or [
         k for k in known if k.endswith(f".{last}")
     ]
@@ -66,8 +73,16 @@ def _unknown_key(key: str, valid: type[BaseModel]) -> str:
     return f"unknown key '{key}'. config/default.yaml lists the valid ones."
 
 
-def _keys(section: type[BaseModel], above: str = "") -> Iterator[str]:
+def _keys(section: type[BaseModel], given: list[str], above: str = "") -> Iterator[str]:
+    """All keys of a section; below one whose keys are names, those that go with the given name."""
     for name, field in section.model_fields.items():
         yield f"{above}{name}"
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _keys(field.annotation, f"{above}{name}.")
+        if _is_section(field.annotation):
+            yield from _keys(field.annotation, given[1:], f"{above}{name}.")
+        for below in filter(_is_section, get_args(field.annotation)[1:]):
+            if given[:1] == [name] and len(given) > 2:
+                yield from _keys(below, given[2:], f"{above}{name}.{given[1]}.")
+
+
+def _is_section(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -48,7 +48,7 @@ class Schedule(Section):
     """Of all runs of a calendar month in the schedule's zone; None = no limit."""
     language: Language | None = None
     """Of the report; None = that of its readers, as `report.language` says."""
-    since_days: Annotated[int, Field(ge=1)] | None = None
+    since_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
     """How far back the first report looks; None = as `sweep` and `triage` say. Each further one
     begins where the last one ended that was delivered."""
 

@@ -11,6 +11,8 @@ PUBLIC_URL = (
 LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
 HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
+TOPIC = r"^projects/[^/\s]+/topics/[^/\s:]+$"
+SUBSCRIPTION = r"^projects/[^/\s]+/subscriptions/[^/\s:]+$"
 ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
 
 Count = Annotated[int, Field(ge=0)]
@@ -23,6 +25,8 @@ PublicUrl = Annotated[str, StringConstraints(pattern=PUBLIC_URL)]
 Host = Annotated[str, StringConstraints(pattern=HOST)]
 Name = Annotated[str, StringConstraints(min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
+Topic = Annotated[str, StringConstraints(pattern=TOPIC)]
+Subscription = Annotated[str, StringConstraints(pattern=SUBSCRIPTION)]
 SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
 Asker = Annotated[str, StringConstraints(pattern=ASKER)]
 
@@ -105,15 +109,30 @@ class Slack(Section):
 class Sweep(Section):
     since_days: PositiveCount
     threads_per_subagent: PositiveCount
+    time_s: Seconds
 
 
 class Google(Section):
     client_id: str | None
     service_account: str | None
+    poll_minutes: Annotated[float, Field(ge=0, le=1440)]
+    pubsub_topic: Topic | None
+    pubsub_subscription: Subscription | None
+    pubsub_service_account: str | None
     units_per_minute: PositiveCount
     workers: Annotated[int, Field(ge=1, le=32)]
     timeout_s: Seconds
     max_attempts: PositiveCount
+
+    @model_validator(mode="after")
+    def _told_by_pubsub_as_a_whole(self) -> Self:
+        if bool(self.pubsub_topic) != bool(self.pubsub_subscription):
+            raise ValueError("pubsub_topic and pubsub_subscription belong together: set both")
+        if self.pubsub_topic and not (self.pubsub_service_account or self.service_account):
+            raise ValueError(
+                "pubsub_subscription needs pubsub_service_account, the key file that may pull"
+            )
+        return self
 
 
 class Triage(Section):
@@ -189,6 +208,7 @@ class Policy(Section):
     daily_usd: Dollars | None
     admins: tuple[SlackUser, ...] = Field(strict=False)
     approvers: tuple[SlackUser, ...] = Field(strict=False)
+    schedulers: tuple[Asker, ...] = Field(strict=False)
 
     @model_validator(mode="after")
     def _everywhere_says_it_all(self) -> Self:

@@ -55,6 +55,7 @@ class Endpoints(Section):
     gmail_api_endpoint: Url | None = None
     google_oauth_endpoint: Url | None = None
     """Where accounts are connected and their tokens renewed."""
+    pubsub_api_endpoint: Url | None = None
 
 
 class Tunables(Section):
@@ -114,6 +115,7 @@ class Environment(BaseSettings):
     google_access_token: SecretStr | None = None
     gmail_api_endpoint: Url | None = None
     google_oauth_endpoint: Url | None = None
+    pubsub_api_endpoint: Url | None = None
     anthropic_base_url: Url | None = None
     slack_api_url: Url | None = None
     assistant_data_dir: Path | None = None
@@ -189,6 +191,7 @@ def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
             slack_api_url=environment.slack_api_url,
             gmail_api_endpoint=environment.gmail_api_endpoint,
             google_oauth_endpoint=environment.google_oauth_endpoint,
+            pubsub_api_endpoint=environment.pubsub_api_endpoint,
         ),
     )
 

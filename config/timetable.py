@@ -28,8 +28,11 @@ DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """By their numbers in a crontab; APScheduler counts from Monday."""
 SOMETIME = timedelta(days=366 * 9)
 """What does not come up in so long never does: eight years may lie between two leap days."""
-NEAR = timedelta(hours=26)
-"""No two clocks of one zone differ by more."""
+YEARS = "1970-2199"
+"""Where it looks; unbounded it takes a second to see that something never comes up."""
+SOON = timedelta(hours=24)
+FAR = timedelta(hours=26)
+"""No clock is further from UTC, or is ever set by more."""
 _PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
@@ -66,17 +69,17 @@ class Timetable:
 
     def after(self, at: datetime) -> datetime | None:
         """The first time after `at`, in UTC; None = there is none in the next nine years."""
-        local = at.astimezone(self.info).replace(tzinfo=None)
-        shift = abs(_offset(self.info, at + NEAR) - _offset(self.info, at - NEAR))
-        best: datetime | None = None
-        for wall in self._walls(local - shift):
-            times = [each for each in self._instants(wall) if each > at]
-            best = min([*times, *([best] if best else [])], default=None)
-            if best and wall >= best.astimezone(self.info).replace(tzinfo=None) + shift:
-                return best
-            if best and not shift and not self._is_missing(wall):
-                return best
-        return best
+        at, end = at.astimezone(UTC), at + SOMETIME
+        while at < end:
+            found = self._soon(at)
+            if found:
+                return found
+            at += SOON
+            wall = next(self._walls(at - FAR), None)
+            if wall is None:
+                return None
+            at = max(at, wall - FAR)
+        return None
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """The times after `start` up to and with `end`, in UTC."""
@@ -96,32 +99,42 @@ class Timetable:
 
     # ---- from times on the wall to moments
 
+    def _soon(self, at: datetime) -> datetime | None:
+        """The first time after `at` that is no more than `SOON` after it."""
+        shifts = dict.fromkeys(_offset(self.info, each) for each in (at, at - FAR, at + FAR))
+        best, found = at + SOON, None
+        for shift in shifts:
+            for wall in self._walls(at + shift):
+                moment = wall - shift
+                if moment > best:
+                    break
+                if moment > at and moment in self._moments(wall):
+                    best = found = moment
+                    break
+        return found
+
     def _walls(self, start: datetime) -> Iterator[datetime]:
-        """Times on the wall from `start` on, without a zone."""
-        begin = start.replace(tzinfo=UTC)
-        end, found = begin + SOMETIME, self._trigger.get_next_fire_time(None, begin)
+        """Times on the wall from `start` on, as if they were UTC."""
+        end, found = start + SOMETIME, self._trigger.get_next_fire_time(None, start)
         while found and found <= end:
-            yield found.replace(tzinfo=None)
+            yield found
             found = self._trigger.get_next_fire_time(found, found + timedelta(microseconds=1))
 
-    def _instants(self, wall: datetime) -> list[datetime]:
-        """The moments that a time on the wall stands for."""
+    def _moments(self, wall: datetime) -> list[datetime]:
+        """What a time on the wall stands for."""
         first = wall.replace(tzinfo=self.info, fold=0).astimezone(UTC)
         second = wall.replace(tzinfo=self.info, fold=1).astimezone(UTC)
         twice = second > first  # where it does not exist it is the other way round
         return [first, second] if twice and self._is_frequent else [first]
-
-    def _is_missing(self, wall: datetime) -> bool:
-        there = wall.replace(tzinfo=self.info).astimezone(UTC).astimezone(self.info)
-        return there.replace(tzinfo=None) != wall
 
     @cached_property
     def _named(self) -> dict[str, str]:
         """Name of each field -> what stands there."""
         parts = self.cron.lower().split()
         if len(parts) not in (5, 6):
+            count = f"{len(parts)} field" + "s" * (len(parts) != 1)
             raise TimetableError(
-                f"{self.cron!r} has {len(parts)} fields, but a crontab has five: minute, hour, "
+                f"{self.cron!r} has {count}, but a crontab has five: minute, hour, "
                 "day of the month, month, day of the week, such as '0 9 * * mon-fri'"
             )
         names = FIELDS if len(parts) == 5 else ("second", *FIELDS)
@@ -142,7 +155,7 @@ class Timetable:
                 "'*', or write two schedules"
             )
         days = _by_name(named["day_of_week"])
-        return CronTrigger(**{**named, "day_of_week": days, "timezone": UTC})
+        return CronTrigger(**{**named, "day_of_week": days, "year": YEARS, "timezone": UTC})
 
     def _check(self, number: int, name: str, text: str) -> None:
         """Raises TimetableError with the place of what is wrong."""
@@ -152,15 +165,23 @@ class Timetable:
             found = _PART.fullmatch(part)
             numbers = [int(g) for g in found.groups()[:2] if g and g.isdigit()] if found else []
             if not found or any(not low <= each <= high for each in numbers):
-                raise TimetableError(f"{place} is {text!r}, but goes from {low} to {high}")
+                raise TimetableError(f"{place} is {text!r}, but {_goes(name)}")
             if len(numbers) == 2 and numbers[0] > numbers[1]:
                 raise TimetableError(f"{place} is {text!r}: the range is the wrong way round")
             if found[3] and not 1 <= int(found[3]) <= high:
                 raise TimetableError(f"{place} is {text!r}: a step goes from 1 to {high}")
         try:
-            CronTrigger(**{name: _by_name(text) if name == "day_of_week" else text})
+            named = _by_name(text) if name == "day_of_week" else text
+            CronTrigger(**{name: named, "timezone": UTC})
         except ValueError:
-            raise TimetableError(f"{place} is {text!r}, which names no such time") from None
+            raise TimetableError(f"{place} is {text!r}, but {_goes(name)}") from None
+
+
+def _goes(name: str) -> str:
+    low, high = RANGES[name]
+    if name == "day_of_week":
+        return "goes from mon to sun or from 0 (Sunday) to 6"
+    return f"goes from {low} to {high}" + " or from jan to dec" * (name == "month")
 
 
 def _by_name(days: str) -> str:
@@ -174,6 +195,8 @@ def _by_name(days: str) -> str:
         first, last = ends[0], ends[-1]
         if last == 0 and first > 0:  # fri-sun
             last = 7
+        if step and len(ends) == 1:  # mon/2: from there on, as in the other fields
+            last = 6
         if last < first:
             raise ValueError(days)
         parts += [DAYS[d] for d in range(first, last + 1, int(step or 1))]

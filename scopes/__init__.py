@@ -12,6 +12,9 @@ from scopes.tool import Access, Tool
 MODULES: Final = {"slack": "scopes.slack", "email": "scopes.email"}
 """Scope name -> the module that holds its TOOLS."""
 
+PARENT: Final = ("scopes.slack", "scopes.schedules")
+"""Modules of the tools that a parent may be offered; those of the second are for it alone."""
+
 ALL: Final = "all"
 """Every read tool: only where the request itself needs several scopes in one head."""
 
@@ -50,3 +53,13 @@ def scope(name: str) -> Scope:
     if name not in MODULES:
         raise UnknownScope(name)
     return Scope(name, tuple(import_module(MODULES[name]).TOOLS), f"scope_{name}")
+
+
+def tools_of(context: str) -> tuple[Tool, ...]:
+    """The tools that a context of this scope may have called; `parent` is no scope of subagents.
+
+    Raises `UnknownScope`.
+    """
+    if context == "parent":
+        return tuple(t for module in PARENT for t in import_module(module).TOOLS)
+    return scope(context).tools

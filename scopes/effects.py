@@ -5,9 +5,10 @@ A tool declares it in its signature; the gate decides by nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 
 class Access(StrEnum):
@@ -58,6 +59,16 @@ class Part(StrEnum):
     WORDS = "words"  # what a service outside is asked
     STATEMENT = "statement"  # SQL
     THREAD = "thread"  # the message that is replied to, besides the channel
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call as it is put before a person: looked into by the tool, before anybody is asked."""
+
+    values: Mapping[str, Any]
+    """All arguments as they will run: what was left open is filled in, names are ids."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What follows from them, made by code: stands beside them on the card."""
 
 
 MAIL_THREAD: Final = "mail thread"

@@ -6,18 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import (
-    Any,
-    Concatenate,
-    ParamSpec,
-    TypeVar,
-    cast,
-    get_type_hints,
-)
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from scopes.effects import EFFECTS, Effect, HandleArgument, Part
+from scopes.effects import EFFECTS, Effect, HandleArgument, Part, Prepared
 from scopes.effects import Access as Access
 from scopes.effects import Channel as Channel
 from scopes.effects import ListId as ListId
@@ -254,6 +247,8 @@ class Tool:
     """Argument name -> the part that it plays in what leaves."""
     sandboxed: bool
     """Runs code without any way to a file, a network or a secret."""
+    prepare: Callable[..., Awaitable[Prepared]] | None = None
+    """Looks into a call before a person is asked about it; ToolError for what cannot be done."""
 
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)
@@ -265,6 +260,7 @@ def tool(
     *,
     needs: str | None = None,
     sandboxed: bool = False,
+    prepare: Callable[..., Awaitable[Prepared]] | None = None,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
     """Make a tool of a function: the model reads its docstring, the signature is its schema.
 
@@ -291,6 +287,7 @@ def tool(
                     parts[parameter.name] = mark
         model = create_model(f"{name}_input", __config__=ConfigDict(extra="forbid"), **fields)
         text = inspect.cleandoc(function.__doc__ or "")
-        return Tool(name, text, model, function, access, needs, handles, kind, parts, sandboxed)
+        how = (access, needs, handles, kind, parts, sandboxed, prepare)
+        return Tool(name, text, model, function, *how)
 
     return make

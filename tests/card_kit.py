@@ -119,7 +119,7 @@ def said_in(slack: LocalSlack, channel: str) -> list[str]:
 
 async def card(bot: Served, channel: str = "", count: int = 1) -> Shown:
     """The card, when it stands there and can be clicked."""
-    await until(lambda: len(cards(bot, channel)) == count and not bot.bench.dispatch.at_work, 20)
+    await until(lambda: len(cards(bot, channel)) == count and not bot.bench.dispatch.at_work, 40)
     return cards(bot, channel)[0]
 
 
@@ -145,7 +145,7 @@ async def stored(bot: Served, *states: str) -> list[StoredAction]:
     return await bot.bench.approvals.actions.in_state(*(states or every))
 
 
-async def reaches(bot: Served, *states: str, seconds: float = 10.0) -> list[StoredAction]:
+async def reaches(bot: Served, *states: str, seconds: float = 40.0) -> list[StoredAction]:
     """All actions, when each of them is in one of these states."""
     for _ in range(int(seconds / 0.02)):
         found = await stored(bot)

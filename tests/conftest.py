@@ -1,6 +1,7 @@
 """What every test stands on: no network but loopback, nothing of the host's settings, own state."""
 
 import ipaddress
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -68,6 +69,12 @@ def _own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_handler_of_dbos() -> None:
+    """Else dbos keeps the stderr of the first test that starts it, which may be closed by then."""
+    logging.getLogger("dbos").addHandler(logging.NullHandler())
 
 
 @pytest.fixture(autouse=True)

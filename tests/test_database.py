@@ -18,11 +18,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from pg_kit import Kept, at, execute, of, place, postgres, role, server
+from schema_kit import COMPARED
 from test_store import decision, integrity, python, record, result
 
 import bot.serve_tables  # noqa: F401 - adds its tables to the metadata
 from bot.database import SCHEMA, Database, _file_engine, server_url
-from bot.sealed import differs
 from bot.sink import StoreSink
 from bot.store import RunNotFound, Store, StoreError
 from bot.tables import METADATA
@@ -231,7 +231,7 @@ async def test_the_schema_is_what_the_tables_say(place: Kept) -> None:
     await (await place.store()).aclose()
     engine = engine_of(place)
     with engine.connect() as connection:
-        known = MigrationContext.configure(connection, opts={"compare_type": differs})
+        known = MigrationContext.configure(connection, opts=COMPARED)
         difference = compare_metadata(known, METADATA)
         indexes = {
             table: {i["name"] for i in sa.inspect(connection).get_indexes(table)}

@@ -14,13 +14,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from bot_kit import Shell, refused
 from pg_kit import Kept, place
+from schema_kit import COMPARED
 
 from bot.database import SCHEMA, Database, server_url
 from bot.decisions import CHUNK, Wanted, read_log, run_of
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
 from bot.retention import tidy
-from bot.sealed import differs
 from bot.sink import StoreSink
 from bot.store import RunNotFound, Store
 from bot.tables import METADATA, decisions, runs
@@ -179,7 +179,7 @@ async def test_a_migrated_database_is_what_the_tables_say(place: Kept) -> None:
     await (await place.store()).aclose()
     engine = engine_of(place)
     with engine.connect() as connection:
-        known = MigrationContext.configure(connection, opts={"compare_type": differs})
+        known = MigrationContext.configure(connection, opts=COMPARED)
         difference = compare_metadata(known, METADATA)
     engine.dispose()
     assert difference == []

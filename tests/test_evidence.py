@@ -55,6 +55,15 @@ def test_what_was_not_read_is_dropped_and_counted() -> None:
     assert len(checked.unsupported) == 3
 
 
+def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
+    reply = item(3, "[Acme] has it, too.", thread="C1/1")
+    elsewhere = item(4, "[Globex] has it, too.", thread="C1/2")
+    found = draft(evidence=["C1/1"], customers=["Acme", "Globex"], quotes=["has it, too"])
+    (kept,) = check([found], {**ITEMS, reply.id: reply, elsewhere.id: elsewhere}).findings
+    assert kept.customers == ["Acme"]
+    assert kept.quotes == []  # a quote has to stand in what is cited
+
+
 def test_a_finding_without_any_evidence_is_dropped() -> None:
     checked = check([draft(evidence=["C1/404"]), draft(), draft(evidence=[])], ITEMS)
     assert checked.findings == (draft(),)

@@ -116,7 +116,7 @@ async def test_what_leaves_without_a_request_for_it_is_denied_and_has_no_effect(
     (answer,) = results(e.requests[1])
     assert ending.stopped_by == "none"
     assert answer["is_error"]
-    assert "needs approval, and nobody can be asked here" in answer["content"]
+    assert "Nobody has asked for anything to be written" in answer["content"]
     assert e.slack.effects == []
     assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "consequence")]
 

@@ -431,6 +431,8 @@ async def test_a_missing_scope_is_named(slack: LocalSlack) -> None:
         "agents.sessions.setStatus": "assistant:write,chat:write",
         "usergroups.users.list": "usergroups:read",
         "files.info": "files:read",
+        "files.getUploadURLExternal": "files:write",
+        "files.completeUploadExternal": "files:write",
         "team.info": "team:read",
         "conversations.join": "channels:join",
     }

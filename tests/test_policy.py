@@ -385,6 +385,18 @@ def incoming(kind: str = "mention", where: str = "C0OWN") -> Incoming:
     return Incoming(TEAM, where, "1.000001", "1.000001", "U0ANA", kind, {"text": "hello"})
 
 
+async def test_what_a_kind_of_request_may_cost_gives_way_to_what_the_policy_says(
+    data_dir: Path,
+) -> None:
+    answers = {"users.info": user("U0ANA")}
+    for rules, usd in (("{}", 2.0), ("{direct: {cost_usd: 0.5}}", 0.5)):
+        write(f"policy: {rules}")
+        async with admitting(data_dir, answers) as (admission, _):
+            decided = await admission.decide(incoming("dm", "D0ANA"), 2.0)
+            assert isinstance(decided, Allowed)
+            assert decided.limits.cost_usd == usd
+
+
 async def test_an_admission_asks_slack_and_the_store_and_only_what_it_needs(data_dir: Path) -> None:
     write("policy: {channels: {csm-*: {ask: [S0CSM]}}, user_daily_usd: 1.0}")
     answers = {

@@ -21,6 +21,7 @@ from subagents.events import (
     BriefWasRefused,
     Event,
     ParentHandedOver,
+    SourcesRead,
     SubagentFinished,
     SubagentQueued,
     SubagentStarted,
@@ -147,11 +148,37 @@ def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
     assert plain.rstrip().endswith("3 findings, $0.0012")
 
 
+def test_what_is_read_ahead_is_told_at_its_start_and_while_nothing_comes() -> None:
+    stream = io.StringIO()
+    with showing(stream) as emit:
+        for event in (
+            SourcesRead(0, 200),
+            SourcesRead(1, 200),
+            SourcesRead(50, 200, waits=True),
+            SourcesRead(200, 200),
+        ):
+            emit(event)
+    assert stream.getvalue().splitlines() == [
+        "· 0 of 200 channels read",
+        "… 50 of 200 channels read, waiting for Slack",
+    ]
+
+
+def test_a_terminal_shows_how_many_are_read_until_all_are() -> None:
+    plan = Plan()
+    plan.take(SourcesRead(50, 200))
+    assert "50 of 200 channels read" in shown(plan)
+    plan.take(SourcesRead(200, 200))
+    assert "channels read" not in shown(plan)
+
+
 def test_the_result_goes_to_stdout_and_progress_to_stderr(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     args = ("--slack-export", small_export(tmp_path), "--model", "offline", "--json")
     done = Shell(capsys)("sweep", "--channels", "*", *args)
     assert done.json["kind"] == "sweep"
-    assert len(done.err.splitlines()) == len(done.json["subagents"])
-    assert all(row.startswith("✓ s") for row in done.err.splitlines())
+    first, *ends = done.err.splitlines()
+    assert first == "· 0 of 2 channels read"
+    assert len(ends) == len(done.json["subagents"])
+    assert all(row.startswith("✓ s") for row in ends)

@@ -165,6 +165,25 @@ PRIVATE = Label(True, frozenset({BOB}), frozenset({SECRET}))
 READ = Label(True, PUBLIC, frozenset({OTHER}))
 
 
+async def test_of_a_run_that_nobody_asked_for_nothing_is_written_and_nobody_is_asked() -> None:
+    world = World(home="", thread="")
+    calls = (
+        *(await world(say, channel=OTHER, text="x"), await world(whisper, user="me", text="x")),
+        *(await world(mail, to="a@b.example", text="x"), await world(append, row="x")),
+    )
+    assert {type(each) for each in calls} == {Deny}
+    assert {each.rule for each in calls} == {"consequence"}
+    assert world.proposed == []
+
+
+async def test_where_no_card_can_stand_what_needs_one_is_denied() -> None:
+    world = World(text="Tell #other x.", home="", thread="")
+    verdict = await world(append, row="x")
+    assert isinstance(verdict, Deny)
+    assert "nobody can be asked here" in verdict.reason
+    assert world.proposed == []
+
+
 async def test_a_message_goes_where_the_request_says() -> None:
     world = World(named=frozenset({OTHER})).labelled(READ)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)

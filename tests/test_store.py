@@ -19,8 +19,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from schema_kit import COMPARED
 
-from bot.sealed import differs
 from bot.sink import FLUSH_AT, StoreSink
 from bot.store import RunNotFound, Store, StoreError
 from bot.tables import METADATA, REVISIONS
@@ -230,7 +230,7 @@ async def test_a_fresh_file_is_migrated_to_what_the_tables_say_without_a_word(
     await store.aclose()
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'assistant.sqlite'}")
     with engine.connect() as connection:
-        known = MigrationContext.configure(connection, opts={"compare_type": differs})
+        known = MigrationContext.configure(connection, opts=COMPARED)
         difference = compare_metadata(known, METADATA)
     engine.dispose()
 

@@ -183,6 +183,10 @@ def _rests_on(action: Action) -> Iterator[str | Element]:
 def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
     """All that an action says; with `most`, only so many characters of each text."""
     yield paragraph(bold(f"{named}\n"))
+    for name, value in action.told.items():
+        yield paragraph(bold(f"{visible(name).capitalize()}: "), f"{spelled(value)}\n")
+    if action.told:
+        yield paragraph("\nAll of it, as it is stored:\n")
     for name, value, is_text in arguments(action):
         if not is_text:
             yield paragraph(bold(f"{visible(name)}: "), f"{value}\n")

@@ -16,6 +16,8 @@ from config.settings import Policy
 CLICKER, BOUND, EXPIRY, ONCE, RECHECK = "clicker", "bound", "expiry", "once", "recheck"
 CLICK_RULES = frozenset({CLICKER, BOUND, EXPIRY, ONCE, RECHECK})
 """All of them hold, always: nothing but a test passes fewer."""
+OWN_RIGHTS = frozenset({"schedule_create"})
+"""Tools whose calls go on with the requester's rights: nobody else's word counts for them."""
 PERSON_S = 2.0
 """Seconds for asking Slack who clicked; it wants its ack within three."""
 
@@ -26,6 +28,7 @@ EXPIRED = "This has expired, so nothing was done. Please ask again."
 UNCHECKED = "I could not check just now who you are, so nothing was done. Please press again."
 NOT_MEMBER = "Only full members of this workspace decide on this."
 NOT_YOURS = "Only the person who asked for this, or an approver of the policy, decides on it."
+NOT_RIGHTS = "Only the person who asked for this decides on it: it would go on using their rights."
 NOT_ADMIN = "Only an administrator of the assistant decides on this."
 PAUSED = "All work is paused by {by}, so nothing was done. Press again when it goes on."
 DECIDED = {
@@ -89,7 +92,9 @@ class Deciding:
         except PolicyFault:
             return UNCHECKED
         if not _may_decide(policy, click, row, self.team):
-            return NOT_ADMIN if row.tool == GRANT else NOT_YOURS
+            if row.tool == GRANT:
+                return NOT_ADMIN
+            return NOT_RIGHTS if _goes_on(row) else NOT_YOURS
         try:
             async with asyncio.timeout(PERSON_S):
                 person = await self.admission.people.person(click.user, self.team, fresh=True)
@@ -121,7 +126,14 @@ def _may_decide(policy: Policy, click: Clicked | Submitted, row: StoredAction, t
         return click.user in policy.admins and click.team == team
     if click.user == row.requester:
         return bool(click.team) and click.team in row.place.teams
-    return click.user in policy.approvers and click.team == team
+    approver = click.user in policy.approvers and click.team == team
+    return approver and not _goes_on(row)
+
+
+def _goes_on(row: StoredAction) -> bool:
+    """Whether it, or one of a batch, would go on with the rights of who asked for it."""
+    batch = row.tool == BATCH and row.genuine
+    return not OWN_RIGHTS.isdisjoint(row.action.args.get("tools", ()) if batch else (row.tool,))
 
 
 def named(by: str | None) -> str:

@@ -19,13 +19,18 @@ RECIPIENTS = (
     *("user", "users", "channel", "channels", "address", "url", "sheet", "table", "range"),
 )
 """Arguments that are shown first, beside those that are handles."""
+SCHEDULED = {
+    "schedule_create": "Set up",
+    "schedule_pause": "Pause",
+    "schedule_delete": "Delete",
+}
+"""Tool -> what it does to a schedule."""
 
 
 def tool_of(action: Action) -> Tool | None:
     """The tool that would run; None where there is none any more."""
-    name = "slack" if action.scope == "parent" else action.scope
     try:
-        tools = scopes.scope(name).tools
+        tools = scopes.tools_of(action.scope)
     except scopes.UnknownScope:
         return None
     return next((tool for tool in tools if tool.name == action.tool), None)
@@ -44,6 +49,9 @@ def editable(action: Action) -> dict[str, str]:
 def title(action: Action) -> str:
     """What would happen, in a line."""
     tool = tool_of(action)
+    if verb := SCHEDULED.get(action.tool):
+        what = "Resume" if action.args.get("resume") else verb
+        return f"{what} the schedule {spelled(str(action.args.get('name', '')))}"
     goals = [_named(action, str(action.args[n])) for n in _handles(tool) if action.args.get(n)]
     if not goals:
         found = (action.args.get(name) for name in ("to", "recipient", "recipients"))

@@ -78,6 +78,7 @@ class Proposals:
         """One card for many: what it stands for is fixed in its own bytes."""
         first, until = rows[0].action, datetime.now(UTC) + self.board.waits
         stands_for = {"ids": [r.id for r in rows], "digests": [r.digest for r in rows]}
+        stands_for["tools"] = [r.tool for r in rows]
         label = first.label
         for row in rows[1:]:
             label = label.join(row.action.label)

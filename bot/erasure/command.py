@@ -20,6 +20,8 @@ WORDS = {
     "actions": "actions that waited for approval",
     "feedback": "feedback",
     "credentials": "connected accounts",
+    "schedules": "schedules, and issues that their reports told of",
+    "notes": "notes",
     "mail": "mailboxes, handled threads, corrections, clicks in digests",
 }
 LATER = "Runs at work that hold it: {}. `assistant serve` forgets them when they have ended."

@@ -19,7 +19,9 @@ import sqlalchemy as sa
 
 from bot.database import Database
 from bot.erasure.mail import forget_mail
+from bot.erasure.notes import forget_notes
 from bot.erasure.rows import scrubbed
+from bot.erasure.schedules import forget_schedules
 from bot.erasure.targets import Condition, Target
 from bot.erasure.texts import Texts, texts_of
 from bot.gate_tables import actions, credentials, oauth_states, quoted
@@ -59,6 +61,9 @@ class Forgotten:
     credentials: int = 0
     mail: int = 0
     """What was kept of mailboxes: cursors, handled threads, corrections, and what was clicked."""
+    schedules: int = 0
+    """Schedules of a user, and issues that reports had told of."""
+    notes: int = 0
     later: int = 0
     """Runs and requests at work that hold any: they are forgotten when they have ended."""
 
@@ -95,6 +100,7 @@ class Forget:
         later = len((held.keys() | whole) & busy)
         self.done = self.done.plus(items=gone, later=later)
         words = await texts_of(self.database, free)
+        await self._rests_on(target, held)  # before the runs, which tell what it is of
         for run in sorted(free.keys() - whole):
             await self._scrub(target, run, free[run], words)
         for run in sorted(whole - busy):
@@ -104,6 +110,13 @@ class Forget:
         await self._rest(target)
         self.done = self.done.plus(mail=await forget_mail(self.database, target, self.dry_run))
         return self.done
+
+    async def _rests_on(self, target: Target, held: Mapping[str, Set[str]]) -> None:
+        """What rests on runs and outlives them: by these it is found."""
+        items = set().union(*held.values()) if held else set()
+        kept = await forget_schedules(self.database, target, items, self.dry_run)
+        noted = await forget_notes(self.database, target, held, self.dry_run)
+        self.done = self.done.plus(schedules=kept, notes=noted)
 
     async def _held(self, target: Target, before: datetime | None) -> dict[str, set[str]]:
         """Run -> the items of the target that it holds text of."""

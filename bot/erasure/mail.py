@@ -10,7 +10,7 @@ from bot.addresses import address_of
 from bot.database import Database
 from bot.erasure.targets import Condition, Target
 from bot.mail_corrections import sender_in
-from bot.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_threads
+from bot.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_polls, mail_threads
 
 Part = tuple[sa.Table, Condition]
 
@@ -39,7 +39,7 @@ def _removal(target: Target, table: sa.Table, mine: Condition) -> sa.Update | sa
 
 def _of(target: Target) -> Sequence[Part]:
     if target.kind == "user":
-        tables = (mail_cursors, mail_threads, mail_corrections, mail_acts)
+        tables = (mail_cursors, mail_threads, mail_polls, mail_corrections, mail_acts)
         return [(table, table.c.account == target.id) for table in tables]
     if target.kind == "source":
         snoozed = sa.and_(mail_threads.c.thread == target.id, mail_threads.c.until.is_not(None))

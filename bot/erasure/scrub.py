@@ -17,7 +17,7 @@ NO_TEXT = frozenset(
     """id run_id run kind status stopped_by model scope contract state severity evidence since as_of
     oldest latest usage template handles given_handles fence made parent requester label tool_calls
     model_preference effort language expects share window no_issue named home thread item author at
-    link thread_id threads""".split()
+    link thread_id threads issue first change channel channels_added channels_gone counts""".split()
 )
 """Keys whose values are ids, names, times and numbers made by code, not text that anyone wrote."""
 _MARKS: Mapping[str, Any] = {
@@ -25,7 +25,7 @@ _MARKS: Mapping[str, Any] = {
     **{"not_covered": [REMOVED], "unsupported": [REMOVED]},
 }
 _OF_THREAD: Mapping[str, Any] = {
-    **{"subject": REMOVED, "sender": "", "key_facts": [], "proposed_action": ""},
+    **{"subject": REMOVED, "sender": "", "writer": "", "key_facts": [], "proposed_action": ""},
     **{"draft_reply": None, "deadline": None, "flags": []},
 }
 """What a digest tells of a mail thread that it holds no more of."""
@@ -126,6 +126,8 @@ class Scrubber:
             made = self._statement(made)
         elif _are_ids(made.get("subagents")) and "summary" in made:
             made = self._section(made)
+        elif "claim" in made and "issue" in made:
+            made = self._still_open(made)
         if self._tells_of(made.get("thread_id")):
             made |= {name: mark for name, mark in _OF_THREAD.items() if name in made}
         if "text" in made and any(map(self._tells_of, made.get("threads") or ())):
@@ -161,6 +163,13 @@ class Scrubber:
     def _section(self, section: Json) -> Json:
         unsure = self.lost.blind and not self.reached.isdisjoint(section["subagents"])
         return {**section, "summary": REMOVED} if unsure else section
+
+    def _still_open(self, issue: Json) -> Json:
+        """An issue of an earlier report: where it rests on what is lost, its links say so."""
+        links = [at for at in issue.get("links") or () if item_at(at) not in self.lost.items]
+        if len(links) == len(issue.get("links") or ()) and not self.lost.blind:
+            return issue
+        return {**issue, "claim": REMOVED, "owner": "", "links": links}
 
     def _tells_of(self, thread: Any) -> bool:
         return isinstance(thread, str) and thread in self.lost.sources

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,6 +16,8 @@ from subagents.sightings import Seen
 Row = dict[str, Any]
 
 KEY = ("item", "run")
+CHUNK = 500
+"""Items of one query."""
 _SOURCE = re.compile(r"[^/#]+")
 
 
@@ -50,3 +53,18 @@ async def of_runs(database: Database, runs: Sequence[str]) -> list[Seen]:
     c = quoted.c
     query = sa.select(c.item, c.author).where(c.run.in_(runs)).distinct()
     return [(row["item"], row["author"]) for row in await database.read(query)] if runs else []
+
+
+async def note_told(database: Database, run: str, items: Sequence[str]) -> None:
+    """Note that a run tells again what earlier ones had read of these items. Raises StoreError."""
+    c = quoted.c
+    for start in range(0, len(items), CHUNK):
+        some = items[start : start + CHUNK]
+        query = sa.select(c.item, sa.func.max(c.author).label("author")).where(c.item.in_(some))
+        known = {row["item"]: row["author"] for row in await database.read(query.group_by(c.item))}
+        made = rows(run, [(item, known.get(item)) for item in some])
+        await database.change(partial(_add, database=database, made=made))
+
+
+def _add(connection: sa.Connection, database: Database, made: list[Row]) -> None:
+    connection.execute(database.upsert(quoted), made)

@@ -6,6 +6,7 @@ from alembic import context
 
 import bot.gate_tables
 import bot.mail_tables
+import bot.notes
 import bot.schedule.tables
 import bot.serve_tables  # noqa: F401 - all add their tables to the metadata
 from bot.sealed import differs

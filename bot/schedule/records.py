@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,10 +11,14 @@ from typing import Any, Literal
 
 from config.schedules import Schedule
 
+log = logging.getLogger(__name__)
+
 State = Literal["active", "paused", "refused", "deleted"]
 TickState = Literal["due", "running", "ran", "failed", "skipped"]
 DeliveryState = Literal["waiting", "delivered", "quiet", "superseded"]
 
+Row = Mapping[Any, Any]
+"""Of a table, by the names of its columns."""
 TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -49,15 +55,30 @@ class Tick:
     latest: datetime | None = None
     """Its report covers `[oldest, latest)`; None until it runs."""
     cost_usd: float | None = None
+    """Of all its tries."""
+    tries: int = 0
+    """Those that failed for a passing reason, so that another one follows."""
+    not_before: datetime | None = None
     begun: datetime | None = None
     ended: datetime | None = None
     extra: Mapping[str, Any] | None = None
     """What is to be noted when the report is delivered."""
 
     @property
+    def attempt(self) -> int:
+        """Number of the try that is at work, or comes next."""
+        return self.tries + 1
+
+    @property
     def key(self) -> str:
-        """The same for everybody who notices that it is due; the id of its workflow."""
-        return tick_key(self.schedule, self.at)
+        """The same for everybody who notices that it is due; the id of its workflow. Each try has
+        one of its own."""
+        return tick_key(self.schedule, self.at, self.attempt)
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run of its try: the same whoever begins it."""
+        return run_id(self.schedule, self.at, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +102,42 @@ class Delivery:
         return f"delivery/{tick_key(self.schedule, self.at)}/{self.tries + 1}"
 
 
-def tick_key(schedule: str, at: datetime) -> str:
+def opened(row: Row) -> StoredSchedule | None:
+    """A row of `schedules`; None where its body is not that of a schedule of this name."""
+    try:
+        body = json.loads(row["body"])
+        if body["id"] != row["id"]:
+            raise ValueError("it was moved here from another row")
+        spec = Schedule.model_validate_json(json.dumps(body["spec"]))
+    except (ValueError, KeyError, TypeError):
+        log.exception("the schedule %s cannot be read", row["id"])
+        return None
+    plain = ("id", "origin", "state", "made", "watermark", "at_work", "trouble")
+    return StoredSchedule(spec=spec, why=row["why"] or "", **{name: row[name] for name in plain})
+
+
+def body_of(id: str, spec: Schedule) -> str:
+    """What `opened` reads."""
+    return json.dumps({"id": id, "spec": spec.model_dump(mode="json")})
+
+
+def tick_of(row: Row) -> Tick:
+    return Tick(**{**row, "why": row["why"] or ""})
+
+
+def delivery_of(row: Row) -> Delivery:
+    return Delivery(**{**row, "why": row["why"] or ""})
+
+
+def tick_key(schedule: str, at: datetime, attempt: int = 1) -> str:
     """Id of the workflow of a tick, made of its fire time, never of now."""
-    return f"tick/{schedule}/{at.astimezone(UTC).strftime(TIME)}"
+    return f"tick/{schedule}/{at.astimezone(UTC).strftime(TIME)}{_again(attempt)}"
 
 
-def run_id(schedule: str, at: datetime) -> str:
+def run_id(schedule: str, at: datetime, attempt: int = 1) -> str:
     """Id of the run of a tick: the same whoever begins it."""
-    return f"{schedule}-{at.astimezone(UTC):%y%m%d-%H%M%S}"
+    return f"{schedule}-{at.astimezone(UTC):%y%m%d-%H%M%S}{_again(attempt)}"
+
+
+def _again(attempt: int) -> str:
+    return f"-{attempt}" if attempt > 1 else ""

@@ -43,13 +43,17 @@ ticks = sa.Table(
     sa.Column("oldest", UtcTime),
     sa.Column("latest", UtcTime),
     sa.Column("cost_usd", sa.Float),
+    sa.Column("tries", sa.Integer, nullable=False, default=0),
+    sa.Column("not_before", UtcTime),
     sa.Column("begun", UtcTime),
     sa.Column("ended", UtcTime),
     sa.Column("extra", SealedJson),
     sa.Index("ticks_by_state", "state", "schedule"),
 )
-"""`state`: due, running, then ran, failed or skipped (`why` says why). Its report covers
-`[oldest, latest)`. `extra`: what is to be noted when the report is delivered."""
+"""`state`: due, running, then ran, failed or skipped (`why` says why). A run that failed for a
+passing reason is due again, not before `not_before`; `tries` counts those. `run`, `begun` and
+`ended` are of the latest try, `cost_usd` of all of them. Its report covers `[oldest, latest)`.
+`extra`: what is to be noted when the report is delivered."""
 
 deliveries = sa.Table(
     "deliveries",

@@ -59,6 +59,8 @@ class Seen:
     cost_usd: float
     subagents: int
     table: list[tuple[str, str]] = field(default_factory=list)
+    schedules: list[str] = field(default_factory=list)
+    """What would run by itself from now on."""
 
     @property
     def turned(self) -> int:
@@ -71,6 +73,7 @@ class Seen:
             *self._slack(),
             *self._services(),
             *self._limits(),
+            *(f"the schedule {name} was set" for name in self.schedules),
         ]
 
     # ---- Slack
@@ -363,4 +366,5 @@ async def _seen(
         cost_usd=sum(run.cost_usd or 0 for run in runs),
         subagents=sum(s.status not in ("refused",) for s in subagents),
         table=world.table(),
+        schedules=[row.id for row in await bot.bench.schedules.book.all()],
     )

@@ -12,6 +12,13 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
+    _schedules()
+    _ticks()
+    _deliveries()
+    _issues()
+
+
+def _schedules() -> None:
     op.create_table(
         "schedules",
         _text("id", primary_key=True),
@@ -27,6 +34,9 @@ def upgrade() -> None:
         sa.Column("trouble", sa.Text),
     )
     op.create_index("ix_schedules_worker", "schedules", ["worker"])
+
+
+def _ticks() -> None:
     op.create_table(
         "ticks",
         _text("schedule", primary_key=True),
@@ -37,11 +47,16 @@ def upgrade() -> None:
         sa.Column("oldest", sa.String),
         sa.Column("latest", sa.String),
         sa.Column("cost_usd", sa.Float),
+        sa.Column("tries", sa.Integer, nullable=False),
+        sa.Column("not_before", sa.String),
         sa.Column("begun", sa.String),
         sa.Column("ended", sa.String),
         sa.Column("extra", sa.Text),
     )
     op.create_index("ticks_by_state", "ticks", ["state", "schedule"])
+
+
+def _deliveries() -> None:
     op.create_table(
         "deliveries",
         _text("schedule", primary_key=True),
@@ -55,6 +70,9 @@ def upgrade() -> None:
         sa.Column("figures", sa.JSON),
     )
     op.create_index("deliveries_by_state", "deliveries", ["state", "schedule"])
+
+
+def _issues() -> None:
     op.create_table(
         "issues",
         _text("schedule", primary_key=True),

@@ -1,0 +1,21 @@
+"""Options that several commands take, as they are typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Export = Annotated[
+    Path | None, typer.Option("--slack-export", help="A Slack export (zip) to read instead.")
+]
+Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
+AsOf = Annotated[
+    str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15. Default: now.")
+]
+Since = Annotated[str | None, typer.Option(help="Length of the window: 30d, 12h. Default: 7d.")]
+Model = Annotated[str, typer.Option(help="claude, or offline: fixed rules, no key, no cost.")]
+AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Most channels to read.")]

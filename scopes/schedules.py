@@ -1,0 +1,189 @@
+"""The parent's tools for schedules: reports that come by themselves, set up in words.
+
+No subagent has them. What changes a schedule is looked into first, then put before a person with
+what would run, and looked into once more when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from config.schedules import OWN, Kind, Schedule, ScheduleName
+from scopes.effects import Access, Effect, Prepared
+from scopes.label import Label
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool
+
+HERE = "here"
+NAME = TypeAdapter[str](ScheduleName)
+SENTENCES: Mapping[str, str] = {
+    "name": "A name has small letters, digits and dashes, at most 40, such as csm-weekly.",
+    "kind": "A schedule is a sweep (of channels) or a triage (of the requester's mailbox).",
+    "to": "`to` is one place: here, dm, a channel such as #reports, or a mail address.",
+    "tracker": "A tracker is the id of a Slack List (F...).",
+    "budget_usd": "The budget of a run must be more than $0.",
+    "month_usd": "The budget of a month must be more than $0, or left out.",
+    "language": "A language is a code, such as es.",
+    "owner": "A schedule belongs to a person of this workspace.",
+}
+"""Argument -> what is said where it is written otherwise."""
+Change = Literal["pause", "resume", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One schedule, in a line."""
+
+    name: str
+    line: str
+
+
+class ScheduleDesk(Protocol):
+    """Where schedules are set up. Who asks is always the requester: `by`.
+
+    Its methods raise ToolError with the sentence that helps; they are for what may not be, too:
+    a schedule that is somebody else's is as one that does not exist.
+    """
+
+    async def zone(self, by: str) -> str:
+        """The time zone that this person has set in Slack, by name; UTC where none is known."""
+
+    async def place(self, by: str, to: str) -> str:
+        """A channel by its id, where it is named; any other destination as it is."""
+
+    async def weighed(self, name: str, spec: Schedule, home: str) -> Mapping[str, str]:
+        """What a schedule would come to, asked for in `home`; told to who decides on it."""
+
+    async def create(self, name: str, spec: Schedule) -> str:
+        """Set it up, once however often; a sentence."""
+
+    async def listed(self, by: str, home: str) -> tuple[Sequence[Listed], str]:
+        """Those that this person may see in this conversation, and a note on the others."""
+
+    async def known(self, by: str, name: str, what: Change) -> Mapping[str, str]:
+        """What a change would come to; told to who decides on it."""
+
+    async def change(self, by: str, name: str, what: Change) -> str:
+        """Make the change, once however often; a sentence."""
+
+
+async def _created(ctx: ToolContext, **given: Any) -> Prepared:
+    desk, by = _desk(ctx)
+    to = given["to"].strip()
+    if to.casefold() in (HERE, ""):
+        to = OWN if ctx.intent.home.startswith("D") else ctx.intent.home
+    elif to.casefold() in (OWN, "me", by.casefold()):
+        to = OWN
+    given["to"] = await desk.place(by, to)
+    given["zone"] = given["zone"].strip() or await desk.zone(by)
+    given["channels"] = [name.strip().lstrip("#") for name in given["channels"] or ()] or None
+    name, spec = _spec(given, by)
+    return Prepared({**given, "cron": spec.cron}, await desk.weighed(name, spec, ctx.intent.home))
+
+
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_created)
+async def schedule_create(
+    ctx: ToolContext,
+    name: str,
+    kind: Kind,
+    cron: str,
+    to: str = HERE,
+    channels: list[str] | None = None,
+    zone: str = "",
+    tracker: str = "",
+    quiet: bool = False,
+    budget_usd: float = 1.0,
+    month_usd: float | None = None,
+    language: str = "",
+) -> ToolResult:
+    """Set up a report that comes by itself: a sweep of `channels` (names or patterns), or a triage
+    of the requester's mailbox. `name`: such as csm-weekly. `cron`: '0 9 * * mon-fri'. `to`: here,
+    dm, #channel or a mail address. `zone`: default the requester's. `language`: that of the
+    request, as a code (es). `tracker`: of a sweep, the bug list among NAMED SOURCES. `quiet`:
+    nothing is sent where nothing is new."""
+    desk, by = _desk(ctx)
+    asked: dict[str, Any] = {"kind": kind, "cron": cron, "to": to, "channels": channels}
+    asked |= {"zone": zone, "tracker": tracker, "quiet": quiet, "budget_usd": budget_usd}
+    named, spec = _spec({**asked, "month_usd": month_usd, "language": language, "name": name}, by)
+    return ToolResult(note=await desk.create(named, spec))
+
+
+@tool()
+async def schedule_list(ctx: ToolContext) -> ToolResult:
+    """List the schedules that the requester may see here."""
+    desk, by = _desk(ctx)
+    found, note = await desk.listed(by, ctx.intent.home)
+    home = ctx.intent.home
+    label = Label(
+        untrusted=True, readers=frozenset({by}), sources=frozenset({home or f"user:{by}"})
+    )
+    items = tuple(Item(f"schedule/{each.name}", each.line, None, label) for each in found)
+    return ToolResult(items, note=note, label=label)
+
+
+async def _paused(ctx: ToolContext, name: str, resume: bool) -> Prepared:
+    desk, by = _desk(ctx)
+    told = await desk.known(by, _named(name), "resume" if resume else "pause")
+    return Prepared({"name": _named(name), "resume": resume}, told)
+
+
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_paused)
+async def schedule_pause(ctx: ToolContext, name: str, resume: bool = False) -> ToolResult:
+    """Pause a schedule, or let it go on (`resume`)."""
+    desk, by = _desk(ctx)
+    return ToolResult(note=await desk.change(by, _named(name), "resume" if resume else "pause"))
+
+
+async def _deleted(ctx: ToolContext, name: str) -> Prepared:
+    desk, by = _desk(ctx)
+    return Prepared({"name": _named(name)}, await desk.known(by, _named(name), "delete"))
+
+
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_deleted)
+async def schedule_delete(ctx: ToolContext, name: str) -> ToolResult:
+    """Delete a schedule for good."""
+    desk, by = _desk(ctx)
+    return ToolResult(note=await desk.change(by, _named(name), "delete"))
+
+
+TOOLS = (schedule_create, schedule_list, schedule_pause, schedule_delete)
+
+
+def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
+    """The desk, and who asks: a model names nobody else."""
+    if ScheduleDesk not in ctx.clients or not ctx.requester:
+        raise ToolError("Schedules are set up in Slack, with `assistant serve` running.")
+    return ctx.client(ScheduleDesk), ctx.requester  # type: ignore[type-abstract]
+
+
+def _named(name: str) -> str:
+    return one_line(name).casefold()[:80]
+
+
+def _spec(given: Mapping[str, Any], owner: str) -> tuple[str, Schedule]:
+    """The schedule that these arguments describe. Raises ToolError."""
+    name = given["name"].strip().casefold()
+    asked = {**{k: v for k, v in given.items() if k != "name"}, "owner": owner}
+    for key, empty in (("channels", ()), ("tracker", None), ("language", None)):
+        asked[key] = asked[key] or empty
+    try:
+        NAME.validate_python(name)
+    except ValidationError:
+        raise ToolError(SENTENCES["name"]) from None
+    try:
+        return name, Schedule.model_validate(asked)
+    except ValidationError as error:
+        raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
+
+
+def _sentence(fault: Any) -> str:
+    """What is wrong with one of them, for who wrote it."""
+    said = fault.get("ctx", {}).get("error")
+    if said is not None:
+        text = str(said)
+        return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    key = str(fault["loc"][0]) if fault["loc"] else ""
+    return SENTENCES.get(key, f"{key or 'It'} cannot be used: {fault['msg']}.")

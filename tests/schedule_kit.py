@@ -1,0 +1,151 @@
+"""What the tests of schedules stand on: a bot that serves with schedules, and what became of them.
+
+Their crontabs lie far away, so that a run begins when the test asks for it: `fire`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from serve_kit import ASKER, Served, serving
+
+from bot.schedule.records import Delivery, Tick
+from bot.schedule.wiring import Schedules
+from config.schedules import Schedule
+from config.settings import Settings
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+NEVER = "0 0 29 2 *"
+"""A crontab that comes up once in four years."""
+LONG_AGO = 36_500
+"""Days that reach back to whatever the workspaces of the tests hold."""
+
+
+def sweep(**more: Any) -> Schedule:
+    """A sweep of all support channels into a direct message to the asker."""
+    given = {"channels": ("support-*",), "since_days": LONG_AGO, **_PLAIN}
+    return Schedule(**{"kind": "sweep", **given, **more})
+
+
+def triage(**more: Any) -> Schedule:
+    """A triage of the asker's mailbox into a direct message to them."""
+    return Schedule(**{"kind": "triage", "since_days": LONG_AGO, **_PLAIN, **more})
+
+
+async def come(found: Callable[[], Awaitable[T | None]], seconds: float) -> T:
+    """What is found, as soon as it is; AssertionError where that takes longer."""
+    async with asyncio.timeout(seconds):
+        while (value := await found()) is None:  # noqa: ASYNC110 - it stands in the database
+            await asyncio.sleep(0.02)
+    return value
+
+
+_PLAIN: Json = {"cron": NEVER, "to": "dm", "owner": ASKER}
+
+
+@dataclass
+class Scheduled:
+    """A bot at work that has schedules."""
+
+    bot: Served
+
+    def __post_init__(self) -> None:
+        self.schedules.running.settling = timedelta()
+
+    @property
+    def schedules(self) -> Schedules:
+        return self.bot.bench.schedules
+
+    async def set(self, name: str, spec: Schedule) -> None:
+        """Set one as in chat."""
+        await self.schedules.book.create(name, spec, "chat", datetime.now(UTC))
+
+    async def fire(self, name: str, at: datetime | None = None) -> Tick:
+        """Have it run now; the tick once it is over."""
+        tick = await self.begin(name, at)
+        return await self.over(tick)
+
+    async def begin(self, name: str, at: datetime | None = None) -> Tick:
+        """Have it run now; returns at once."""
+        tick = await self.schedules.ticks.ask_now(name, at or datetime.now(UTC))
+        self.schedules.lanes.wake()
+        return tick
+
+    async def over(self, tick: Tick, seconds: float = 30.0) -> Tick:
+        """The tick, once it ran, failed or was skipped."""
+
+        async def found() -> Tick | None:
+            now = await self.schedules.ticks.get(tick.schedule, tick.at)
+            return now if now and now.state not in ("due", "running") else None
+
+        return await come(found, seconds)
+
+    async def waits_again(self, tick: Tick, tries: int, seconds: float = 30.0) -> Tick:
+        """The tick, once so many tries of it have failed."""
+
+        async def found() -> Tick | None:
+            now = await self.schedules.ticks.get(tick.schedule, tick.at)
+            return now if now and now.tries >= tries else None
+
+        return await come(found, seconds)
+
+    async def delivered(self, tick: Tick, seconds: float = 30.0) -> Delivery:
+        """Its delivery, once it is over."""
+
+        async def found() -> Delivery | None:
+            now = await self.schedules.ticks.delivery(tick.schedule, tick.at)
+            return now if now and now.state != "waiting" else None
+
+        return await come(found, seconds)
+
+    async def tried(self, tick: Tick, times: int = 1, seconds: float = 30.0) -> Delivery:
+        """Its delivery, once it was tried so often."""
+
+        async def found() -> Delivery | None:
+            now = await self.schedules.ticks.delivery(tick.schedule, tick.at)
+            return now if now and now.tries >= times else None
+
+        return await come(found, seconds)
+
+    async def document(self, tick: Tick) -> Json:
+        """The report of a tick that ran."""
+        assert tick.run, tick
+        return dict((await self.bot.store.run(tick.run)).result or {})
+
+    def told(self, user: str = ASKER) -> list[str]:
+        """What this user was told in private."""
+        return [m.text for m in self.bot.slack.visible(self.bot.slack.people.dm(user))]
+
+
+@asynccontextmanager
+async def scheduled(
+    tmp_path: Path, schedules: Mapping[str, Schedule], *args: Any, **more: Any
+) -> AsyncIterator[Scheduled]:
+    """A bot with these schedules in its settings; the rest is for `serve_kit.serving`."""
+    async with serving(
+        tmp_path, *args, **{**more, "change": with_schedules(schedules, more)}
+    ) as bot:
+        yield Scheduled(bot)
+        assert await bot.bench.schedules.lanes.drained(60)
+
+
+def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -> Any:
+    """A change of settings that adds these, after the one that is given anyway; Slack of the tests
+    needs no patience."""
+    other = more.get("change") or (lambda settings: settings)
+
+    def change(settings: Settings) -> Settings:
+        given = other(settings)
+        slack = given.slack.model_copy(update={"paced": False})
+        made: Settings = given.model_copy(update={"schedules": dict(schedules), "slack": slack})
+        return made
+
+    return change

@@ -1,0 +1,452 @@
+"""The way of a report to its readers: once, checked as of now, loudly not where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import pytest
+import sqlalchemy as sa
+from card_kit import buttons
+from engine_kit import Json, is_child, until, workspace
+from mail_kit import letters
+from pg_kit import Kept, postgres
+from schedule_kit import Scheduled, come, scheduled, sweep, triage
+from serve_kit import ASKER, ruled
+from slack_sdk.web.async_client import AsyncWebClient
+from test_inbox_triage import pressed, with_mail
+
+from bot.approval.grants import Grants
+from bot.digest_clicks import LABEL
+from bot.local.mind import answer as offline
+from bot.local.model import Answer, Mind
+from bot.local.slack import BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import Channel, Message, Workspace
+from bot.outbox import Outbox
+from bot.schedule.records import Tick
+from bot.schedule.tables import deliveries, issues
+from config.schedules import Schedule
+from config.settings import Settings
+
+__all__ = ["postgres"]
+
+REPORTS, BOARD, ADMIN = "C0REPORTS", "G0BOARD", "U0EVA"
+QUICK = (timedelta(seconds=0.2),)
+FAILED, AGAIN = "was not delivered", "is delivered again"
+
+
+def space() -> Workspace:
+    made = workspace(0)
+    markets = [
+        Channel(
+            f"C0MARKET{n}",
+            f"support-{n}",
+            (
+                Message(f"174000360{n}.000100", f"URGENT: {shop} cannot pay, error 500.", ASKER),
+                Message(f"174000460{n}.000100", f"{shop} asks for a refund, any news?", "U0LUIS"),
+            ),
+            (ASKER, "U0LUIS"),
+        )
+        for n, shop in enumerate(("Nordlicht GmbH", "Casa Sol", "Petit Bateau"))
+    ]
+    reports = Channel(REPORTS, "reports", members=(ASKER, "U0LUIS"))
+    said = Message("1740003600.000100", "Our refund is late, who can help?", "U0LUIS")
+    board = Channel(BOARD, "board", (said,), (ASKER, BOT_USER), is_private=True)
+    return replace(made, channels=(*markets, reports, board))
+
+
+def to_reports(**more: Any) -> Schedule:
+    return sweep(to="#reports", **more)
+
+
+class Outage(list[Fault]):
+    """Faults that come again and again until they are cleared."""
+
+    def pop(self, number: SupportsIndex = -1) -> Fault:
+        return self[number]
+
+
+def once_read(action: Callable[[], object]) -> Mind:
+    """The offline mind; what is to happen between run and delivery happens when all is read."""
+    done: list[bool] = []
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body) and not done:
+            done.append(True)
+            action()
+        return offline(body)
+
+    return mind
+
+
+@asynccontextmanager
+async def office(
+    tmp_path: Path,
+    spec: Schedule | None = None,
+    mind: Mind = offline,
+    slack: LocalSlack | None = None,
+    **more: Any,
+) -> AsyncIterator[Scheduled]:
+    """A bot with the schedule `markets`, whose tries follow each other at once."""
+    slack = slack or LocalSlack(space())
+    schedules = {"markets": spec or to_reports()}
+    async with scheduled(tmp_path, schedules, mind, slack=slack, change=impatient, **more) as s:
+        s.schedules.delivering.backoff = QUICK
+        s.schedules.trouble.look_s = 0.1
+        yield s
+
+
+def impatient(settings: Settings) -> Settings:
+    """One try of each call, and an administrator."""
+    slack = settings.slack.model_copy(update={"retry_attempts": 0})
+    return ruled(policy={"admins": (ADMIN,)})(settings.model_copy(update={"slack": slack}))
+
+
+def posted(s: Scheduled, channel: str = REPORTS) -> list[Shown]:
+    """What stands at the top of a channel."""
+    return [m for m in s.bot.slack.visible(channel) if m.user == BOT_USER and not m.thread_ts]
+
+
+def told(s: Scheduled, user: str = ASKER) -> tuple[int, int]:
+    """How many alerts and how many notes that it is over."""
+    texts = s.told(user)
+    return tuple(sum(word in text for text in texts) for word in (FAILED, AGAIN))  # type: ignore[return-value]
+
+
+async def over(s: Scheduled, tick: Tick) -> None:
+    """Wait until it is delivered, and until there is nothing left to tell."""
+    await s.delivered(tick)
+
+    async def silent() -> bool | None:
+        stored = await s.schedules.book.get("markets")
+        return True if stored and not stored.trouble else None
+
+    await come(silent, 30.0)
+
+
+async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the_thread(
+    tmp_path: Path,
+) -> None:
+    async with office(tmp_path) as s:
+        tick = await s.fire("markets")
+        delivery = await s.delivered(tick)
+        (first,) = posted(s)
+        thread = s.bot.slack.visible(REPORTS, first.ts)
+        noted = await s.bot.store.database.read(sa.select(issues))
+        document = await s.document(tick)
+    assert delivery.state == "delivered"
+    assert delivery.place == {"channel": REPORTS, "ts": first.ts}
+    assert len(thread) > 2
+    assert [f.name for m in thread for f in m.files] == ["findings.csv"]
+    assert {row["id"] for row in noted} == {
+        f["issue"] for each in document["sections"] for f in each["findings"] if f["issue"]
+    }
+    assert told(s) == (0, 0)
+
+
+async def test_from_the_third_report_on_a_chart_goes_with_it(tmp_path: Path) -> None:
+    async with office(tmp_path) as s:
+        for _ in range(3):
+            await s.delivered(await s.fire("markets"))
+        threads = [s.bot.slack.visible(REPORTS, each.ts) for each in posted(s)]
+    files = [[f for m in thread for f in m.files] for thread in threads]
+    assert [[f.name for f in each] for each in files] == [
+        ["findings.csv"],
+        ["findings.csv"],
+        ["findings.csv", "chart.png"],
+    ]
+    assert files[2][1].content.startswith(b"\x89PNG")
+
+
+# ---- what keeps it from its readers
+
+
+def archive(slack: LocalSlack, closed: bool = True) -> None:
+    slack.state.channels[REPORTS] = replace(slack.state.channels[REPORTS], is_archived=closed)
+
+
+def expel(slack: LocalSlack) -> None:
+    del slack.state.members[REPORTS][BOT_USER]
+
+
+def invite(slack: LocalSlack) -> None:
+    slack.state.members[REPORTS][BOT_USER] = None
+
+
+@pytest.mark.parametrize(
+    ("close", "mend", "why"),
+    [
+        (archive, lambda slack: archive(slack, False), "#reports"),
+        (expel, invite, "I am not in #reports. Invite me there with /invite"),
+    ],
+)
+async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open(
+    tmp_path: Path,
+    close: Callable[[LocalSlack], None],
+    mend: Callable[[LocalSlack], None],
+    why: str,
+) -> None:
+    slack = LocalSlack(space())
+    async with office(tmp_path, mind=once_read(lambda: close(slack)), slack=slack) as s:
+        tick = await s.fire("markets")
+        await until(lambda: told(s) == (1, 0))
+        delivery = await s.tried(tick, 3)
+        assert (delivery.state, posted(s)) == ("waiting", [])
+        assert why in delivery.why
+        assert why in s.told()[0]
+        mend(slack)
+        await over(s, tick)
+        assert len(posted(s)) == 1
+        assert told(s) == (1, 1)
+        alert, note = (m for m in s.bot.slack.visible(slack.people.dm(ASKER)))
+        assert "markets" in alert.text
+        assert "It had failed since" in note.text
+        assert "Its report was delivered to #reports." in note.text
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "drop",
+        "error:token_revoked",
+        pytest.param("500", marks=pytest.mark.slow),
+        pytest.param("error:fatal_error", marks=pytest.mark.slow),
+    ],
+)
+async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterwards(
+    tmp_path: Path, kind: str
+) -> None:
+    slack = LocalSlack(space())
+
+    def cut() -> None:
+        slack.faults = Outage([Fault("chat.postMessage", kind)])
+
+    async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
+        tick = await s.fire("markets")
+        await s.tried(tick, 2)
+        assert posted(s) == []
+        assert s.told() == []  # nobody can be told yet
+        slack.faults = []
+        await over(s, tick)
+        assert len(posted(s)) == 1
+        alerts, notes = told(s)
+        assert alerts <= 1  # where it is over before anybody could be told, one note says both
+        assert notes == 1
+
+
+async def test_where_slack_says_to_wait_for_too_long_it_is_tried_again(tmp_path: Path) -> None:
+    slack = LocalSlack(space())
+
+    def throttle() -> None:
+        slack.faults = Outage([Fault("chat.postMessage", "429", 1.0)])
+
+    async with office(tmp_path, mind=once_read(throttle), slack=slack) as s:
+        url = s.bot.settings.endpoints.slack_api_url
+        web = AsyncWebClient(BOT_TOKEN, str(url))
+        s.schedules.delivering.outbox = Outbox(web, s.bot.settings.slack, deadline_s=1.5)
+        tick = await s.fire("markets")
+        delivery = await s.tried(tick, 1)
+        assert delivery.why.startswith("Slack could not be reached")
+        slack.faults = []
+        await over(s, tick)
+        assert len(posted(s)) == 1
+        assert told(s)[1] == 1
+
+
+async def test_an_answer_that_is_lost_on_the_way_doubles_nothing(tmp_path: Path) -> None:
+    slack = LocalSlack(space())
+
+    def lose() -> None:
+        slack.faults = [Fault("chat.postMessage", "lost") for _ in range(2)]
+
+    async with office(tmp_path, mind=once_read(lose), slack=slack) as s:
+        await over(s, await s.fire("markets"))
+        (first,) = posted(s)
+        texts = [m.text for m in slack.visible(REPORTS, first.ts) if not m.files]
+    assert len(set(texts)) == len(texts) > 1
+    assert told(s) == (0, 0)
+
+
+async def test_a_try_that_ends_between_two_messages_is_taken_up_where_it_ended(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(space())
+
+    def fail() -> None:  # what is asked before the second message
+        slack.faults = [Fault("conversations.replies", "error:fatal_error")]
+
+    async with office(tmp_path, mind=once_read(fail), slack=slack) as s:
+        tick = await s.fire("markets")
+        await over(s, tick)
+        (first,) = posted(s)
+        texts = [m.text for m in slack.visible(REPORTS, first.ts) if not m.files]
+        delivery = await s.delivered(tick)
+    assert delivery.tries == 2
+    assert len(set(texts)) == len(texts) > 1
+    assert told(s)[1] == 1
+
+
+async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path: Path) -> None:
+    async with office(tmp_path) as s:
+        tick = await s.fire("markets")
+        await s.delivered(tick)
+        before = s.bot.slack.visible(REPORTS)
+        lost = sa.update(deliveries).values(state="waiting", delivered=None, place=None)
+        await s.bot.store.database.write(lost)  # as where the process dies before it is noted
+        again = await s.delivered(tick)
+        assert again.tries == 2
+        assert s.bot.slack.visible(REPORTS) == before
+        assert told(s) == (0, 0)
+
+
+async def test_without_the_permission_for_files_the_report_stands_and_says_so(
+    tmp_path: Path,
+) -> None:
+    poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
+    slack = LocalSlack(space(), tokens={BOT_TOKEN: poor})
+    async with office(tmp_path, slack=slack) as s:
+        delivery = await s.delivered(await s.fire("markets"))
+        (first,) = posted(s)
+        last = slack.visible(REPORTS, first.ts)[-1]
+    assert delivery.state == "delivered"
+    assert "findings.csv could not be put here: I lack the permission files:write" in last.text
+    assert told(s) == (0, 0)
+
+
+# ---- who may read it
+
+
+async def test_what_not_all_there_may_read_waits_for_an_administrators_word(
+    tmp_path: Path,
+) -> None:
+    spec = to_reports(channels=("support-*", "board"))
+    async with office(tmp_path, spec) as s:
+        tick = await s.fire("markets")
+        delivery = await s.tried(tick, 2)
+        assert (delivery.state, posted(s)) == ("waiting", [])
+        assert "#board (not everyone in #reports is a member)" in delivery.why
+        assert "An administrator is asked" in delivery.why
+        await until(lambda: told(s) == (1, 0))
+        assert len(s.told(ADMIN)) == 1
+        await Grants(s.bot.store.database).add([BOARD], REPORTS, ADMIN, "g1")
+        await over(s, tick)
+        assert len(posted(s)) == 1
+        assert told(s) == (1, 1)
+        assert len(s.told(ADMIN)) == 1
+
+
+async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(space())
+    mind = once_read(lambda: slack.state.members[BOARD].pop(ASKER))
+    async with office(tmp_path, sweep(channels=("board",)), mind, slack) as s:
+        delivery = await s.tried(await s.fire("markets"))
+        await until(lambda: told(s) == (1, 0))
+    assert "<@U0ANA> may not read all that it rests on any more: #board" in delivery.why
+    assert "refund" not in " ".join(s.told())
+
+
+async def test_the_administrators_are_told_where_the_owner_is_deactivated(tmp_path: Path) -> None:
+    slack = LocalSlack(space())
+
+    def leave() -> None:
+        slack.state.users[ASKER] = replace(slack.state.users[ASKER], deleted=True)
+
+    async with office(tmp_path, mind=once_read(leave), slack=slack) as s:
+        tick = await s.fire("markets")
+        await s.tried(tick)
+        await until(lambda: told(s, ADMIN) == (1, 0))
+        assert "cannot be reached, so you are told" in s.told(ADMIN)[0]
+        assert told(s) == (0, 0)
+
+
+# ---- quiet, and overtaken
+
+
+async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
+    tmp_path: Path,
+) -> None:
+    async with office(tmp_path, to_reports(quiet=True)) as s:
+        first = await s.delivered(await s.fire("markets"))
+        tick = await s.fire("markets")
+        second = await s.delivered(tick)
+        assert (first.state, second.state) == ("delivered", "quiet")
+        assert len(posted(s)) == 1
+        s.bot.slack.people.say("U0LUIS", "C0MARKET0", "URGENT: Baltik AG cannot log in, error.")
+        third = await s.fire("markets")
+        assert third.oldest == tick.latest
+        assert (await s.delivered(third)).state == "delivered"
+        assert len(posted(s)) == 2
+
+
+async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path: Path) -> None:
+    slack = LocalSlack(space())
+    async with office(tmp_path, mind=once_read(lambda: expel(slack)), slack=slack) as s:
+        tick = await s.fire("markets")
+        await s.tried(tick)
+        s.schedules.delivering.backoff = (timedelta(hours=1),)
+        await s.tried(tick, 2)
+        invite(slack)
+        later = await s.fire("markets")
+        await over(s, later)
+        earlier = await s.schedules.ticks.delivery("markets", tick.at)
+        assert earlier
+        assert earlier.state == "superseded"
+        assert later.oldest
+        assert tick.latest
+        assert later.oldest < tick.latest  # what nobody was told of is told in this one
+        assert len(posted(s)) == 1
+        assert told(s) == (1, 1)
+
+
+async def test_two_replicas_tell_once_and_deliver_once(tmp_path: Path, postgres: Kept) -> None:
+    slack = LocalSlack(space())
+    mind = once_read(lambda: expel(slack))
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with (
+        office(one, mind=mind, slack=slack, url=postgres.url) as s,
+        office(two, mind=mind, slack=slack, url=postgres.url),
+    ):
+        tick = await s.fire("markets")
+        await s.tried(tick, 3)
+        await until(lambda: told(s) == (1, 0))
+        invite(slack)
+        await over(s, tick)
+        assert len(posted(s)) == 1
+        assert told(s) == (1, 1)
+
+
+async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, *letters(1)) as (bot, google):
+        s = Scheduled(bot)
+        await s.set("inbox", triage())
+        delivery = await s.delivered(await s.fire("inbox"))
+        assert delivery.place
+        channel, ts = delivery.place["channel"], delivery.place["ts"]
+        (shown,) = bot.slack.visible(channel, ts)
+        said = await pressed(bot, channel, ts, LABEL, buttons(shown)[LABEL])
+    assert "Labelled customer." in said
+    assert "customer" in google.gmail.labels.values()
+
+
+async def test_an_administrators_click_delivers_what_was_held_back(tmp_path: Path) -> None:
+    spec = to_reports(channels=("support-*", "board"))
+    async with office(tmp_path, spec) as s:
+        s.schedules.delivering.backoff = (timedelta(hours=1),)
+        tick = await s.fire("markets")
+        await s.tried(tick)
+        people = s.bot.slack.people
+        place = people.dm(ADMIN)
+        (card,) = s.bot.slack.visible(place)
+        approve = next(action for action in buttons(card) if "approve" in action)
+        people.click(ADMIN, place, card.ts, approve, buttons(card)[approve])
+        await over(s, tick)
+        assert len(posted(s)) == 1
+        assert told(s) == (1, 1)

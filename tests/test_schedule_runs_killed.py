@@ -1,0 +1,73 @@
+"""A bot that dies while a schedule runs: the run goes on, pays nothing twice, posts one report."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from engine_kit import until
+from fleet_kit import Fleet, fleet
+from schedule_kit import LONG_AGO
+from serve_kit import ASKER
+
+from bot.local.mind import answer as offline
+from bot.local.slack_shown import Shown
+from bot.local.slack_state import BOT_USER
+
+AT_ONCE = 2
+"""Subagents at work together: so many calls of the model are under way at a kill."""
+SOON_S = 12
+"""Seconds until the one time of the schedule; by then the bot serves."""
+
+
+def once_at(at: datetime) -> str:
+    """A crontab with seconds that comes up at this time, and then in a year."""
+    return f"{at.second} {at.minute} {at.hour} {at.day} {at.month} *"
+
+
+def reports(bots: Fleet) -> list[Shown]:
+    """First messages of reports in the owner's direct message."""
+    shown = bots.slack.visible(bots.slack.people.dm(ASKER))
+    own = [m for m in shown if m.user == BOT_USER]
+    return [m for m in own if m.thread_ts in (None, "", m.ts)]
+
+
+def asked(bots: Fleet, count: int) -> bool:
+    return len(bots.model.recorded) >= count
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param((1,), marks=pytest.mark.slow),
+        (5,),
+        pytest.param((3, 8, 12), marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(180)
+async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=SOON_S)
+    spec = {
+        "kind": "sweep",
+        "cron": once_at(at),
+        "channels": ["support-*"],
+        "to": "dm",
+        "owner": ASKER,
+        "since_days": LONG_AGO,
+    }
+    named, few = {"markets": spec}, {"max_concurrency": AT_ONCE}
+    with fleet(tmp_path, offline, latency_s=0.3, schedules=named, limits=few) as bots:
+        for count in calls:
+            (bot,) = await bots.started()
+            await until(partial(asked, bots, count), 60)
+            bot.kill()
+            bots.balancer.targets.clear()
+        (bot,) = await bots.started()
+        await until(lambda: reports(bots), 60)
+        await asyncio.sleep(1.5)  # another one would have come by now
+        assert len(reports(bots)) == 1
+        assert bots.repeated() <= (AT_ONCE + 1) * len(calls)
+        assert not bot.tracebacks()

@@ -1,0 +1,223 @@
+"""`assistant schedules`: how each schedule stands, a run by hand, and a dry run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from bot_kit import Shell, configure, refused, slack_at
+from card_kit import people
+from pg_kit import Kept, place
+from sqlalchemy import make_url
+
+from bot.database import Database
+from bot.durable import LOCKS
+from bot.local.slack import LocalSlack
+from bot.schedule.book import ScheduleBook
+from bot.schedule.standing import is_served
+from bot.schedule.ticks import Ticks
+from bot.workspace import only_process
+from config.settings import load_settings
+
+__all__ = ["place"]
+
+MARKETS = """
+schedules:
+  markets:
+    kind: sweep
+    cron: "30 9 * * mon-fri"
+    zone: Europe/Madrid
+    channels: ["support-*"]
+    since_days: 36500
+    to: "#support-1"
+    owner: U0ANA
+    budget_usd: 0.5
+    month_usd: 20
+"""
+
+
+@pytest.fixture
+def shell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Shell:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    configure(MARKETS)
+    return Shell(capsys)
+
+
+def on_state(work: Callable[[Database], Coroutine[Any, Any, Any]]) -> Any:
+    """Do something on the database that the commands of this test use."""
+
+    async def go() -> Any:
+        database = await Database.open(load_settings().data_dir)
+        try:
+            return await work(database)
+        finally:
+            await database.aclose()
+
+    return asyncio.run(go())
+
+
+def taken_up() -> None:
+    """As `serve` does at its start."""
+    settings = load_settings().schedules
+    on_state(lambda database: ScheduleBook(database).sync(settings, datetime.now(UTC)))
+
+
+def test_a_schedule_that_nothing_has_taken_up_yet_is_listed_as_new(shell: Shell) -> None:
+    done = shell("schedules")
+    assert done.code == 0
+    head, following, *_ = done.out.splitlines()
+    assert head == "markets  new  sweep of support-*, '30 9 * * mon-fri' (Europe/Madrid), " + (
+        "to #support-1"
+    )
+    assert following.split() == ["next", "run", *"none until `assistant serve` takes it up".split()]
+    assert "Nothing serves at present" in done.err
+
+
+def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> None:
+    taken_up()
+    at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
+
+    async def work(database: Database) -> None:
+        ticks = Ticks(database)
+        tick = await ticks.ask_now("markets", at)
+        await ticks.begin(tick, "markets-1")
+        await ticks.ran("markets", tick.at, cost=0.42, oldest=at, latest=at)
+        later = datetime.now(UTC)
+        await ticks.not_delivered("markets", tick.at, "#support-1 is archived.", later)
+
+    on_state(work)
+    shown = shell("schedules").out.splitlines()[1:]
+    lines = {line[:16].strip(): line[16:].strip() for line in shown}
+    assert lines["next run"].endswith("09:30 (Europe/Madrid)")
+    assert lines["last run"].endswith(", ran")
+    assert "waiting after 1 try" in lines["last delivery"]
+    assert "#support-1 is archived." in lines["last delivery"]
+    assert lines["cost"].startswith("$0.42 the last run, $")
+    assert lines["cost"].endswith("of $20.00 this month")
+    (told,) = shell("schedules", "--json").json["schedules"]
+    assert (told["name"], told["state"], told["last_run"]["state"]) == ("markets", "active", "ran")
+    assert told["last_delivery"]["tries"] == 1
+
+
+def test_a_run_that_is_tried_again_is_told_with_when(shell: Shell) -> None:
+    taken_up()
+    at = datetime.now(UTC).replace(microsecond=0)
+    later = at + timedelta(minutes=5)
+
+    async def work(database: Database) -> None:
+        ticks = Ticks(database)
+        tick = await ticks.ask_now("markets", at)
+        await ticks.begin(tick, "markets-1")
+        await ticks.again("markets", tick.at, "The model gave no answer.", later, cost=0.01)
+
+    on_state(work)
+    (line,) = [
+        each for each in shell("schedules").out.splitlines() if each.split()[:2] == ["last", "run"]
+    ]
+    assert "failed after 1 try: The model gave no answer. (next try" in line
+    assert line.endswith(f"{later:%H:%M} UTC)")
+    (told,) = shell("schedules", "--json").json["schedules"]
+    assert (told["due"], told["last_run"]["tries"]) == (0, 1)
+
+
+def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shell) -> None:
+    assert "`assistant serve` takes up" in refused(shell("schedules", "now", "markets"), "schedule")
+    taken_up()
+    done = shell("sweep", "markets", "--now")
+    assert done.code == 0
+    assert "Nothing serves at present: it is done as soon as" in done.out
+    (tick,) = on_state(lambda database: Ticks(database).of("markets"))
+    assert tick.state == "due"
+    with only_process(load_settings().data_dir):
+        assert (
+            "`assistant schedules` shows what comes of it."
+            in shell("schedules", "now", "markets").out
+        )
+        assert shell("schedules", "now", "markets", "--json").json["served"] is True
+
+
+def test_one_is_paused_and_goes_on(shell: Shell) -> None:
+    taken_up()
+    assert shell("schedules", "pause", "markets", "--by", "Eva").out.strip() == "Paused: markets."
+    assert "paused before" in shell("schedules", "pause", "markets").out
+    assert "paused: paused by Eva" in shell("schedules").out
+    assert "is paused" in refused(shell("schedules", "now", "markets"), "schedule")
+    assert "markets goes on. Next run: " in shell("schedules", "resume", "markets").out
+    assert "nothing changed" in shell("schedules", "resume", "markets").out
+    assert "assistant.yaml" in refused(shell("schedules", "delete", "markets"), "schedule")
+
+
+def test_names_that_there_are_not_are_refused(shell: Shell) -> None:
+    for command in (("now", "x"), ("pause", "x"), ("resume", "x"), ("delete", "x")):
+        assert "There is no schedule 'x'" in refused(shell("schedules", *command), "schedule")
+    assert "take the name of a schedule" in refused(shell("sweep", "--now"), "schedule")
+    for more in (("--channels", "a"), ("--sample",)):
+        given = ("sweep", "markets", *more, "--dry-run")
+        assert "take the name of a schedule" in refused(shell(*given), "schedule")
+
+
+def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack = LocalSlack(people())
+    with slack_at(monkeypatch, slack):
+        done = shell("schedules", "--dry-run", "markets")
+        assert (done.code, done.err) == (0, "")
+        assert "#support-1  since " in done.out
+        assert "it would go to #support-1" in done.out
+        assert "all who read it there may read what it is made of" in done.out
+        assert "estimated cost $" in done.out
+        told = shell("sweep", "markets", "--dry-run", "--json").json
+    assert [each["name"] for each in told["channels"]] == ["support-1", "support-2", "support-3"]
+    assert told["messages"] == sum(each["messages"] for each in told["channels"]) > 0
+    assert told["tokens"] > 0
+    assert told["wrong"] is None
+    assert slack.effects == []
+    assert on_state(lambda database: ScheduleBook(database).all()) == []
+
+
+def test_a_dry_run_says_what_keeps_it_from_working(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(MARKETS.replace('"#support-1"', '"#nowhere"'))
+    with slack_at(monkeypatch, LocalSlack(people())):
+        done = shell("sweep", "markets", "--dry-run")
+        assert done.code == 1
+        assert "It could not run: I see no channel #nowhere" in done.out
+        assert "There is no schedule" in refused(
+            shell("schedules", "--dry-run", "other"), "schedule"
+        )
+
+
+async def test_whether_anything_serves_is_known_on_each_database(place: Kept) -> None:
+    database = await Database.open(place.path, place.url)
+    try:
+        assert not await is_served(database, place.path)
+        with serving(place):
+            assert await is_served(database, place.path)
+        assert not await is_served(database, place.path)
+    finally:
+        await database.aclose()
+
+
+@contextmanager
+def serving(place: Kept) -> Iterator[None]:
+    """What a process that serves holds: a file's lock, or that of a replica."""
+    if place.url is None:
+        with only_process(place.path):
+            yield
+        return
+    address = make_url(place.url).set(drivername="postgresql")
+    with psycopg.connect(address.render_as_string(hide_password=False), autocommit=True) as held:
+        held.execute("select pg_advisory_lock(%s, %s)", (LOCKS, 1))
+        yield
+        held.execute("select pg_advisory_unlock(%s, %s)", (LOCKS, 1))  # closing takes its time

@@ -1,0 +1,291 @@
+"""When a schedule runs: each local day once, each hour once, whatever the clocks do."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from config.timetable import DAYS, Timetable, TimetableError
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+ZONES = ("Europe/Madrid", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
+YEAR = (datetime(2025, 12, 30, tzinfo=UTC), datetime(2027, 1, 3, tzinfo=UTC))
+"""A year and a little on both sides, as days begin at other times elsewhere."""
+DAYS_OF_2026 = [date(2026, 1, 1) + DAY * n for n in range(365)]
+
+
+def walls(
+    cron: str, zone: str, start: datetime = YEAR[0], end: datetime = YEAR[1]
+) -> list[datetime]:
+    """The times as the clocks on the wall show them."""
+    info = ZoneInfo(zone)
+    return [at.astimezone(info) for at in Timetable.of(cron, zone).between(start, end)]
+
+
+def of_2026(times: list[datetime]) -> list[datetime]:
+    return [at for at in times if at.year == 2026]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize(
+    "at", ["0 9", "0 0", "59 23", "0 2", "30 2", "15 2", "45 1", "30 1", "0 3", "30 0"]
+)
+def test_each_day_of_a_year_has_its_daily_run_once(zone: str, at: str) -> None:
+    runs = of_2026(walls(f"{at} * * *", zone))
+    assert [run.date() for run in runs] == DAYS_OF_2026
+    assert len({run.astimezone(UTC) for run in runs}) == 365
+
+    minute, hour = at.split()
+    elsewhere = [run for run in runs if (run.hour, run.minute) != (int(hour), int(minute))]
+    assert len(elsewhere) <= 1  # the day on which that time does not exist
+    assert all(run.dst() for run in elsewhere)  # it is run as far after the jump
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("cron", ["0 * * * *", "30 * * * *", "*/15 * * * *"])
+def test_what_runs_each_hour_runs_as_often_as_the_wall_shows_it(zone: str, cron: str) -> None:
+    info = ZoneInfo(zone)
+    wanted = {0} if cron.startswith("0") else {30} if cron.startswith("30") else {0, 15, 30, 45}
+    at, shown = YEAR[0], []
+    while (at := at + 15 * MINUTE) <= YEAR[1]:
+        if at.astimezone(info).minute in wanted:
+            shown.append(at)
+
+    runs = list(Timetable.of(cron, zone).between(*YEAR))
+    assert Counter(runs).most_common(1)[0][1] == 1
+    assert set(shown) <= set(runs)
+    beyond = sorted(set(runs) - set(shown))
+    # Half an hour that does not exist is run half an hour later, in one zone, once a year.
+    assert len(beyond) <= (zone == "Australia/Lord_Howe")
+
+
+@pytest.mark.parametrize("zone", ["Europe/Madrid", "Europe/Berlin", "America/New_York"])
+def test_an_hourly_run_comes_after_each_elapsed_hour(zone: str) -> None:
+    runs = list(Timetable.of("0 * * * *", zone).between(*YEAR))
+    assert {later - sooner for sooner, later in pairwise(runs)} == {HOUR}
+
+
+@pytest.mark.parametrize(
+    ("zone", "cron", "day", "shown"),
+    [
+        ("Europe/Madrid", "30 2 * * *", "2026-03-29", ["03:30:00+02:00"]),
+        ("Europe/Madrid", "30 2 * * *", "2026-10-25", ["02:30:00+02:00"]),
+        ("Europe/Madrid", "0 2,3 * * *", "2026-03-29", ["03:00:00+02:00"]),
+        ("Europe/Madrid", "30 * 25 10 *", "2026-10-25", ["02:30:00+02:00", "02:30:00+01:00"]),
+        ("America/New_York", "15 1 * * *", "2026-11-01", ["01:15:00-04:00"]),
+        ("America/New_York", "0 2 * * *", "2026-03-08", ["03:00:00-04:00"]),
+        ("Australia/Lord_Howe", "15 2 * * *", "2026-10-04", ["02:45:00+11:00"]),
+        ("Australia/Lord_Howe", "45 1 * * *", "2026-04-05", ["01:45:00+11:00"]),
+        ("Pacific/Apia", "0 9 * * *", "2011-12-31", ["09:00:00+14:00"]),
+        ("Asia/Kathmandu", "0 9 * * *", "2026-05-05", ["09:00:00+05:45"]),
+    ],
+)
+def test_times_that_do_not_exist_or_come_twice(
+    zone: str, cron: str, day: str, shown: list[str]
+) -> None:
+    start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
+    found = walls(cron, zone, start.astimezone(UTC) - MINUTE, start.astimezone(UTC) + DAY + HOUR)
+    there = [at.isoformat()[11:] for at in found if at.date().isoformat() == day]
+    assert [each for each in there if each in shown] == shown
+    hours = {each[:2] for each in shown}
+    assert len([each for each in there if each[:2] in hours]) == len(shown)
+
+
+def test_times_are_found_however_far_they_are() -> None:
+    leap = Timetable.of("0 9 29 2 *", "Europe/Madrid")
+    assert leap.after(datetime(2096, 3, 1, tzinfo=UTC)) == datetime(2104, 2, 29, 8, tzinfo=UTC)
+    yearly = Timetable.of("0 0 1 1 *", "Australia/Lord_Howe")
+    assert yearly.after(datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2026, 12, 31, 13, tzinfo=UTC)
+
+
+def test_a_schedule_of_seconds_has_each_second_once() -> None:
+    start = datetime(2026, 3, 29, 0, 59, 30, tzinfo=UTC)  # the clocks of Madrid jump in it
+    runs = list(Timetable.of("* * * * * *", "Europe/Madrid").between(start, start + MINUTE))
+    assert runs == [start + timedelta(seconds=n + 1) for n in range(60)]
+
+
+def test_the_next_runs_are_told_in_the_zone_of_the_schedule() -> None:
+    timetable = Timetable.of("0  9 * *  MON-fri", "Europe/Madrid")
+    assert [at.isoformat() for at in timetable.next(3, datetime(2026, 10, 23, 8, tzinfo=UTC))] == [
+        "2026-10-26T09:00:00+01:00",
+        "2026-10-27T09:00:00+01:00",
+        "2026-10-28T09:00:00+01:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("days", "weekdays"),
+    [
+        ("0", "sun"),
+        ("7", "sun"),
+        ("1-5", "mon tue wed thu fri"),
+        ("fri-sun", "fri sat sun"),
+        ("5-7", "fri sat sun"),
+        ("mon,wed-thu", "mon wed thu"),
+        ("*/2", "sun tue thu sat"),
+        ("mon/2", "mon wed fri"),
+    ],
+)
+def test_days_of_the_week_are_those_of_a_crontab(days: str, weekdays: str) -> None:
+    found = walls(
+        f"0 9 * * {days}", "UTC", datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 8, tzinfo=UTC)
+    )
+    assert {DAYS[at.isoweekday()] for at in found} == set(weekdays.split())
+
+
+# ---- any crontab, against every minute there is
+
+
+def spread(low: int, high: int) -> st.SearchStrategy[str]:
+    number = st.integers(low, high)
+    several = st.lists(number, min_size=1, max_size=3).map(lambda n: ",".join(map(str, n)))
+    span = st.tuples(number, number).map(lambda n: f"{min(n)}-{max(n)}")
+    return st.one_of(several, span, st.sampled_from(["*", "*/2", "*/7"]))
+
+
+CHANGES = [
+    ("Europe/Madrid", datetime(2026, 3, 29, tzinfo=UTC)),
+    ("Europe/Madrid", datetime(2026, 10, 25, tzinfo=UTC)),
+    ("America/New_York", datetime(2026, 3, 8, tzinfo=UTC)),
+    ("America/New_York", datetime(2026, 11, 1, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 4, 5, tzinfo=UTC)),
+    ("Australia/Lord_Howe", datetime(2026, 10, 4, tzinfo=UTC)),
+    ("Africa/Casablanca", datetime(2026, 2, 15, tzinfo=UTC)),
+    ("Europe/Dublin", datetime(2026, 10, 25, tzinfo=UTC)),
+    ("Pacific/Apia", datetime(2011, 12, 30, tzinfo=UTC)),
+    ("America/Havana", datetime(2026, 11, 1, tzinfo=UTC)),
+]
+
+
+@cache
+def moments(zone: str, middle: datetime) -> dict[datetime, list[datetime]]:
+    """Each minute on the wall in the days around -> the moments at which clocks show it."""
+    info, shown = ZoneInfo(zone), defaultdict(list)
+    at = middle - 3 * DAY
+    for _ in range(6 * 24 * 60):
+        shown[at.astimezone(info).replace(tzinfo=None)].append(at)
+        at += MINUTE
+    return shown
+
+
+def by_hand(cron: str, zone: str, middle: datetime) -> Iterator[datetime]:
+    """What cron promises, minute by minute."""
+    minute, hour, *_ = fields = cron.split()
+    shown, often = moments(zone, middle), minute.startswith("*") or hour.startswith("*")
+    wall = before = min(shown)
+    last = max(shown)
+    while wall <= last:
+        if wall in shown:
+            before = wall
+        if _names(fields, wall):
+            if wall not in shown:  # as far after the jump as it would have been without
+                yield shown[before][-1] + (wall - before)
+            else:
+                yield from shown[wall] if often else shown[wall][:1]
+        wall += MINUTE
+
+
+def _names(fields: list[str], wall: datetime) -> bool:
+    values = (wall.minute, wall.hour, wall.day, wall.month, wall.isoweekday() % 7)
+    lows = (0, 0, 1, 1, 0)
+    return all(map(_has, fields, values, lows))
+
+
+def _has(field: str, value: int, low: int) -> bool:
+    if field.startswith("*"):
+        return (value - low) % int(field[2:] or 1) == 0
+    spans = [part.split("-") for part in field.split(",")]
+    return any(int(span[0]) <= value <= int(span[-1]) for span in spans)
+
+
+@given(
+    spread(0, 59),
+    spread(0, 4) | spread(0, 23),
+    st.one_of(st.just("* * *"), spread(0, 6).map(lambda d: f"* * {d}"), st.just("*/2 * *")),
+    st.sampled_from(CHANGES),
+    st.integers(0, 3600),
+)
+@example("30", "2", "* * *", CHANGES[0], 0)
+@example("*", "2", "* * *", CHANGES[4], 0)
+@example("0,30", "1-2", "* * *", CHANGES[5], 1)
+@settings(max_examples=60, deadline=None)
+def test_any_crontab_comes_up_as_cron_promises_around_a_change_of_clocks(
+    minute: str, hour: str, days: str, change: tuple[str, datetime], beyond: int
+) -> None:
+    zone, middle = change
+    cron = f"{minute} {hour} {days}"
+    start = middle - 36 * HOUR + timedelta(seconds=beyond)
+    end = middle + 36 * HOUR
+    found = list(Timetable.of(cron, zone).between(start, end))
+    assert all(sooner < later for sooner, later in pairwise(found))
+    assert found == sorted({at for at in by_hand(cron, zone, middle) if start < at <= end})
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "words"),
+    [
+        (
+            "61 * * * *",
+            "UTC",
+            "the first field of '61 * * * *' (minute) is '61', but goes from 0 to 59",
+        ),
+        (
+            "0 24 * * *",
+            "UTC",
+            "the second field of '0 24 * * *' (hour) is '24', but goes from 0 to 23",
+        ),
+        (
+            "0 9 0 * *",
+            "UTC",
+            "the third field of '0 9 0 * *' (day of the month) is '0', but goes from 1 to 31",
+        ),
+        ("0 9 * foo *", "UTC", "(month) is 'foo', but goes from 1 to 12 or from jan to dec"),
+        ("0 9 * * funday", "UTC", "(day of the week) is 'funday', but goes from mon to sun or"),
+        ("0 9 * * ?", "UTC", "the fifth field of '0 9 * * ?' (day of the week) is '?'"),
+        ("0 0 9 * * 8", "UTC", "the sixth field of '0 0 9 * * 8' (day of the week) is '8'"),
+        ("0 17-9 * * *", "UTC", "(hour) is '17-9': the range is the wrong way round"),
+        ("*/0 * * * *", "UTC", "(minute) is '*/0': a step goes from 1 to 59"),
+        ("0 9 * * mon,,tue", "UTC", "(day of the week) is 'mon,,tue'"),
+        ("0 9 * *", "UTC", "has 4 fields, but a crontab has five: minute, hour, day of the month"),
+        ("@daily", "UTC", "has 1 field, but a crontab has five"),
+        ("", "UTC", "has 0 fields"),
+        ("0 9 30 2 *", "UTC", "'0 9 30 2 *' never comes up: no such day exists"),
+        ("0 9 31 4,6,9,11 *", "UTC", "never comes up"),
+        ("0 9 1 * mon", "UTC", "leave one of them '*', or write two schedules"),
+        (
+            "0 9 * * *",
+            "Mars/Phobos",
+            "there is no time zone 'Mars/Phobos': write one like Europe/Madrid",
+        ),
+        ("0 9 * * *", "../../etc/passwd", "there is no time zone"),
+        ("0 9 * * *", "", "there is no time zone ''"),
+        ("0 9 * * *", "a\0b", "there is no time zone"),
+        ("0 ९ * * *", "UTC", "is not a crontab, such as '0 9 * * mon-fri'"),
+        ("0 9 * * *" * 50, "UTC", "is not a crontab"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(cron: str, zone: str, words: str) -> None:
+    with pytest.raises(TimetableError) as refused:
+        Timetable.of(cron, zone)
+    assert words in str(refused.value)
+
+
+@given(st.text(max_size=40) | st.text("0123456789*/-, ", max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_written_is_a_timetable_or_refused(cron: str) -> None:
+    try:
+        found = Timetable.of(cron, "Europe/Madrid").after(datetime(2026, 1, 1, tzinfo=UTC))
+    except TimetableError:
+        return
+    assert found

@@ -1,0 +1,93 @@
+"""Files that are put into a thread: once each, whatever fails on the way."""
+
+from __future__ import annotations
+
+import pytest
+from engine_kit import MUX
+from outbox_kit import ASKED, CHANNEL, Desk, desk, workspace
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import File
+from bot.writes import ChannelClosed, TokenRefused, Unsettled, WriteFailed
+
+NAME, CONTENT = "findings.csv", b"claim,owner\nlate,nobody\n"
+ASK, DONE = "files.getUploadURLExternal", "files.completeUploadExternal"
+
+
+def files(slack: LocalSlack) -> list[File]:
+    return [file for each in slack.visible(CHANNEL, ASKED) for file in each.files]
+
+
+async def share(made: Desk) -> str:
+    return await made.outbox.uploads.share(CHANNEL, ASKED, NAME, CONTENT, "Findings")
+
+
+async def test_a_file_stands_in_the_thread_once_however_often_it_is_shared() -> None:
+    async with desk() as made:
+        ts = await share(made)
+        assert await share(made) == ts
+        (file,) = files(made.slack)
+        assert (file.name, file.title, file.content) == (NAME, "Findings", CONTENT)
+        assert made.slack.calls[DONE] == 1
+
+
+@pytest.mark.parametrize("method", [ASK, "upload", DONE])
+@pytest.mark.parametrize("kind", ["500", "drop", "lost", "429", "malformed"])
+async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, kind: str) -> None:
+    async with desk() as made:
+        made.slack.faults.append(Fault(method, kind, 1.0))
+        try:
+            await share(made)
+        except WriteFailed:
+            await share(made)  # as the next try of a delivery does
+        assert [each.name for each in files(made.slack)] == [NAME]
+
+
+async def test_a_file_that_slack_takes_and_does_not_show_is_not_sent_again_at_once() -> None:
+    async with desk() as made:
+        made.slack.state.unshared = 1
+        with pytest.raises(Unsettled, match="not_shown"):
+            await share(made)
+        assert made.slack.calls[DONE] == 1
+        await share(made)
+        assert len(files(made.slack)) == 1
+
+
+async def test_without_the_scope_or_the_channel_it_is_said_which() -> None:
+    poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
+    async with desk(LocalSlack(workspace(), tokens={BOT_TOKEN: poor})) as made:
+        with pytest.raises(TokenRefused, match="missing_scope"):
+            await share(made)
+    async with desk() as made:
+        made.slack.state.members[CHANNEL].pop(BOT_USER)
+        with pytest.raises(ChannelClosed):
+            await share(made)
+
+
+async def test_the_local_slack_refuses_what_slack_refuses() -> None:
+    slack = LocalSlack(workspace())
+    with MUX.serving(slack.app) as url:
+        web = AsyncWebClient(BOT_TOKEN, url + API_PATH, retry_handlers=[])
+        for method, args, code in (
+            (ASK, {"filename": NAME}, "invalid_arguments"),
+            (ASK, {"filename": NAME, "length": 0}, "invalid_arguments"),
+            (DONE, {"files": '[{"id":"F0NONE"}]', "channel_id": CHANNEL}, "file_not_found"),
+        ):
+            with pytest.raises(SlackApiError) as refused:
+                await web.api_call(method, params=args)
+            assert refused.value.response["error"] == code
+        with pytest.raises(SlackApiError):  # no JSON, says its reference
+            await web.api_call(ASK, json={"filename": NAME, "length": 3})
+        await web.files_upload_v2(
+            channel=CHANNEL, thread_ts=ASKED, filename=NAME, content=CONTENT, title="x"
+        )
+        (file,) = files(slack)
+        told: list[dict[str, str | None]] = [{"id": file.id}]
+        with pytest.raises(SlackApiError) as refused:  # only once
+            await web.files_completeUploadExternal(files=told, channel_id=CHANNEL)
+        assert refused.value.response["error"] == "file_not_found"
+        assert (await web.files_info(file=file.id))["file"]["name"] == NAME
+        assert file.content == CONTENT
