@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from bot.local.workspace import Channel, Message, Workspace
 from bot.outbox import Outbox
 from bot.schedule.records import Tick
 from bot.schedule.tables import deliveries, issues
+from bot.store import Store
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -406,13 +408,13 @@ async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path:
         assert told(s) == (1, 1)
 
 
-async def test_two_replicas_tell_once_and_deliver_once(tmp_path: Path, postgres: Kept) -> None:
+async def test_two_replicas_tell_once(tmp_path: Path, postgres: Kept) -> None:
     slack = LocalSlack(space())
     mind = once_read(lambda: expel(slack))
-    one, two = tmp_path / "one", tmp_path / "two"
     async with (
-        office(one, mind=mind, slack=slack, url=postgres.url) as s,
-        office(two, mind=mind, slack=slack, url=postgres.url),
+        office(tmp_path, mind=mind, slack=slack, url=postgres.url) as s,
+        postgres.stores(1) as (store,),
+        telling_beside(s, store),
     ):
         tick = await s.fire("markets")
         await s.tried(tick, 3)
@@ -421,6 +423,17 @@ async def test_two_replicas_tell_once_and_deliver_once(tmp_path: Path, postgres:
         await over(s, tick)
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)
+
+
+@asynccontextmanager
+async def telling_beside(s: Scheduled, store: Store) -> AsyncIterator[None]:
+    """Another replica that looks at who is to be told, with a connection of its own."""
+    woken, telling = asyncio.Event(), asyncio.Lock()
+    trouble = replace(s.schedules.trouble, database=store.database, executor="other")
+    other = replace(trouble, _woken=woken, _telling=telling)
+    task = asyncio.create_task(other.run())
+    yield
+    task.cancel()
 
 
 async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:
