@@ -256,8 +256,8 @@ class Agent:
 
     def _thresholds(self) -> Ending | None:
         spec, tokens = self.spec, self.talk.prompt_tokens
-        if spec.handoff_at and tokens > spec.handoff_at:
-            return self._end("handoff")
+        if spec.handoff_at and tokens > spec.handoff_at and self.steps < spec.max_steps - 1:
+            return self._end("handoff")  # with one call left nobody else could be told to conclude
         if spec.remind_at and tokens > spec.remind_at and not self._reminded:
             self._reminded = True
             self.talk.say(Origin.REMINDER, text_block(f"REMINDER: {DELEGATE}"))

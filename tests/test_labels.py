@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ from bot.local.slack_state import BOT_USER
 from bot.sweep import Sweep
 from config.settings import Settings
 from scopes.label import Label
-from scopes.tool import Item
+from scopes.tool import Item, Window
 from subagents.contracts import Answer as AnswerContract
 from subagents.contracts import FindingDraft
 from subagents.evidence import Reading, distinct
@@ -58,7 +59,12 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 async def sweep_of(
-    mind: Mind, tmp_path: Path, slack: LocalSlack, settings: Settings, per_subagent: int = 40
+    mind: Mind,
+    tmp_path: Path,
+    slack: LocalSlack,
+    settings: Settings,
+    per_subagent: int = 40,
+    window: Window = WINDOW,
 ) -> tuple[Engine, Json]:
     """A sweep of all channels, split at so many threads."""
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
@@ -67,7 +73,7 @@ async def sweep_of(
         whole = settings.model_copy(update={"sweep": parts})
         app = replace(cast(App, e.ask("", store).app), settings=whole)
         channels = await e.reader.channels()
-        return e, await Sweep(app, e.run, Request("*", WINDOW), channels).report()
+        return e, await Sweep(app, e.run, Request("*", window), channels).report()
 
 
 async def answered(
@@ -260,10 +266,12 @@ async def test_what_a_foreign_error_says_reaches_no_report(tmp_path: Path) -> No
 
     def mind(body: Json) -> Answer:
         armed.append(True)  # the sweep itself has read by now
-        return call("read_thread", thread=thread_id(1, 1))
+        return call("read_thread", thread=thread_id(1, 0))  # which is older than the window
 
-    local = breaking("q1.1", armed)
-    _, document = await sweep_of(mind, tmp_path, local, settings_for())
+    first = datetime.fromtimestamp(float(thread_id(1, 1).partition("/")[2]), UTC)
+    later = replace(WINDOW, oldest=first - timedelta(minutes=1))
+    local = breaking("q1.0", armed)
+    _, document = await sweep_of(mind, tmp_path, local, settings_for(), window=later)
     section = document["sections"][0]
     assert "read_thread failed: ValueError" in section["summary"]
     assert WORDS not in json.dumps(document)

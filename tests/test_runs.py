@@ -138,7 +138,7 @@ class Unwilling(Database):
 
     def __init__(self, database: Database, faults: int) -> None:
         self.where, self.shared, self._upserts = database.where, database.shared, {}
-        self._whole, self.faults = database, faults
+        self._whole, self.faults, self.vault = database, faults, database.vault
 
     async def read(self, query: sa.Select[Any], **values: Any) -> list[dict[str, Any]]:
         self._fail()
