@@ -24,7 +24,6 @@ CALL_S = 5.0
 LATENCY_S = 0.2
 """Of the sweep that is run: long enough that the five start before the first is answered."""
 MIND = "bot.local.mind:answer"
-TRACKER = ["--tracker", "F0BUGTRACK", "--json"]
 HEAD = ["variant", "calls", "input tokens", "from cache", "output", "largest request"]
 HEAD += ["$ read on fast", "$ read on main", "seconds"]
 
@@ -100,7 +99,7 @@ def _sweep(folder: Path) -> str:
         given = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "bench"}
         environment = {**os.environ, **given, "ASSISTANT_DATA_DIR": str(folder)}
         done = subprocess.run(
-            [*SWEEP, *TRACKER], env=environment, capture_output=True, text=True, timeout=60
+            [*SWEEP, "--json"], env=environment, capture_output=True, text=True, timeout=60
         )
     document = json.loads(done.stdout)
     assert document["status"] == "complete", done.stderr
@@ -133,16 +132,16 @@ def notes(lines: Iterable[Sequence[str]]) -> str:
     wanted = by_name["isolated, side by side (as shipped)"]
     one = by_name["one context, channel after channel, cached"]
     return f"""\
-The sample workspace, five channels and the tracker, read by the offline mind through the Messages
-API stand-in; tokens as it counts them (bytes / 3), prices of genai-prices for {models.fast}
-(fast) and {models.main} (main), each call priced alone. Isolated: five readers on fast (or
-main), one parent call on main for the top lines, in both columns. One context: the same tools,
-prompt and tool results, the tracker read once instead of five times; its last call writes all that
-the five readers and the parent wrote, on the one model of the column. "Cached" marks the prompt as
+The sample workspace, five channels without the tracker (a subagent of its own reads that), read by
+the offline mind through the Messages API stand-in; tokens as it counts them (bytes / 3), prices of
+genai-prices for {models.fast} (fast) and {models.main} (main), each call priced alone. Isolated:
+five readers on fast (or main), one parent call on main for the top lines, in both columns. One
+context: the same tools, prompt and tool results; its last call writes all that the five readers and
+the parent wrote, on the one model of the column. "Cached" marks the prompt as
 the product does; "from cache" is what the stand-in's cache gave back. The five start together, so
 that none finds the shared prefix in the cache (`prime_cache: true` would wait for the first).
 A parent that reads by itself is the last column of "one context"; what ships is the first line's
 left one. Seconds: calls that wait for one another, at {CALL_S:g} s each whatever their size, which
-favours the one context: its last answer is five times as long. Isolation pays its fixed prompt and
-the tracker once a reader; what it buys is a largest request of {wanted[5]} tokens, not {one[5]},
+favours the one context: its last answer is five times as long. Isolation pays its fixed prompt
+once a reader; what it buys is a largest request of {wanted[5]} tokens, not {one[5]},
 which does not grow with the number of channels, and readings that no other channel colours."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -17,8 +17,6 @@ from subagents.prices import Usage
 from subagents.trajectory import Trajectory, rebuild
 
 Json = dict[str, Any]
-ONCE = "list_slack_list_items"
-"""A source that all share: one context reads it once."""
 MAX_TOKENS = 64_000
 
 
@@ -53,31 +51,16 @@ class Reading:
 
 
 def one_after_another(readings: Sequence[Reading]) -> list[Turn]:
-    return _once(turn for reading in readings for turn in reading.turns)
+    return [turn for reading in readings for turn in reading.turns]
 
 
 def in_one_turn(readings: Sequence[Reading]) -> list[Turn]:
     """The first pages of all channels in the first turn, the second pages in the next one."""
     levels = zip_longest(*(reading.turns for reading in readings))
-    return _once(
+    return [
         Turn([c for t in level if t for c in t.calls], [r for t in level if t for r in t.results])
         for level in levels
-    )
-
-
-def _once(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns without the second and later readings of the source that all share."""
-    seen = False
-    kept: list[Turn] = []
-    for turn in turns:
-        dropped = set()
-        for call in turn.calls:
-            if call.get("name") == ONCE:
-                dropped |= {call["id"]} if seen else set()
-                seen = True
-        calls = [c for c in turn.calls if c.get("id") not in dropped]
-        kept.append(Turn(calls, [r for r in turn.results if r["tool_use_id"] not in dropped]))
-    return [turn for turn in kept if turn.calls]
+    ]
 
 
 def replay(readings: Sequence[Reading], turns: Sequence[Turn], more_output: int) -> list[Usage]:
