@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -381,8 +381,10 @@ async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
         second = await s.delivered(tick)
         assert (first.state, second.state) == ("delivered", "quiet")
         assert len(posted(s)) == 1
-        s.bot.slack.people.say("U0LUIS", "C0MARKET0", "URGENT: Baltik AG cannot log in, error.")
-        third = await s.fire("markets")
+        said = "URGENT: Baltik AG cannot log in, error."
+        ts = s.bot.slack.people.say("U0LUIS", "C0MARKET0", said)
+        after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
+        third = await s.fire("markets", after)  # a tick is a whole second
         assert third.oldest == tick.latest
         assert (await s.delivered(third)).state == "delivered"
         assert len(posted(s)) == 2
