@@ -384,7 +384,7 @@ async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
         said = "URGENT: Baltik AG cannot log in, error."
         ts = s.bot.slack.people.say("U0LUIS", "C0MARKET0", said)
         after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
-        third = await s.fire("markets", after)  # a tick is a whole second
+        third = await s.fire("markets", after)  # its time is a whole second
         assert third.oldest == tick.latest
         assert (await s.delivered(third)).state == "delivered"
         assert len(posted(s)) == 2

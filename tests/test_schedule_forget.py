@@ -55,7 +55,7 @@ async def test_no_table_holds_what_was_forgotten(tmp_path: Path, kind: str) -> N
         assert "issues" in await holding(database, [WORDS])
         await Forget(database)(Target(kind, id))
         assert await holding(database, [WORDS]) == []
-        third = await s.fire("markets", datetime.now(UTC) + timedelta(minutes=1))
+        third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
         assert third.state == "ran", "the schedule goes on"
 
 

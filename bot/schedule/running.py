@@ -206,7 +206,7 @@ class Running:
         assert isinstance(reader, SlackReader)
 
         async def find() -> dict[str, Any]:
-            early = min(self.settling, tick.at + self.settling - datetime.now(UTC))
+            early = tick.at + self.settling - datetime.now(UTC)
             await asyncio.sleep(max(0.0, early.total_seconds()))
             plan = await self._patiently(lambda: planning.plan(stored, tick, reader))
             notes = [live.args["note"]] if live.args["note"] else []
