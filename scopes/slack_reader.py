@@ -194,8 +194,9 @@ class SlackReader:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None  # what the caller knows by its type
         found = [c for task in tasks if (c := task.result()) and c.in_window]
-        me = str((await self._identity()).get("user_id") or "") if found else ""
-        said = [c for c in found if any(item.author != me for item in c.items)]
+        who = await self._identity() if found else {}
+        bot = who.get("user_id") if who.get("bot_id") else None  # a person's token is no bot
+        said = [c for c in found if not bot or any(item.author != bot for item in c.items)]
         return sorted(said, key=lambda c: c.root.id)
 
     async def _conversation(

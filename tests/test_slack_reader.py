@@ -216,6 +216,13 @@ async def test_a_name_under_which_a_bot_posts_forges_no_line() -> None:
     assert len(found.root.line().splitlines()) == 1
 
 
+async def test_what_the_reader_asked_themselves_is_read_with_their_own_token() -> None:
+    asked = channel(message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS"))
+    async with reading(asked, token="xoxp-U0ANA") as reader:
+        found = await reader.conversations("C0SUPPORT", WINDOW)
+    assert texts(found) == [["nobody has answered me"], ["anybody?"]]
+
+
 def test_times_and_timestamps_are_two_ways_to_say_the_same() -> None:
     for stamp in ("1740498077.000100", "1740498077.999999", "1740498077.000000"):
         assert ts_of(at_of(stamp)) == stamp
