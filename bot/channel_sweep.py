@@ -9,21 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from bot.answered import ANSWERED, links_of, sentence, writing
 from bot.asked import Request
 from bot.cite import statements
-from bot.inbox_triage import ANSWERED
 from bot.opening import seen_channels
 from bot.parent import Workplace
 from bot.sections import NOBODY
 from bot.sweep import Sweep
 from bot.sweep_words import SweepAsked
-from bot.tally import STATUSES
-from scopes.label import Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.tool import Handles, ToolContext, Window
+from scopes.tool import ToolContext, Window
 from subagents.contracts import NEEDS_ACTION
-from subagents.prices import Usage
 from subagents.run import Run
 from subagents.toolbox import crash_text
 
@@ -112,43 +109,16 @@ class ChannelSweep:
 
     def _told(self, text: str, missing: list[str]) -> dict[str, Any]:
         """An answer of one sentence, for which no model was asked."""
-        return {
-            "run_id": self.run.id,
-            "kind": "sweep",
-            "status": "failed" if missing else "complete",
-            **ANSWERED,
-            "reason": " ".join(missing),
-            "model": self.app.model_name,
-            "question": self.request.text,
-            "answer": text,
-            "statements": [],
-            "cited": 0,
-            "coverage": {"items": 0, **dict.fromkeys(STATUSES, 0), "not_covered": missing},
-            "links": {},
-            "unsupported": 0,
-            "label": self.request.label.to_json(),
-            "usage": Usage().to_json(),
-            "cost_usd": 0.0,
-            "subagents": [],
-        }
+        status = "failed" if missing else "complete"
+        return sentence(self.app, self.run, self.request, "sweep", text, status, missing)
 
     def links(self) -> dict[str, list[str]]:
         results = self.work.fanout.results.values() if self.work else ()
-        return {f.id: f.links for r in results for f in r.findings}
+        return links_of(results)
 
     def writing(self, document: Mapping[str, Any]) -> ToolContext:
         """The context of the finished answer, for the gate."""
-        return ToolContext(
-            run=self.run.id,
-            requester=self.run.requester,
-            handles=Handles(),
-            label=Label.of(document["label"]),
-            window=self.request.window,
-            clients=self.run.clients,
-            max_output_tokens=self.run.limits.max_tool_output_tokens,
-            intent=self.request.intent,
-            scope="parent",
-        )
+        return writing(self.run, self.request, document)
 
 
 def _meant(name: str, seen: Sequence[ChannelInfo], *, alone: bool) -> list[ChannelInfo]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from bot.answered import ANSWERED, links_of, sentence, writing
 from bot.asked import Request
 from bot.briefing import Reader
 from bot.cite import statements
@@ -20,14 +21,12 @@ from bot.mail_sync import new_threads
 from bot.parent import Workplace
 from bot.schedule.recurring import recurs
 from bot.sentences import NOT_CONNECTED
-from bot.tally import STATUSES
 from bot.triage import Triage, delivered
 from scopes.gmail import Gmail
 from scopes.google import GoogleBusy, GoogleError
 from scopes.label import Label
-from scopes.tool import Handles, ToolContext, Window
+from scopes.tool import ToolContext, Window
 from subagents.events import ContextGrew
-from subagents.prices import Usage
 from subagents.result import joined
 from subagents.run import Run
 from subagents.toolbox import crash_text
@@ -128,44 +127,12 @@ class InboxTriage:
     def _told(self, text: str, status: str) -> dict[str, Any]:
         """An answer of one sentence, for which no model was asked."""
         missing = [text] if status == "failed" else []
-        return {
-            "run_id": self.run.id,
-            "kind": "triage",
-            "status": status,
-            **ANSWERED,
-            "reason": " ".join(missing),
-            "model": self.app.model_name,
-            "question": self.request.text,
-            "answer": text,
-            "statements": [],
-            "cited": 0,
-            "coverage": {"items": 0, **dict.fromkeys(STATUSES, 0), "not_covered": missing},
-            "links": {},
-            "unsupported": 0,
-            "label": self.request.label.to_json(),
-            "usage": Usage().to_json(),
-            "cost_usd": 0.0,
-            "subagents": [],
-        }
+        return sentence(self.app, self.run, self.request, "triage", text, status, missing)
 
     def links(self) -> dict[str, list[str]]:
         results = self.work.fanout.results.values() if self.work else ()
-        return {f.id: f.links for r in results for f in r.findings}
+        return links_of(results)
 
     def writing(self, document: Mapping[str, Any]) -> ToolContext:
         """The context of the finished answer, for the gate."""
-        return ToolContext(
-            run=self.run.id,
-            requester=self.run.requester,
-            handles=Handles(),
-            label=Label.of(document["label"]),
-            window=self.request.window,
-            clients=self.run.clients,
-            max_output_tokens=self.run.limits.max_tool_output_tokens,
-            intent=self.request.intent,
-            scope="parent",
-        )
-
-
-ANSWERED = {"stopped_by": "none", "reason": "", "passing": False, "degraded": False, "sessions": 1}
-"""What a document of an answer has, where no parent wrote it."""
+        return writing(self.run, self.request, document)
