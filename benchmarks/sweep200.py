@@ -55,12 +55,13 @@ AS_OF = 1_773_619_200
 RATIO, PEAK_MB = 1.2, 250.0
 LOOK_EVERY_S = 0.02
 NOTES = f"""\
-Ideal: of each method of Slack the calls that are needed (a page of at most {PAGE} messages of history, and
-conversations.replies for each thread with a reply in the window), n calls at a rate of r a minute: the
-first r at once and so on, 60 * floor((n - 1) / r) s, and of that the slowest method's; or, where it is more, the model's
-{MODEL_CALLS} calls of {LATENCY_S * 1000:.0f} ms a subagent over limits.max_concurrency. Threads are read whole,
-since each has replies that the history does not hold. Peak is that of the process that sweeps; a
-year of history is beside it because its pages, not the channels, are what fills memory."""  # noqa: E501
+Ideal: of each method of Slack the calls that are needed (a page of at most {PAGE} messages of
+history, and conversations.replies for each thread with a reply in the window), n calls at a rate of
+r a minute: the first r at once and so on, 60 * floor((n - 1) / r) s, and of that the slowest
+method's; or, where it is more, the model's {MODEL_CALLS} calls of {LATENCY_S * 1000:.0f} ms
+a subagent over limits.max_concurrency. Threads are read whole, since each has replies that the
+history does not hold. Peak is that of the process that sweeps; a year of history is beside it
+because its pages, not the channels, are what fills memory."""
 
 FAILS = "The export of {name} fails since this morning, what now? The customer waits for it."
 NOTE = "Noted {name}: the parcel was moved, counted and sent on to the depot near the harbour. "
