@@ -13,28 +13,19 @@ from typing import Any
 
 import aiohttp
 
-from bot.approval.grants import Grants
-from bot.directory import SlackDirectory
 from bot.errors import SetupError
-from bot.local.export import ExportError, load_export
-from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
-from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_USER
-from bot.local.workspace import Workspace
+from bot.given_slack import directory_of, end_of, loaded, reader_of
+from bot.local.sample_workspace import SAMPLE_DAYS
 from bot.models import model_client
-from bot.notes import NoteShelf
 from bot.options import Options as Options
-from bot.pace import ReadTurns
-from bot.people import People
 from bot.retention import tidy
 from bot.sink import StoreSink
 from bot.store import Store, StoreError
+from bot.tooling.kit import Toolkit
+from bot.tooling.wiring import toolkit_of
 from bot.vault import vault_of
 from config.settings import Limits, Settings
-from scopes.members import Members
-from scopes.notes import Notes
-from scopes.slack_client import SlackRefused, connect, open_session
+from scopes.slack_client import SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Frozen
@@ -80,6 +71,8 @@ class App:
     """Why something could not be stored; the run goes on and shows what it finds."""
     clients: dict[type, object] = field(default_factory=dict)
     """What all runs read with, besides Slack."""
+    toolkit: Toolkit = field(default_factory=Toolkit)
+    """What is opened for each run."""
     _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
     """Run id -> what started its subagents."""
 
@@ -134,6 +127,7 @@ class App:
         sink, reader = StoreSink(self.store), self.reader.fresh() if self.reader else None
         limits = limits or self.settings.limits
         caps = Caps(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        tools = await self.toolkit.open(run_id, self.options.as_user)
         run = Run(
             id=run_id,
             requester=self.options.as_user,
@@ -143,7 +137,8 @@ class App:
             gate=Gate(sink.log_decision, self.directory),
             sink=sink,
             limits=limits,
-            clients={**self._clients(), **({SlackReader: reader} if reader else {})},
+            clients={**tools.clients, **self.clients, **({SlackReader: reader} if reader else {})},
+            handles=tools.handles,
             emit=self.emit,
             stop=self.stop,
         )
@@ -159,6 +154,7 @@ class App:
                 await spawner.aclose()
             if reader:
                 await reader.aclose()
+            await tools.aclose()
             await self._stored(sink.aclose())
 
     async def finish(self, run: Run, document: dict[str, Any]) -> None:
@@ -173,11 +169,6 @@ class App:
         except StoreError as error:
             self.store_fault = self.store_fault or str(error)
             log.error("%s", error)
-
-    def _clients(self) -> dict[type, object]:
-        """What a run uses besides Slack: the operator's notes are for no user of an export."""
-        notes = NoteShelf(self.store.database)
-        return self.clients if self.options.as_user else {Notes: notes, **self.clients}
 
     def spawner(self, run: Run) -> TaskSpawner:
         return self._spawners.setdefault(run.id, TaskSpawner(run, self._keeper(run)))
@@ -209,8 +200,10 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
         workspace, reader = None, None
         if not options.mail:
             session = await stack.enter_async_context(open_session(settings.slack))
-            workspace = await asyncio.to_thread(_workspace, options)
-            reader = _reader(settings, session, workspace, options, stack)
+            workspace = await asyncio.to_thread(loaded, options)
+            reader = reader_of(settings, session, workspace, options, stack)
+        toolkit = toolkit_of(settings, store.database, options)
+        stack.push_async_callback(toolkit.aclose)
         yield App(
             settings=settings,
             options=options,
@@ -218,80 +211,9 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             governor=RateGovernor(settings.limits.max_concurrency),
             store=store,
             reader=reader,
-            as_of=options.as_of or _end_of(workspace, options),
+            as_of=options.as_of or end_of(workspace, options),
             problems=workspace.problems if workspace else (),
-            directory=_directory(store, reader, workspace, options, stack),
+            directory=directory_of(store, reader, workspace, options, stack),
             emit=emit,
+            toolkit=toolkit,
         )
-
-
-def _workspace(options: Options) -> Workspace | None:
-    """The workspace loaded from what was given, or None for the real one."""
-    if options.sample:
-        return load_sample()
-    if options.slack_export is None:
-        return None
-    try:
-        return load_export(options.slack_export)
-    except ExportError as error:
-        raise SetupError("bad_export", str(error), "") from error
-
-
-def _reader(
-    settings: Settings,
-    session: aiohttp.ClientSession,
-    workspace: Workspace | None,
-    options: Options,
-    stack: AsyncExitStack,
-) -> SlackReader:
-    slack, user = settings.slack, settings.secrets.slack_user_token
-    user_token = user.get_secret_value() if user else None
-    if workspace is not None:
-        server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
-        url: str | None = server.url + API_PATH
-        user_token = f"xoxp-{options.as_user}" if options.as_user else None
-        token: str | None = user_token or BOT_TOKEN
-    else:
-        secret = settings.secrets.slack_bot_token
-        token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
-    if not token:
-        raise SetupError(
-            "no_slack_token",
-            "No Slack workspace to read.",
-            "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
-        )
-    if workspace is None and options.as_user:
-        why = "A real workspace is read with the bot's rights only."
-        raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
-    return SlackReader(
-        connect(session, token, url, slack, ReadTurns(slack)),
-        timedelta(days=slack.lookback_days),
-        connect(session, user_token, url, slack) if user_token else None,
-    )
-
-
-def _directory(
-    store: Store,
-    reader: SlackReader | None,
-    workspace: Workspace | None,
-    options: Options,
-    stack: AsyncExitStack,
-) -> Directory:
-    """Who may read what: the operator as the bot, or a user of the files by their own token."""
-    if reader is None or workspace is None or options.as_user is None:
-        return Operator()
-    members = Members(reader.web)
-    stack.push_async_callback(members.aclose)
-    people, grants = People(reader.web), Grants(store.database)
-    return SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
-
-
-def _end_of(workspace: Workspace | None, options: Options) -> datetime:
-    """Now; for files, the midnight after their last message, so that old exports show something."""
-    if options.sample and workspace:
-        return SAMPLE_AS_OF
-    stamps = [m.ts for c in workspace.channels for m in c.messages] if workspace else []
-    if not stamps:
-        return datetime.now(UTC)
-    last = datetime.fromtimestamp(max(float(ts) for ts in stamps), UTC)
-    return last.replace(hour=0, minute=0, second=0, microsecond=0) + DAY

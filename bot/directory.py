@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bot.people import CHECKED_S, People, Person, person_of
@@ -22,6 +22,11 @@ Granted = Callable[[str], Awaitable[frozenset[str]]]
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
+OWN = ("notes:own", "files:run", "web:search")
+"""Handles that are everybody's: their own things, and the web, to which the gate lets pass what is
+no secret."""
+MEMBERS = ("notes:team",)
+"""Handles of all full members."""
 MAIL = "mail:"
 """What sources of a mailbox begin with, and what stands for all of one's mailbox."""
 MAILBOX = "your mailbox"
@@ -72,6 +77,8 @@ class SlackDirectory:
         self.granted = granted
         self.bot_user = bot_user
         self.team = team
+        self.things: Mapping[str, Readers] = {}
+        """Handle -> who may read it, where the settings say it: databases, sheets, folders."""
         self._everyone = Kept(CHECKED_S, clock)
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
@@ -83,10 +90,11 @@ class SlackDirectory:
         """
         if user is None:
             return True
+        if ":" in thing:
+            return await self._may_open(user, thing, fresh)
         place = thing.partition("/")[0]
         if LIST.fullmatch(place):
-            person = await self.people.person(user, self.team, fresh=fresh)
-            return person is not None and person.kind == "member"
+            return await self._is_member(user, fresh)
         if not is_conversation(place):
             return False
         person = await self.people.person(user, self.team, fresh=fresh)
@@ -94,6 +102,21 @@ class SlackDirectory:
             return False
         full = person.kind == "member"
         return await self.members.reads(user, place, full=full, fresh=fresh)
+
+    async def _may_open(self, user: str, handle: str, fresh: bool) -> bool:
+        """Whether a handle that is no conversation is open to this user: their own notes and those
+        of the places that they read, and what the settings open to them."""
+        kind, _, what = handle.partition(":")
+        if kind == "notes" and is_conversation(what):
+            return await self.may_read(user, what, fresh=fresh)
+        if handle in OWN:
+            return True
+        readers = PUBLIC if handle in MEMBERS else self.things.get(handle, frozenset())
+        return user in readers if readers != PUBLIC else await self._is_member(user, fresh)
+
+    async def _is_member(self, user: str, fresh: bool) -> bool:
+        person = await self.people.person(user, self.team, fresh=fresh)
+        return person is not None and person.kind == "member"
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         """What keeps a text of this label from a conversation or person; memberships as of now.

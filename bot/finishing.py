@@ -146,8 +146,8 @@ class Finishing:
         It may be called again: what writes is written once under the action's id. Raises NotDone
         for what must not or cannot be done, WriteFailed where Slack is away.
         """
-        tool = _tool(action)
         async with self.runs.at_work(action.run) as live:
+            tool = _tool(action, live.run.clients)
             key = f"action/{action.id}"
             ctx = bare_context(live.run, action.label, action.intent, key)
             try:
@@ -195,8 +195,8 @@ def admits(run: Run, home: str) -> Admits:
     return ask
 
 
-def _tool(action: Action) -> Tool:
-    tools: Sequence[Tool] = scopes.tools_of(action.scope)
+def _tool(action: Action, clients: Mapping[type, object]) -> Tool:
+    tools: Sequence[Tool] = scopes.tools_of(action.scope, clients)
     found = next((t for t in tools if t.name == action.tool), None)
     if found is None:
         raise NotDone(f"There is no tool {action.tool} any more.")

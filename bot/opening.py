@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import scopes
 from bot.asked import Request
 from config.prompt import prompt
 from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL
 from scopes.gmail import Gmail
-from scopes.notes import OPEN_NOTES, Notes
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH
 from scopes.slack_client import Absent
 from scopes.slack_items import name_of
@@ -34,11 +34,11 @@ async def opening(
 
     `handles` are what may be read, `named` the places that the words ask to write to.
     """
-    reader = run.clients[SlackReader]
-    assert isinstance(reader, SlackReader)
+    reader = run.clients.get(SlackReader)
+    assert reader is None or isinstance(reader, SlackReader)
     said = request.said or request.text
     asks = names_any(said) or earlier
-    known = await seen_channels(run, reader) if asks else {}
+    known = await seen_channels(run, reader) if asks and reader else {}
     names = [(c.id, c.name) for c in known.values()]
     cited = [e.partition("/")[0] for f in earlier for e in f.evidence[:1]]
     wanted = {id: f"#{known[id].name}" for id in cited if id in known} | named_in(said, names)
@@ -48,16 +48,26 @@ async def opening(
         if await run.gate.may_read(run.requester, id)  # the rest is as if it did not exist
     }
     named = {id: _title(id, title, known, said) for id, title in readable.items()}
-    own = {OPEN_CHANNELS: "", **({OPEN_SEARCH: ""} if reader.user_web else {})}
+    own = {OPEN_CHANNELS: ""} if reader else {}
+    own |= {OPEN_SEARCH: ""} if reader and reader.user_web else {}
     own |= {OPEN_MAIL: ""} if Gmail in run.clients else {}
-    own |= {OPEN_NOTES: ""} if Notes in run.clients else {}
-    people = await _people(reader, said)
+    own |= await _tooling(run, request)
+    people = await _people(reader, said) if reader else {}
     return {
         "fence": request.fence or new_fence(),
         "handles": {**own, **lists, **request.here, **named, **people},
         "system": prompt("parent"),
         "named": sorted(places_to_write(said, [(i, n) for i, n in names if i in readable])),
     }
+
+
+async def _tooling(run: Run, request: Request) -> dict[str, str]:
+    """What of the tools' own sources the requester may read, and the addresses of the request."""
+    asked = [run.gate.may_read(run.requester, handle) for handle in run.handles]
+    answers = zip(run.handles.items(), await asyncio.gather(*asked), strict=True)
+    held = {handle: title for (handle, title), may in answers if may}
+    reads = "web" in scopes.offering(run.clients)
+    return held | (dict.fromkeys(sorted(request.intent.addresses()), "") if reads else {})
 
 
 async def seen_channels(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:

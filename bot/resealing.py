@@ -11,7 +11,8 @@ import sqlalchemy as sa
 import bot.gate_tables
 import bot.mail_tables
 import bot.notes
-import bot.schedule.tables  # noqa: F401 - all of them add their tables to the metadata
+import bot.schedule.tables
+import bot.tool_tables  # noqa: F401 - all of them add their tables to the metadata
 from bot.database import Database
 from bot.sealed import Sealed, SealedJson, is_sealed
 from bot.serve_tables import flags

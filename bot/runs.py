@@ -22,6 +22,7 @@ from bot.schema import StoreError
 from bot.sink import StoreSink
 from bot.steplog import StepLog
 from bot.store import Store
+from bot.tooling.kit import Opened, Toolkit
 from config.settings import Limits
 from scopes.gmail import Gmail
 from scopes.label import TRUSTED, Label
@@ -63,6 +64,7 @@ class Live:
     users: int = 0
     mail: OpenedMail | None = None
     """The requester's mailbox; None where none is connected."""
+    tools: Opened = field(default_factory=Opened)
 
     def emit(self, event: Event) -> None:
         if isinstance(event, SubagentFinished):
@@ -88,6 +90,8 @@ class Runs:
     """Only tests pass fewer."""
     mailboxes: Mailboxes | None = None
     """None where no mail is read."""
+    toolkit: Toolkit = field(default_factory=Toolkit)
+    """What is opened for each run."""
     _live: dict[str, Live] = field(default_factory=dict)
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -151,6 +155,7 @@ class Runs:
         await steps.load()
         reader = self.reader.fresh()
         mail = await self.mailboxes.open(row.requester) if self.mailboxes else None
+        tools = await self.toolkit.open(run, row.requester)
         counts = counted(await self.store.decisions(run))  # those of an earlier life
         made = Run(
             id=run,
@@ -163,12 +168,14 @@ class Runs:
             limits=limits,
             clients={
                 SlackReader: reader,
+                **tools.clients,
                 **self.clients,
                 **({Gmail: mail.gmail} if mail else {}),
             },
+            handles=tools.handles,
             checkpoint=steps,
         )
-        live = Live(made, sink, purse, steps, row.args, mail=mail)
+        live = Live(made, sink, purse, steps, row.args, mail=mail, tools=tools)
         made.emit = live.emit
         await self.heed(live)
         return live
@@ -186,6 +193,7 @@ class Runs:
         await reader.aclose()
         if live.mail:
             await live.mail.aclose()
+        await live.tools.aclose()
         await live.purse.aclose()
         try:
             await live.sink.aclose()

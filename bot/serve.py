@@ -42,7 +42,6 @@ from bot.mail_watching import mail_followed
 from bot.mailboxes import Mailboxes
 from bot.metrics import Metrics
 from bot.names import Names
-from bot.notes import NoteShelf
 from bot.outbox import Outbox
 from bot.patient import Patient
 from bot.people import People
@@ -55,6 +54,8 @@ from bot.schedule.wiring import Schedules
 from bot.sockets import Sockets
 from bot.store import Store
 from bot.surroundings import Surroundings
+from bot.tooling.kit import Toolkit
+from bot.tooling.wiring import toolkit_of
 from bot.upkeep import reaped, tidied
 from bot.vault import vault_of
 from bot.watch import Watch, timed
@@ -64,7 +65,6 @@ from bot.workspace import clients, only_process, who_am_i
 from bot.writer import Writer
 from config.settings import Settings
 from scopes.members import Members
-from scopes.notes import Notes
 from scopes.schedules import ScheduleDesk
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
@@ -140,10 +140,13 @@ async def _bench(
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
     governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
-    directory = _directory(stack, people, Grants(kept.database), bot)
-    desks = _desks(settings, outbox, kept)
+    toolkit = toolkit_of(settings, kept.database)
+    stack.push_async_callback(toolkit.aclose)
+    directory = _directory(stack, people, Grants(kept.database), bot, toolkit)
+    desks = _desks(settings, outbox)
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
     runs = Runs(kept, model, governor, reader, executor, metrics, directory, desks, mailboxes=mail)
+    runs.toolkit = toolkit
     durable = durable_of(settings, executor, settings.database_url)
     dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
     asked, slots = Inbox(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
@@ -185,16 +188,20 @@ async def _store(stack: AsyncExitStack, settings: Settings) -> tuple[Store, str]
     return store, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
 
 
-def _desks(settings: Settings, outbox: Outbox, store: Store) -> dict[type, object]:
+def _desks(settings: Settings, outbox: Outbox) -> dict[type, object]:
     """What tools write to."""
-    return {SlackWriter: Writer(outbox, settings.reply), Notes: NoteShelf(store.database)}
+    return {SlackWriter: Writer(outbox, settings.reply)}
 
 
-def _directory(stack: AsyncExitStack, people: People, grants: Grants, bot: Bot) -> SlackDirectory:
-    """Who may read what, as Slack says it."""
+def _directory(
+    stack: AsyncExitStack, people: People, grants: Grants, bot: Bot, toolkit: Toolkit
+) -> SlackDirectory:
+    """Who may read what, as Slack and the settings say it."""
     members = Members(people.client)
     stack.push_async_callback(members.aclose)
-    return SlackDirectory(members, people, grants.covering, bot.user, bot.team)
+    made = SlackDirectory(members, people, grants.covering, bot.user, bot.team)
+    made.things = toolkit.readers()
+    return made
 
 
 async def _begin(

@@ -14,7 +14,7 @@ from bot.sealed import Sealed, SealedJson
 from subagents.gate import Decision
 from subagents.trajectory import Context, Entry, Origin, Recording, Reply, Request, Trajectory
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()

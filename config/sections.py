@@ -153,6 +153,7 @@ class Retention(Section):
     trajectories_days: PositiveCount | None
     results_days: Annotated[int, Field(ge=7)] | None
     actions_days: PositiveCount | None
+    notes_days: PositiveCount | None
 
 
 class Approvals(Section):

@@ -29,6 +29,7 @@ from config.sections import Rules as Rules
 from config.sections import Serve as Serve
 from config.sections import Slack as Slack
 from config.sections import Triage as Triage
+from config.tools import Data, Files, Mcp, Web
 
 
 class Secrets(Section):
@@ -44,6 +45,10 @@ class Secrets(Section):
     google_client_secret: SecretStr | None = None
     google_access_token: SecretStr | None = None
     """A fixed token instead of a connected account, such as a stand-in takes."""
+    brave_api_key: SecretStr | None = None
+    tavily_api_key: SecretStr | None = None
+    git_token: SecretStr | None = None
+    """With which `git_push` reaches remotes over https."""
 
 
 class Endpoints(Section):
@@ -56,6 +61,14 @@ class Endpoints(Section):
     google_oauth_endpoint: Url | None = None
     """Where accounts are connected and their tokens renewed."""
     pubsub_api_endpoint: Url | None = None
+    bigquery_api_endpoint: Url | None = None
+    sheets_api_endpoint: Url | None = None
+    brave_api_endpoint: Url | None = None
+    tavily_api_endpoint: Url | None = None
+
+
+MODEL_ENDPOINT = "anthropic_base_url"
+"""The one endpoint that the file may name as well."""
 
 
 class Tunables(Section):
@@ -67,6 +80,10 @@ class Tunables(Section):
     google: Google
     sweep: Sweep
     triage: Triage
+    data: Data
+    web: Web
+    files: Files
+    mcp: Mcp
     schedules: dict[ScheduleName, Schedule]
     report: Report
     serve: Serve
@@ -113,9 +130,16 @@ class Environment(BaseSettings):
     assistant_encryption_key: SecretStr | None = None
     google_client_secret: SecretStr | None = None
     google_access_token: SecretStr | None = None
+    brave_api_key: SecretStr | None = None
+    tavily_api_key: SecretStr | None = None
+    git_token: SecretStr | None = None
     gmail_api_endpoint: Url | None = None
     google_oauth_endpoint: Url | None = None
     pubsub_api_endpoint: Url | None = None
+    bigquery_api_endpoint: Url | None = None
+    sheets_api_endpoint: Url | None = None
+    brave_api_endpoint: Url | None = None
+    tavily_api_endpoint: Url | None = None
     anthropic_base_url: Url | None = None
     slack_api_url: Url | None = None
     assistant_data_dir: Path | None = None
@@ -187,11 +211,8 @@ def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
         key_file=key_file_of(environment),
         secrets=Secrets(**{name: given[name] for name in Secrets.model_fields}),
         endpoints=Endpoints(
+            **{name: given[name] for name in Endpoints.model_fields if name != MODEL_ENDPOINT},
             anthropic_base_url=environment.anthropic_base_url or tunables.models.base_url,
-            slack_api_url=environment.slack_api_url,
-            gmail_api_endpoint=environment.gmail_api_endpoint,
-            google_oauth_endpoint=environment.google_oauth_endpoint,
-            pubsub_api_endpoint=environment.pubsub_api_endpoint,
         ),
     )
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Final
 
+from scopes.outside import Outside
 from scopes.tool import Access, Tool
 
-MODULES: Final = {"slack": "scopes.slack", "email": "scopes.email"}
+MODULES: Final = {
+    "slack": "scopes.slack",
+    "email": "scopes.email",
+    "data": "scopes.data",
+    "web": "scopes.web",
+    "notes": "scopes.notes",
+    "files": "scopes.files",
+}
 """Scope name -> the module that holds its TOOLS."""
 
-PARENT: Final = ("scopes.slack", "scopes.schedules")
+PARENT: Final = ("scopes.slack", "scopes.notes", "scopes.schedules")
 """Modules of the tools that a parent may be offered; those of the second are for it alone."""
 
 ALL: Final = "all"
@@ -55,11 +64,29 @@ def scope(name: str) -> Scope:
     return Scope(name, tuple(import_module(MODULES[name]).TOOLS), f"scope_{name}")
 
 
-def tools_of(context: str) -> tuple[Tool, ...]:
+def offered(name: str, clients: Mapping[type, object]) -> tuple[Tool, ...]:
+    """The tools of a scope that these clients make work, then those from outside that were put
+    into it. Raises `UnknownScope`."""
+    own = tuple(t for t in scope(name).tools if t.client is None or t.client in clients)
+    return own + outside(clients).tools(name)
+
+
+def offering(clients: Mapping[type, object]) -> list[str]:
+    """The scopes that have any tool with these clients."""
+    return [name for name in scope_names() if offered(name, clients)]
+
+
+def outside(clients: Mapping[type, object]) -> Outside:
+    """The tools from outside; none where no server is configured."""
+    found = clients.get(Outside)
+    return found if isinstance(found, Outside) else Outside()
+
+
+def tools_of(context: str, clients: Mapping[type, object] | None = None) -> tuple[Tool, ...]:
     """The tools that a context of this scope may have called; `parent` is no scope of subagents.
 
     Raises `UnknownScope`.
     """
     if context == "parent":
         return tuple(t for module in PARENT for t in import_module(module).TOOLS)
-    return scope(context).tools
+    return scope(context).tools + outside(clients or {}).tools(context)

@@ -15,6 +15,7 @@ from scopes.effects import Access as Access
 from scopes.effects import Channel as Channel
 from scopes.effects import ListId as ListId
 from scopes.effects import Thread as Thread
+from scopes.handles import Handles as Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.schema import tool_schema
@@ -114,41 +115,6 @@ BEFORE_WINDOW = "before window"
 
 
 @dataclass(frozen=True, slots=True)
-class Handles:
-    """What a context's tools may touch; outside them a thing does not exist.
-
-    `titles` maps an id to the name that people use (`C123` -> `#support-es`). A typed open handle
-    (`slack:channels`, `web:search`) has no single thing behind it and maps to an empty name.
-    """
-
-    titles: Mapping[str, str] = field(default_factory=dict)
-
-    def resolve(self, value: str) -> str | None:
-        """The id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""
-        if value in self.titles:
-            return value
-        head, slash, rest = value.partition("/")
-        if slash:
-            owner = self.resolve(head)
-            return f"{owner}/{rest}" if owner and rest else None
-        wanted = value.lstrip("#@").casefold()
-        hits = [k for k, name in self.titles.items() if name.lstrip("#@").casefold() == wanted]
-        return hits[0] if wanted and len(hits) == 1 else None
-
-    def exact(self, value: str) -> str | None:
-        """The id that `value` (an id or a name) stands for, only where it is itself held."""
-        found = self.resolve(value)
-        return found if found in self.titles else None
-
-    def ids(self, prefix: str = "") -> list[str]:
-        """Ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
-        return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]
-
-    def join(self, titles: Mapping[str, str]) -> Handles:
-        return self if titles.keys() <= self.titles.keys() else Handles({**self.titles, **titles})
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """The time that a run looks at, `[oldest, latest)` in UTC, and the share of it given out."""
 
@@ -198,6 +164,10 @@ class ToolContext:
     """Names this call, the same in a replay: what it writes is written once under this name."""
     scope: str = ""
     """Name of the context's scope; `parent` for a parent."""
+    context: str = ""
+    """Id of the context, such as `s3`."""
+    beside: bool = False
+    """Other subagents were started in the same turn: they may write to the same place."""
     may_read: Callable[[str], Awaitable[bool]] = nobody
     """Whether the requester may read a thing; set by the gate, for tools that list or search."""
 
@@ -229,7 +199,7 @@ def not_found(kind: str, value: str) -> str:
     return f"No {kind} {one_line(value)[:80]}. Use an id that you were given or that a tool listed."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """A function that a model may call, with what the gate must know of it."""
 
@@ -249,6 +219,8 @@ class Tool:
     """Runs code without any way to a file, a network or a secret."""
     prepare: Callable[..., Awaitable[Prepared]] | None = None
     """Looks into a call before a person is asked about it; ToolError for what cannot be done."""
+    client: object = None
+    """The kind of client without which it is not offered; None = it is always offered."""
 
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)
@@ -261,6 +233,7 @@ def tool(
     needs: str | None = None,
     sandboxed: bool = False,
     prepare: Callable[..., Awaitable[Prepared]] | None = None,
+    client: object = None,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
     """Make a tool of a function: the model reads its docstring, the signature is its schema.
 
@@ -287,7 +260,7 @@ def tool(
                     parts[parameter.name] = mark
         model = create_model(f"{name}_input", __config__=ConfigDict(extra="forbid"), **fields)
         text = inspect.cleandoc(function.__doc__ or "")
-        how = (access, needs, handles, kind, parts, sandboxed, prepare)
+        how = (access, needs, handles, kind, parts, sandboxed, prepare, client)
         return Tool(name, text, model, function, *how)
 
     return make

@@ -17,7 +17,7 @@ from config.settings import Limits
 from scopes.intent import UNASKED, Intent
 from scopes.label import PUBLIC, Label
 from scopes.schema import tool_schema
-from scopes.tool import Handles, Item, Window, estimate_tokens, one_line
+from scopes.tool import Handles, Item, Tool, Window, estimate_tokens, one_line
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL
 from subagents.errors import BriefRefused
 from subagents.fence import echoes, wrap
@@ -74,6 +74,8 @@ class Brief:
     requester: str | None = None
     intent: Intent = UNASKED
     """What the requester asked for: the gate reads it, the subagent does not."""
+    beside: bool = False
+    """Others are started in the same turn: what it writes may meet what they write."""
 
     @property
     def model(self) -> str:
@@ -152,12 +154,24 @@ class Frozen:
     """Seconds of the run that it must leave, however late it starts, to who reads its result."""
 
 
+def template(
+    scope: str, contract: str, strict: bool, clients: Mapping[type, object] | None = None
+) -> tuple[list[Block], list[Block], str]:
+    """System blocks, tool schemas and version that all subagents of a scope and contract share.
+
+    Offered is what `clients` make work; without them all that the scope has.
+    """
+    all_of = scopes.scope(scope).tools if clients is None else scopes.offered(scope, clients)
+    return _template(scope, contract, strict, all_of)
+
+
 @lru_cache(maxsize=64)
-def template(scope: str, contract: str, strict: bool) -> tuple[list[Block], list[Block], str]:
-    """System blocks, tool schemas and version that all subagents of a scope and contract share."""
+def _template(
+    scope: str, contract: str, strict: bool, offered: tuple[Tool, ...]
+) -> tuple[list[Block], list[Block], str]:
     found = scopes.scope(scope)
     text = "\n\n".join([prompt("subagent"), prompt(found.prompt), prompt(f"contract_{contract}")])
-    tools = [t.schema() for t in found.tools]
+    tools = [t.schema() for t in offered]
     tools.append(tool_schema(SUBMIT, prompt("submit_result"), CONTRACTS[contract], strict=strict))
     digest = hashlib.sha256(json.dumps([text, tools]).encode()).hexdigest()[:8]
     return [text_block(text)], tools, f"{scope}/{contract}@{digest}"

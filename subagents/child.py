@@ -118,7 +118,7 @@ def _spec(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Spec
 def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Agent:
     brief, limits = frozen.brief, run.limits
     run.sink.context(_context(run, frozen))
-    tools = {t.name: t for t in scopes.scope(brief.draft.scope).tools}
+    tools = {t.name: t for t in scopes.offered(brief.draft.scope, run.clients)}
     agent = Agent(
         run,
         _spec(run, frozen, on_reply),
@@ -133,6 +133,7 @@ def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Age
             max_output_tokens=limits.max_tool_output_tokens,
             intent=brief.intent,
             scope=brief.draft.scope,
+            beside=brief.beside,
         ),
     )
     agent.reading.expect(brief.expects)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -39,10 +40,17 @@ class ManyAlike(BaseModel):
     template: BriefDraft
 
 
-def delegation_schemas(max_subagents: int) -> list[Block]:
-    """Both tools as the parent is offered them; the count that code enforces is said."""
+def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list[Block]:
+    """Both tools as the parent is offered them; the count that code enforces is said.
+
+    `offering` are the scopes that have tools; none = all of the table.
+    """
     one = f"{prompt(ONE)} At most {max_subagents} in one request."
-    return [tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)]
+    made = deepcopy([tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)])
+    single, many = (schema["input_schema"]["properties"] for schema in made)
+    for draft in (single, many["template"]["properties"]):
+        draft["scope"]["enum"] = list(offering) or scopes.scope_names()
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,8 @@ class Delegation:
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [self._plan(call, ctx) for call in calls]
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
+        if len(briefs) > 1:
+            briefs = [replace(brief, beside=True) for brief in briefs]
         ran = iter(await self.fanout.run_all(briefs))
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
         share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
@@ -131,6 +141,9 @@ class Delegation:
         if self.allowed.scopes is not None and draft.scope not in self.allowed.scopes:
             known = ", ".join(self.allowed.scopes) or "none"
             raise BriefRefused("scope", f"{draft.scope} is not allowed here; allowed: {known}")
+        if not scopes.offered(draft.scope, self.fanout.run.clients):
+            known = ", ".join(scopes.offering(self.fanout.run.clients))
+            raise BriefRefused("scope", f"{draft.scope} has no tools here; these have: {known}")
         model = draft.model_preference or DEFAULT_MODEL[draft.contract]
         if self.allowed.models and model not in self.allowed.models:
             draft = draft.model_copy(update={"model_preference": self.allowed.models[0]})

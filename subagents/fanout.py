@@ -168,7 +168,9 @@ class Fanout:
 
     def _frozen(self, id: str, brief: Brief, fence: str, left: float) -> Frozen:
         strict = self.run.model.models.strict_tools
-        system, tools, version = template(brief.draft.scope, brief.draft.contract, strict)
+        system, tools, version = template(
+            brief.draft.scope, brief.draft.contract, strict, self.run.clients
+        )
         return Frozen(
             id=id,
             brief=brief,

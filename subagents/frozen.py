@@ -28,6 +28,7 @@ def frozen_json(frozen: Frozen, made: datetime) -> dict[str, Any]:
         "language": brief.language,
         "label": brief.label.to_json(),
         "requester": brief.requester,
+        "beside": brief.beside,
         "intent": brief.intent.to_json(),
         "finding_lines": list(brief.findings),
         "material": [item.to_json() for item in brief.material],
@@ -54,6 +55,7 @@ def frozen_of(stored: Mapping[str, Any], template: Mapping[str, Any]) -> Frozen:
         material=tuple(map(Item.of, stored["material"])),
         expects={source: tuple(ids) for source, ids in stored["expects"].items()},
         requester=stored["requester"],
+        beside=bool(stored.get("beside")),
         intent=Intent.of(stored["intent"]) if stored.get("intent") else UNASKED,
     )
     return Frozen(

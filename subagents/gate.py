@@ -84,6 +84,7 @@ class Gate:
             label=action.label,
             intent=action.intent,
             handles=action.held,
+            context=action.context,
         )
         call = self._call(action.context, ctx, tool, action.args)
         objection = Objection(call.reason) if isinstance(call, Deny) else None

@@ -81,6 +81,8 @@ class Run:
     sink: TrajectorySink
     limits: Limits
     clients: Mapping[type, object]
+    handles: Mapping[str, str] = field(default_factory=dict)
+    """What its parent may hand over from the start, as far as the requester may read it."""
     emit: Emit = ignore
     checkpoint: Checkpoint = field(default_factory=PassThrough)
     stop: StopFlag = field(default_factory=StopFlag)

@@ -56,7 +56,7 @@ class Toolbox:
             return failed(f"No tool {call.name[:60]!r} is offered here. Tools: {offered}.")
         try:
             async with asyncio.timeout(self.timeout_s):
-                keyed = replace(ctx, key=f"{ctx.run}/{context}/{call.id}")
+                keyed = replace(ctx, key=f"{ctx.run}/{context}/{call.id}", context=context)
                 found = await self.gate.call(context, keyed, tool, call.input)
         except ToolError as error:
             return failed(str(error))

@@ -8,8 +8,8 @@ from bot.sealed import differs
 
 
 def _ours(name: str | None, kind: str, _: object) -> bool:
-    """All but the index of notes, which each kind of database makes in its own way."""
-    return kind != "table" or not (name or "").startswith("note_words")
+    """All but the indexes of words, which each kind of database makes in its own way."""
+    return kind != "table" or not (name or "").startswith(("note_words", "talk_words"))
 
 
 COMPARED: dict[str, Any] = {"compare_type": differs, "include_name": _ours}

@@ -81,7 +81,11 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
                 await database.write(sa.update(table).where(mine).values(at=tick.at - years))
         await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
         kept = Retention(
-            workflows_days=14, trajectories_days=None, results_days=365, actions_days=None
+            workflows_days=14,
+            trajectories_days=None,
+            results_days=365,
+            actions_days=None,
+            notes_days=None,
         )
         await tidy(database, kept)
         left = await s.schedules.ticks.of("markets")

@@ -93,7 +93,9 @@ async def test_what_a_month_has_cost_is_known_though_reports_are_kept_for_days(
         assert made[0].cost_usd
         long_ago = now - timedelta(days=20)
         await _moved(database, "markets", made[0].at, long_ago)
-        week = Retention(workflows_days=7, trajectories_days=7, results_days=7, actions_days=7)
+        week = Retention(
+            workflows_days=7, trajectories_days=7, results_days=7, actions_days=7, notes_days=7
+        )
         await tidy(database, week)
         assert await spent(database, "markets", since) == pytest.approx(paid)
 

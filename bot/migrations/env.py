@@ -8,7 +8,8 @@ import bot.gate_tables
 import bot.mail_tables
 import bot.notes
 import bot.schedule.tables
-import bot.serve_tables  # noqa: F401 - all add their tables to the metadata
+import bot.serve_tables
+import bot.tool_tables  # noqa: F401 - all add their tables to the metadata
 from bot.sealed import differs
 from bot.tables import METADATA
 

@@ -138,7 +138,7 @@ def served(world: World) -> Iterator[World]:
 
 def _forget() -> None:
     scopes.scope.cache_clear()
-    subagents.brief.template.cache_clear()
+    subagents.brief._template.cache_clear()
 
 
 def _prompt(name: str) -> str:

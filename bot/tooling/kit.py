@@ -1,0 +1,77 @@
+"""What tools work with besides Slack and mail: made once for the process, opened for each run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from scopes.label import PUBLIC, Readers
+
+
+async def nothing() -> None:
+    """Nothing is to be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What one run works with."""
+
+    clients: Mapping[type, object] = field(default_factory=dict)
+    handles: Mapping[str, str] = field(default_factory=dict)
+    """Handle -> title of what its parent may hand to subagents, as far as the requester may read
+    it: `data:sales` -> `sales`; of an open handle the title is empty."""
+    aclose: Callable[[], Awaitable[None]] = nothing
+
+
+class Kit(Protocol):
+    """What the tools of one scope work with."""
+
+    async def open(self, run: str, requester: str | None) -> Opened:
+        """For one run; `requester` is None at the command line. Raises SetupError, StoreError."""
+
+    def readers(self) -> Mapping[str, Readers]:
+        """Handle -> who may read it in Slack, where the settings say it."""
+
+    def missing(self) -> Mapping[str, str]:
+        """Tool -> why it is not offered, in a sentence that says what to do about it."""
+
+    async def aclose(self) -> None:
+        """End what it started."""
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """All kits of a process."""
+
+    kits: Sequence[Kit] = ()
+
+    async def open(self, run: str, requester: str | None) -> Opened:
+        """What a run works with; closed again where one of them cannot be opened."""
+        async with AsyncExitStack() as stack:
+            clients: dict[type, object] = {}
+            handles: dict[str, str] = {}
+            for kit in self.kits:
+                opened = await kit.open(run, requester)
+                stack.push_async_callback(opened.aclose)
+                clients |= opened.clients
+                handles |= opened.handles
+            return Opened(clients, handles, stack.pop_all().aclose)
+        raise AssertionError("an exit stack swallows nothing")
+
+    def readers(self) -> dict[str, Readers]:
+        return {handle: who for kit in self.kits for handle, who in kit.readers().items()}
+
+    def missing(self) -> dict[str, str]:
+        return {tool: why for kit in self.kits for tool, why in kit.missing().items()}
+
+    async def aclose(self) -> None:
+        async with AsyncExitStack() as stack:
+            for kit in self.kits:
+                stack.push_async_callback(kit.aclose)
+
+
+def readers_of(configured: Sequence[str]) -> Readers:
+    """Who may read what the settings name: PUBLIC for all full members, else user ids."""
+    return PUBLIC if "members" in configured else frozenset(configured)

@@ -1,0 +1,41 @@
+"""What a context's tools may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """What a context's tools may touch; outside them a thing does not exist.
+
+    `titles` maps an id to the name that people use (`C123` -> `#support-es`). A typed open handle
+    (`slack:channels`, `web:search`) has no single thing behind it and maps to an empty name.
+    """
+
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+    def resolve(self, value: str) -> str | None:
+        """The id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""
+        if value in self.titles:
+            return value
+        head, slash, rest = value.partition("/")
+        if slash:
+            owner = self.resolve(head)
+            return f"{owner}/{rest}" if owner and rest else None
+        wanted = value.lstrip("#@").casefold()
+        hits = [k for k, name in self.titles.items() if name.lstrip("#@").casefold() == wanted]
+        return hits[0] if wanted and len(hits) == 1 else None
+
+    def exact(self, value: str) -> str | None:
+        """The id that `value` (an id or a name) stands for, only where it is itself held."""
+        found = self.resolve(value)
+        return found if found in self.titles else None
+
+    def ids(self, prefix: str = "") -> list[str]:
+        """Ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
+        return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]
+
+    def join(self, titles: Mapping[str, str]) -> Handles:
+        return self if titles.keys() <= self.titles.keys() else Handles({**self.titles, **titles})

@@ -1,0 +1,84 @@
+"""What databases and sheets have in common: columns with types, and rows of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Protocol
+
+from scopes.label import Label
+
+Value = str | int | float | bool | Decimal | date | datetime | time | None
+"""A cell; what a database has besides (lists, structs, blobs) comes as text."""
+DATA: str = "data:"
+"""How the handle of a database begins: `data:sales`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: str
+    """As the database calls it: `DECIMAL(10,2)`, `STRING`."""
+    note: str = ""
+    """What the database says of it; empty where it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table or view, as the database lists it."""
+
+    name: str
+    """As a query names it, with its schema where it needs one."""
+    rows: int | None = None
+    """None where the database does not tell at once."""
+    columns: tuple[Column, ...] = ()
+    """Empty in a list of many."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a query gave."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    total: int | None
+    """Rows in all; None = more than `rows`, and not counted."""
+    note: str = ""
+    """One sentence of the database's own: what it read, what it costs."""
+
+    @property
+    def cut(self) -> bool:
+        return self.total is None or self.total > len(self.rows)
+
+
+class Database(Protocol):
+    """One database, read only. What the model can mend (a column that is not there, a query that
+    takes too long or costs too much) is a ToolError; it says what to do."""
+
+    @property
+    def dialect(self) -> str:
+        """As a model calls it: `DuckDB`, `PostgreSQL`, `BigQuery`."""
+
+    async def tables(self) -> Sequence[TableInfo]:
+        """All that may be queried, by name."""
+
+    async def describe(self, table: str) -> TableInfo | None:
+        """One table with its columns; None where there is none."""
+
+    async def query(self, sql: str, max_rows: int) -> Rows:
+        """The first rows of one SELECT."""
+
+    async def aclose(self) -> None:
+        """Close what it holds open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """The databases of one run, by handle: the client of the tools of `data`."""
+
+    by_handle: Mapping[str, Database] = field(default_factory=dict)
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    """Of all that comes out of it: untrusted, its readers, `data:<name>` as its source."""
