@@ -22,7 +22,7 @@ Granted = Callable[[str], Awaitable[frozenset[str]]]
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
-OWN = ("notes:own", "files:run", "web:search")
+OWN = ("notes:own", "files:run", "web:search", "web:read")
 """Handles that are everybody's: their own things, and the web, to which the gate lets pass what is
 no secret."""
 MEMBERS = ("notes:team",)
@@ -159,6 +159,8 @@ class SlackDirectory:
         if PERSON.fullmatch(destination):
             reader = frozenset({destination})
             return Audience("a direct message", reader, await self._trouble(reader, guests=True))
+        if destination in MEMBERS:
+            return Audience("the team", PUBLIC)
         place = await self._place(destination)
         if place is None:
             return Obstacle(destination, destination, UNCHECKED, grantable=False)

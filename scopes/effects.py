@@ -26,6 +26,7 @@ class Effect(StrEnum):
     QUERY = "query"  # reads by a statement of its own (SQL)
     CODE = "code"  # runs code
     KEEP = "keep"  # stores something of the requester's own
+    FILE = "file"  # writes into a working folder that its context was given
     POST = "post"  # says something in a conversation
     REACT = "react"  # marks a message
     FETCH = "fetch"  # asks an address
@@ -36,7 +37,7 @@ class Effect(StrEnum):
 
 EFFECTS: dict[Access, frozenset[Effect]] = {
     Access.READ: frozenset({Effect.NONE, Effect.QUERY, Effect.CODE}),
-    Access.WRITE: frozenset({Effect.KEEP}),
+    Access.WRITE: frozenset({Effect.KEEP, Effect.FILE}),
     Access.EGRESS: frozenset(
         {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND, Effect.CHANGE}
     ),
@@ -75,6 +76,11 @@ MAIL_THREAD: Final = "mail thread"
 """Kind of a thread in the requester's own mailbox: what opens it opens no other mailbox."""
 OPEN_MAIL: Final = "mail:search"
 """Open handle of a context that may search the whole mailbox of its requester."""
+NOTES: Final = "notes"
+"""Kind of a space of notes and files: the requester's own, a conversation's, the team's."""
+OPEN_NOTES: Final = "notes:own"
+RUN_FOLDER: Final = "files:run"
+"""Handle of what is the requester's own, whoever that is."""
 WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
 """Kind of thing -> the open handle that stands for all of them."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
@@ -26,6 +28,20 @@ P = ParamSpec("P")
 
 class ToolError(Exception):
     """What the model can mend; its text is shown to the model and says what to do."""
+
+    label: Label = TRUSTED
+    """Of what it tells something of, if only by being raised: see `under`."""
+
+
+@contextmanager
+def under(label: Label) -> Iterator[None]:
+    """Whatever fails in here tells something of what has this label: that a text is nowhere, that
+    a query took too long."""
+    try:
+        yield
+    except ToolError as error:
+        error.label = error.label.join(label)
+        raise
 
 
 class SourceFailed(Exception):
@@ -53,6 +69,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+_BREAKS = re.compile("[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
+"""What else than a line feed may be taken for the end of a line, or for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """The unit that is read, cited and labelled."""
@@ -72,8 +92,12 @@ class Item:
     """Id of the item that this one replies to; None for one that stands alone or opens a thread."""
     notes: tuple[str, ...] = ()
     """Facts that code adds: reactions, `edited`, `bot`, `before window`."""
+    verbatim: bool = False
+    """Its lines and their spaces are shown as they are, each behind a bar: the text of a file."""
 
     def line(self) -> str:
+        if self.verbatim:
+            return "\n|".join([f"[{self.id}]", *_BREAKS.sub("\ufffd", self.text).split("\n")])
         when = f" {self.at:%Y-%m-%d %H:%M}" if self.at else ""
         by = one_line(self.by or "")
         who = f" {by}:" if by else ":" if when else ""
@@ -94,6 +118,7 @@ class Item:
             "by": self.by,
             "thread": self.thread,
             "notes": list(self.notes),
+            **({"verbatim": True} if self.verbatim else {}),
         }
 
     @classmethod

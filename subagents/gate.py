@@ -180,7 +180,7 @@ class Gate:
             try:
                 made = await tool.prepare(self._reading(ctx), **call.values)
             except ToolError as error:  # nobody is asked about what cannot be done
-                return Deny(str(error), "arguments")
+                return Deny(str(error), "arguments", error.label)
             call.values, told = dict(made.values), made.told
         key = json.dumps([tool.name, call.values], sort_keys=True, default=str)
         if key in self._proposed:

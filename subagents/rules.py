@@ -6,18 +6,28 @@ the context has read, what the requester wrote, and what the services say of mem
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from scopes.effects import MAIL_THREAD, WHOLE, Access, Effect, Part
-from scopes.hosts import is_public
+from scopes.effects import (
+    MAIL_THREAD,
+    NOTES,
+    OPEN_NOTES,
+    WHOLE,
+    Access,
+    Effect,
+    Part,
+)
+from scopes.hosts import is_plain
 from scopes.intent import UNASKED
 from scopes.label import PUBLIC
-from scopes.statement import is_one_read
-from scopes.tool import Tool, ToolContext, not_found
-from subagents.directory import Directory, Obstacle
+from scopes.statement import REFUSED, is_one_read
+from scopes.tool import not_found
+from subagents.call import Call as Call
+from subagents.call import Objection as Objection
+from subagents.call import is_literal
+from subagents.directory import Obstacle
+from subagents.stored import for_others, shared
 
 ME = "me"
 """Whom a model may always address: who asked."""
@@ -25,10 +35,13 @@ MAX_FREE = 5
 """Messages and marks that one request may leave without a person's word for each."""
 MAX_KEPT = 10
 """Notes, drafts and labels that one context may make."""
+MAX_FILED = 100
+"""Changes of files that one context may make."""
 MAX_ASKED = 5
 """Addresses and searches outside of a run after private text was read: which of the request's own
 words are sent, and how often, could spell something out."""
 LEAVES = (Effect.POST, Effect.REACT)
+STORES = (Effect.KEEP, Effect.FILE)
 ASKS = (Effect.FETCH, Effect.SEARCH)
 ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 
@@ -36,66 +49,9 @@ ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 def count_of(effect: Effect, context: str) -> str:
     """What a call counts towards: a run's messages and marks, its questions outside, or what one
     context has stored."""
-    if effect is Effect.KEEP:
-        return f"keep {context}"
+    if effect in STORES:
+        return f"{effect} {context}"
     return "leave" if effect in LEAVES else "ask" if effect in ASKS else effect
-
-
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a call may not run as it is."""
-
-    reason: str
-    """Shown to the model; for what is hidden the same as for what does not exist."""
-    approvable: bool = False
-    """It may run if a person approves of exactly this."""
-
-
-@dataclass
-class Call:
-    """One call as the rules see it."""
-
-    ctx: ToolContext
-    tool: Tool
-    values: dict[str, Any]
-    """The validated arguments; names become ids by the rule of handles."""
-    directory: Directory
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Calls that were allowed in this run so far, by `count_of`."""
-    context: str = ""
-    given: dict[str, str] = field(default_factory=dict)
-    """What stood in the handle arguments, before it was resolved."""
-
-    def __post_init__(self) -> None:
-        fields = self.tool.input_model.model_fields
-        for name in self.tool.handle_arguments:
-            value = self.values.get(name)
-            if value or fields[name].is_required():
-                self.given[name] = str(value)
-
-    @property
-    def effect(self) -> Effect:
-        return self.tool.effect
-
-    @property
-    def target(self) -> str:
-        """The conversation, message or person that it is about; empty where it names none."""
-        kinds = ("channel", "person", "thread")
-        named = {k: self.values.get(n) for n, k in self.tool.handle_arguments.items()}
-        return next((str(named[kind]) for kind in kinds if named.get(kind)), "")
-
-    @property
-    def destination(self) -> str:
-        """The conversation or person that it reaches."""
-        return self.target.partition("/")[0]
-
-    def parts(self, part: Part) -> list[str]:
-        """The texts of the arguments that play this part."""
-        return [str(self.values[n]) for n, p in self.tool.parts.items() if p is part]
-
-    def hidden(self, name: str) -> Objection:
-        """The one answer for what is outside the handles, forbidden or absent."""
-        return Objection(not_found(self.tool.handle_arguments[name], self.given[name]))
 
 
 Check = Callable[[Call], Awaitable[Objection | None]]
@@ -116,7 +72,9 @@ async def handles(call: Call) -> Objection | None:
         kind = call.tool.handle_arguments[name]
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
-        named = held.exact(value) if person else held.resolve(value)
+        named = held.exact(value) if person or kind == NOTES else held.resolve(value)
+        if kind == NOTES and named and not named.startswith(f"{NOTES}:"):
+            named = None  # it is held, and is no space
         if named is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
             named = value
         found = call.ctx.requester if oneself else named
@@ -134,10 +92,10 @@ async def entitlement(call: Call) -> Objection | None:
     """
     for name, kind in call.tool.handle_arguments.items():
         value = call.values.get(name)
-        if not value or kind in ("person", MAIL_THREAD):
+        if not value or value == OPEN_NOTES or kind in ("person", MAIL_THREAD):
             continue
-        leaves = call.tool.access is Access.EGRESS
-        if not await call.directory.may_read(call.ctx.requester, str(value), fresh=leaves):
+        writes = call.tool.access is not Access.READ
+        if not await call.directory.may_read(call.ctx.requester, str(value), fresh=writes):
             return call.hidden(name)
     return None
 
@@ -148,7 +106,7 @@ async def statement(call: Call) -> Objection | None:
         return Objection(f"{call.tool.name} has no sandbox here, so it does not run.")
     for text in call.parts(Part.STATEMENT):
         if not is_one_read(text):
-            return Objection("Only one SELECT statement may be run at a time, and nothing else.")
+            return Objection(REFUSED)
     return None
 
 
@@ -161,7 +119,7 @@ async def fetch(call: Call) -> Objection | None:
         return None
     listed = call.ctx.handles.titles if call.ctx.label.readers == PUBLIC else {}
     for url in call.parts(Part.ADDRESS):
-        if not _is_plain(url):
+        if not is_plain(url):
             return Objection("Only http and https addresses of named hosts can be read.")
         if url not in call.ctx.intent.addresses() and url not in listed:
             return Objection(
@@ -169,18 +127,6 @@ async def fetch(call: Call) -> Objection | None:
                 "word, in what you found before reading anything private."
             )
     return None
-
-
-def _is_plain(url: str) -> bool:
-    """An address that a browser's user could mean: no login, no port, a public host."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    named = is_public(parts.hostname or "")
-    web = parts.scheme in ("http", "https") and port in (None, 80, 443)
-    return bool(web and named and "@" not in parts.netloc and not set(url) & set("\\\r\n\t "))
 
 
 async def search(call: Call) -> Objection | None:
@@ -197,7 +143,9 @@ async def search(call: Call) -> Objection | None:
 
 async def audience(call: Call) -> Objection | None:
     """All who can read a destination must be readers of what goes there."""
-    if call.effect not in (Effect.POST, Effect.REACT) or _is_literal(call):
+    if call.effect is Effect.KEEP:
+        return await shared(call)
+    if call.effect not in (Effect.POST, Effect.REACT) or is_literal(call):
         return None
     found = await call.directory.obstacles(call.ctx.label, call.destination)
     return Objection(in_the_way(found)) if found else None
@@ -216,8 +164,10 @@ async def consequence(call: Call) -> Objection | None:
         return Objection("Nobody has asked for anything to be written or changed here.")
     if call.effect in (Effect.SEND, Effect.CHANGE):
         return Objection(f"{call.tool.name} always needs approval.", approvable=True)
-    if call.effect is Effect.KEEP and call.ctx.intent == UNASKED:
+    if call.effect in STORES and call.ctx.intent == UNASKED:
         return Objection("Nobody has asked for anything to be stored here.")
+    if call.effect in STORES:
+        return for_others(call) if call.ctx.requester else None
     if call.effect not in (Effect.POST, Effect.REACT):
         return None
     ctx, intent = call.ctx, call.ctx.intent
@@ -239,17 +189,13 @@ async def flood(call: Call) -> Objection | None:
     done = call.counts.get(count_of(call.effect, call.context), 0)
     if call.effect is Effect.KEEP and done >= MAX_KEPT:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
+    if call.effect is Effect.FILE and done >= MAX_FILED:
+        return Objection(f"{MAX_FILED} changes of files were made here. Hand in what you have.")
     if call.effect in LEAVES and done >= MAX_FREE:
         return Objection(f"More than {MAX_FREE} messages in one request.", approvable=True)
     if call.effect in ASKS and call.ctx.label.readers != PUBLIC and done >= MAX_ASKED:
         return Objection(f"{MAX_ASKED} questions outside are enough after private text was read.")
     return None
-
-
-def _is_literal(call: Call) -> bool:
-    """It says nothing but words of the request."""
-    said = call.parts(Part.SAID)
-    return bool(said) and all(call.ctx.intent.says(text) for text in said)
 
 
 async def _elsewhere(call: Call) -> Objection | None:

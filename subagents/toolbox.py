@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED, Label
 from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
 from subagents.fence import RESERVE, render
-from subagents.gate import Gate
+from subagents.gate import Deny, Gate
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +59,14 @@ class Toolbox:
                 keyed = replace(ctx, key=f"{ctx.run}/{context}/{call.id}", context=context)
                 found = await self.gate.call(context, keyed, tool, call.input)
         except ToolError as error:
-            return failed(str(error))
+            return failed(str(error), error.label)
         except TimeoutError:
             return failed(f"{call.name} gave no answer within {self.timeout_s:g} s.")
         except Exception as error:  # the seam: a tool that crashes fails its subagent only
             log.exception("tool %s of %s crashed", call.name, context)
             return {**failed(crash_text(call.name, error)), "crash": True}
         if not isinstance(found, ToolResult):
-            return failed(found.reason)
+            return failed(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
         return self._shown(found, ctx.max_output_tokens + RESERVE)
 
     def _shown(self, result: ToolResult, max_tokens: int) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class Toolbox:
         }
 
 
-def failed(text: str) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "label": TRUSTED.to_json()}
+def failed(text: str, label: Label = TRUSTED) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "label": label.to_json()}
     return {"text": text, "error": True, "crash": False, **nothing}
 
 

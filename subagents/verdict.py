@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from scopes.label import TRUSTED, Label
 from subagents.action import Action
 from subagents.directory import Obstacle
 
@@ -39,6 +40,8 @@ class Deny:
     reason: str
     """Shown to the model; for what is hidden the same as for what does not exist."""
     rule: str
+    label: Label = TRUSTED
+    """Of what was looked at before it was refused."""
 
 
 Verdict = Allow | Card | Deny

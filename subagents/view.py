@@ -33,12 +33,13 @@ def parent_view(result: SubagentResult, max_tokens: int) -> str:
     room -= _size(shown[0])
     # A verdict stands in the head as a whole: its one finding would say it again.
     ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
-    rows = fitting_lines(map(row_line, _rows(result)), room)
-    shown += rows
-    lines = fitting_lines(map(finding_line, ranked), room)
+    rows = [*map(row_line, _rows(result)), *_cells(result)]
+    kept = fitting_lines(rows, room)
+    shown += kept
+    lines = fitting_lines(map(finding_line, ranked), room - sum(map(_size, kept)))
     shown += lines
-    if more := len(_rows(result)) - len(rows):
-        shown.append(f"(cut: {more} more rows, of which closed ones were cut first)")
+    if more := len(rows) - len(kept):
+        shown.append(f"(cut: {more} more rows{_CLOSED if _rows(result) else ''})")
     if left := ranked[len(lines) :]:
         shown.append(shorten(_cut(left), FRAME_TOKENS))
     return "\n".join([*shown, foot])
@@ -108,6 +109,19 @@ def _rows(result: SubagentResult) -> list[Mapping[str, Any]]:
     return sorted(newest, key=lambda row: row["status"] != "open")
 
 
+_CLOSED = ", of which closed ones were cut first"
+
+
+def _cells(result: SubagentResult) -> list[str]:
+    """A table: its columns, then its rows. They are numbered: two that follow each other in a
+    source would be an excerpt of it."""
+    if result.contract != "table" or not result.value:
+        return []
+    lines = [result.value["columns"], *result.value["rows"]]
+    told = [" | ".join(map(one_line, line)) for line in lines]
+    return [f"({k}) {line}" if k else f"columns: {line}" for k, line in enumerate(told)]
+
+
 def row_line(row: Mapping[str, Any]) -> str:
     """A row of a tracker on one line; what says nothing is left out."""
     parts = [row["key"] or row["id"], row["status"], row["market"], row["title"]]
@@ -128,6 +142,8 @@ def _foot(result: SubagentResult) -> str:
         f"{cover.get('threads_read', 0)} threads",
         *([f"{items} other items"] if items > 0 else []),
     ]
+    if items > 0 and not cover.get("messages_read"):
+        read = [f"read: {items} items"]
     if cover.get("complete"):
         read.append("complete")
     elif cover.get("messages_read"):

@@ -52,6 +52,14 @@ def test_a_brief_shows_every_section_that_says_something() -> None:
     assert lines[-1].startswith(f"FENCE: {FENCE} ")
 
 
+@pytest.mark.parametrize("scope", ["data", "files", "web", "notes"])
+def test_a_scope_without_messages_is_told_the_time_and_no_window(scope: str) -> None:
+    draft = BriefDraft(task="Count", description="Count", scope=scope)
+    text = Brief(draft, Handles(), WINDOW, TRUSTED).text(FENCE)
+    assert "\nNOW: 2025-02-26T21:20:00Z\n" in text
+    assert "WINDOW" not in text
+
+
 def test_empty_sections_are_left_out() -> None:
     draft = BriefDraft(task="Look", description="Look", scope="slack")
     text = Brief(draft, Handles(), None, TRUSTED).text(FENCE)

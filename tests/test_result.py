@@ -240,6 +240,36 @@ def test_a_view_keeps_its_size_and_its_form(
         assert f"(cut: {count - len(shown)} more findings, " in view
 
 
+def rows_of(count: int) -> SubagentResult:
+    """A table of so many rows, as a subagent of another scope hands it in."""
+    told = {"columns": ["name", "n"], "rows": [[f"shop\n{k}", str(k)] for k in range(count)]}
+    data = told | {"text": "Counted.", "findings": [one("q-1#row1", state="none")]}
+    read = Reading()
+    read.add([Item("q-1#row1", "name: shop; n: 0", None, Label(untrusted=True))], {})
+    value = read_submission("table", data, read)[2]
+    ended = settle(Ending("none", value), 3, "table", read)
+    return SubagentResult(id="s3", scope="data", model="main", contract="table", **ended)
+
+
+def test_a_view_shows_the_rows_of_a_table() -> None:
+    assert parent_view(rows_of(2), 1500).splitlines() == [
+        "s3 complete (data, main): Counted.",
+        "columns: name | n",
+        "(1) shop 0 | 0",
+        "(2) shop 1 | 1",
+        "[F3.1] It fails",
+        "read: 1 items | not covered: - | unsupported: 0",
+    ]
+
+
+def test_a_view_counts_the_rows_that_do_not_fit() -> None:
+    view = parent_view(rows_of(400), 600)
+    shown = sum(line.startswith("(") and line[1].isdigit() for line in view.splitlines())
+    assert 0 < shown < 400
+    assert estimate_tokens(view) <= 600
+    assert f"(cut: {400 - shown} more rows)" in view
+
+
 def test_a_view_says_how_it_ended() -> None:
     got = result(Ending("cost", reason="no more"), reading(item(1)))
     head = parent_view(got, 1500).splitlines()[0]

@@ -1,0 +1,75 @@
+"""One call as the rules of the gate see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scopes.effects import Effect, Part
+from scopes.tool import Tool, ToolContext, not_found
+from subagents.directory import Directory
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a call may not run as it is."""
+
+    reason: str
+    """Shown to the model; for what is hidden the same as for what does not exist."""
+    approvable: bool = False
+    """It may run if a person approves of exactly this."""
+
+
+@dataclass
+class Call:
+    """One call as the rules see it."""
+
+    ctx: ToolContext
+    tool: Tool
+    values: dict[str, Any]
+    """The validated arguments; names become ids by the rule of handles."""
+    directory: Directory
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Calls that were allowed in this run so far, by `count_of`."""
+    context: str = ""
+    given: dict[str, str] = field(default_factory=dict)
+    """What stood in the handle arguments, before it was resolved."""
+
+    def __post_init__(self) -> None:
+        fields = self.tool.input_model.model_fields
+        for name in self.tool.handle_arguments:
+            value = self.values.get(name)
+            if value or fields[name].is_required():
+                self.given[name] = str(value)
+
+    @property
+    def effect(self) -> Effect:
+        return self.tool.effect
+
+    @property
+    def target(self) -> str:
+        """The conversation, message or person that it is about; empty where it names none."""
+        kinds = ("channel", "person", "thread")
+        named = {k: self.values.get(n) for n, k in self.tool.handle_arguments.items()}
+        return next((str(named[kind]) for kind in kinds if named.get(kind)), "")
+
+    @property
+    def destination(self) -> str:
+        """The conversation or person that it reaches."""
+        return self.target.partition("/")[0]
+
+    def parts(self, part: Part) -> list[str]:
+        """The texts of the arguments that play this part; of tools from outside those given."""
+        values = self.values
+        return [str(values[n]) for n, p in self.tool.parts.items() if p is part and n in values]
+
+    def hidden(self, name: str) -> Objection:
+        """The one answer for what is outside the handles, forbidden or absent."""
+        return Objection(not_found(self.tool.handle_arguments[name], self.given[name]))
+
+
+def is_literal(call: Call) -> bool:
+    """It says nothing but words of the request."""
+    said = call.parts(Part.SAID)
+    return bool(said) and all(call.ctx.intent.says(text) for text in said)
