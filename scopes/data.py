@@ -1,7 +1,227 @@
-"""Tools of the scope data."""
+"""Tools of the scope data: tables and queries of databases, sheets, charts of what was found."""
 
 from __future__ import annotations
 
-from scopes.tool import Tool
+import asyncio
+import csv
+import hashlib
+import io
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
 
-TOOLS: tuple[Tool, ...] = ()
+from scopes.charts import make_chart
+from scopes.clean import csv_cell
+from scopes.effects import Effect, HandleArgument, Statement
+from scopes.fitting import fitting
+from scopes.label import Label
+from scopes.notes import read_note, save_note, search_notes
+from scopes.resources import KINDS, MAX_BYTES, Resources, file_name, resources_of, space_of_run
+from scopes.sheets import append_rows, read_sheet
+from scopes.tables import (
+    Column,
+    Database,
+    Databases,
+    Rows,
+    StatementFailed,
+    TableInfo,
+    Value,
+)
+from scopes.tool import (
+    Item,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    not_found,
+    one_line,
+    tool,
+    under,
+)
+
+DatabaseName = Annotated[str, HandleArgument("database")]
+
+MAX_SHOWN = 300
+"""Characters of one value of a row."""
+MAX_TITLE = 120
+"""Characters of a column's name."""
+RESERVE = 300
+"""Tokens kept for what stands around the items."""
+
+
+@tool(client=Databases)
+async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResult:
+    """List tables, named as in queries."""
+    handle, source, label = await _chosen(ctx, database)
+    with under(label):
+        tables = await source.tables()
+    items = [Item(_id("t", handle, t.name), _table_text(t), None, label) for t in tables]
+    kept = fitting(items, ctx.max_output_tokens - RESERVE)
+    more = f"{len(items) - len(kept)} more: query the catalog." if len(kept) < len(items) else ""
+    return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
+
+
+@tool(client=Databases)
+async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = "") -> ToolResult:
+    """Columns of a table that list_tables left out or cut."""
+    handle, source, label = await _chosen(ctx, database)
+    with under(label):
+        found = await source.describe(table.strip())
+        if found is None:
+            raise ToolError(not_found("table", table))
+    id = _id("t", handle, found.name)
+    head = Item(id, _table_text(found, bare=True), None, label)
+    lines = [
+        Item(f"{id}#{n}", _column_text(c), None, label) for n, c in enumerate(found.columns, 1)
+    ]
+    kept = fitting([head, *lines], ctx.max_output_tokens - RESERVE)
+    left = len(lines) + 1 - len(kept)
+    more = f"{left} more columns: query the catalog." if left else ""
+    return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
+
+
+@tool(effect=Effect.QUERY, client=Databases)
+async def execute_query(
+    ctx: ToolContext, sql: Statement, database: DatabaseName = "", keep: str = ""
+) -> ToolResult:
+    """Run one SELECT. keep: a .csv name to keep all rows."""
+    handle, source, label = await _chosen(ctx, database)
+    files = resources_of(ctx) if keep else None
+    name = file_name(keep, "csv") if keep else ""
+    id = _id("q", ctx.key, handle, sql)
+    try:
+        with under(label):
+            found = await source.query(sql, ctx.client(Databases).max_rows)
+    except StatementFailed as error:
+        item = Item(f"{id}#error", str(error), None, label)
+        return ToolResult((item,), note="The statement failed: mend it.", label=label)
+    items = fitting(_items(id, found, label), ctx.max_output_tokens - RESERVE)
+    shown = max(0, len(items) - 1)
+    note = " ".join(filter(None, (_counted(found), one_line(found.note))))
+    if files is not None:
+        note += f" {await _keep(ctx, files, name, found, label)}"
+    return ToolResult(
+        items, truncated=_left_out(ctx, found, shown, bool(keep)), note=note, label=label
+    )
+
+
+TOOLS = (
+    *(list_tables, describe_table, execute_query),
+    *(read_sheet, append_rows, make_chart),
+    *(save_note, search_notes, read_note),
+)
+
+
+async def _chosen(ctx: ToolContext, given: str) -> tuple[str, Database, Label]:
+    """The database that is meant, with its label: the one named, else the only one held."""
+    databases = ctx.client(Databases)
+    held = [h for h in ctx.handles.titles if h in databases.by_handle]
+    open_to = [h for h in held if await ctx.may_read(h)]
+    if given and given not in open_to:
+        raise ToolError(not_found("database", given))
+    if not open_to:
+        raise ToolError("No database is open to this task. Say so in your result.")
+    if not given and len(open_to) > 1:
+        raise ToolError(f"Name a database: {', '.join(sorted(open_to))}.")
+    handle = given or open_to[0]
+    return handle, databases.by_handle[handle], databases.labels[handle]
+
+
+def _id(kind: str, *parts: str) -> str:
+    """A short name for a thing, the same in a replay, unlike others of the run."""
+    return f"{kind}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:6]}"
+
+
+def _table_text(table: TableInfo, *, bare: bool = False) -> str:
+    rows = "" if table.rows is None else f"{table.rows} rows"
+    named = ", ".join(f"{_short(c.name, MAX_TITLE)} {_short(c.type, 60)}" for c in table.columns)
+    columns = f" ({named})" if named and not bare else ""
+    told = "; ".join(filter(None, (rows, _short(table.note, MAX_SHOWN))))
+    return f"{table.name}{columns}{': ' if told else ''}{told}"
+
+
+def _column_text(column: Column) -> str:
+    note = f": {_short(column.note, MAX_SHOWN)}" if column.note else ""
+    return f"{_short(column.name, MAX_TITLE)} {_short(column.type, 200)}{note}"
+
+
+def _items(id: str, found: Rows, label: Label) -> Iterable[Item]:
+    """The columns with their types, then the rows."""
+    columns = "; ".join(_column_text(c) for c in found.columns)
+    yield Item(f"{id}#columns", columns, None, label)
+    names = [_short(c.name, MAX_TITLE) for c in found.columns]
+    for n, row in enumerate(found.rows, 1):
+        cells = (f"{name}: {shown(cell)}" for name, cell in zip(names, row, strict=True))
+        yield Item(f"{id}#row{n}", "; ".join(cells), None, label)
+
+
+def shown(cell: Value) -> str:
+    """A value on one line, exact; a long text is cut with a mark."""
+    if cell is None:
+        return "null"
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return _short(_spelled(cell), MAX_SHOWN)
+
+
+def _spelled(cell: Value) -> str:
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ")
+    return str(cell)
+
+
+def _short(text: str, most: int) -> str:
+    line = one_line(text)
+    return line if len(line) <= most else f"{line[:most]}... [cut, {len(text)} characters]"
+
+
+def _counted(found: Rows) -> str:
+    if not found.rows:
+        return "No rows."
+    if found.total is None:
+        return f"More than {len(found.rows)} rows."
+    return f"{found.total} {'row' if found.total == 1 else 'rows'}."
+
+
+def _left_out(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
+    """What of the rows is not shown, and how to get at it."""
+    if shown >= len(found.rows) and not found.cut:
+        return ""
+    how = "count, sum or sort in the query"
+    if Resources in ctx.clients and not kept:
+        how += ", or save the rows with keep"
+    return f"The first {shown} are shown: {how}."
+
+
+async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, label: Label) -> str:
+    """Save the rows as CSV, as far as a file goes; a sentence on it."""
+    content, rows = await asyncio.to_thread(csv_of, found, MAX_BYTES)
+    label = ctx.label.join(label)
+    space = space_of_run(ctx.run)
+    saved = await files.save(space, ctx.key, name, KINDS["csv"], content, label, ctx.run)
+    less = found.cut or rows < len(found.rows)
+    return f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
+
+
+def _csv(cell: Value) -> str:
+    """A cell of a CSV file: a number is never taken for a formula."""
+    if isinstance(cell, bool) or cell is None:
+        return "" if cell is None else shown(cell)
+    return str(cell) if isinstance(cell, int | float | Decimal) else csv_cell(_spelled(cell))
+
+
+def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:
+    """Rows as CSV in UTF-8, as many as fit, and how many they are."""
+    out = io.StringIO(newline="")
+    write = csv.writer(out).writerow
+    write([csv_cell(c.name) for c in found.columns])
+    end, count = out.tell(), 0
+    size = len(out.getvalue().encode(errors="replace"))
+    for row in found.rows:
+        write([_csv(cell) for cell in row])
+        out.seek(end)
+        size += len(out.read().encode(errors="replace"))
+        if size > max_bytes:
+            break
+        end, count = out.tell(), count + 1
+    return out.getvalue()[:end].encode(errors="replace"), count

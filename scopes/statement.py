@@ -18,8 +18,8 @@ DOLLARS = re.compile(r"\$\w*\$")
 READS = re.compile(r"\s*\(*\s*(select|with|values|describe|show|summarize|from)\b", re.IGNORECASE)
 ACTS = re.compile(
     r"""\b(insert|update|delete|merge|replace|create|alter|drop|truncate|grant|revoke|copy|attach
-    |detach|install|load|pragma|call|execute|prepare|vacuum|set|reset|begin|commit|export|import
-    |lock|listen|notify|do|into|use|for\s+(?:key\s+)?share)\b""",
+    |detach|install|load|pragma(?:_database_list)?|call|execute|prepare|vacuum|set|reset|begin
+    |commit|export|import|lock|listen|notify|do|into|use|for\s+(?:key\s+)?share)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 NAMED = re.compile(
@@ -49,6 +49,13 @@ EFFECTS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """Functions that read files, run text as SQL, hold locks, change something or ask a network."""
+
+
+REFUSED = (
+    "Only one SELECT may be run at a time, and nothing else: no path in quotes or backticks, no "
+    "function that reads files. A column that is named like a statement needs its table before it."
+)
+"""What a model is told of a statement that is none such."""
 
 
 def is_one_read(text: str) -> bool:

@@ -9,11 +9,17 @@ from decimal import Decimal
 from typing import Protocol
 
 from scopes.label import Label
+from scopes.tool import ToolError
 
 Value = str | int | float | bool | Decimal | date | datetime | time | None
 """A cell; what a database has besides (lists, structs, blobs) comes as text."""
 DATA: str = "data:"
 """How the handle of a database begins: `data:sales`."""
+
+
+class StatementFailed(ToolError):
+    """What the database itself says against a statement: may hold names and values of its own, so
+    it is shown as an item, with the label of the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,8 @@ class Rows:
 
 class Database(Protocol):
     """One database, read only. What the model can mend (a column that is not there, a query that
-    takes too long or costs too much) is a ToolError; it says what to do."""
+    takes too long or costs too much) is a ToolError; it says what to do. What holds words of the
+    database is a StatementFailed."""
 
     @property
     def dialect(self) -> str:
@@ -82,3 +89,5 @@ class Databases:
     by_handle: Mapping[str, Database] = field(default_factory=dict)
     labels: Mapping[str, Label] = field(default_factory=dict)
     """Of all that comes out of it: untrusted, its readers, `data:<name>` as its source."""
+    max_rows: int = 10_000
+    """Of a result."""

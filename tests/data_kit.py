@@ -1,0 +1,98 @@
+"""Databases for tests: small files of DuckDB and their like, and their tools called by the gate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+import scopes
+from scopes.duck import Duck
+from scopes.duck_pool import DuckPool
+from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.resources import Resource, Resources
+from scopes.tables import Database, Databases
+from scopes.tool import Handles, ToolContext, ToolResult
+from subagents.directory import Operator
+from subagents.gate import Card, Deny, Gate
+
+SHOP = """
+CREATE TABLE orders (id INTEGER, customer VARCHAR, amount DECIMAL(10,2), placed DATE);
+INSERT INTO orders VALUES (1, 'Ana', 12.50, '2024-01-01'), (2, 'Ben', 7.25, '2024-01-02'),
+  (3, 'Ana', 100.00, NULL);
+COMMENT ON COLUMN orders.amount IS 'in euros';
+CREATE VIEW big AS SELECT * FROM orders WHERE amount > 10;
+CREATE SCHEMA hr; CREATE TABLE hr.staff (name VARCHAR); CREATE TABLE hr."group" (a INTEGER)"""
+
+
+def duck_file(path: Path, *statements: str) -> Path:
+    """A DuckDB file made by these statements."""
+    with duckdb.connect(str(path)) as connection:
+        for statement in statements or (SHOP,):
+            connection.execute(statement)
+    return path
+
+
+@asynccontextmanager
+async def duck(
+    path: Path, schema: str | None = None, query_s: float = 10, memory_mb: int = 512
+) -> AsyncIterator[Duck]:
+    """A database at a path, its processes gone afterwards."""
+    pool = DuckPool(memory_mb)
+    try:
+        yield Duck(path, schema, pool, query_s, 5_000_000)
+    finally:
+        await pool.aclose()
+
+
+@dataclass
+class Shelf:
+    """Files of runs, in memory."""
+
+    kept: list[Resource] = field(default_factory=list)
+
+    async def save(
+        self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str
+    ) -> Resource:
+        made = Resource(space, name, 1, kind, content, label, datetime.now(UTC), len(content))
+        self.kept.append(made)
+        return made
+
+    async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
+        return next((each for each in self.kept if each.name == name), None)
+
+    async def listed(self, space: str) -> Sequence[Resource]:
+        return self.kept
+
+
+def context(databases: Mapping[str, Database], **more: Any) -> ToolContext:
+    """A subagent that holds all of them; of Ana's, who may read what the gate lets her."""
+    labels = {h: Label(True, PUBLIC, frozenset({h})) for h in databases}
+    clients: dict[type, object] = {Databases: Databases(databases, labels, 1_000)}
+    clients[Resources] = Shelf()
+    titles = {h: h.removeprefix("data:") for h in databases}
+    made = ToolContext(
+        "r1", None, Handles(titles), TRUSTED, None, clients, 8_000, key="r1/s1/c1", scope="data"
+    )
+    return replace(made, **more)
+
+
+async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+    tool = next(t for t in scopes.scope("data").tools if t.name == name)
+    return await Gate(lambda _: None, Operator(), lambda _: None).call("s1", ctx, tool, given)
+
+
+async def found(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
+    """What a call gave that the gate let pass."""
+    result = await use(ctx, name, **given)
+    assert isinstance(result, ToolResult), result
+    return result
+
+
+def texts(result: ToolResult) -> list[str]:
+    return [item.text for item in result.items]

@@ -1,0 +1,333 @@
+"""DuckDB files and folders of tables: exact, fresh, and in processes that leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import zipfile
+from contextlib import closing
+from datetime import date, datetime
+from datetime import time as clock
+from decimal import Decimal
+from importlib import import_module
+from pathlib import Path
+
+import data_kit
+import duckdb
+import pytest
+
+from scopes.duck import Duck
+from scopes.duck_pool import MAX_IDLE, DuckPool
+from scopes.tables import StatementFailed, TableInfo
+from scopes.tool import SourceFailed, ToolError
+
+
+def at(year: int, month: int, day: int, hour: int = 0, *, micro: int = 0) -> datetime:
+    """A time without a zone, as databases have them."""
+    return datetime.combine(date(year, month, day), clock(hour, microsecond=micro))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+async def listed(place: Path) -> dict[str, TableInfo]:
+    async with data_kit.duck(place) as database:
+        return {table.name: table for table in await database.tables()}
+
+
+async def test_all_tables_are_listed_by_the_name_that_a_query_uses(tmp_path: Path) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "shop.duckdb")) as shop:
+        tables = {t.name: t for t in await shop.tables()}
+        assert [*tables] == ['hr."group"', "hr.staff", "big", "orders"]
+        assert (tables["orders"].rows, tables["big"].rows) == (3, None)
+        assert tables["big"].note == "a view"
+        for name in tables:
+            assert await shop.query(f"SELECT * FROM {name}", 10)
+        orders = await shop.describe("ORDERS")
+        assert orders
+        assert [(c.name, c.type, c.note) for c in orders.columns][2] == (
+            *("amount", "DECIMAL(10,2)"),
+            "in euros",
+        )
+        assert await shop.describe("nothing") is None
+
+
+async def test_a_name_that_two_schemas_have_is_that_of_the_default_schema(tmp_path: Path) -> None:
+    made = "CREATE TABLE t (y INT); CREATE SCHEMA a"
+    made += "; CREATE TABLE a.t (x INT); CREATE TABLE a.u (z INT)"
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "b.duckdb", made)) as database:
+        for name, column in {"t": "y", "main.t": "y", "a.t": "x", "u": "z", '"T"': "y"}.items():
+            found = await database.describe(name)
+            assert found
+            assert found.columns[0].name == column
+
+
+async def test_a_schema_named_like_its_file_is_told_from_it(tmp_path: Path) -> None:
+    made = "CREATE SCHEMA shop.shop; CREATE TABLE shop.shop.t AS SELECT 1 AS a"
+    path = data_kit.duck_file(tmp_path / "shop.duckdb", made)
+    async with data_kit.duck(path) as database:
+        (table,) = await database.tables()
+        assert (table.name, table.rows) == ("shop.shop.t", 1)
+        assert (await database.query(f"SELECT a FROM {table.name}", 5)).rows == ((1,),)
+    async with data_kit.duck(path, "shop") as database:
+        assert (await database.query("SELECT a FROM t", 5)).rows == ((1,),)
+
+
+async def test_a_schema_of_the_settings_needs_no_prefix(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "shop.duckdb")
+    for schema in ("hr", "shop.hr"):
+        async with data_kit.duck(path, schema) as shop:
+            assert (await shop.query("SELECT count(*) FROM staff", 5)).rows == ((0,),)
+            assert "staff" in [t.name for t in await shop.tables()]
+    async with data_kit.duck(path, "nothing") as shop:
+        with pytest.raises(SourceFailed, match="no schema of the name"):
+            await shop.tables()
+
+
+async def test_values_stay_exact(tmp_path: Path) -> None:
+    sql = """SELECT 1.50::DECIMAL(9,2), 12345678901234567890123::HUGEINT, 0.1::DOUBLE,
+      DATE '2024-01-31', TIMESTAMP '2024-01-31 10:00:00.5', TIME '10:00', true, NULL,
+      TIMESTAMPTZ '2024-01-31 10:00:00+02', INTERVAL '1 month', 'é\n"x"', [1, NULL],
+      {'a': 1.5}, '\\xAA'::BLOB, DATE '29000-01-01', 'nan'::DOUBLE, 1 AS a, 2 AS a, true AS a"""
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        found = await database.query(sql, 5)
+    (row,) = found.rows
+    assert row[:8] == (
+        *(Decimal("1.50"), 12345678901234567890123, 0.1, date(2024, 1, 31)),
+        *(at(2024, 1, 31, 10, micro=500000), clock(10), True, None),
+    )
+    assert str(row[0]) == "1.50"
+    assert row[8:15] == (
+        *(at(2024, 1, 31, 8), "1 month", 'é\n"x"', "[1, null]"),
+        *('{"a": "1.5"}', "0xaa", "29000-01-01"),
+    )
+    assert row[15] != row[15]
+    assert row[16:] == (1, 2, True)
+    assert [c.type for c in found.columns][:3] == ["DECIMAL(9,2)", "HUGEINT", "DOUBLE"]
+    assert found.total == 1
+
+
+async def test_a_result_is_cut_by_rows_and_by_bytes_and_says_so(tmp_path: Path) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        few = await database.query("SELECT * FROM range(1000000000000)", 7)
+        assert (len(few.rows), few.total, few.cut) == (7, None, True)
+        wide = await database.query("SELECT repeat('x', 30000) FROM range(10000)", 10_000)
+        assert wide.cut
+        assert 100 < len(wide.rows) < 200
+        long = await database.query("SELECT repeat('x', 100000)", 5)
+        assert str(long.rows[0][0]).endswith("x... [cut]")
+        assert long.note == "Cells cut for their length: 1."
+
+
+async def test_what_the_database_says_of_a_statement_is_told(tmp_path: Path) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        with pytest.raises(StatementFailed, match="amout"):
+            await database.query("SELECT amout FROM orders", 5)
+        with pytest.raises(ToolError, match="Only one SELECT"):
+            await database.query("SELECT 1; SELECT 2", 5)
+
+
+async def test_a_file_that_has_changed_is_read_anew_and_writers_are_let_in(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
+    async with data_kit.duck(path) as database:
+        assert (await database.query("SELECT a FROM t", 5)).rows == ((1,),)
+        data_kit.duck_file(tmp_path / "b.duckdb", "CREATE TABLE t AS SELECT 2 AS a").rename(path)
+        assert (await database.query("SELECT a FROM t", 5)).rows == ((2,),)
+        for _ in range(60):  # it is closed some seconds after the last query
+            try:
+                with duckdb.connect(str(path)) as writer:
+                    writer.execute("UPDATE t SET a = 3")
+                    break
+            except duckdb.IOException:
+                await asyncio.sleep(0.1)
+        assert (await database.query("SELECT a FROM t", 5)).rows == ((3,),)
+
+
+async def test_a_file_in_use_by_a_writer_is_told_and_works_afterwards(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "a.duckdb")
+    writer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c"),
+        f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print('open', flush=True);"
+        "sys.stdin.read()",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert writer.stdout
+    async with data_kit.duck(path) as database:
+        await writer.stdout.readline()
+        with pytest.raises(ToolError, match="Another program is writing"):
+            await database.tables()
+        await writer.communicate(b"")
+        assert await database.tables()
+
+
+async def test_a_database_that_is_gone_or_broken_is_told_without_its_path(tmp_path: Path) -> None:
+    (tmp_path / "broken.duckdb").write_bytes(b"12345678DUCK" + b"x" * 5000)
+    for name, why in (("gone.duckdb", "not there"), ("broken.duckdb", "cannot be opened")):
+        async with data_kit.duck(tmp_path / name) as database:
+            with pytest.raises(SourceFailed, match=why) as raised:
+                await database.tables()
+            assert str(tmp_path) not in str(raised.value)
+
+
+async def test_queries_run_side_by_side_and_processes_are_used_again(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "a.duckdb")
+    pool = DuckPool(512)
+    database = Duck(path, None, pool, 10, 5_000_000)
+    pool.warm()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(database.query(f"SELECT {n}", 5)) for n in range(8)]
+    assert [task.result().rows for task in tasks] == [((n,),) for n in range(8)]
+    pids = [child.process.pid for child in pool._idle]
+    assert 1 <= len(pids) <= MAX_IDLE
+    began = time.perf_counter()
+    for _ in range(20):
+        await database.query("SELECT 1", 5)
+    assert (time.perf_counter() - began) / 20 < 0.1
+    assert {child.process.pid for child in pool._idle} == set(pids)
+    await pool.aclose()
+    assert not any(alive(pid) for pid in pids)
+
+
+async def test_a_process_that_died_between_two_queries_is_replaced(tmp_path: Path) -> None:
+    pool = DuckPool(512)
+    database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 10, 5_000_000)
+    await database.query("SELECT 1", 5)
+    (child,) = pool._idle
+    os.kill(child.process.pid, signal.SIGKILL)
+    assert (await database.query("SELECT 2", 5)).rows == ((2,),)
+    await pool.aclose()
+
+
+async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
+    pool = DuckPool(512)
+    database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 60, 5_000_000)
+    await database.query("SELECT 1", 5)
+    pid = pool._idle[0].process.pid
+    endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await database.query(endless, 5)
+    assert not alive(pid)
+    assert (await database.query("SELECT 2", 5)).rows == ((2,),)
+    await pool.aclose()
+
+
+def test_no_process_outlives_a_bot_that_was_killed_in_the_middle_of_a_query(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "a.duckdb")
+    bot = f"""
+import asyncio, sys
+from pathlib import Path
+from scopes.duck import Duck
+from scopes.duck_pool import DuckPool
+async def main():
+    pool = DuckPool(512)
+    duck = Duck(Path({str(path)!r}), None, pool, 60, 5000000)
+    await duck.query("SELECT 1", 5)
+    print(pool._idle[0].process.pid, flush=True)
+    await duck.query("SELECT count(*) FROM range(1000000) a, range(1000000) b, range(100000) c", 5)
+asyncio.run(main())
+"""
+    root = Path(data_kit.__file__).parent.parent
+    made = subprocess.Popen([sys.executable, "-c", bot], stdout=subprocess.PIPE, cwd=root)
+    assert made.stdout
+    pid = int(made.stdout.readline())
+    time.sleep(0.2)
+    assert alive(pid)
+    made.kill()
+    made.communicate()
+    for _ in range(50):
+        if not alive(pid):
+            break
+        time.sleep(0.1)
+    assert not alive(pid)
+
+
+async def test_a_folder_is_tables_named_after_its_files(tmp_path: Path) -> None:
+    (tmp_path / "sales 2024.csv").write_text("id,placed,amount\n1,2024-01-01,12.5\n2,2024-01-02,\n")
+    (tmp_path / "order.csv").write_bytes("id;städt\n1;Köln\n".encode("latin-1"))
+    (tmp_path / "2024.tsv").write_text("a\tb\n1\t2\n", encoding="utf-16")
+    (tmp_path / "notes.txt").write_text("no table")
+    duckdb.execute(f"COPY (SELECT 1 AS a, DATE '2024-01-01' AS b) TO '{tmp_path}/items.parquet'")
+    with closing(sqlite3.connect(tmp_path / "crm.sqlite")) as crm:
+        crm.execute("CREATE TABLE people (id INT, name TEXT, score)")
+        crm.executemany("INSERT INTO people VALUES (?, ?, ?)", [(1, "Ana", 2.5), (None, "Ben", 3)])
+        crm.execute("CREATE TABLE items (a)")
+        crm.execute("CREATE VIEW names AS SELECT name FROM people")
+        crm.commit()
+    tables = await listed(tmp_path)
+    assert {name: (t.rows, t.note) for name, t in tables.items()} == {
+        "sales_2024": (2, "from sales 2024.csv"),
+        '"order"': (1, "from order.csv"),
+        "t_2024": (1, "from 2024.tsv"),
+        "people": (2, "from crm.sqlite"),
+        "items": (0, "from crm.sqlite"),
+        "names": (2, "from crm.sqlite"),
+        "items_2": (1, "from items.parquet"),
+    }
+    kinds = {name: [c.type for c in t.columns] for name, t in tables.items()}
+    assert kinds["sales_2024"] == ["BIGINT", "DATE", "DOUBLE"]
+    assert kinds["people"] == ["BIGINT", "VARCHAR", "DOUBLE"]
+    assert tables['"order"'].columns[1].name == "städt"
+
+
+async def test_an_excel_file_is_a_table_for_each_sheet(tmp_path: Path) -> None:
+    book = import_module("openpyxl").Workbook()
+    first = book.active
+    assert first
+    first.title = "Q 1"
+    for row in ([], ["Name", "Amount", "When", "Amount"], ["Ana", 12.5, at(2024, 1, 1), 1]):
+        first.append(row)
+    first.append(["Ben", 3, None, None])
+    book.create_sheet("empty")
+    book.save(tmp_path / "book.xlsx")
+    async with data_kit.duck(tmp_path / "book.xlsx") as database:  # a file alone, too
+        (table,) = await database.tables()
+        assert (table.name, table.rows) == ("book_Q_1", 2)
+        assert [(c.name, c.type) for c in table.columns] == [
+            *(("Name", "VARCHAR"), ("Amount", "DOUBLE"), ("When", "TIMESTAMP")),
+            ("Amount_2", "BIGINT"),
+        ]
+        found = await database.query("SELECT Name, Amount FROM book_Q_1 ORDER BY 1", 5)
+        assert found.rows == (("Ana", 12.5), ("Ben", 3.0))
+
+
+async def test_files_that_are_no_tables_are_listed_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "ok.csv").write_text("a\n1\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "old.xls").write_bytes(b"x")
+    (tmp_path / "bad.xlsx").write_bytes(b"no zip")
+    (tmp_path / "bad.parquet").write_bytes(b"x" * 100)
+    (tmp_path / "bad.sqlite").write_bytes(b"x" * 100)
+    (tmp_path / "half.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 100)
+    with zipfile.ZipFile(tmp_path / "bomb.xlsx", "w") as packed:
+        packed.writestr("xl/worksheets/sheet1.xml", b"x")
+        packed.infolist()[0].file_size = 310_000_000
+    tables = await listed(tmp_path)
+    assert tables["ok"].rows == 1
+    reasons = {name: table.note for name, table in tables.items() if name != "ok"}
+    assert len(reasons) == 7
+    assert all(note.startswith("not readable: ") for note in reasons.values())
+    assert "save it as .xlsx" in reasons["old.xls"]
+    assert "unpacks to more than 300 MB" in reasons["bomb.xlsx"]
+    assert str(tmp_path) not in json.dumps(reasons)
+
+
+async def test_a_folder_whose_files_change_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    async with data_kit.duck(tmp_path) as database:
+        assert (await database.query("SELECT sum(n) FROM a", 5)).rows == ((1,),)
+        (tmp_path / "a.csv").write_text("n\n1\n5\n")
+        (tmp_path / "b.csv").write_text("n\n1\n")
+        assert (await database.query("SELECT sum(n) FROM a", 5)).rows == ((6,),)
+        assert [t.name for t in await database.tables()] == ["a", "b"]

@@ -1,0 +1,216 @@
+"""Statements written against the bot: each is refused or stopped in time, within its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import data_kit
+import pytest
+
+from scopes.duck import Duck
+from scopes.statement import is_one_read
+from scopes.tables import Rows, StatementFailed
+from scopes.tool import SourceFailed, ToolError
+
+QUERY_S = 0.6
+STOPPED_S = 3.0
+"""Until each of them has an answer."""
+MEMORY_MB = 512
+
+FORBIDDEN = {
+    "file": "SELECT * FROM read_text('/etc/passwd')",
+    "file as table": "FROM '/etc/passwd'",
+    "file by join": "SELECT * FROM orders, '/etc/hosts'",
+    "csv": "SELECT * FROM read_csv('/etc/passwd', header = false)",
+    "csv in a subquery": "SELECT (SELECT count(*) FROM read_csv_auto('/etc/passwd'))",
+    "blob": "SELECT content FROM read_blob('/etc/*')",
+    "parquet": "SELECT * FROM parquet_scan('/tmp/x.parquet')",
+    "parquet metadata": "SELECT * FROM parquet_metadata('/tmp/x.parquet')",
+    "sniff": "SELECT * FROM sniff_csv('/etc/passwd')",
+    "json": "SELECT * FROM read_json_auto('/etc/passwd')",
+    "glob": "SELECT * FROM glob('/etc/*')",
+    "url": "SELECT * FROM read_csv('http://127.0.0.1:1/x.csv')",
+    "url as table": "FROM 'https://example.com/x.parquet'",
+    "proc": "FROM read_text('/proc/self/environ')",
+    "quoted function": """SELECT * FROM "read_text"('/etc/passwd')""",
+    "spaced function": "SELECT * FROM read_text /* x */ ('/etc/passwd')",
+    "text as sql": "SELECT * FROM query('SELECT * FROM read_text(''/etc/passwd'')')",
+    "text as table": "SELECT * FROM query_table('/etc/passwd')",
+    "copy out": "COPY orders TO '/tmp/hostile.csv'",
+    "copy query out": "COPY (SELECT 1) TO '/tmp/hostile.csv'",
+    "export": "EXPORT DATABASE '/tmp/hostile'",
+    "attach": "ATTACH '/tmp/hostile.db'",
+    "attach memory": "ATTACH ':memory:' AS m",
+    "install": "INSTALL httpfs",
+    "load": "LOAD httpfs",
+    "load path": "LOAD '/tmp/hostile.so'",
+    "set": "SET enable_external_access = true",
+    "set variable": "SET VARIABLE a = 1",
+    "reset": "RESET lock_configuration",
+    "pragma": "PRAGMA memory_limit='10GB'",
+    "call": "CALL pragma_version()",
+    "checkpoint": "CHECKPOINT",
+    "prepare": "PREPARE p AS SELECT 1",
+    "execute": "EXECUTE p",
+    "insert": "INSERT INTO orders VALUES (9, 'x', 1, NULL)",
+    "insert in a query": "WITH x AS (INSERT INTO orders VALUES (9) RETURNING *) SELECT * FROM x",
+    "delete": "DELETE FROM orders",
+    "temporary table": "CREATE TEMP TABLE t AS SELECT 1",
+    "macro": "CREATE MACRO m() AS 1",
+    "secret": "CREATE SECRET s (TYPE S3, KEY_ID 'x', SECRET 'y')",
+    "two": "SELECT 1; SELECT 2",
+    "two, one hidden": "SELECT 1 /* ; */; DROP TABLE orders -- x",
+    "use": "USE memory",
+    "transaction": "BEGIN",
+    "vacuum": "VACUUM",
+    "environment": "SELECT getenv('PATH')",
+    "none": "",
+    "comment": "-- nothing",
+    "log": "CALL enable_logging()",
+}
+"""No single SELECT over the tables: the gate refuses most, the process the rest without a gate."""
+BOMBS = {
+    "repeat": "SELECT repeat('x', 1000000000)",
+    "list": "SELECT list_sum(range(500000000))",
+    "endless padding": "SELECT length(lpad('x', 2000000000, 'y'))",
+    "cross join": "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000) c",
+    "doubling": "WITH RECURSIVE t(s) AS (SELECT 'a' UNION ALL SELECT s || s FROM t) "
+    "SELECT count(*) FROM t",
+    "deep parentheses": f"SELECT {'(' * 9_000}1{')' * 9_000}",
+    "a megabyte of SQL": f"SELECT length('{'x' * 1_000_000}')",
+    "huge rows": "SELECT repeat('x', 1000000) AS a, repeat('y', 1000000) AS b FROM range(100000)",
+}
+MORE_BOMBS = {
+    "repeat 4 GB": "SELECT repeat('x', 4000000000)",
+    "repeat of repeat": "SELECT length(repeat(repeat('x', 1000000), 1000))",
+    "endless recursion": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+    "SELECT count(*) FROM t",
+    "split": "SELECT len(string_split(repeat('a,', 100000000), ','))",
+    "aggregate text": "SELECT string_agg(repeat('x', 1000), '') FROM range(10000000)",
+    "aggregate list": "SELECT list(range) FROM range(1000000000)",
+    "distinct": "SELECT count(DISTINCT range) FROM range(100000000)",
+    "sort": "SELECT md5(range::VARCHAR) AS m FROM range(100000000) ORDER BY m",
+    "join": "SELECT count(*) FROM range(20000000) a JOIN range(20000000) b USING (range)",
+    "printf": "SELECT printf('%1000000000d', 1)",
+    "format": "SELECT format('{:>1000000000}', 'x')",
+    "bits": "SELECT bit_count(bitstring('1', 2000000000))",
+    "hex": "SELECT hex(repeat('x', 500000000))",
+    "lambda": "SELECT list_sum(list_transform(range(100000000), lambda x: x * 2))",
+    "reduce": "SELECT list_reduce(range(20000000), lambda x, y: x + y)",
+    "regex": "SELECT count(*) FROM range(100000) "
+    "WHERE regexp_matches(repeat('a', 10000), '(a+)+b')",
+    "similarity": "SELECT levenshtein(repeat('a', 100000), repeat('b', 100000))",
+    "json": "SELECT json_extract(repeat('[', 100000) || repeat(']', 100000), '$')",
+    "sum of ones": f"SELECT {'+'.join('1' * 50_000)}",
+    "many columns": f"SELECT {','.join(map(str, range(100_000)))}",
+    "many conditions": f"SELECT 1 FROM orders WHERE {' OR '.join('id = 1' for _ in range(50_000))}",
+    "many joins": f"SELECT count(*) FROM {', '.join(f'orders o{n}' for n in range(60))}",
+    "deep subqueries": f"SELECT * FROM {'(SELECT * FROM ' * 800}orders{')' * 800}",
+    "deep functions": f"SELECT {'abs(' * 900}1{')' * 900}",
+    "cases": f"SELECT {'CASE WHEN true THEN ' * 900}1{' END' * 900}",
+    "window": "SELECT sum(range) OVER (ORDER BY md5(range::VARCHAR)) FROM range(50000000)",
+    "unnest": "SELECT count(*) FROM (SELECT unnest(range(1000000000)))",
+    "series": "SELECT count(*) FROM generate_series(TIMESTAMP '0001-01-01', "
+    "TIMESTAMP '9999-01-01', INTERVAL 1 microsecond)",
+    "cube": "SELECT count(*) FROM range(1000000) GROUP BY CUBE (range, range % 2, range % 3, "
+    "range % 5, range % 7, range % 11, range % 13, range % 17, range % 19, range % 23)",
+    "wide struct": "SELECT to_json(list_transform(range(10000000), lambda x: {'a': x, 'b': x}))",
+    "map": "SELECT map(range(50000000), range(50000000))",
+    "one row of much": f"SELECT {', '.join(['repeat(chr(120), 3000000)'] * 99)}",
+}
+
+
+async def stopped(database: Duck, sql: str) -> tuple[float, object]:
+    """Seconds until there was an answer, and the answer."""
+    began = time.perf_counter()
+    try:
+        ending: object = await database.query(sql, 1_000)
+    except (ToolError, SourceFailed) as error:
+        ending = error
+    return time.perf_counter() - began, ending
+
+
+def peak_mb(database: Duck) -> float:
+    """The most memory that a process of the pool ever had."""
+    peaks = [0.0]
+    for child in database.pool._idle:
+        for line in Path(f"/proc/{child.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                peaks.append(int(line.split()[1]) / 1024)
+    return max(peaks)
+
+
+async def survives(database: Duck, name: str, sql: str) -> None:
+    """It has an answer in time and within the memory, and the next query works."""
+    took, ending = await stopped(database, sql)
+    assert took < STOPPED_S, name
+    if isinstance(ending, Rows):
+        assert sum(len(str(c)) for row in ending.rows for c in row) < 6_000_000, name
+    else:
+        assert isinstance(ending, ToolError), (name, ending)
+        assert str(ending)
+    assert peak_mb(database) < MEMORY_MB, name
+    assert (await database.query("SELECT count(*) FROM orders", 5)).rows == ((3,),)
+
+
+async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gate(
+    tmp_path: Path,
+) -> None:
+    """The gate looks at words; behind it the process is locked, whatever passes."""
+    path = data_kit.duck_file(tmp_path / "a.duckdb")
+    async with data_kit.duck(path, query_s=QUERY_S) as database:
+        for name, sql in FORBIDDEN.items():
+            assert not is_one_read(sql), name
+            took, ending = await stopped(database, sql)
+            assert isinstance(ending, ToolError), (name, ending)
+            assert took < STOPPED_S, name
+        assert (await database.query("SELECT count(*) FROM orders", 5)).rows == ((3,),)
+    assert not await asyncio.to_thread(lambda: list(Path("/tmp").glob("hostile*")))
+
+
+@pytest.mark.parametrize(
+    "bombs", [BOMBS, pytest.param(MORE_BOMBS, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+async def test_a_bomb_is_stopped_and_the_next_query_works(
+    tmp_path: Path, bombs: dict[str, str]
+) -> None:
+    path = data_kit.duck_file(tmp_path / "a.duckdb")
+    async with data_kit.duck(path, query_s=QUERY_S, memory_mb=MEMORY_MB) as database:
+        for name, sql in bombs.items():
+            await survives(database, name, sql)
+
+
+async def test_a_query_leaves_nothing_for_the_next_one(tmp_path: Path) -> None:
+    path = data_kit.duck_file(tmp_path / "a.duckdb")
+    async with data_kit.duck(path) as database:
+        for sql in ("SELECT setseed(0.5)", "SELECT * FROM orders"):
+            await database.query(sql, 5)
+        for sql in (
+            "SET VARIABLE secret = 'x'",
+            "PREPARE p AS SELECT 1",
+            "CREATE TEMP TABLE t (a INT)",
+            "EXECUTE p",
+        ):
+            with pytest.raises(ToolError, match="Only one SELECT"):
+                await database.query(sql, 5)
+
+
+async def test_the_process_sees_no_environment_and_no_names_of_the_bot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        await database.query("SELECT 1", 5)
+        (child,) = database.pool._idle
+        told = Path("/proc") / str(child.process.pid)
+        environment = await asyncio.to_thread((told / "environ").read_bytes)
+        assert {line.split(b"=")[0] for line in environment.split(b"\0") if line} == {
+            *(b"MALLOC_ARENA_MAX", b"LC_ALL"),
+        }
+        limits = await asyncio.to_thread((told / "limits").read_text)
+        assert f"{MEMORY_MB << 20}" in limits
+        for sql in ("SELECT * FROM pool", "SELECT * FROM connection", "SELECT * FROM request"):
+            with pytest.raises(StatementFailed, match="does not exist"):
+                await database.query(sql, 5)

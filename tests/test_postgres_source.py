@@ -1,0 +1,200 @@
+"""A PostgreSQL database as a source: exact, bounded, and never changed, whoever reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import data_kit
+import pg_kit
+import psycopg
+import pytest
+
+from scopes.postgres import Postgres
+from scopes.tables import StatementFailed
+from scopes.tool import SourceFailed, ToolError
+
+MADE = (
+    "CREATE TABLE orders (id int, customer text, amount numeric(10,2), placed date)",
+    "INSERT INTO orders VALUES (1, 'Ana', 12.50, '2024-01-01'), (2, 'Ben', 7.25, NULL)",
+    "COMMENT ON TABLE orders IS 'all of them'",
+    "COMMENT ON COLUMN orders.amount IS 'in euros'",
+    "CREATE VIEW big AS SELECT * FROM orders WHERE amount > 10",
+    "CREATE SCHEMA hr",
+    'CREATE TABLE hr."Staff" (name text)',
+    "CREATE TABLE secret (pin int)",
+    "CREATE SEQUENCE counter",
+    """CREATE FUNCTION grow() RETURNS int SECURITY DEFINER LANGUAGE sql AS
+      'INSERT INTO orders (id) VALUES (9) RETURNING id'""",
+)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[tuple[str, str, str]]:
+    """Address of a database, with a role that may read some of it and its password."""
+    with pg_kit.role() as (name, password), pg_kit.database() as url:
+        for statement in MADE:
+            pg_kit.execute(statement, url)
+        for grant in ("SELECT ON orders, big", "USAGE ON SCHEMA hr", 'SELECT ON hr."Staff"'):
+            pg_kit.execute(f"GRANT {grant} TO {{name}}", url, name=name)
+        yield pg_kit.of(url, username=name, password=None), password, url
+
+
+@pytest.fixture
+async def source(shop: tuple[str, str, str], tmp_path: Path) -> AsyncIterator[Postgres]:
+    url, password, _ = shop
+    secret = tmp_path / "password"
+    secret.write_text(f"{password}\n")
+    opened = Postgres(url, None, secret, 1, 1_000_000)
+    yield opened
+    await opened.aclose()
+
+
+async def test_only_what_the_role_may_read_is_listed_as_a_query_names_it(source: Postgres) -> None:
+    tables = {t.name: t.note for t in await source.tables()}
+    assert tables == {"big": "a view", 'hr."Staff"': "", "orders": "all of them"}
+    for name in tables:
+        await source.query(f"SELECT * FROM {name}", 5)
+    described = await source.describe("public.Orders")
+    assert described
+    assert [(c.name, c.type, c.note) for c in described.columns][1:3] == [
+        ("customer", "text", ""),
+        ("amount", "numeric(10,2)", "in euros"),
+    ]
+    assert await source.describe("secret") is None
+
+
+async def test_a_schema_of_the_settings_needs_no_prefix(shop: tuple[str, str, str]) -> None:
+    source = Postgres(shop[2], "hr", None, 5, 1_000_000)
+    assert (await source.query('SELECT * FROM "Staff"', 5)).rows == ()
+    assert '"Staff"' in [t.name for t in await source.tables()]
+    await source.aclose()
+
+
+async def test_values_stay_exact(source: Postgres) -> None:
+    found = await source.query(
+        """SELECT 1.50::numeric(9,2), 12345678901234567890::numeric, true, NULL::int, 0.1::float8,
+        date '2024-01-31', timestamp '2024-01-31 10:00', timestamptz '2024-01-31 10:00+02',
+        date 'infinity', interval '1 month', array[1, NULL], '{"a": 1}'::jsonb, '\\xff'::bytea,
+        'a' AS a, 'b' AS a, '%s'""",
+        5,
+    )
+    ten = datetime.combine(date(2024, 1, 31), datetime.min.time().replace(hour=10))
+    assert found.rows[0] == (
+        *(Decimal("1.50"), Decimal(12345678901234567890), True, None, 0.1),
+        *(date(2024, 1, 31), ten, "2024-01-31 08:00:00+00", "infinity", "1 mon", "{1,NULL}"),
+        *('{"a": 1}', "\\xff", "a", "b", "%s"),
+    )
+    assert str(found.rows[0][0]) == "1.50"
+    assert [c.type for c in found.columns][:2] == ["numeric(9,2)", "numeric"]
+    rows = await source.query("SELECT customer FROM orders ORDER BY id DESC", 5)
+    assert (rows.rows, rows.total) == ((("Ben",), ("Ana",)), 2)
+
+
+async def test_a_result_is_bounded_in_rows_bytes_cells_and_time(source: Postgres) -> None:
+    few = await source.query("SELECT n FROM generate_series(1, 1000) AS n", 3)
+    assert (len(few.rows), few.total) == (3, None)
+    wide = await source.query("SELECT repeat('x', 9000) FROM generate_series(1, 9000)", 9_000)
+    assert wide.cut
+    assert 100 < len(wide.rows) < 120
+    huge = await source.query("SELECT repeat('x', 9000000)", 3)
+    assert len(str(huge.rows[0][0])) == 32_767
+    with pytest.raises(ToolError, match="took too long"):
+        await source.query("SELECT count(*) FROM generate_series(1, 10000000000)", 3)
+    assert (await source.query("SELECT 1", 3)).total == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO orders (id) VALUES (9)",
+        "WITH gone AS (DELETE FROM orders RETURNING *) SELECT * FROM gone",
+        "SELECT 1; DELETE FROM orders",
+        "SELECT 1) AS q; DELETE FROM orders; SELECT (2",
+        "SELECT grow()",
+        "SELECT nextval('counter')",
+        "SELECT setval('counter', 99)",
+        "SELECT * FROM orders FOR UPDATE",
+        "SELECT set_config('transaction_read_only', 'off', false), grow()",
+        "SELECT * INTO copied FROM orders",
+        "COPY orders TO '/tmp/x'",
+        "SET TRANSACTION READ WRITE",
+    ],
+)
+@pytest.mark.parametrize("owner", [False, True], ids=["reader", "owner"])
+async def test_nothing_changes_whatever_is_asked_even_without_the_gate(
+    source: Postgres, shop: tuple[str, str, str], sql: str, owner: bool
+) -> None:
+    asked = Postgres(shop[2], None, None, 1, 1_000_000) if owner else source
+    with pytest.raises(ToolError):
+        await asked.query(sql, 5)
+    await asked.aclose()
+    assert pg_kit.execute("SELECT count(*), max(id) FROM orders", shop[2]) == [(2, 2)]
+    assert pg_kit.execute("SELECT is_called FROM counter", shop[2]) == [(False,)]
+
+
+async def test_what_a_read_only_transaction_lets_through_is_rolled_back(
+    source: Postgres, shop: tuple[str, str, str]
+) -> None:
+    assert (await source.query("SELECT lo_from_bytea(0, 'x')", 5)).total == 1
+    assert pg_kit.execute("SELECT count(*) FROM pg_largeobject_metadata", shop[2]) == [(0,)]
+
+
+async def test_what_a_role_may_not_read_is_told_as_the_server_says_it(source: Postgres) -> None:
+    with pytest.raises(StatementFailed, match="permission denied for table secret"):
+        await source.query("SELECT * FROM secret", 5)
+    with pytest.raises(StatementFailed, match="pg_read_file"):
+        await source.query("SELECT pg_read_file('/etc/passwd')", 5)
+    with pytest.raises(StatementFailed, match='column "amout" does not exist'):
+        await source.query("SELECT amout FROM orders", 5)
+
+
+async def test_a_lock_that_somebody_holds_is_not_waited_for(
+    source: Postgres, shop: tuple[str, str, str]
+) -> None:
+    with psycopg.connect(shop[2]) as other:
+        other.execute("LOCK TABLE orders")
+        with pytest.raises(ToolError, match=r"took too long|is locked"):
+            await source.query("SELECT * FROM orders", 5)
+    assert (await source.query("SELECT * FROM orders", 5)).total == 2
+
+
+async def test_queries_run_side_by_side_over_few_connections(source: Postgres) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(source.query(f"SELECT {n}", 5)) for n in range(6)]
+    assert [task.result().rows for task in tasks] == [((n,),) for n in range(6)]
+    assert 1 <= len(source._idle) <= 2
+
+
+async def test_a_connection_that_the_server_closed_is_replaced(
+    source: Postgres, shop: tuple[str, str, str]
+) -> None:
+    await source.query("SELECT 1", 5)
+    pid = source._idle[0].info.backend_pid
+    pg_kit.execute(f"SELECT pg_terminate_backend({pid})", shop[2])
+    await asyncio.sleep(0.1)
+    assert (await source.query("SELECT 2", 5)).rows == ((2,),)
+
+
+async def test_a_server_that_lets_nobody_in_is_told_without_its_address(
+    shop: tuple[str, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = tmp_path / "password"
+    wrong.write_text("wr0ng")
+    for url in (pg_kit.of(shop[0], port=1), pg_kit.of(shop[0], username="nobody_here")):
+        source = Postgres(url, None, wrong, 1, 1_000_000)
+        with pytest.raises(SourceFailed, match="cannot be reached") as raised:
+            await source.tables()
+        assert "nobody_here" not in str(raised.value) + caplog.text
+        assert "wr0ng" not in str(raised.value) + caplog.text
+
+
+async def test_the_tools_read_it_through_the_gate(source: Postgres) -> None:
+    ctx = data_kit.context({"data:shop": source})
+    rows = await data_kit.found(ctx, "execute_query", sql="SELECT amount FROM orders ORDER BY id;")
+    assert data_kit.texts(rows) == ["amount numeric(10,2)", "amount: 12.50", "amount: 7.25"]
+    listed = await data_kit.found(ctx, "list_tables")
+    assert (listed.note, data_kit.texts(listed)[-1]) == ("PostgreSQL.", "orders: all of them")
