@@ -41,34 +41,41 @@ class Google:
         self,
         credentials: Access,
         settings: Limits,
-        gmail_endpoint: str | None = None,
+        endpoint: str | None = None,
         quota: Quota | None = None,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`quota` is the account's in this process; without one it is this object's alone."""
-        self._access, self._settings, self._endpoint = credentials, settings, gmail_endpoint
+        """`endpoint` is the root of the one API that is called; None = Google's. `quota` is the
+        account's in this process; without one it is this object's alone."""
+        self._access, self._settings, self._endpoint = credentials, settings, endpoint
         self._quota = quota or Quota(settings.units_per_minute)
         self._sleep = sleep
         self._slots = asyncio.Semaphore(settings.workers)
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="google")
-        self._lines = Lines(settings.timeout_s, direct=gmail_endpoint is not None)
+        self._lines = Lines(settings.timeout_s, direct=endpoint is not None)
         self._running: dict[Attempt, Future[dict[str, Any]]] = {}
-        self._gmail: Any = None
+        self._services: dict[str, Any] = {}
 
     def gmail(self) -> Any:
         """Gmail's `users()`: what it makes is handed to `call`, which adds the token."""
-        if self._gmail is None:
-            options = ClientOptions(api_endpoint=self._endpoint) if self._endpoint else None
-            self._gmail = build(
-                "gmail",
-                "v1",
+        return self.service("gmail", "v1").users()
+
+    def service(self, name: str, version: str, path: str = "") -> Any:
+        """An API of Google's; what it makes is handed to `call`. `path` is where it lies below the
+        endpoint, which the client library leaves out where one is set."""
+        if name not in self._services:
+            root = self._endpoint and self._endpoint.rstrip("/")
+            options = ClientOptions(api_endpoint=f"{root}/{path}") if root else None
+            self._services[name] = build(
+                name,
+                version,
                 credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
                 client_options=options,
                 cache_discovery=False,
                 static_discovery=True,
             )
-        return self._gmail.users()
+        return self._services[name]
 
     async def call(self, request: Any, units: int, *, repeat: bool = True) -> dict[str, Any]:
         """The answer to a request; `units` is its price in Gmail's quota.
@@ -99,8 +106,8 @@ class Google:
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(wait, list(self._running.values()), CLOSE_S)
         await self._access.aclose()
-        if self._gmail is not None:
-            self._gmail.close()
+        for service in self._services.values():
+            service.close()
 
     async def _attempt(self, request: Any, units: int, once: bool) -> dict[str, Any] | Fault:
         """One attempt; a second at once when the token turns out to have ended."""

@@ -25,10 +25,22 @@ SCOPE = frozenset({"insufficientpermissions", "accesstokenscopeinsufficient"})
 LOST = (OSError, http.client.HTTPException, httplib2.HttpLib2Error)
 """The connection failed, timed out, or ended in the middle of an answer."""
 
+APIS: Mapping[str, str] = {
+    "gmail": "Gmail",
+    "pubsub": "Cloud Pub/Sub",
+    "bigquery": "BigQuery",
+    "sheets": "Google Sheets",
+}
+"""How a method begins -> what the API is called."""
+TELLS = "bigquery."
+"""Methods whose refusals say what is wrong with a query, in words that a model can use."""
+MAX_SAID = 400
+"""Characters."""
+
 SENTENCES: Mapping[str, str] = {
-    "accessnotconfigured": "The Gmail API is not switched on in the Google Cloud project of this "
+    "accessnotconfigured": "The {} API is not switched on in the Google Cloud project of this "
     "app: switch it on under APIs & Services.",
-    "servicedisabled": "The Gmail API is not switched on in the Google Cloud project of this app: "
+    "servicedisabled": "The {} API is not switched on in the Google Cloud project of this app: "
     "switch it on under APIs & Services.",
     "domainpolicy": "The administrator of this Google Workspace does not let apps read mail: ask "
     "for the assistant to be allowed.",
@@ -40,11 +52,13 @@ SENTENCES: Mapping[str, str] = {
 class GoogleError(SourceFailed):
     """A call of Google failed; the text says what to do and holds nothing of what was asked."""
 
-    def __init__(self, text: str, code: int = 0, reason: str = "") -> None:
+    def __init__(self, text: str, code: int = 0, reason: str = "", said: str = "") -> None:
         self.code = code
         """HTTP status; 0 = there was none."""
         self.reason = reason
         """Google's word for why, such as `insufficientPermissions`."""
+        self.said = said
+        """What Google says of a query, from the source and for the model alone; no log has it."""
         super().__init__(text)
 
 
@@ -108,35 +122,42 @@ def _refusal(error: HttpError, method: str) -> Fault:
     if code == 408 or code >= 500:
         busy = GoogleBusy(f"Google could not answer ({said}). Try again later.", code, reason)
         return Fault(busy, retry=True, undone=False, wait=_wait(error, inner))
+    told = " ".join(str(inner.get("message") or "").split())[:MAX_SAID]
+    told = told if method.startswith(TELLS) else ""
     if code == 404:
-        return Fault(GoogleAbsent(f"Google does not have that ({said}).", code, reason))
+        return Fault(GoogleAbsent(f"Google does not have that ({said}).", code, reason, told))
     if code == 403 and keys & SCOPE:
-        return Fault(_scope_missing(error, code, reason))
-    known = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "")
-    known = known.replace("Gmail API", "Cloud Pub/Sub API") if method.startswith("pub") else known
+        return Fault(_scope_missing(error, method, reason))
+    known = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "").format(_api(method))
     text = f"{known} ({said})" if known else f"Google did not accept a call ({said})."
-    return Fault(GoogleError(text, code, reason))
+    return Fault(GoogleError(text, code, reason, told))
+
+
+def _api(method: str) -> str:
+    return APIS.get(method.partition(".")[0], "Google")
 
 
 def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: str) -> Fault:
     code, reason = int(error.resp.status), reasons[0] if reasons else ""
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
-        text = f"The day's Gmail quota of this Google Cloud project is used up ({said})."
+        text = f"The day's {_api(said)} quota of this Google Cloud project is used up ({said})."
         return Fault(GoogleBusy(f"{text} It is refilled at midnight in California.", code, reason))
-    api = "Pub/Sub" if said.startswith("pubsub.") else "Gmail"
-    text = f"{api} asks to be called less often ({said}). Try again later."
+    text = f"{_api(said)} asks to be called less often ({said}). Try again later."
     wait = _wait(error, inner)
     return Fault(GoogleBusy(text, code, reason), retry=True, limited=True, wait=wait)
 
 
-def _scope_missing(error: HttpError, code: int, reason: str) -> GoogleError:
+def _scope_missing(error: HttpError, method: str, reason: str) -> GoogleError:
+    if not method.startswith("gmail."):
+        text = f"The credentials do not hold the OAuth scope that {_api(method)} needs"
+        return GoogleError(f"{text} ({method}).", 403, reason)
     asked = str(error.resp.get("www-authenticate") or "")
     named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', asked)
     scope = named[1] if named else MODIFY
     return GoogleError(
         f"The assistant may not do that in this mailbox: it needs the scope {scope}. "
         "Connect the mailbox again and allow it.",
-        code,
+        403,
         reason,
     )
 

@@ -46,9 +46,19 @@ def departures(name: str, method: str, body: Any) -> list[str]:
     return list(_unlike(discovery(name)["schemas"], promised, body, method))
 
 
+def requested(name: str, method: str, body: Any) -> list[str]:
+    """In what a body differs from the one that the API's document takes for a method."""
+    taken = methods(name)[method].get("request")
+    if taken is None:
+        return [f"{method} takes nothing, not {body!r}"] if body else []
+    return list(_unlike(discovery(name)["schemas"], taken, body, method))
+
+
 def _unlike(schemas: Json, schema: Json, value: Any, at: str) -> list[str]:
     schema = schemas[schema["$ref"]] if "$ref" in schema else schema
     kind = schema.get("type", "object")
+    if kind == "any" or (kind == "number" and type(value) is int):
+        return []
     if kind in ("integer", "string") and schema.get("format") in _RANGES:
         return _number(schema, value, at)
     if type(value) is not _JSON_TYPES.get(kind, dict):
@@ -66,6 +76,8 @@ def _unlike(schemas: Json, schema: Json, value: Any, at: str) -> list[str]:
 
 def _fields(schemas: Json, schema: Json, value: Json, at: str) -> list[str]:
     known = schema.get("properties", {})
+    if other := schema.get("additionalProperties"):
+        known = dict.fromkeys(value, other) | known
     unknown = [f"{at}.{name} is in no document" for name in value.keys() - known.keys()]
     inner = ((known[name], each, f"{at}.{name}") for name, each in value.items() if name in known)
     return unknown + [

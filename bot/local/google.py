@@ -1,43 +1,45 @@
-"""Google on loopback: the APIs that the product uses, Gmail and what of Pub/Sub tells of mail."""
+"""Google on loopback: the APIs that the product uses: Gmail, BigQuery, Sheets, and what of Pub/Sub
+tells of mail."""
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local import gmail_mailbox, google_pubsub
+from bot.local import google_bigquery, google_pubsub
+from bot.local.bigquery_jobs import BigQueryState
 from bot.local.gmail_mime import INLINE_BYTES
 from bot.local.gmail_state import GmailState
 from bot.local.google_batch import Answer, Sent, batched, calls_in
-from bot.local.google_call import EVERYWHERE, Call, Json, Method
+from bot.local.google_call import Call, Json
 from bot.local.google_errors import GoogleRefused
 from bot.local.google_faults import Dropped, Fault, Meter, after, before, next_fault
 from bot.local.google_fields import selected
 from bot.local.google_pubsub import PubsubState
+from bot.local.google_request import METHODS, SERVED, arguments_of, body_of, method_at, sent_in
 from bot.local.mbox import Mailbox
 from bot.local.server import drop_connection
+from bot.local.sheets_state import SheetsState
 
 __all__ = ["METHODS", "TOKEN", "Fault", "Grant", "LocalGoogle", "Made"]
 
 TOKEN = "ya29.local"
 """The default access token, of the first mailbox."""
-SCOPES = frozenset({"mail.google.com"})
-"""OAuth scopes of that token: all of Gmail."""
-METHODS: Mapping[str, Method] = {**gmail_mailbox.METHODS}
-"""Of Gmail."""
-SERVED: Mapping[str, Method] = {**METHODS, **google_pubsub.METHODS}
-"""All that are served. A service that joins brings its methods, and its state to `_run`."""
+SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
+"""OAuth scopes of that token: all of Gmail, BigQuery and Sheets."""
+SERVICE = google_pubsub.SCOPES | {"bigquery", "spreadsheets"}
+"""OAuth scopes of a service account as itself."""
+NOBODY = Mailbox("operator@local.example", ())
+"""The mailbox of a Google that is there for other things."""
 
-_NAME = re.compile(r"\{(\w+)\}")
 _JSON = ("content-type", "application/json; charset=UTF-8")
 
 
@@ -66,6 +68,7 @@ class Made(NamedTuple):
     at: float
     """Seconds since 1970."""
     path: Mapping[str, str] = {}
+    body: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
@@ -76,21 +79,25 @@ class _Progress:
     user: str = ""
     units: int = 0
     path: Mapping[str, str] = field(default_factory=dict)
+    body: Json = field(default_factory=dict)
 
 
 class LocalGoogle:
     """Google's APIs for one or several accounts; `app` is the ASGI app.
 
     `gmail` is the first mailbox, `mailboxes` are all, by address. `tokens` are those that are
-    taken: one that is deleted there is revoked. `pubsub` is told where a mailbox is watched.
+    taken: one that is deleted there is revoked. `pubsub` is told where a mailbox is watched;
+    `bigquery` and `sheets` are those of all accounts.
     `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
     `requests` is the log of all calls.
     """
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        mailbox: Mailbox = NOBODY,
         *,
+        bigquery: BigQueryState | None = None,
+        sheets: SheetsState | None = None,
         tokens: Mapping[str, Grant] | None = None,
         units_per_minute: int | None = None,
         latency_s: float = 0.0,
@@ -107,6 +114,8 @@ class LocalGoogle:
         self._inline_bytes = inline_bytes
         self._whose = whose
         self.pubsub = PubsubState(now)
+        self.bigquery = bigquery
+        self.sheets = sheets or SheetsState()
         self.mailboxes: dict[str, GmailState] = {}
         self.tokens: dict[str, Grant] = dict(tokens or {})
         puller = Grant(google_pubsub.ACCOUNT, google_pubsub.SCOPES)
@@ -138,7 +147,7 @@ class LocalGoogle:
         return sum(made.units for made in self.requests)
 
     async def _single(self, request: Request) -> Response:
-        sent = _sent(request, await request.body())
+        sent = sent_in(request, await request.body())
         try:
             return _response(await self._answer(sent))
         except Dropped:
@@ -169,12 +178,12 @@ class LocalGoogle:
         finally:
             status = answer.status if answer else 0
             made = (progress.method, progress.user, progress.units, status, self._now())
-            self.requests.append(Made(*made, progress.path))
+            self.requests.append(Made(*made, progress.path, progress.body))
         return answer
 
     async def _tried(self, sent: Sent, progress: _Progress) -> Answer:
         path, _, query = sent.target.partition("?")
-        method, progress.path = _method_at(sent.http, path)
+        method, progress.path = method_at(sent.http, path)
         progress.method = method
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
@@ -183,6 +192,8 @@ class LocalGoogle:
             await before(fault)
         if method == google_pubsub.PULL:
             await self.pubsub.held(progress.path)
+        if method == google_bigquery.RESULTS and self.bigquery:
+            await self.bigquery.held(progress.path, parse_qs(query))
         body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if fault:
@@ -201,20 +212,29 @@ class LocalGoogle:
             raise GoogleRefused("forbidden", f"Delegation denied for {user}")
         self.meter.admit(grant.address, method.units)
         progress.units = method.units
-        arguments = _arguments(method, query), _body(method, sent.body)
-        state: Any = self.pubsub
-        if progress.method in METHODS:
-            state = self.mailboxes[grant.address]
+        progress.body = body_of(method, sent.body)
+        arguments = arguments_of(method, query), progress.body
+        state = self._state(progress.method, grant)
         with state.lock:
             body = method.run(Call(state, progress.path, *arguments))
         return body if body is None else selected(body, "".join(query.get("fields", ())))
+
+    def _state(self, method: str, grant: Grant) -> Any:
+        """What a method works on: a mailbox is the account's own, all else is there for all."""
+        api = method.partition(".")[0]
+        if api == "gmail":
+            return self.mailboxes[grant.address]
+        state = {"pubsub": self.pubsub, "bigquery": self.bigquery, "sheets": self.sheets}[api]
+        if state is None:
+            raise GoogleRefused("notFound")
+        return state
 
     def _granted(self, token: str) -> Grant | None:
         if token in self.tokens:
             return self.tokens[token]
         address = self._whose(token)
         if address and address.endswith(".iam.gserviceaccount.com"):
-            return Grant(address, google_pubsub.SCOPES)
+            return Grant(address, SERVICE)
         return Grant(address) if address in self.mailboxes else None
 
     def _grant(self, authorization: str) -> Grant:
@@ -224,55 +244,6 @@ class LocalGoogle:
             challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
             raise GoogleRefused("authError", headers=challenge)
         return grant
-
-
-def _sent(request: Request, body: bytes) -> Sent:
-    """The request; a GET too long for its address comes as a POST with the query as its body."""
-    http, query = request.method, request.url.query
-    if override := request.headers.get("x-http-method-override"):
-        http, query, body = override, body.decode("ascii", "replace"), b""
-    path: bytes = request.scope.get("raw_path") or request.url.path.encode()
-    target = path.decode("ascii", "replace").lstrip("/") + (f"?{query}" if query else "")
-    return Sent(http, target, request.headers.get("authorization", ""), body)
-
-
-def _patterns() -> list[tuple[str, re.Pattern[str], str]]:
-    """Of every method its verb and how its path is told, those without names in it first."""
-    rows = sorted(SERVED.items(), key=lambda item: item[1].path.count("{"))
-    return [(m.http, re.compile(_NAME.sub(r"(?P<\1>[^/]+)", m.path)), name) for name, m in rows]
-
-
-_PATTERNS = _patterns()
-
-
-def _method_at(http: str, path: str) -> tuple[str, dict[str, str]]:
-    for verb, pattern, name in _PATTERNS:
-        if verb == http and (found := pattern.fullmatch(path)):
-            return name, {key: unquote(value) for key, value in found.groupdict().items()}
-    raise GoogleRefused("notFound", "Method not found.")
-
-
-def _arguments(method: Method, query: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
-    for name in query.keys() - method.query - EVERYWHERE:
-        raise GoogleRefused(
-            "invalidArgument",
-            f'Invalid JSON payload received. Unknown name "{name}": Cannot bind query parameter.',
-        )
-    selected({}, "".join(query.get("fields", ())))  # a wrong selection is refused at once
-    return query
-
-
-def _body(method: Method, raw: bytes) -> Json:
-    try:
-        body: Any = json.loads(raw or b"{}")
-    except ValueError:
-        raise GoogleRefused("parseError") from None
-    if not isinstance(body, dict):
-        raise GoogleRefused("parseError")
-    for name in body.keys() - method.body:
-        message = f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
-        raise GoogleRefused("invalidArgument", message)
-    return body
 
 
 def _refusal(refused: GoogleRefused) -> Answer:

@@ -41,10 +41,18 @@ REASONS: Mapping[str, Reason] = {
     "forbidden": Reason(403, "PERMISSION_DENIED", "The caller does not have permission."),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
     "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
+    "invalid": Reason(400, "INVALID_ARGUMENT", "Invalid value."),
+    "invalidQuery": Reason(400, "INVALID_ARGUMENT", "Invalid query."),
+    "bytesBilledLimitExceeded": Reason(400, "INVALID_ARGUMENT", "Limit for bytes billed exceeded."),
+    "resourcesExceeded": Reason(400, "INVALID_ARGUMENT", "Resources exceeded."),
+    "stopped": Reason(400, "INVALID_ARGUMENT", "Job execution was cancelled."),
+    "accessDenied": Reason(403, "PERMISSION_DENIED", "Access Denied."),
+    "duplicate": Reason(409, "ALREADY_EXISTS", "Already Exists."),
     "backendError": Reason(500, "INTERNAL", "Internal error encountered."),
     "unavailable": Reason(503, "UNAVAILABLE", "The service is currently unavailable."),
 }
-"""As Gmail answers them; `userRateLimitExceeded` and `rateLimitExceeded` also come as a 429."""
+"""As Gmail answers them; `userRateLimitExceeded` and `rateLimitExceeded` also come as a 429. From
+`invalid` to `duplicate` they are BigQuery's (cloud.google.com/bigquery/docs/error-messages)."""
 
 
 class GoogleRefused(Exception):

@@ -26,6 +26,8 @@ CLIENT_ID = "local-client.apps.googleusercontent.com"
 CLIENT_SECRET = "local-client-secret"
 CODE_S = 600.0
 TOKEN_S = 3_599
+AS_ITSELF = ("pubsub", "bigquery", "spreadsheets")
+"""OAuth scopes, the last part of their names, that a service account may have for itself."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 Json = dict[str, Any]
@@ -155,11 +157,11 @@ class LocalGoogleOauth:
         return self._access(found[0])
 
     def _delegated(self, sent: Json) -> Json:
-        """A service account that acts for somebody, or for itself where mail is told of."""
+        """A service account that acts for somebody, or for itself where no mailbox is opened."""
         part = str(sent.get("assertion", "")).split(".")[1:2]
         claims = json.loads(base64.urlsafe_b64decode(f"{part[0]}===")) if part else {}
         scope = str(claims.get("scope", ""))
-        who = claims.get("sub") or (scope.endswith("/pubsub") and claims.get("iss"))
+        who = claims.get("sub") or (scope.rpartition("/")[2] in AS_ITSELF and claims.get("iss"))
         if not who:
             raise OAuthRefused("unauthorized_client", 401)
         grant = Grant(who, scope)

@@ -1,0 +1,73 @@
+"""What the tools for sheets work with: the spreadsheets that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bot.database import Database
+from bot.options import Options
+from bot.tooling.google import google_of, has_credentials, missing_credentials
+from bot.tooling.kit import Kit, Opened, readers_of
+from config.settings import Settings
+from scopes.label import Label, Readers
+from scopes.sheets import SHEET, Sheets
+from scopes.spreadsheet import SCOPE, Spreadsheet
+
+NONE = "No sheet is configured: name one under data.sheets (docs/google.md)."
+
+
+@dataclass(frozen=True)
+class SheetsKit(Kit):
+    """Spreadsheets of Google Sheets."""
+
+    settings: Settings
+    database: Database
+    given: Options | None
+    """Options of a command; None = it serves Slack."""
+    _made: dict[str, Spreadsheet] = field(default_factory=dict)
+    """By handle; one for all runs, as they hold connections and a token."""
+
+    async def open(self, run: str, requester: str | None) -> Opened:
+        """Raises SetupError where a key file cannot be used."""
+        books = dict(self._books())
+        if not books:
+            return Opened()
+        who = self.readers()
+        labels = {handle: Label(True, who[handle], frozenset({handle})) for handle in books}
+        titles = {handle: handle.removeprefix(SHEET) for handle in books}
+        return Opened({Sheets: Sheets(books, labels)}, titles)
+
+    def _books(self) -> Iterator[tuple[str, Spreadsheet]]:
+        """Those that there are credentials for."""
+        endpoint, operator = self.settings.endpoints.sheets_api_endpoint, self.given is not None
+        for name, sheet in self.settings.data.sheets.items():
+            handle, source, own = f"{SHEET}{name}", f"data.sheets.{name}", sheet.service_account
+            if handle not in self._made:
+                google = google_of(self.settings, source, own, SCOPE, endpoint, operator=operator)
+                if google is None:
+                    continue
+                self._made[handle] = Spreadsheet(google, sheet.id)
+            yield handle, self._made[handle]
+
+    def readers(self) -> Mapping[str, Readers]:
+        return {
+            f"{SHEET}{name}": readers_of(sheet.readers)
+            for name, sheet in self.settings.data.sheets.items()
+        }
+
+    def missing(self) -> Mapping[str, str]:
+        sheets, operator = self.settings.data.sheets, self.given is not None
+        if any(
+            has_credentials(self.settings, each.service_account, operator=operator)
+            for each in sheets.values()
+        ):
+            return {}
+        why = missing_credentials(f"data.sheets.{next(iter(sheets))}") if sheets else NONE
+        return dict.fromkeys(("read_sheet", "append_rows"), why)
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        while self._made:
+            _, book = self._made.popitem()
+            await book.aclose()

@@ -1,0 +1,155 @@
+"""BigQuery and Sheets as tests want them: stand-ins on loopback, held to Google's documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+from google.api_core.client_options import ClientOptions
+from google.oauth2.credentials import Credentials
+from google_contract import departures, discovery, methods, requested
+from google_kit import Clock
+from googleapiclient.discovery import build  # type: ignore[import-untyped]
+from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
+
+from bot.local.bigquery_jobs import BigQueryState
+from bot.local.bigquery_tables import bigquery_of
+from bot.local.google import TOKEN, LocalGoogle
+from bot.local.google_call import Method
+from bot.local.server import LocalServer
+from bot.local.sheets_state import Book, SheetsState
+from config.settings import load_settings
+from scopes.bigquery import BigQuery
+from scopes.google import Google, token_credentials
+from scopes.google_quota import Quota
+from scopes.spreadsheet import Spreadsheet
+
+Json = dict[str, Any]
+PROJECT, DATASET = "local-project", "shop"
+SHEET = "1AbC"
+SHOP = """
+CREATE SCHEMA shop; CREATE SCHEMA payroll;
+CREATE TABLE shop.orders (id BIGINT, customer VARCHAR, amount DECIMAL(10,2), placed DATE,
+    paid BOOLEAN);
+INSERT INTO shop.orders VALUES (1, 'Ana', 12.50, '2024-06-30', true),
+    (2, 'Bo', 7.25, '2024-07-01', false), (3, NULL, 100, '2024-07-02', true);
+CREATE TABLE payroll.salaries (name VARCHAR, pay BIGINT);
+INSERT INTO payroll.salaries VALUES ('Eva', 90000);
+CREATE VIEW shop.pay_per_head AS SELECT avg(pay) AS pay FROM payroll.salaries;
+"""
+
+
+def shop(**more: Any) -> BigQueryState:
+    """A project with two datasets, of which one is none of ours."""
+    state = bigquery_of(project=PROJECT)
+    state.tables.run(SHOP)
+    for name, value in more.items():
+        setattr(state, name, value)
+    return state
+
+
+class World:
+    """A local Google, and Google's own client of one API whose every answer is checked."""
+
+    def __init__(self, google: LocalGoogle, url: str, api: str, version: str) -> None:
+        self.google, self.name = google, f"{api}.{version}"
+        path = discovery(self.name)["servicePath"]
+        self.service = build(
+            api,
+            version,
+            credentials=Credentials(TOKEN),  # type: ignore[no-untyped-call]
+            client_options=ClientOptions(api_endpoint=f"{url}/{path}"),
+            static_discovery=True,
+        )
+
+    def call(self, request: Any) -> Json:
+        """The answer to a request, as its discovery document promises it."""
+        body = request.execute()
+        assert departures(self.name, request.methodId, body) == []
+        return dict(body)
+
+    def refused(self, request: Any) -> tuple[int, str, str]:
+        """Status, reason and message of a refusal."""
+        with pytest.raises(HttpError) as error:
+            request.execute()
+        body = json.loads(error.value.content)["error"]
+        assert body["code"] == error.value.status_code
+        return body["code"], body["errors"][0]["reason"], body["message"]
+
+
+@contextmanager
+def world(google: LocalGoogle, api: str, version: str) -> Iterator[World]:
+    with LocalServer(google.app, "google") as server:
+        made = World(google, server.url, api, version)
+        try:
+            yield made
+        finally:
+            made.service.close()
+
+
+def unlike_the_document(name: str, served: dict[str, Method]) -> list[str]:
+    """In what methods differ from those of the API's document."""
+    document, found = discovery(name), list[str]()
+    for id, method in served.items():
+        told = methods(name)[id]
+        scopes = {scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]}
+        query = {n for n, p in told["parameters"].items() if p["location"] == "query"}
+        schema = document["schemas"].get(told.get("request", {}).get("$ref"), {})
+        path = document["servicePath"] + told["path"].replace("{+", "{")
+        if (method.http, method.path) != (told["httpMethod"], path):
+            found.append(f"{id}: {method.http} {method.path}")
+        if method.scopes != scopes or method.query != query:
+            found.append(f"{id}: scopes or query")
+        if not method.body <= schema.get("properties", {}).keys():
+            found.append(f"{id}: body")
+    return found
+
+
+def asked_wrongly(google: LocalGoogle, name: str) -> list[str]:
+    """What was sent that the API's document does not take; each call that was made is looked at."""
+    assert all(each.method for each in google.requests)
+    return [e for each in google.requests for e in requested(name, each.method, each.body)]
+
+
+async def at_once(seconds: float) -> None:
+    """No test waits for what Google asks for."""
+
+
+def client(url: str, **changes: Any) -> Google:
+    limits = {"max_attempts": 3, "timeout_s": 5, "workers": 4} | changes
+    settings = load_settings(env={}).google.model_copy(update=limits)
+    clock = Clock()
+    quota = Quota(settings.units_per_minute, clock, clock.sleep)
+    return Google(token_credentials(TOKEN), settings, url, quota, sleep=at_once)
+
+
+@asynccontextmanager
+async def bigquery(
+    state: BigQueryState, dataset: str = DATASET, **options: Any
+) -> AsyncIterator[tuple[BigQuery, LocalGoogle]]:
+    """The product's client of a dataset; all that it sends is held to the document."""
+    served = LocalGoogle(bigquery=state)
+    with LocalServer(served.app, "google") as server:
+        made = BigQuery(client(server.url), PROJECT, dataset, **options)
+        try:
+            yield made, served
+            assert asked_wrongly(served, "bigquery.v2") == []
+        finally:
+            await made.aclose()
+            state.tables.close()
+
+
+@asynccontextmanager
+async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreadsheet, LocalGoogle]]:
+    """The product's client of a spreadsheet; all that it sends is held to the document."""
+    served = LocalGoogle(sheets=SheetsState({SHEET: book}))
+    with LocalServer(served.app, "google") as server:
+        made = Spreadsheet(client(server.url, **options), SHEET)
+        try:
+            yield made, served
+            assert asked_wrongly(served, "sheets.v4") == []
+        finally:
+            await made.aclose()
