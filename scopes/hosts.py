@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 MAX_NAME = 253
 NAME = re.compile(r"(?:(?!-)[a-z0-9_-]{1,63}(?<!-)\.)+(?:[a-z]{2,63}|xn--[a-z0-9-]+)")
@@ -29,3 +30,15 @@ def is_public(host: str) -> bool:
         return False
     labels = plain.split(".")
     return labels[-1] not in LOCAL and labels[0] not in METADATA
+
+
+def is_plain(url: str) -> bool:
+    """An address that a browser's user could mean: no login, no other port, a public host."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    named = is_public(parts.hostname or "")
+    web = parts.scheme in ("http", "https") and port in (None, 80, 443)
+    return bool(web and named and "@" not in parts.netloc and not set(url) & set("\\\r\n\t "))

@@ -1,7 +1,158 @@
-"""Tools of the scope web."""
+"""Tools of the scope web: search, read pages, compute."""
 
 from __future__ import annotations
 
-from scopes.tool import Tool
+import hashlib
+import re
+from datetime import date as day
+from typing import Annotated, Final
+from urllib.parse import urldefrag, urlsplit
 
-TOOLS: tuple[Tool, ...] = ()
+from pydantic import Field
+
+from scopes.clean import printable
+from scopes.effects import Access, Address, Effect, Words
+from scopes.fetching import NotFetched
+from scopes.fitting import fitting
+from scopes.hosts import is_plain
+from scopes.kept import list_resources, read_resource, save_resource
+from scopes.label import Label
+from scopes.page_text import Unreadable
+from scopes.pages import Page, Pages
+from scopes.sandbox import ProgramFailed, Sandbox
+from scopes.searching import Searching
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool
+
+OPEN_WEB: Final = "web:search"
+"""Open handle of a context that may search the web."""
+READ_WEB: Final = "web:read"
+"""Held instead where there is no engine: of a context that reads addresses and computes."""
+MAX_HITS = 8
+MAX_LINKS = 50
+"""Addresses that one call lists, to be read next."""
+MAX_QUERY = 400
+"""Characters; Brave and Tavily take no more."""
+MAX_CODE, MAX_DATA = 20_000, 200_000
+"""Characters."""
+PART = 1500
+"""Characters of a page that are one item."""
+TITLE = 100
+"""Characters of a title that stands before a text."""
+MORE = 60
+"""Tokens kept back for the sentence on what was left out."""
+
+_DATED = re.compile(r"[\w ,:.+-]{1,40}")
+_LINK = re.compile(r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)")
+
+
+@tool(Access.EGRESS, Effect.SEARCH, needs=OPEN_WEB, client=Searching)
+async def web_search(
+    ctx: ToolContext, query: Annotated[Words, Field(max_length=MAX_QUERY)]
+) -> ToolResult:
+    """Search the web. Results are excerpts; read_url reads the page."""
+    if not query.strip():
+        raise ToolError("A search needs words.")
+    engine = ctx.client(Searching)  # type: ignore[type-abstract]
+    found = await engine.search(one_line(query), MAX_HITS, ctx.key)
+    named = {hit.url: printable(hit.title)[:TITLE] for hit in found if _may_follow(hit.url)}
+    items = tuple(
+        Item(
+            id=hit.url,
+            text=f"{printable(hit.title)[:TITLE]}: {printable(hit.snippet)}",
+            link=hit.url,
+            label=_public(hit.url),
+            notes=(f"dated {hit.date}",) if _DATED.fullmatch(hit.date) else (),
+        )
+        for hit in {hit.url: hit for hit in found if hit.url in named}.values()
+    )
+    return ToolResult(items, handles=named, label=Label(untrusted=True))
+
+
+@tool(Access.EGRESS, Effect.FETCH, client=Pages)
+async def read_url(
+    ctx: ToolContext, url: Address, part: Annotated[int, Field(ge=1)] = 1
+) -> ToolResult:
+    """Read a page, a text or a PDF. A long one goes on with a later part."""
+    try:
+        page = await ctx.client(Pages).read(url)
+    except (NotFetched, Unreadable) as error:
+        raise ToolError(f"This page cannot be read. {error}") from None
+    url = urldefrag(url).url
+    title, text = page.content.title, page.content.text
+    told = title and title not in text[: 2 * TITLE]
+    parts = parts_of(f"{title[:TITLE]}\n{text}" if told else text)
+    if part > len(parts):
+        raise ToolError(f"This page has {len(parts)} parts.")
+    label = _public(url).join(_public(page.url))
+    items = tuple(
+        Item(f"{url}#{n}", text, url, label, verbatim=True)
+        for n, text in enumerate(parts, 1)
+        if n >= part
+    )
+    shown = fitting(items, ctx.max_output_tokens - MORE)
+    left = len(items) - len(shown)
+    links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
+    follow = [link for link in links if _may_follow(link)][:MAX_LINKS]
+    on = f"Parts {part + len(shown)} to {len(parts)} are left out: read_url(part=...)."
+    end = "The end of the page was not read." if page.cut and not left else ""
+    handles = dict.fromkeys(follow, "")
+    return ToolResult(shown, truncated=on if left else end, handles=handles, note=_note(page, url))
+
+
+@tool(effect=Effect.CODE, sandboxed=True, client=Sandbox)
+async def run_python(
+    ctx: ToolContext,
+    code: Annotated[str, Field(max_length=MAX_CODE)],
+    data: Annotated[str, Field(max_length=MAX_DATA)] = "",
+) -> ToolResult:
+    """Compute. `data` is a variable of the code; what it prints and its last value come back."""
+    try:
+        text = printable(await ctx.client(Sandbox).run(code, data)).rstrip()
+    except ProgramFailed as error:
+        raise ToolError(f"The program failed: {printable(one_line(str(error)))[:400]}") from None
+    if not text.strip():
+        raise ToolError("The program printed nothing. Print what you want to know.")
+    digest = hashlib.sha256("\0".join((code, data, text)).encode(errors="replace")).hexdigest()
+    label = ctx.label.join(Label(untrusted=True))
+    return ToolResult((Item(f"python-{digest[:10]}", text, None, label, verbatim=True),))
+
+
+TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_resources)
+
+
+def parts_of(text: str) -> list[str]:
+    """A text in parts of about 1,500 characters, each ending where a line or a word does."""
+    parts: list[str] = []
+    text = re.sub(r"\n{2,}", "\n", text.strip())
+    while len(text) > PART:
+        at = max(text.rfind("\n", PART // 2, PART), 0) or max(text.rfind(" ", PART // 2, PART), 0)
+        at = at or PART
+        parts.append(text[:at].strip())
+        text = text[at:].strip()
+    return [*parts, text] if text else parts
+
+
+def _note(page: Page, asked: str) -> str:
+    """What code knows of the page; nothing that the page could have worded itself."""
+    content = page.content
+    dated = f"It says that it is of {content.date}." if _is_day(content.date) else ""
+    host = urlsplit(page.url).hostname
+    moved = "It has moved to another host." if host != urlsplit(asked).hostname else ""
+    return " ".join(filter(None, (dated, moved, content.note)))
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return bool(day.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _may_follow(url: str) -> bool:
+    """Whether an address may be listed: it is plain, and shown to the model as it is."""
+    return len(url) <= 2000 and is_plain(url) and printable(url) == url
+
+
+def _public(url: str) -> Label:
+    host = (urlsplit(url).hostname or "").lower()
+    return Label(untrusted=True, sources=frozenset({f"web:{host}"}))

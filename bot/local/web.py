@@ -1,0 +1,102 @@
+"""A small web on loopback: pages by address, and three search engines over them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.types import Receive, Scope, Send
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one address answers."""
+
+    body: bytes = b""
+    type: str = "text/html; charset=utf-8"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+    """As a search shows it."""
+
+    @classmethod
+    def moved(cls, to: str, status: int = 302) -> "Page":
+        return cls(status=status, headers={"location": to})
+
+
+@dataclass
+class LocalWeb:
+    """Answers for any host by `pages`; hosts without a `/robots.txt` among them have none."""
+
+    pages: dict[str, Page]
+    """By address, without the scheme: `docs.example.com/start`."""
+    key: str = "search-key"
+    asked: list[str] = field(default_factory=list)
+    """Addresses in the order in which they were asked for, and `search: <words>`."""
+    seen: list[dict[str, str]] = field(default_factory=list)
+    """The headers of each request."""
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {k.decode().lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        self.seen.append(headers)
+        host, query = headers.get("host", ""), scope["query_string"].decode()
+        path = scope["raw_path"].decode() if scope.get("raw_path") else scope["path"]
+        if host.startswith("127.0.0.1"):
+            page = self._search(scope, headers, query, await _body(receive))
+        else:
+            address = f"{host}{path}" + (f"?{query}" if query else "")
+            self.asked.append(address)
+            page = self.pages.get(address) or Page(b"nothing here", "text/plain", 404)
+        sent = {"content-type": page.type, **page.headers} if page.type else dict(page.headers)
+        start = [(name.encode(), value.encode()) for name, value in sent.items()]
+        await send({"type": "http.response.start", "status": page.status, "headers": start})
+        await send({"type": "http.response.body", "body": page.body})
+
+    def _search(self, scope: Scope, headers: Mapping[str, str], query: str, body: bytes) -> Page:
+        """Brave, Tavily and SearXNG, told apart by how they are asked."""
+        params = {name: values[0] for name, values in parse_qs(query).items()}
+        if scope["path"] == "/res/v1/web/search":
+            right = headers.get("x-subscription-token") == self.key
+            found = self._found(params.get("q", ""), "description", "page_age")
+            return _json({"type": "search", "web": {"results": found}}, 200 if right else 422)
+        if scope["path"] == "/search" and scope["method"] == "POST":
+            right = headers.get("authorization") == f"Bearer {self.key}"
+            asked = json.loads(body)
+            found = self._found(asked["query"], "content", "published_date")
+            return _json({"query": asked["query"], "results": found}, 200 if right else 401)
+        if scope["path"] == "/search" and params.get("format") == "json":
+            found = self._found(params.get("q", ""), "content", "publishedDate")
+            return _json({"query": params.get("q", ""), "results": found})
+        return Page(b"no such API", "text/plain", 404)
+
+    def _found(self, words: str, snippet: str, date: str) -> list[Json]:
+        """The pages that hold any of these words, best first."""
+        self.asked.append(f"search: {words}")
+        wanted = words.lower().split()
+        texts = {a: f"{p.title} {p.body.decode('utf-8', 'replace')}" for a, p in self.pages.items()}
+        counts = {a: sum(text.lower().count(word) for word in wanted) for a, text in texts.items()}
+        best = sorted((a for a in counts if counts[a]), key=lambda a: -counts[a])
+        return [
+            {
+                "title": self.pages[address].title or urlsplit(f"//{address}").path,
+                "url": f"https://{address}",
+                snippet: texts[address][:200],
+                date: "2026-11-01T00:00:00",
+            }
+            for address in best
+        ]
+
+
+def _json(found: Json, status: int = 200) -> Page:
+    return Page(json.dumps(found).encode(), "application/json", status)
+
+
+async def _body(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body

@@ -1,0 +1,92 @@
+"""Pages of the web as they are read: asked of robots.txt, fetched, made text, and kept a while."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urldefrag
+
+from scopes.fetching import Fetcher, NotFetched, Reach
+from scopes.page_text import PageReader, PageText, Unreadable, kind_of
+from scopes.robots import Robots
+
+MEGABYTE = 1_000_000
+MAX_KEPT = 200
+MAX_KEPT_CHARS = 10_000_000
+MAX_CHARS = 400_000
+"""Characters of one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was read."""
+
+    url: str
+    """Where its redirections ended."""
+    content: PageText
+    cut: bool
+    """Its end was left out."""
+
+
+class Pages:
+    """Reads public pages; one for a process. Nothing else is kept, so nobody's privacy is."""
+
+    def __init__(
+        self,
+        timeout_s: float = 10.0,
+        max_mb: float = 2.0,
+        cache_s: float = 900.0,
+        reach: Reach | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetcher = Fetcher(timeout_s, reach)
+        self._robots = Robots(self._fetcher, clock)
+        self._reader = PageReader(MAX_CHARS)
+        self._max_bytes, self._cache_s, self._clock = round(max_mb * MEGABYTE), cache_s, clock
+        self._timeout_s = timeout_s
+        self._kept: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+
+    async def read(self, url: str) -> Page:
+        """The page at an address. Raises NotFetched and Unreadable, each with a sentence."""
+        url = urldefrag(url).url
+        until, page = self._kept.get(url, (0.0, None))
+        if page is None or self._clock() >= until:
+            page = await self._fresh(url)
+            self._keep(url, page)
+        return page
+
+    async def aclose(self) -> None:
+        await self._reader.aclose()
+        await self._fetcher.aclose()
+
+    async def _fresh(self, url: str) -> Page:
+        await self._reader.warm()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._robots.check(url)
+                found = await self._fetcher.get(url, self._max_bytes)
+        except TimeoutError:
+            raise NotFetched(f"It gave no answer within {self._timeout_s:g} s.") from None
+        if found.status != 200:
+            raise NotFetched(f"Its host answers with status {found.status}.")
+        if found.url != url:
+            await self._robots.check(found.url)
+        kind = kind_of(found.type, found.body)
+        if kind == "pdf" and found.cut:
+            raise Unreadable(f"It is larger than {self._max_bytes / MEGABYTE:g} MB.")
+        content = await self._reader.read(kind, found.url, found.charset, found.body)
+        if not content.text.strip():
+            raise Unreadable("It holds no text: it may be made of pictures, or by scripts.")
+        return Page(found.url, content, found.cut or len(content.text) >= MAX_CHARS)
+
+    def _keep(self, url: str, page: Page) -> None:
+        self._kept[url] = self._clock() + self._cache_s, page
+        self._kept.move_to_end(url)
+        while len(self._kept) > MAX_KEPT or self._chars() > MAX_KEPT_CHARS:
+            self._kept.popitem(last=False)
+
+    def _chars(self) -> int:
+        return sum(len(page.content.text) for _, page in self._kept.values())

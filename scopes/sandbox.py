@@ -1,0 +1,130 @@
+"""Python that reaches nothing: Monty, an interpreter of its own in processes of its own.
+
+The synchronous pool runs in threads: the asynchronous one of pydantic-monty 1.4 may abort the
+interpreter when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from ast import PyCF_ONLY_AST
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic_monty import (
+    CollectString,
+    Monty,
+    MontyCrashedError,
+    MontyError,
+    MontyRuntimeError,
+    MontySyntaxError,
+    ResourceLimits,
+)
+
+MEGABYTE = 1 << 20
+PROCESSES = 2
+"""Programs at work at once; further ones wait."""
+MAX_PRINTED = 100_000
+"""Bytes."""
+MAX_RECURSION, MAX_SUSPENSIONS = 200, 50
+GRACE_S = 0.5
+"""Seconds behind the limit after which a process is killed that did not end by itself."""
+MAX_LAST = 500
+"""Characters of a last line whose value is told."""
+MAX_RUNS = 100
+"""Programs after which a process is replaced."""
+
+
+class ProgramFailed(Exception):
+    """Its text is the error of the program, with its line."""
+
+
+class Sandbox:
+    """Runs programs; one for a process of the bot. Its processes are started with the first."""
+
+    def __init__(self, seconds: float, megabytes: int) -> None:
+        """`seconds` of computing and `megabytes` of memory for each program."""
+        self._limits: ResourceLimits = {
+            "max_feed_duration_secs": seconds,
+            "max_memory": megabytes * MEGABYTE,
+            "max_recursion_depth": MAX_RECURSION,
+            "max_suspensions": MAX_SUSPENSIONS,
+        }
+        self._seconds = seconds
+        self._threads = ThreadPoolExecutor(PROCESSES, "sandbox")
+        self._starting = asyncio.Lock()
+        self._pool: Monty | None = None
+
+    async def run(self, code: str, data: str) -> str:
+        """What a program printed, its last value included; it finds `data` under that name.
+
+        Raises ProgramFailed.
+        """
+        pool = await self._started()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._run, pool, code, data)
+
+    async def aclose(self) -> None:
+        """End the processes, once what they work on has ended or was stopped."""
+        async with self._starting:
+            pool, self._pool = self._pool, None
+        await asyncio.to_thread(self._end, pool)
+
+    def _end(self, pool: Monty | None) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        if pool:
+            pool.__exit__(None, None, None)
+
+    async def _started(self) -> Monty:
+        async with self._starting:
+            if self._pool is None:
+                made = Monty(
+                    max_processes=PROCESSES,
+                    request_timeout=self._seconds + 2 * GRACE_S,
+                    max_checkouts_per_worker=MAX_RUNS,
+                    feed_duration_limit_grace=GRACE_S,
+                )
+                self._pool = await asyncio.to_thread(made.__enter__)
+            return self._pool
+
+    def _run(self, pool: Monty, code: str, data: str) -> str:
+        printed = CollectString(max_bytes=MAX_PRINTED)
+        try:
+            with pool.checkout(limits=self._limits, os_policy={"sleep": "zero"}) as session:
+                session.feed_run(telling(code), inputs={"data": data}, print_callback=printed)
+        except (MontyError, UnicodeError) as error:
+            raise ProgramFailed(_told(error, code)) from None
+        return printed.output
+
+
+def telling(code: str) -> str:
+    """The program, printing the value of its last line where that is an expression.
+
+    No value leaves the sandbox: out here a list that holds one thing a million times is a million
+    things, and no limit holds.
+    """
+    lines = code.rstrip().split("\n")
+    if _is_expression(lines[-1]) and not "".join(lines[-2:-1]).endswith("\\"):
+        lines[-1] = f"_ = ({lines[-1]}\n)\nif _ is not None: print(repr(_))"
+    return "\n".join([*lines, "None"])
+
+
+def _is_expression(line: str) -> bool:
+    if not line or line[0].isspace() or len(line) > MAX_LAST:
+        return False
+    try:
+        compile(line, "", "eval", PyCF_ONLY_AST)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _told(error: Exception, code: str) -> str:
+    """The error in one line, behind the line of the program that it is in."""
+    if isinstance(error, MontyCrashedError):
+        return "It took too much time or memory and was ended."
+    if isinstance(error, UnicodeError):
+        return "It holds characters that are none."
+    frames = error.traceback() if isinstance(error, MontyRuntimeError | MontySyntaxError) else []
+    last = code.rstrip().count("\n") + 1  # what is behind it is ours
+    where = f"line {min(frames[-1].line, last)}: " if frames else ""
+    return f"{where}{error}"

@@ -1,0 +1,338 @@
+"""Fetching: from public addresses alone, whatever names, redirections and bodies try."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import web_kit
+from web_kit import Names
+
+from bot.local.server import listen
+from bot.local.web import LocalWeb, Page
+from scopes.fetching import AGENT, Fetched, Fetcher, NotFetched, is_outside, look_up
+from scopes.hosts import is_plain
+from scopes.robots import KEPT_S, Robots, allows, rules_of
+
+MB = 1_000_000
+START = Page(b"<p>Welcome to the handbook</p>")
+
+
+@asynccontextmanager
+async def fetcher(
+    pages: dict[str, Page], timeout_s: float = 5.0
+) -> AsyncIterator[tuple[Fetcher, LocalWeb, Names]]:
+    with web_kit.small_web(pages) as (web, names, _):
+        made = Fetcher(timeout_s, names.reach)
+        try:
+            yield made, web, names
+        finally:
+            await made.aclose()
+
+
+async def refused(fetcher: Fetcher, url: str) -> str:
+    with pytest.raises(NotFetched) as caught:
+        await fetcher.get(url, MB)
+    return str(caught.value)
+
+
+FORMS = [
+    "http://127.0.0.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0x7f.0.0.1/",
+    "http://0177.0.0.1/",
+    "http://127.1/",
+    "http://0/",
+    "http://[::1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:7f00:1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[fe80::1%25eth0]/",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://metadata.google.internal/",
+    "http://100.64.0.1/",
+    "http://10.0.0.1/",
+    "http://localhost/",
+    "http://localhost.localdomain/",
+    "http://127.0.0.1.nip.io/",
+    "http://user:secret@docs.example.com/",
+    "http://docs.example.com@127.0.0.1/",
+    "http://docs.example.com\\@127.0.0.1/",
+    "http://docs.example.com:22/",
+    "http://docs.example.com:8080/",
+    "http://intranet/",
+    "http://\uff11\uff12\uff17.0.0.1/",
+    "http://127。0。0。1/",
+    "file:///etc/passwd",
+    "ftp://docs.example.com/",
+    "gopher://docs.example.com/",
+    "data:text/html,hello",
+    "//docs.example.com/",
+    "http://docs.example.com/\r\nHost: evil.example.com",
+    "http://",
+]
+
+
+async def test_no_form_of_an_internal_address_is_ever_asked() -> None:
+    async with fetcher({}) as (fetch, web, names):
+        for url in FORMS:
+            assert not is_plain(url), url
+            assert "not read" in await refused(fetch, url), url
+        assert web.seen == []
+        assert names.asked == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1",
+        "100.64.0.1", "169.254.169.254", "168.63.129.16", "192.0.0.8", "192.0.2.1", "198.18.0.1",
+        "198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1",
+        "::7f00:1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a00:1",
+        "64:ff9b:1::a00:1", "2002:7f00:1::", "2001::1", "fe80::1", "fec0::1", "fc00::1", "ff02::1",
+        "100::1", "2001:db8::1", "3fff::1", "5f00::1", "localhost", "127.1", "",
+    ],
+)  # fmt: skip
+def test_an_internal_address_is_told_from_a_public_one(address: str) -> None:
+    assert not is_outside(address)
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "8.8.8.8", "2606:4700::6810:84e5"])
+def test_a_public_address_may_be_reached(address: str) -> None:
+    assert is_outside(address)
+
+
+async def test_a_name_that_leads_inside_is_not_followed() -> None:
+    async with fetcher({"docs.example.com/": START}) as (fetch, web, names):
+        for inside in ("127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1"):
+            names.places["docs.example.com"] = [[inside]]
+            assert "internal" in await refused(fetch, "http://docs.example.com/")
+        names.places["docs.example.com"] = [["127.0.0.1", "10.0.0.1"]]  # one of two is enough
+        assert "internal" in await refused(fetch, "http://docs.example.com/")
+        assert web.seen == []
+
+
+async def test_a_name_is_looked_up_once_and_its_address_is_the_one_that_is_asked() -> None:
+    async with fetcher({"docs.example.com/": START}) as (fetch, _, names):
+        names.places["docs.example.com"] = [["127.0.0.1"], ["127.0.0.2"]]  # it rebinds
+        found = await fetch.get("http://docs.example.com/", MB)
+        assert (found.status, found.body) == (200, START.body)
+        assert names.asked == ["docs.example.com"]
+        assert "internal" in await refused(fetch, "http://docs.example.com/")
+
+
+async def test_a_name_that_rebinds_between_two_hops_is_caught() -> None:
+    pages = {"docs.example.com/": Page.moved("/next"), "docs.example.com/next": START}
+    async with fetcher(pages) as (fetch, web, names):
+        names.places["docs.example.com"] = [["127.0.0.1"], ["10.0.0.1"]]
+        assert "internal" in await refused(fetch, "http://docs.example.com/")
+        assert web.asked == ["docs.example.com/"]
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "http://127.0.0.1/admin",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+        "file:///etc/passwd",
+        "http://user@docs.example.com/",
+        "http://docs.example.com:6379/",
+        "//localhost/",
+        "http://2130706433/",
+    ],
+)
+async def test_a_redirection_leads_to_no_place_that_could_not_be_asked(to: str) -> None:
+    pages = {
+        "docs.example.com/go": Page.moved(to),
+        "docs.example.com/out?to=http%3A%2F%2F127.0.0.1": Page.moved("http://127.0.0.1/"),
+    }
+    async with fetcher(pages) as (fetch, web, _):
+        assert "not read" in await refused(fetch, "http://docs.example.com/go")
+        open_redirector = "http://docs.example.com/out?to=http%3A%2F%2F127.0.0.1"
+        assert "not read" in await refused(fetch, open_redirector)
+        assert len(web.asked) == 2
+
+
+async def test_three_redirections_are_followed_and_no_more() -> None:
+    pages = {f"docs.example.com/{n}": Page.moved(f"/{n + 1}") for n in range(6)}
+    async with fetcher({**pages, "docs.example.com/3": START}) as (fetch, _, _):
+        found = await fetch.get("http://docs.example.com/0", MB)
+        assert (found.url, found.body) == ("http://docs.example.com/3", START.body)
+    async with fetcher(pages) as (fetch, web, _):
+        assert "more than 3" in await refused(fetch, "http://docs.example.com/0")
+        assert len(web.asked) == 4
+
+
+async def test_nothing_that_tells_who_asks_is_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    first = Page(status=302, headers={"location": "/2", "set-cookie": "id=1; Path=/"})
+    pages = {"docs.example.com/1": first, "docs.example.com/2": START}
+    async with fetcher(pages) as (fetch, web, _):
+        await fetch.get("http://docs.example.com/1#secret", MB)
+    for headers in web.seen:
+        assert headers["user-agent"] == AGENT
+        assert not {"cookie", "authorization", "referer", "x-forwarded-for"} & headers.keys()
+
+
+def packed(body: bytes, encoding: str) -> Page:
+    return Page(body, headers={"content-encoding": encoding})
+
+
+async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
+    text = b"<p>" + b"word " * 1000
+    raw = zlib.compressobj(wbits=-15)
+    bomb = gzip.compress(bytes(200 * MB), 1)
+    pages = {
+        "a.example.com/gzip": packed(gzip.compress(text), "gzip"),
+        "a.example.com/zlib": packed(zlib.compress(text), "deflate"),
+        "a.example.com/raw": packed(raw.compress(text) + raw.flush(), "Deflate"),
+        "a.example.com/bomb": packed(bomb, "gzip"),
+        "a.example.com/nested": packed(gzip.compress(bomb), "gzip, gzip"),
+        "a.example.com/br": packed(b"\x1b", "br"),
+        "a.example.com/broken": packed(b"\x1f\x8b\x08none", "gzip"),
+    }
+    async with fetcher(pages) as (fetch, _, _):
+        for name in ("gzip", "zlib", "raw"):
+            found = await fetch.get(f"http://a.example.com/{name}", MB)
+            assert (found.body, found.cut) == (text, False)
+        began = time.monotonic()
+        found = await fetch.get("http://a.example.com/bomb", MB)
+        assert (len(found.body), found.cut) == (MB, True)
+        assert time.monotonic() - began < 3
+        for name in ("nested", "br"):
+            assert "packed" in await refused(fetch, f"http://a.example.com/{name}")
+        assert "could not be had" in await refused(fetch, "http://a.example.com/broken")
+
+
+async def test_a_long_page_is_read_as_far_as_the_limit() -> None:
+    async with fetcher({"a.example.com/": Page(b"x" * MB)}) as (fetch, _, _):
+        found = await fetch.get("http://a.example.com/", 1000)
+        assert (len(found.body), found.cut) == (1000, True)
+        assert not (await fetch.get("http://a.example.com/", MB)).cut
+
+
+async def test_a_server_that_never_ends_is_given_up() -> None:
+    """It drips a byte now and then: each read is quick, and only the whole time tells."""
+    server, ended = listen(), asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while not writer.is_closing() and not reader.at_eof():
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+        writer.close()
+        ended.set()
+
+    dripping = await asyncio.start_server(drip, sock=server)
+    fetch = Fetcher(0.5, Names(server.getsockname()[1]).reach)
+    try:
+        began = time.monotonic()
+        assert "no answer within 0.5 s" in await refused(fetch, "http://slow.example.com/")
+        assert time.monotonic() - began < 2
+    finally:
+        await fetch.aclose()
+        await asyncio.wait_for(ended.wait(), 5)
+        dripping.close()
+        await dripping.wait_closed()
+
+
+async def test_the_resolver_of_this_machine_is_asked_and_what_it_says_is_checked() -> None:
+    assert ("127.0.0.1", 80) in await look_up("localhost", 80)
+    fetch = Fetcher(2.0)
+    try:
+        assert "not read" in await refused(fetch, "http://localhost/")
+    finally:
+        await fetch.aclose()
+
+
+async def test_a_host_without_a_server_is_an_answer() -> None:
+    free = listen()
+    port = free.getsockname()[1]
+    free.close()
+    fetch = Fetcher(2.0, Names(port).reach)
+    try:
+        assert "no connection" in await refused(fetch, "http://docs.example.com/")
+    finally:
+        await fetch.aclose()
+
+
+async def test_the_type_and_the_charset_are_read() -> None:
+    pages = {
+        "a.example.com/1": Page(b"x", "Text/HTML; Charset=ISO-8859-1"),
+        "a.example.com/2": Page(b"x", ""),
+    }
+    async with fetcher(pages) as (fetch, _, _):
+        one: Fetched = await fetch.get("http://a.example.com/1", MB)
+        assert (one.type, one.charset.lower()) == ("text/html", "iso-8859-1")
+        two = await fetch.get("http://a.example.com/2", MB)
+        assert (two.type, two.charset) == ("", "")
+
+
+# ---- robots.txt
+
+ROBOTS = """
+User-agent: *
+Disallow: /private
+Allow: /private/open
+Disallow: /*.pdf$
+Disallow: /search*q=
+
+User-agent: other-bot
+User-agent: Workspace-Assistant   # that is us
+Disallow: /ours/
+Allow: /
+"""
+
+
+def test_the_longest_rule_of_the_group_that_names_us_decides() -> None:
+    ours, others = rules_of(ROBOTS), rules_of(ROBOTS.partition("\n\n")[0])
+    assert not allows(ours, "https://a.example.com/ours/1")
+    assert allows(ours, "https://a.example.com/private")
+    assert not allows(others, "https://a.example.com/private/1")
+    assert not allows(others, "https://a.example.com/%70rivate/1")
+    assert allows(others, "https://a.example.com/private/open/1")
+    assert not allows(others, "https://a.example.com/a/b.pdf")
+    assert allows(others, "https://a.example.com/a/b.pdf.html")
+    assert not allows(others, "https://a.example.com/search/all?x=1&q=2")
+    assert allows(others, "https://a.example.com")
+    assert allows(rules_of(""), "https://a.example.com/x")
+    assert allows(rules_of("User-agent: *\nDisallow:"), "https://a.example.com/x")
+
+
+def test_hostile_rules_take_no_time() -> None:
+    rules = rules_of("User-agent: *\n" + f"Disallow: {'/*a' * 300}b$\n" * 2000)
+    began = time.monotonic()
+    assert allows(rules, "https://a.example.com/" + "a" * 1900)
+    assert time.monotonic() - began < 1
+
+
+async def test_robots_txt_is_asked_once_a_day_and_trouble_means_no() -> None:
+    now = 0.0
+    pages = {
+        "a.example.com/robots.txt": Page(b"User-agent: *\nDisallow: /no", "text/plain"),
+        "b.example.com/robots.txt": Page(status=503),
+        "d.example.com/robots.txt": Page.moved("http://127.0.0.1/robots.txt"),
+    }
+    async with fetcher(pages) as (fetch, web, _):
+        robots = Robots(fetch, lambda: now)
+        for _ in range(3):
+            await robots.check("http://a.example.com/yes")
+            with pytest.raises(NotFetched, match=r"robots\.txt"):
+                await robots.check("http://a.example.com/no/1")
+        assert web.asked == ["a.example.com/robots.txt"]
+        now += KEPT_S
+        await robots.check("http://a.example.com/yes")
+        assert len(web.asked) == 2
+        with pytest.raises(NotFetched, match="trouble"):
+            await robots.check("http://b.example.com/")
+        await robots.check("http://c.example.com/")  # it has none
+        with pytest.raises(NotFetched, match="not read"):
+            await robots.check("http://d.example.com/")

@@ -1,0 +1,213 @@
+"""run_python: computes, reaches nothing, and is stopped where it takes too much."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import web_kit
+
+from scopes.label import Label
+from scopes.sandbox import ProgramFailed, Sandbox
+from scopes.tool import ToolError
+
+DEADLINE_S = 3.0
+MOST_MB = 512
+
+
+@asynccontextmanager
+async def sandbox(seconds: float = 1.0, megabytes: int = 64) -> AsyncIterator[Sandbox]:
+    made = Sandbox(seconds, megabytes)
+    try:
+        yield made
+    finally:
+        await made.aclose()
+
+
+async def error(made: Sandbox, code: str) -> str:
+    with pytest.raises(ProgramFailed) as caught:
+        await made.run(code, "")
+    return str(caught.value)
+
+
+async def test_a_program_computes_over_the_data_that_it_is_handed() -> None:
+    code = """
+import csv, json, math, re
+from collections import Counter
+from datetime import date
+from decimal import Decimal
+from itertools import groupby
+
+rows = [line.split(",") for line in data.splitlines()[1:]]
+total = sum(Decimal(amount) for _, amount in rows)
+print("total", total, Counter(name for name, _ in rows).most_common(1))
+(date(2026, 3, 1) - date(2026, 2, 1)).days
+"""
+    async with sandbox() as made:
+        found = await made.run(code, "name,amount\nAna,1.10\nBen,2.20\nAna,0.05")
+        assert found == "total 3.35 [('Ana', 2)]\n28\n"
+        assert await made.run("x = 1", "") == await made.run("", "") == ""
+
+
+ENDLESS = {
+    "loop": "while True: pass",
+    "list": "x = [1]\nwhile True: x = x + x",
+    "string": "x = 'a'\nwhile True: x = x + x",
+    "power": "9 ** 9 ** 9",
+    "range": "sum(range(10 ** 12))",
+    "sleep": "import time\nwhile True: time.sleep(3600)",
+    "waiting": "import asyncio as a\nasync def f():\n  while True: await a.sleep(9)\na.run(f())",
+    "flood": "while True: print('x' * 100000)",
+    "recursion": "def f(): return f()\nf()",
+    "replace": "('a' * 10 ** 6).replace('a', 'b' * 10 ** 6)",
+    "pad": "'%1000000000d' % 1",
+    "parser": "eval('(' * 100000)",
+    "sorting": "x = list(range(10 ** 6))\nwhile True: x.sort(key=lambda n: -n)",
+    "json": "import json\njson.loads('[' * 10 ** 6)",
+}
+
+
+async def test_what_takes_too_much_is_stopped_and_the_next_program_runs() -> None:
+    async with sandbox(0.3) as made:
+        for name, code in ENDLESS.items():
+            began = time.monotonic()
+            assert await error(made, code), name
+            assert time.monotonic() - began < DEADLINE_S, name
+            assert await made.run("1 + 1", "") == "2\n", name
+    peak_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of those that have ended
+    assert peak_kb // 1024 < MOST_MB
+
+
+REACHING = {
+    "open('/etc/passwd').read()": "PermissionError",
+    "import pathlib\npathlib.Path('/etc/passwd').read_text()": "PermissionError",
+    "import os\nos.listdir('/')": "PermissionError",
+    "import os\nos.environ['HOME']": "not supported",
+    "import os\nos.system('id')": "has no attribute",
+    "import socket": "No module named",
+    "import subprocess": "No module named",
+    "import urllib.request": "No module named",
+    "import ctypes": "No module named",
+    "__import__('os').system('id')": "not defined",
+    "().__class__.__bases__[0].__subclasses__()": "has no attribute",
+    "import sys\nsys.modules": "has no attribute",
+    "open('/tmp/left', 'w').write('x')": "PermissionError",
+}
+
+
+async def test_a_program_reaches_no_file_no_network_and_no_secret() -> None:
+    async with sandbox() as made:
+        for code, told in REACHING.items():
+            assert told in await error(made, code), code
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("a = 1\nb = 0\na / b", "line 3: ZeroDivisionError: division by zero"),
+        ("a = (", "line 1: unexpected EOF while parsing"),
+        ("def f():\n    raise ValueError('no')\nf()", "line 2: ValueError: no"),
+        ("def g():\n    yield 1", "line 2: NotImplementedError"),
+    ],
+)
+async def test_an_error_names_its_line(code: str, told: str) -> None:
+    async with sandbox() as made:
+        assert told in await error(made, code)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("1 + 1  # two", "2\n"),
+        ("'x'", "'x'\n"),
+        ("print(1)", "1\n"),
+        ("[1,\n 2]", ""),
+        ("x = 1 + \\\n2", ""),
+        ("def f():\n    return 7\nf()\n\n", "7\n"),
+        ('text = """a\nb"""\nlen(text)', "3\n"),
+        ("if True:\n    5", ""),
+        ("None", ""),
+    ],
+)
+async def test_a_last_line_that_is_an_expression_is_told(code: str, told: str) -> None:
+    async with sandbox() as made:
+        assert await made.run(code, "") == told
+
+
+SPREADING = {
+    "strings": "x = ['x' * 1000] * 1000000\nx",
+    "lists": "[[0] * 1000] * 100000",
+    "doubled": "x = ['a' * 100000]\nfor i in range(30): x = [x, x]\nx",
+    "circle": "x = []\nx.append(x)\nx",
+    "digits": "2 ** 100000",
+    "raised": "raise ValueError('x' * 10000000)",
+    "halves": "'\ud800'",
+}
+
+
+async def test_a_value_that_is_small_inside_takes_nothing_outside() -> None:
+    async with sandbox(0.5) as made:
+        await made.run("1", "")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for name, code in SPREADING.items():
+            began = time.monotonic()
+            with suppress(ProgramFailed):
+                assert len(await made.run(code, "")) <= 100_000
+            assert time.monotonic() - began < DEADLINE_S, name
+            assert await made.run("1 + 1", "") == "2\n", name
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert (after - before) // 1024 < MOST_MB // 2
+        with pytest.raises(ProgramFailed):
+            await made.run("data", "\ud800")
+
+
+async def test_programs_run_beside_each_other_and_leave_no_process() -> None:
+    async with sandbox(0.5) as made:
+        codes = ["while True: pass", "1", "while True: pass", "2"]
+        outcomes = await asyncio.gather(
+            *(made.run(code, "") for code in codes), return_exceptions=True
+        )
+        assert [type(each) for each in outcomes] == [ProgramFailed, str] * 2
+        assert _children()
+    assert not _children()
+
+
+def _children() -> list[str]:
+    """The sandbox's processes that this one has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().partition(") ")
+        except OSError:
+            continue
+        if rest.split()[1] == str(os.getpid()) and "monty" in name:
+            found.append(name)
+    return found
+
+
+# ---- the tool
+
+
+async def test_the_tool_hands_back_what_was_printed_under_the_label_of_what_was_read() -> None:
+    label = Label(readers=frozenset({"U0ANA"}), sources=frozenset({"data:sales"}))
+    async with sandbox() as made:
+        ctx = web_kit.context({Sandbox: made}, label=label)
+        found = await web_kit.done(ctx, "run_python", code="print(len(data))\n'x'", data="abc")
+        (item,) = found.items
+        assert item.id.startswith("python-")
+        assert item.text == "3\n'x'"
+        assert item.label == Label(True, frozenset({"U0ANA"}), frozenset({"data:sales"}))
+        again = await web_kit.done(ctx, "run_python", code="print(len(data))\n'x'", data="abc")
+        assert again.items[0].id == item.id
+        other = await web_kit.done(ctx, "run_python", code="print(len(data))\n'x'", data="abd")
+        assert other.items[0].id != item.id
+        with pytest.raises(ToolError, match="line 1: NameError"):
+            await web_kit.use(ctx, "run_python", code="total")
+        with pytest.raises(ToolError, match="Print what you want to know"):
+            await web_kit.use(ctx, "run_python", code="x = 1")

@@ -1,0 +1,263 @@
+"""Search engines: each asked as it documents, its answer read as it is, and paid where it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import engine_kit as kit
+import pytest
+import web_kit
+
+from bot.app import Options
+from bot.database import Database
+from bot.local.web import Page
+from bot.model_search import ModelSearch, bind
+from bot.tooling.web import WebKit
+from config.settings import Settings, load_settings
+from scopes import scope
+from scopes.label import Label
+from scopes.pages import Pages
+from scopes.sandbox import Sandbox
+from scopes.searching import Brave, Hit, Searching, SearXNG, Tavily, hits
+from scopes.tool import Handles, SourceFailed, ToolError
+from scopes.web import OPEN_WEB
+from subagents.audit import audit
+from subagents.gate import Deny
+from subagents.purse import NANO, Amount
+
+PAGES = {
+    "docs.example.com/ports": Page(b"Ports are <b>opened</b> by hand &amp; closed", title="Ports"),
+    "docs.example.com/keys": Page(
+        b"Keys are turned. Ports are not.", title="Keys <strong>x</strong>"
+    ),
+    "127.example.com:8080/ports": Page(b"ports ports ports ports", title="A port of its own"),
+    "docs.example.com/other": Page(b"Nothing of it"),
+}
+ENGINES: list[Callable[[str], Searching]] = [
+    lambda url: Brave("search-key", url),
+    lambda url: Tavily("search-key", url + "/"),
+    lambda url: SearXNG(url),
+]
+
+
+@pytest.mark.parametrize("make", ENGINES)
+async def test_an_engine_finds_what_may_be_read(make: Callable[[str], Searching]) -> None:
+    with web_kit.small_web(PAGES) as (web, _, url):
+        ctx = web_kit.context({Searching: make(url)})
+        found = await web_kit.done(ctx, "web_search", query="  ports \n ")
+    assert web.asked == ["search: ports"]
+    first = found.items[0]
+    assert first.id == first.link == "https://docs.example.com/ports"
+    assert first.text == "Ports: Ports Ports are opened by hand & closed"
+    assert first.notes == ("dated 2026-11-01T00:00:00",)
+    assert first.label == Label(untrusted=True, sources=frozenset({"web:docs.example.com"}))
+    assert dict(found.handles) == {
+        "https://docs.example.com/ports": "Ports",
+        "https://docs.example.com/keys": "Keys x",
+    }  # an address of a port of its own could not be read
+
+
+async def test_what_is_asked_outside_follows_the_gate() -> None:
+    with web_kit.small_web(PAGES) as (web, _, url):
+        private = web_kit.context(
+            {Searching: SearXNG(url)}, label=Label(True, frozenset({"U0ANA"}), frozenset({"D1"}))
+        )
+        denied = await web_kit.use(private, "web_search", query="ports of Harbour Line")
+        assert isinstance(denied, Deny)
+        assert denied.rule == "search"
+        unheld = web_kit.context({Searching: SearXNG(url)}, handles=Handles())
+        denied = await web_kit.use(unheld, "web_search", query="ports")
+        assert isinstance(denied, Deny)
+        assert web.asked == []
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "told"),
+    [
+        (lambda url: Tavily("wrong", url), SourceFailed, "must mend its key"),
+        (lambda url: Brave("wrong", url), ToolError, "fewer and simpler"),
+        (lambda url: SearXNG(url + "/elsewhere"), SourceFailed, "status 404"),
+        (lambda url: SearXNG("http://127.0.0.1:9"), SourceFailed, "cannot be asked"),
+    ],
+)
+async def test_a_search_that_fails_says_who_can_mend_it(
+    make: Callable[[str], Searching], kind: type[Exception], told: str
+) -> None:
+    with web_kit.small_web(PAGES) as (_, _, url), pytest.raises(kind, match=told):
+        await make(url).search("ports", 8, "r1/s1/c1")
+
+
+def test_only_what_is_a_result_is_one() -> None:
+    listed = [{"url": "https://a.example.com", "title": None}, {"url": 7}, "x", None]
+    assert hits(listed, "content", "date") == [Hit("", "https://a.example.com", "")]
+    assert hits(None, "content", "date") == []
+    assert hits({"url": "x"}, "content", "date") == []
+
+
+# ---- the search of the model's own API
+
+
+def answered(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
+    """A reply as the Messages API gives it (anthropic 2.12, types/web_search_*)."""
+    listed: Any = [
+        {
+            "type": "web_search_result",
+            "url": url,
+            "title": title,
+            "encrypted_content": "e" * 20,
+            "page_age": "2 days ago",
+        }
+        for url, title in results
+    ]
+    failed = {"type": "web_search_tool_result_error", "error_code": error}
+    cited = [
+        {
+            "type": "text",
+            "text": f"{title} tells of ports.",
+            "citations": [
+                {
+                    "type": "web_search_result_location",
+                    "url": url,
+                    "title": title,
+                    "encrypted_index": "i",
+                    "cited_text": f"Ports, says {title}.",
+                }
+            ],
+        }
+        for url, title in results
+    ]
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    result = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": failed if error else listed,
+    }
+    return [{**use, "input": {"query": "ports"}}, result, *cited]
+
+
+SEARCH = kit.call("web_search", query="ports")
+
+
+def model_server(content: list[kit.Json]) -> kit.Lax:
+    def reply(body: kit.Json) -> list[kit.Json] | None:
+        return content if body["tools"][0].get("type", "").startswith("web_search") else None
+
+    return kit.Lax(reply)
+
+
+async def test_a_search_by_the_model_is_paid_by_the_run_and_recorded() -> None:
+    lax = model_server(answered(("https://a.example.com/1", "One"), ("https://b.example.com", "B")))
+    async with kit.engine(kit.turns(), lax=lax) as e:
+        e.run.clients = {**e.run.clients, Searching: ModelSearch()}
+        bind(e.run)
+        ctx = web_kit.context(e.run.clients)
+        found = await web_kit.done(ctx, "web_search", query="ports")
+        assert [(i.id, i.text) for i in found.items] == [
+            ("https://a.example.com/1", "One: Ports, says One."),
+            ("https://b.example.com", "B: Ports, says B."),
+        ]
+        (sent,) = lax.recorded
+        assert sent["model"] == e.settings.models.fast
+        assert sent["messages"] == [
+            {"role": "user", "content": [{"type": "text", "text": "ports"}]}
+        ]
+        (tool,) = sent["tools"]
+        assert (tool["max_uses"], tool["allowed_callers"]) == (1, ["direct"])
+        (reply,) = e.sink.replies
+        tokens = round(reply.outcome["cost_usd"] * NANO)
+        assert e.run.purse.spent.nanousd == tokens + NANO // 100  # $10 per 1,000, and its tokens
+        assert e.run.purse.reserved == Amount()
+        (context,) = e.sink.contexts
+        assert (context.parent, context.kind, reply.context) == ("s1", "search", context.id)
+        assert audit(e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_search_by_the_model_is_no_leak_to_it_of_what_others_have_read() -> None:
+    words = kit.sentence("f0", 30)  # what `flood` hands out, too
+    lax = model_server(answered(("https://a.example.com/1", words)))
+    script = kit.turns(
+        lambda body: kit.call("flood", items=1) if "s2" in kit.opening(body) else SEARCH,
+        kit.submitted("Ports are opened."),
+    )
+    async with kit.engine(script, lax=lax) as e:
+        e.run.clients = {**e.run.clients, Searching: ModelSearch()}
+        bind(e.run)
+        await kit.run_agent(e.agent("TASK: read, s2", name="s2"))
+        tools = [t for t in scope("web").tools if t.name == "web_search"]
+        ending = await kit.run_agent(e.agent("TASK: ports", tools, handles={OPEN_WEB: ""}))
+        assert ending.stopped_by == "none"
+        assert words in str([b for b in e.sink.blocks.values() if "tool_result" in b])
+        assert audit(e.sink.trajectory("r1")).leaks == ()
+
+
+async def test_a_search_that_the_run_cannot_pay_is_not_made() -> None:
+    lax = model_server(answered(("https://a.example.com/1", "One")))
+    async with kit.engine(kit.turns(), kit.settings_for({"cost_usd": 0.009}), lax=lax) as e:
+        search = ModelSearch(e.run)
+        with pytest.raises(ToolError, match="No money is left"):
+            await search.search("ports", 8, "r1/s1/c1")
+        assert lax.recorded == []
+        assert e.run.purse.spent == e.run.purse.reserved == Amount()
+
+
+async def test_a_search_that_failed_on_the_other_side_costs_its_tokens_only() -> None:
+    lax = model_server(answered(error="too_many_requests"))
+    async with kit.engine(kit.turns(), lax=lax) as e:
+        with pytest.raises(ToolError, match="Nothing was searched"):
+            await ModelSearch(e.run).search("ports", 8, "r1/s1/c1")
+        assert 0 < e.run.purse.spent.nanousd < NANO // 100
+        assert e.run.purse.reserved == Amount()
+
+
+# ---- what is offered
+
+
+def configured(env: dict[str, str] | None = None, **web: Any) -> Settings:
+    base = load_settings(env=env or {})
+    return base.model_copy(update={"web": base.web.model_copy(update=web)})
+
+
+@pytest.mark.parametrize(
+    ("settings", "offline", "engine", "why"),
+    [
+        (configured(), False, None, "set web.search"),
+        (configured(search="brave"), False, None, "set BRAVE_API_KEY"),
+        (configured(search="tavily"), False, None, "set TAVILY_API_KEY"),
+        (configured({"BRAVE_API_KEY": "k"}, search="brave"), False, Brave, ""),
+        (configured({"TAVILY_API_KEY": "k"}, search="tavily"), True, Tavily, ""),
+        (configured(search="searxng", searxng_url="http://searx.lan"), False, SearXNG, ""),
+        (configured(search="anthropic"), False, ModelSearch, ""),
+        (configured(search="anthropic"), True, None, "--model claude"),
+        (
+            configured({"ANTHROPIC_BASE_URL": "https://proxy.example.com"}, search="anthropic"),
+            False,
+            None,
+            "the model's address is another one",
+        ),
+    ],
+)
+async def test_a_search_is_offered_where_one_is_configured_and_else_it_is_said_why(
+    settings: Settings,
+    offline: bool,
+    engine: type | None,
+    why: str,
+    tmp_path: Any,
+) -> None:
+    database = await Database.open(tmp_path)
+    made = WebKit(settings, database, Options(model="offline" if offline else "claude"))
+    try:
+        opened = await made.open("r1", None)
+        assert {Pages, Sandbox} <= opened.clients.keys()
+        assert dict(opened.handles) == {OPEN_WEB: ""}
+        found = opened.clients.get(Searching)
+        assert type(found) is engine if engine else found is None
+        assert why in made.missing().get("web_search", "")
+        assert bool(why) == bool(made.missing())
+        again = await made.open("r2", None)
+        assert again.clients[Pages] is opened.clients[Pages]
+        if engine is ModelSearch:  # each run pays its own
+            assert again.clients[Searching] is not found
+    finally:
+        await made.aclose()
+        await database.aclose()

@@ -1,0 +1,407 @@
+"""read_url: what a page says, in parts that can be cited; the tools of the scope web together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import web_kit
+from web_kit import Names, done, use
+
+import scopes
+from bot.database import Database
+from bot.local.web import LocalWeb, Page
+from bot.tooling.web import WebKit
+from config.settings import load_settings
+from scopes.intent import Intent
+from scopes.label import Label
+from scopes.page_text import PageReader, Unreadable, kind_of
+from scopes.pages import Pages
+from scopes.tool import Handles, ToolContext, ToolError, estimate_tokens
+from scopes.web import PART, parts_of
+from subagents.brief import template
+from subagents.gate import Deny
+
+URL = "http://docs.example.com/start"
+ASKED = Intent(f"Read {URL} for me")
+
+
+def html(body: str, head: str = "<title>A start</title>") -> Page:
+    return Page(f"<!doctype html><html><head>{head}</head><body>{body}</body></html>".encode())
+
+
+def article(text: str) -> str:
+    return f"<nav><a href='/nav'>Home</a></nav><main><article>{text}</article></main>"
+
+
+LONG = "".join(
+    f"<p>Port {n} is opened by hand on the day before the {n}th.</p>" for n in range(300)
+)
+
+
+@asynccontextmanager
+async def reading(
+    pages: dict[str, Page], **settings: Any
+) -> AsyncIterator[tuple[ToolContext, LocalWeb, Names]]:
+    with web_kit.small_web(pages) as (web, names, _):
+        made = Pages(5.0, reach=names.reach, **settings)
+        try:
+            yield web_kit.context({Pages: made}, intent=ASKED), web, names
+        finally:
+            await made.aclose()
+
+
+def one(page: Page) -> dict[str, Page]:
+    return {"docs.example.com/start": page}
+
+
+async def refused(ctx: ToolContext, url: str = URL) -> str:
+    with pytest.raises(ToolError) as caught:
+        await use(ctx, "read_url", url=url)
+    return str(caught.value)
+
+
+async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> None:
+    head = (
+        "<title>Ports &amp; keys</title>"
+        "<meta property='article:published_time' content='2026-03-01T10:00:00Z'>"
+    )
+    text = article(
+        "<h1>Ports</h1><p>Ports are opened by hand, as the <a href='/rules#top'>rules of the port"
+        "</a> say, and closed at night by whoever is there. See <a href='mailto:a@b.example'>us</a>"
+        " or <a href='http://127.0.0.1/admin'>this</a>.</p>"
+    )
+    async with reading(one(html(text, head))) as (ctx, _, _):
+        found = await done(ctx, "read_url", url=URL)
+    (item,) = found.items
+    assert (item.id, item.link) == (f"{URL}#1", URL)
+    assert "Ports are opened by hand" in item.text
+    assert "[rules of the port](http://docs.example.com/rules#top)" in item.text
+    assert "Home" not in item.text
+    assert item.text.startswith("Ports & keys\n")
+    assert found.note == "It says that it is of 2026-03-01."
+    assert item.label == Label(untrusted=True, sources=frozenset({"web:docs.example.com"}))
+    assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
+
+
+async def test_a_long_page_comes_in_parts() -> None:
+    async with reading(one(html(article(LONG)))) as (ctx, web, _):
+        first = await done(ctx, "read_url", url=URL)
+        assert [item.id for item in first.items][:2] == [f"{URL}#1", f"{URL}#2"]
+        assert all(len(item.text) <= PART for item in first.items)
+        last = int(first.items[-1].id.partition("#")[2])
+        narrow = web_kit.context(ctx.clients, intent=ASKED, max_output_tokens=1500)
+        some = await done(narrow, "read_url", url=URL)
+        lines = [item.line() for item in some.items]
+        assert sum(map(estimate_tokens, lines)) <= 1500
+        after = len(some.items) + 1
+        expected = f"Parts {after} to {last} are left out: read_url(part=...)."
+        assert some.truncated == expected
+        rest = await done(ctx, "read_url", url=URL, part=after)
+        assert rest.items[0].id == f"{URL}#{after}"
+        whole = " ".join(item.text for item in (*some.items, *rest.items))
+        assert all(f"Port {n} is opened" in whole for n in range(300))
+        with pytest.raises(ToolError, match=f"has {last} parts"):
+            await use(ctx, "read_url", url=URL, part=last + 1)
+        assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
+
+
+async def test_a_page_is_asked_for_again_when_its_time_is_over() -> None:
+    now = 100.0
+    pages = one(html(article(LONG)))
+    async with reading(pages, cache_s=60.0, clock=lambda: now) as (ctx, web, _):
+        for _ in range(2):
+            await done(ctx, "read_url", url=URL)
+        assert web.asked.count("docs.example.com/start") == 1
+        now += 60
+        await done(ctx, "read_url", url=URL)
+        assert web.asked.count("docs.example.com/start") == 2
+
+
+async def test_which_address_may_be_read_is_for_the_gate() -> None:
+    page = html(article("<p>See <a href='/next'>the next page of the handbook</a> for more.</p>"))
+    pages = {"docs.example.com/start": page, "docs.example.com/next": html(article(LONG))}
+    next_url = "http://docs.example.com/next"
+    async with reading(pages) as (ctx, web, _):
+        denied = await use(ctx, "read_url", url=next_url)
+        assert isinstance(denied, Deny)
+        assert denied.rule == "fetch"
+        first = await done(ctx, "read_url", url=URL)
+        held = Handles({**ctx.handles.titles, **first.handles})
+        listed = web_kit.context(ctx.clients, intent=ASKED, handles=held)
+        assert (await done(listed, "read_url", url=next_url)).items
+        private = Label(True, frozenset({"U0ANA"}))
+        ctx = web_kit.context(ctx.clients, intent=ASKED, handles=held, label=private)
+        denied = await use(ctx, "read_url", url=next_url)
+        assert isinstance(denied, Deny)
+        assert (await done(ctx, "read_url", url=URL)).items  # the request names it
+        for url in ("http://127.0.0.1/", "file:///etc/passwd", "http://docs.example.com:6379/"):
+            assert isinstance(await use(ctx, "read_url", url=url), Deny)
+        assert web.asked.count("docs.example.com/next") == 1
+
+
+async def test_a_page_that_moved_says_where_it_is_from() -> None:
+    pages = {
+        "docs.example.com/start": Page.moved("http://other.example.org/new", 301),
+        "other.example.org/new": html(article(LONG)),
+        "docs.example.com/closed": Page.moved("http://closed.example.org/"),
+        "closed.example.org/robots.txt": Page(b"User-agent: *\nDisallow: /", "text/plain"),
+        "closed.example.org/": html(article(LONG)),
+    }
+    async with reading(pages) as (ctx, web, _):
+        found = await done(ctx, "read_url", url=URL)
+        assert found.note == "It has moved to another host."
+        item = found.items[0]
+        assert item.id == f"{URL}#1"
+        assert item.label.sources == {"web:docs.example.com", "web:other.example.org"}
+        assert "other.example.org/robots.txt" in web.asked
+        to_closed = web_kit.context(ctx.clients, intent=Intent("http://docs.example.com/closed"))
+        assert "robots.txt" in await refused(to_closed, "http://docs.example.com/closed")
+
+
+async def test_a_host_that_asks_not_to_be_read_is_not() -> None:
+    robots = Page(b"User-agent: *\nDisallow: /start", "text/plain")
+    pages = {**one(html(article(LONG))), "docs.example.com/robots.txt": robots}
+    async with reading(pages) as (ctx, web, _):
+        told = "This page cannot be read. Its host asks programs not to read it (robots.txt)."
+        assert await refused(ctx) == told
+        assert web.asked == ["docs.example.com/robots.txt"]
+
+
+HIDDEN = (
+    "<span style='display:none'>SECRET1</span><p style='opacity:0'>SECRET2</p>"
+    "<p style='font-size:0'>SECRET3</p><p style='position:absolute;left:-9999px'>SECRET4</p>"
+    "<p class='x'>SECRET5</p><p hidden>SECRET6</p><!-- SECRET7 --><script>SECRET8</script>"
+    "<p style='color:#fff;background:#fff'>SECRET9</p><template>SECRET0</template>"
+)
+
+
+async def test_text_that_no_reader_would_see_is_left_out() -> None:
+    page = html(
+        article(f"<p>Ports are opened by hand, and closed at night.</p>{HIDDEN}{LONG}"),
+        "<title>T</title><style>.x { visibility: hidden }</style>",
+    )
+    async with reading(one(page)) as (ctx, _, _):
+        found = await done(ctx, "read_url", url=URL)
+    text = " ".join(item.text for item in found.items)
+    assert "Ports are opened by hand" in text
+    assert "SECRET" not in text
+    assert "would not see" in found.note
+
+
+def pdf(text: bytes) -> bytes:
+    """A PDF of one page that says this."""
+    content = b"BT /F1 12 Tf 72 700 Td (%s) Tj ET" % text
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    out = b"%PDF-1.4\n"
+    places = []
+    for number, each in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
+    table = b"".join(b"%010d 00000 n \n" % at for at in places)
+    start = len(out)
+    return out + (
+        b"xref\n0 6\n0000000000 65535 f \n%strailer\n<< /Size 6 /Root 1 0 R >>\n"
+        b"startxref\n%d\n%%%%EOF" % (table, start)
+    )
+
+
+BARE = "<table><tr><td>Port</td><td>9</td></tr></table><a href='http://b.example.com'>By hand</a>"
+TEXTS = [
+    (Page(pdf(b"Invoice 4711"), "application/pdf"), "Invoice 4711"),
+    (html(BARE), "[By hand](http://b.example.com)"),
+    (Page(b'{"port": 9, "open": true}', "application/json"), '{"port": 9, "open": true}'),
+    (Page(b"name,port\nAna,9", "text/csv"), "name,port"),
+    (Page("Größe: 9".encode("latin-1"), "text/plain; charset=iso-8859-1"), "Größe: 9"),
+    (Page("# Größe".encode(), "text/markdown"), "# Größe"),
+    (Page(b"<feed><title>Ports</title></feed>", "application/atom+xml"), "Ports"),
+    (Page("<p>価格は9円</p>".encode("shift_jis"), "text/html; charset=shift_jis"), "価格は9円"),
+    (Page("<meta charset=windows-1251><p>Цена</p>".encode("cp1251"), "text/html"), "Цена"),
+    (Page(b"plain words", ""), "plain words"),
+    (Page(b"<html><p>marked words</p>", ""), "marked words"),
+]
+
+
+def numbered(pages: list[Page]) -> tuple[dict[str, Page], Intent, list[str]]:
+    """Each page under an address that the request names."""
+    urls = [f"http://docs.example.com/{n}" for n in range(len(pages))]
+    served = {url.removeprefix("http://"): page for url, page in zip(urls, pages, strict=True)}
+    return served, Intent(" ".join(urls)), urls
+
+
+async def test_texts_are_read_in_their_types_and_charsets() -> None:
+    served, intent, urls = numbered([page for page, _ in TEXTS])
+    async with reading(served) as (ctx, _, _):
+        ctx = web_kit.context(ctx.clients, intent=intent)
+        for url, (_, text) in zip(urls, TEXTS, strict=True):
+            found = await done(ctx, "read_url", url=url)
+            assert text in found.items[0].text, text
+        a_pdf = await done(ctx, "read_url", url=urls[0])
+        assert a_pdf.note == "1 of 1 pages of a PDF were read."
+        bare = await done(ctx, "read_url", url=urls[1])
+        assert set(bare.handles) == {"http://b.example.com"}
+
+
+UNREAD = [
+    (Page(b"\x89PNG", "image/png"), "of a type that is not read (image/png)"),
+    (Page(b"MZ\0\0", "application/octet-stream"), "of a type that is not read"),
+    (Page(b"a\0b", "text/plain"), "says that it is text and is none"),
+    (Page(b"", "text/plain"), "holds no text"),
+    (html("<script>draw()</script>", ""), "holds no text"),
+    (Page(b"x", status=404), "status 404"),
+    (Page(b"x", status=500), "status 500"),
+    (Page(b"%PDF-1.4 rubbish", "application/pdf"), "is damaged"),
+    (Page(b"%PDF-1.4" + b" " * 3_000_000, "application/pdf"), "larger than 2 MB"),
+    (Page.moved("http://10.0.0.1/"), "not read"),
+]
+
+
+async def test_what_cannot_be_read_says_why() -> None:
+    served, intent, urls = numbered([page for page, _ in UNREAD])
+    async with reading(served) as (ctx, _, _):
+        ctx = web_kit.context(ctx.clients, intent=intent)
+        for url, (_, told) in zip(urls, UNREAD, strict=True):
+            assert told in await refused(ctx, url)
+
+
+async def test_the_end_of_a_page_that_is_too_long_is_left_out() -> None:
+    async with reading(one(Page(b"word " * 300, "text/plain")), max_mb=0.001) as (ctx, _, _):
+        found = await done(ctx, "read_url", url=URL)
+    assert found.truncated == "The end of the page was not read."
+    assert len(found.items[0].text) <= 1000
+
+
+# ---- the program that reads pages
+
+HOSTILE = {
+    "deep": b"<div>" * 400_000,
+    "tables": b"<table><tr><td>" * 100_000,
+    "formatting": b"<b><i><u>" * 200_000,
+    "attributes": b"<p " + b"a=1 " * 500_000 + b">x",
+    "entities": b"<p>" + b"&lt;" * 500_000,
+    "links": b"<a href=x>y</a>" * 130_000,
+    "unclosed": b"<" * 2_000_000,
+    "comment": b"<!--" * 500_000,
+    "style": b"<style>" + b"a{color:red}" * 150_000 + b"</style><p>x",
+}
+
+
+QUICK = ("deep", "attributes", "unclosed")
+
+
+@pytest.mark.parametrize(
+    "names", [QUICK, pytest.param(tuple(HOSTILE.keys() - set(QUICK)), marks=pytest.mark.slow)]
+)
+async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) -> None:
+    reader = PageReader(400_000, seconds=2.5)
+    try:
+        for name in names:
+            await reader.read("text", URL, "", b"warm")
+            began = time.monotonic()
+            with suppress(Unreadable):
+                await reader.read("html", URL, "utf-8", HOSTILE[name])
+            assert time.monotonic() - began < 3, name
+            assert (await reader.read("text", URL, "", b"the next")).text == "the next"
+    finally:
+        await reader.aclose()
+
+
+async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
+    reader = PageReader(1000)
+    try:
+        await reader.warm()
+        (pid,) = _readers()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Unreadable, match="takes too much"):
+            await reader.read("text", URL, "", b"one")
+        assert (await reader.read("text", URL, "", b"two")).text == "two"
+        left = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
+        await asyncio.sleep(0.1)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        assert (await reader.read("text", URL, "", b"three")).text == "three"
+    finally:
+        await reader.aclose()
+    assert _readers() == []
+
+
+def _readers() -> list[int]:
+    """The programs that read pages for this process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = folder.joinpath("stat").read_text().rpartition(") ")[2].split()[1]
+            program = folder.joinpath("cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == str(os.getpid()) and b"page_worker" in program:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "kind"),
+    [
+        ("text/html", b"", "html"),
+        ("", b" <!DOCTYPE html>", "html"),
+        ("", b"words", "text"),
+        ("text/x-log", b"words", "text"),
+        ("text/plain", "wörds".encode("utf-16"), "text"),
+        ("application/pdf", b"%PDF", "pdf"),
+    ],
+)
+def test_a_type_says_how_a_page_is_read(type_: str, body: bytes, kind: str) -> None:
+    assert kind_of(type_, body) == kind
+
+
+@pytest.mark.parametrize("length", [0, 1, PART, PART + 1, 10 * PART])
+def test_parts_hold_the_whole_text(length: int) -> None:
+    for text in ("x" * length, ("word " * length)[:length].strip(), ("line\n" * length)[:length]):
+        parts = parts_of(text)
+        assert "".join("".join(parts).split()) == "".join(text.split())
+        assert all(0 < len(part) <= PART for part in parts)
+
+
+# ---- the scope
+
+
+async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: Path) -> None:
+    base = load_settings(env={})
+    limits = base.web.model_copy(update={"max_mb": 0.001})
+    database = await Database.open(tmp_path)
+    with web_kit.small_web(one(Page(b"word " * 300, "text/plain"))) as (_, names, _):
+        made = WebKit(base.model_copy(update={"web": limits}), database, None, names.reach)
+        try:
+            opened = await made.open("r1", "U0ANA")
+            ctx = web_kit.context(opened.clients, intent=ASKED, handles=Handles(opened.handles))
+            found = await done(ctx, "read_url", url=URL)
+            assert found.truncated == "The end of the page was not read."
+            computed = await done(ctx, "run_python", code="len(data)", data=found.items[0].text)
+            assert computed.items[0].line().endswith("]\n|999")
+            assert len(_readers()) == 1
+        finally:
+            await made.aclose()
+            await database.aclose()
+        assert _readers() == []
+
+
+def test_what_every_subagent_of_the_scope_costs_is_small() -> None:
+    system, tools, _ = template("web", "answer", True)
+    assert {t.name for t in scopes.scope("web").tools} >= {"web_search", "read_url", "run_python"}
+    assert estimate_tokens(system[0]["text"] + json.dumps(tools, separators=(",", ":"))) <= 1500

@@ -1,0 +1,77 @@
+"""What the tests of the scope web stand on: a small web on loopback that names lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from bot.local.server import LocalServer
+from bot.local.web import LocalWeb, Page
+from scopes import scope
+from scopes.fetching import Place, Reach
+from scopes.intent import Intent
+from scopes.label import TRUSTED
+from scopes.tool import Handles, ToolContext, ToolResult
+from subagents.gate import Card, Deny, Gate
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass
+class Names:
+    """A resolver: every name leads to the small web, but for those that `places` tells."""
+
+    port: int
+    places: dict[str, list[Sequence[str]]] = field(default_factory=dict)
+    """Host -> its addresses, look-up by look-up; the last ones stay."""
+    asked: list[str] = field(default_factory=list)
+
+    async def look_up(self, host: str, port: int) -> Sequence[Place]:
+        self.asked.append(host)
+        told = self.places.get(host)
+        if not told:
+            return [(LOOPBACK, self.port)]
+        found = told.pop(0) if len(told) > 1 else told[0]
+        return [(address, self.port) for address in found]
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.look_up, (LOOPBACK,))
+
+
+@contextmanager
+def small_web(pages: Mapping[str, Page]) -> Iterator[tuple[LocalWeb, Names, str]]:
+    """A web of these pages, a resolver that leads there, and its own address."""
+    web = LocalWeb(dict(pages))
+    with LocalServer(web.app, "web") as server:
+        yield web, Names(urlsplit(server.url).port or 0), server.url
+
+
+def context(clients: Mapping[type, object], **more: Any) -> ToolContext:
+    given: dict[str, Any] = {
+        "run": "r1",
+        "requester": None,
+        "handles": Handles({"web:search": ""}),
+        "label": TRUSTED,
+        "window": None,
+        "clients": clients,
+        "max_output_tokens": 8000,
+        "intent": Intent("Read https://docs.example.com/start please"),
+        "key": "r1/s1/call1",
+    }
+    return ToolContext(**{**given, **more})
+
+
+async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+    """A call through the gate."""
+    tool = next(t for t in scope("web").tools if t.name == name)
+    return await Gate(lambda _: None).call("s1", ctx, tool, given)
+
+
+async def done(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
+    found = await use(ctx, name, **given)
+    assert isinstance(found, ToolResult), found
+    return found
