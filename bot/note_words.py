@@ -1,4 +1,4 @@
-"""The words of notes, as they are indexed: hidden, so that who lacks the key reads none of them.
+"""The words of notes and conversations, as they are indexed: hidden from who lacks the key.
 
 Each word stands in the index as a keyed digest of itself; a longer one also as that of its
 beginning, so that `invoices` is found by `invoice`, in most languages that are written with spaces.
@@ -30,12 +30,22 @@ def indexed(text: str, key: bytes) -> str:
 
 def asked(query: str, key: bytes) -> list[str]:
     """The words of a search, hidden, each once."""
-    return [hidden_word(w, key) for w in list(dict.fromkeys(_words(query)))[:MAX_ASKED]]
+    return [hidden_word(word, key) for word in _each_once(query)]
+
+
+def every(query: str, key: bytes) -> list[str]:
+    """Those of them that a text holds which has all words of the search, in whichever form."""
+    loose = [word for word in _each_once(query) if len(word) <= STEM or word.endswith("~")]
+    return [hidden_word(word, key) for word in loose]
 
 
 def hidden_word(word: str, key: bytes) -> str:
     """What stands for a word in the index."""
     return "w" + hmac.new(key, word.encode(errors="replace"), hashlib.sha256).hexdigest()[:14]
+
+
+def _each_once(query: str) -> list[str]:
+    return list(dict.fromkeys(_words(query)))[:MAX_ASKED]
 
 
 def _words(text: str) -> Iterator[str]:

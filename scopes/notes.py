@@ -1,7 +1,7 @@
 """Notes: what a requester has the assistant remember, found again by its words.
 
-A note is its owner's alone, whatever it rests on; the label of the context that wrote it stays with
-it, so that what was read from it later is held to the same.
+A note lies in one space: the requester's own, a conversation's, or the team's. The label of the
+context that wrote it stays with it, whoever reads it later.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from typing import Annotated, Final, Protocol
 
 from pydantic import Field
 
-from scopes.effects import Access, Said
-from scopes.label import Label
-from scopes.tool import Item, ToolContext, ToolError, ToolResult, estimate_tokens, not_found, tool
+from scopes.conversations import search_conversations
+from scopes.effects import OPEN_NOTES, Access, Said
+from scopes.fitting import tokens_of
+from scopes.kept import list_resources, read_resource, save_resource
+from scopes.label import TRUSTED, Label
+from scopes.spaces import Space, held, label_of, may_see, space_of
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tool
 
-OPEN_NOTES: Final = "notes:own"
-"""Open handle of a context that may keep and search the notes of its requester."""
 MAX_HITS = 15
 EXCERPT = 300
 """Characters of a note that a search shows."""
 MAX_TITLE, MAX_TEXT = 150, 20_000
 """Characters."""
 
-_ID = re.compile(r"(?:note/)?([1-9][0-9]{0,17})")
+_ID: Final = re.compile(r"(?:note/)?([1-9][0-9]{0,17})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Note:
     """Something that was kept."""
 
     id: int
+    space: str
+    """As `scopes.spaces.space_of` names it."""
     title: str
     text: str
     label: Label
@@ -42,79 +46,101 @@ class Note:
 
 
 class Notes(Protocol):
-    """The notes of this workspace. `owner` is a user id, or None at the command line."""
+    """The notes of this workspace; a space is named as `scopes.spaces.space_of` does it."""
 
     async def save(
-        self, owner: str | None, key: str, title: str, text: str, label: Label, run: str
+        self,
+        space: str,
+        key: str,
+        title: str,
+        text: str,
+        label: Label,
+        run: str,
+        context: str = "",
     ) -> int:
-        """Keep a note, once for each key however often it is asked for; its id."""
+        """Keep a note, once for each key however often it is asked for; its id.
 
-    async def search(self, owner: str | None, query: str, limit: int) -> Sequence[Note]:
-        """The owner's notes that hold words of the query, best first; without one the newest."""
+        One that the same context of this run wrote there under this title gets the new text.
+        """
 
-    async def get(self, owner: str | None, id: int) -> Note | None:
-        """The note of this id, where it is the owner's."""
+    async def search(self, spaces: Sequence[str], query: str, limit: int) -> Sequence[Note]:
+        """The notes there that hold words of the query, best first; without one the newest."""
+
+    async def get(self, spaces: Sequence[str], id: int) -> Note | None:
+        """The note of this id, where it lies in one of the spaces."""
 
 
-@tool(Access.WRITE, needs=OPEN_NOTES)
+@tool(Access.WRITE, client=Notes)
 async def save_note(
     ctx: ToolContext,
     title: Annotated[str, Field(max_length=MAX_TITLE)],
     text: Annotated[Said, Field(max_length=MAX_TEXT)],
+    space: Space = OPEN_NOTES,
 ) -> ToolResult:
-    """Keep a note for the requester."""
+    """Keep a note; the same title replaces it."""
     if not title.strip() or not text.strip():
         raise ToolError("A note needs a title and a text.")
-    label = ctx.label
-    id = await _notes(ctx).save(ctx.requester, ctx.key, title.strip(), text, label, ctx.run)
-    return ToolResult(note=f"Kept as note/{id}.")
+    where = space_of(space, ctx.requester)
+    given = (ctx.key, title.strip(), text, ctx.label, ctx.run, ctx.context)
+    id = await ctx.client(Notes).save(where, *given)  # type: ignore[type-abstract]
+    return ToolResult(note=f"Kept as note/{id} in {space}.")
 
 
-@tool(needs=OPEN_NOTES)
-async def search_notes(ctx: ToolContext, query: str = "") -> ToolResult:
-    """Find the requester's notes by words; without any the newest."""
-    found = await _notes(ctx).search(ctx.requester, query, MAX_HITS + 1)
-    items = tuple(_hit(each, ctx.requester) for each in found[:MAX_HITS])
+@tool(client=Notes)
+async def search_notes(ctx: ToolContext, query: str = "", space: Space = "") -> ToolResult:
+    """Find notes by words, or the newest."""
+    spaces = await _spaces(ctx, space, "search_notes")
+    limit = MAX_HITS + 1
+    found = await ctx.client(Notes).search(list(spaces), query, limit)  # type: ignore[type-abstract]
+    found = [each for each in found if await may_see(ctx, each.label)]
+    items = [await _item(ctx, each, spaces[each.space]) for each in found[:MAX_HITS]]
+    hits = tuple(map(_beginning, items))
     more = "Further notes are left out: use other words." if len(found) > MAX_HITS else ""
-    note = f"{len(items)} notes; read_note reads one." if items else "No note has these words."
-    return ToolResult(items, truncated=more, note=note, label=_own(ctx.requester))
+    note = f"{len(hits)} notes; read_note reads one." if hits else "No note has these words."
+    label = TRUSTED
+    for handle in spaces.values():
+        label = label.join(await label_of(ctx, handle))
+    return ToolResult(hits, truncated=more, note=note, label=label)
 
 
-@tool(needs=OPEN_NOTES)
+@tool(client=Notes)
 async def read_note(ctx: ToolContext, note: str) -> ToolResult:
     """Read a note, by id."""
+    spaces = await _spaces(ctx, "", "read_note")
     named = _ID.fullmatch(note.strip())
-    found = await _notes(ctx).get(ctx.requester, int(named[1])) if named else None
-    if found is None:
+    notes = ctx.client(Notes)  # type: ignore[type-abstract]
+    found = await notes.get(list(spaces), int(named[1])) if named else None
+    if found is None or not await may_see(ctx, found.label):
         raise ToolError(not_found("note", note))
-    item = _item(found, ctx.requester)
-    room = ctx.max_output_tokens - estimate_tokens(replace(item, text="").line()) - 1
-    kept = found.text.encode(errors="replace")[: 3 * room].decode(errors="ignore")
-    more = "The end of the note is left out." if len(kept) < len(found.text) else ""
-    return ToolResult((replace(item, text=f"{found.title}: {kept}"),), truncated=more)
+    item = await _item(ctx, found, spaces[found.space])
+    room = ctx.max_output_tokens - tokens_of(replace(item, text=""))
+    kept = item.text.encode(errors="replace")[: 3 * room].decode(errors="ignore")
+    more = "The end of the note is left out." if len(kept) < len(item.text) else ""
+    return ToolResult((replace(item, text=kept),), truncated=more)
 
 
-TOOLS = (save_note, search_notes, read_note)
+TOOLS = (
+    *(save_note, search_notes, read_note, search_conversations),
+    *(save_resource, read_resource, list_resources),
+)
 
 
-def _notes(ctx: ToolContext) -> Notes:
-    try:
-        return ctx.client(Notes)  # type: ignore[type-abstract]
-    except KeyError:
-        raise ToolError("No notes are kept here. Say so in your result.") from None
+async def _spaces(ctx: ToolContext, wanted: str, tool: str) -> dict[str, str]:
+    """Spaces of the database -> their handles: the one that is wanted, else all that are held."""
+    handles = [wanted] if wanted else await held(ctx)
+    if not handles:
+        raise ToolError(not_found("such thing", tool))
+    return {space_of(handle, ctx.requester): handle for handle in handles}
 
 
-def _own(owner: str | None) -> Label:
-    return Label(readers=frozenset({owner} if owner else ()), sources=frozenset({"notes:own"}))
-
-
-def _item(note: Note, owner: str | None) -> Item:
-    label = note.label.join(_own(owner))
+async def _item(ctx: ToolContext, note: Note, handle: str) -> Item:
+    label = note.label.join(await label_of(ctx, handle))
+    where = () if handle == OPEN_NOTES else (f"in {handle}",)
     text = f"{note.title}: {note.text}"
-    return Item(f"note/{note.id}", text, None, label, at=note.at)
+    return Item(f"note/{note.id}", text, None, label, at=note.at, notes=where)
 
 
-def _hit(note: Note, owner: str | None) -> Item:
-    whole = len(note.text) <= EXCERPT
-    text = f"{note.title}: {note.text[:EXCERPT]}"
-    return replace(_item(note, owner), text=text, notes=() if whole else ("beginning",))
+def _beginning(item: Item) -> Item:
+    cut = len(item.text) > EXCERPT
+    more = ("beginning",) if cut else ()
+    return replace(item, text=item.text[:EXCERPT], notes=(*item.notes, *more))

@@ -26,14 +26,16 @@ from bot.store import Store
 from bot.tables import runs
 from bot.vault import Vault
 from config.settings import load_settings
+from scopes.effects import OPEN_NOTES
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.notes import MAX_HITS, OPEN_NOTES, Notes
+from scopes.notes import MAX_HITS, Notes
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
 
 ANA, BEN = "U0ANA", "U0BEN"
+MINE, BENS = f"user:{ANA}", f"user:{BEN}"
 KEY = b"k" * 32
 
 
@@ -75,10 +77,10 @@ async def test_a_note_is_kept_by_a_workflow_that_waits_for_its_database(database
 async def test_a_note_is_kept_once_and_found_by_its_words(database: Database) -> None:
     shelf = NoteShelf(database)
     ctx = context(shelf)
-    for _ in range(2):  # a replay
+    for _ in range(2):  # the second is a replay
         kept = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
     assert isinstance(kept, ToolResult)
-    assert kept.note == "Kept as note/1."
+    assert kept.note == "Kept as note/1 in notes:own."
     assert await found(ctx, "harbour renewal date") == ["note/1"]
     assert await found(ctx, "") == ["note/1"]
     assert await found(ctx, "invoice") == []
@@ -101,21 +103,21 @@ async def test_words_are_found_in_other_forms_without_accents_and_without_spaces
     database: Database, text: str, query: str
 ) -> None:
     shelf = NoteShelf(database)
-    await shelf.save(ANA, "k1", "One", text, TRUSTED, "r1")
-    await shelf.save(ANA, "k2", "Two", "Something else entirely", TRUSTED, "r1")
-    assert [n.id for n in await shelf.search(ANA, query, 5)] == [1]
+    await shelf.save(MINE, "k1", "One", text, TRUSTED, "r1")
+    await shelf.save(MINE, "k2", "Two", "Something else entirely", TRUSTED, "r1")
+    assert [n.id for n in await shelf.search([MINE], query, 5)] == [1]
 
 
 async def test_a_title_counts_more_than_a_text(database: Database) -> None:
     shelf = NoteShelf(database)
-    await shelf.save(ANA, "k1", "Lunch", "the contract, in passing", TRUSTED, "r1")
-    await shelf.save(ANA, "k2", "Contract", "signed on Monday", TRUSTED, "r1")
-    assert [n.id for n in await shelf.search(ANA, "contract", 5)] == [2, 1]
+    await shelf.save(MINE, "k1", "Lunch", "the contract, in passing", TRUSTED, "r1")
+    await shelf.save(MINE, "k2", "Contract", "signed on Monday", TRUSTED, "r1")
+    assert [n.id for n in await shelf.search([MINE], "contract", 5)] == [2, 1]
 
 
 async def test_nobody_finds_or_reads_the_notes_of_another(database: Database) -> None:
     shelf = NoteShelf(database)
-    await shelf.save(ANA, "k1", "Salary", "Ana asks for more", TRUSTED, "r1")
+    await shelf.save(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1")
     of_ben = context(shelf, requester=BEN)
     assert await found(of_ben, "salary") == []
     assert await found(of_ben, "") == []
@@ -142,10 +144,9 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
 ) -> None:
     shelf = NoteShelf(database)
     label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
-    await shelf.save(ANA, "k1", "Plan", "We buy them.", label, "r1")
-    read = await use(context(shelf), "read_note", note="1")  # the directory here lets nobody in
-    assert isinstance(read, ToolResult)
-    assert read.items == ()
+    await shelf.save(MINE, "k1", "Plan", "We buy them.", label, "r1")
+    with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
+        await use(context(shelf), "read_note", note="1")
     assert await found(context(shelf), "buy") == []
 
 
@@ -157,20 +158,18 @@ async def test_what_is_in_no_note_is_known_to_its_owner_alone(database: Database
 
 async def test_only_who_was_given_the_notes_may_use_them(database: Database) -> None:
     ctx = context(NoteShelf(database), handles=Handles())
-    for name, given in (
-        ("save_note", {"title": "a", "text": "b"}),
-        ("search_notes", {"query": "a"}),
-        ("read_note", {"note": "note/1"}),
-    ):
-        refused = await use(ctx, name, **given)
-        assert isinstance(refused, Deny), name
+    assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
+    assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)
+    for name, given in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
+        with pytest.raises(ToolError, match="No such thing"):
+            await use(ctx, name, **given)
 
 
 async def test_nothing_is_kept_that_nobody_asked_for(database: Database) -> None:
     shelf = NoteShelf(database)
     refused = await use(context(shelf, intent=UNASKED), "save_note", title="a", text="b")
     assert isinstance(refused, Deny)
-    assert await shelf.search(ANA, "", 5) == []
+    assert await shelf.search([MINE], "", 5) == []
 
 
 async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(database: Database) -> None:
@@ -186,7 +185,7 @@ async def test_an_empty_note_and_a_strange_id_are_refused_with_a_hint(database: 
 async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(database: Database) -> None:
     shelf = NoteShelf(database)
     for k in range(MAX_HITS + 2):
-        await shelf.save(ANA, f"k{k}", f"Note {k}", "about pricing " + "word " * 900, TRUSTED, "r")
+        await shelf.save(MINE, f"k{k}", f"Note {k}", "about pricing " + "word " * 900, TRUSTED, "r")
     ctx = context(shelf, max_output_tokens=300)
     result = await use(context(shelf), "search_notes", query="pricing")
     assert isinstance(result, ToolResult)
@@ -200,10 +199,10 @@ async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(database: Da
 
 async def test_a_deleted_note_is_gone_from_the_index_too(database: Database) -> None:
     shelf = NoteShelf(database)
-    await shelf.save(ANA, "k1", "One", "about pricing", TRUSTED, "r1")
-    await shelf.save(ANA, "k2", "Two", "about pricing", TRUSTED, "r2")
+    await shelf.save(MINE, "k1", "One", "about pricing", TRUSTED, "r1")
+    await shelf.save(MINE, "k2", "Two", "about pricing", TRUSTED, "r2")
     assert await database.change(lambda c: without(c, notes.c.run == "r1")) == 1
-    assert [n.title for n in await shelf.search(ANA, "pricing", 5)] == ["Two"]
+    assert [n.title for n in await shelf.search([MINE], "pricing", 5)] == ["Two"]
 
 
 @pytest.mark.parametrize(
@@ -221,17 +220,17 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     shelf = NoteShelf(database)
     channel = Label(True, sources=frozenset({"C0SALES"}))
     mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
-    await shelf.save(ANA, "k1", "From a channel", "about pricing", channel, "r1")
-    await shelf.save(ANA, "k2", "From a mail", "about pricing", mail, "r1")
-    await shelf.save(ANA, "k3", "Own words", "about pricing", TRUSTED, "r1")
-    await shelf.save(BEN, "k4", "Bens own", "about pricing", TRUSTED, "r2")
+    await shelf.save(MINE, "k1", "From a channel", "about pricing", channel, "r1")
+    await shelf.save(MINE, "k2", "From a mail", "about pricing", mail, "r1")
+    await shelf.save(MINE, "k3", "Own words", "about pricing", TRUSTED, "r1")
+    await shelf.save(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2")
     target = Target.source(id) if kind == "source" else Target(kind, id)
     would = await Forget(database, dry_run=True)(target)
     done = await Forget(database)(target)
     assert would.notes == done.notes == 4 - len(left)
-    kept = [*await shelf.search(ANA, "", 9), *await shelf.search(BEN, "", 9)]
+    kept = [*await shelf.search([MINE], "", 9), *await shelf.search([BENS], "", 9)]
     assert sorted(note.title for note in kept) == sorted(left)
-    words = [*await shelf.search(ANA, "pricing", 9), *await shelf.search(BEN, "pricing", 9)]
+    words = [*await shelf.search([MINE], "pricing", 9), *await shelf.search([BENS], "pricing", 9)]
     assert sorted(note.title for note in words) == sorted(left)
 
 
@@ -242,12 +241,12 @@ async def test_a_forgotten_message_takes_the_notes_of_the_run_that_read_it(
     await Store(database).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
     await database.write(quoted.insert().values(row))
-    await shelf.save(ANA, "k1", "From it", "about pricing", sales, "r1")
-    await shelf.save(ANA, "k2", "From another run", "about pricing", sales, "r2")
+    await shelf.save(MINE, "k1", "From it", "about pricing", sales, "r1")
+    await shelf.save(MINE, "k2", "From another run", "about pricing", sales, "r2")
     await database.write(runs.update().values(status="complete"))
     done = await Forget(database)(Target("item", "C0SALES/1.000100"))
     assert done.notes == 1
-    assert [note.title for note in await shelf.search(ANA, "", 9)] == ["From another run"]
+    assert [note.title for note in await shelf.search([MINE], "", 9)] == ["From another run"]
 
 
 async def test_who_is_forgotten_long_after_is_in_no_note_either(database: Database) -> None:
@@ -255,23 +254,23 @@ async def test_who_is_forgotten_long_after_is_in_no_note_either(database: Databa
     await Store(database).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
     await database.write(quoted.insert().values(row))
-    await shelf.save(ANA, "k1", "From her", "about pricing", sales, "r1")
+    await shelf.save(MINE, "k1", "From her", "about pricing", sales, "r1")
     long_ago = datetime.now(UTC) - timedelta(days=800)
     await database.write(runs.update().values(status="complete", started=long_ago))
     await tidy(database, load_settings(env={}).retention)
     done = await Forget(database)(Target("author", "U0EVE"))
     assert done.notes == 1
-    assert await shelf.search(ANA, "", 9) == []
+    assert await shelf.search([MINE], "", 9) == []
 
 
 async def test_a_row_that_was_moved_to_another_owner_is_no_note_of_theirs(
     database: Database,
 ) -> None:
     shelf = NoteShelf(database)
-    await shelf.save(ANA, "k1", "One", "about pricing", TRUSTED, "r1")
-    await database.write(notes.update().values(space=f"user:{BEN}"))
-    assert await shelf.get(BEN, 1) is None
-    assert await shelf.search(BEN, "", 5) == []
+    await shelf.save(MINE, "k1", "One", "about pricing", TRUSTED, "r1")
+    await database.write(notes.update().values(space=BENS))
+    assert await shelf.get([BENS], 1) is None
+    assert await shelf.search([BENS], "", 5) == []
 
 
 def test_the_file_holds_no_word_of_a_note(tmp_path: Path) -> None:
@@ -285,8 +284,8 @@ def test_the_file_holds_no_word_of_a_note(tmp_path: Path) -> None:
 async def _kept_and_found(path: Path) -> None:
     opened = await Database.open(path, None, Vault.new())
     shelf = NoteShelf(opened)
-    await shelf.save(ANA, "k1", "Zanzibar", "the quokka signed", TRUSTED, "r1")
-    assert [n.id for n in await shelf.search(ANA, "quokka", 5)] == [1]
+    await shelf.save(MINE, "k1", "Zanzibar", "the quokka signed", TRUSTED, "r1")
+    assert [n.id for n in await shelf.search([MINE], "quokka", 5)] == [1]
     await opened.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Forgets notes: a user's own, and of others those that rest on what is to be forgotten."""
+"""Forgets notes: a user's or a channel's own, and of others those that rest on what goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from bot.database import Database
 from bot.erasure.targets import Target
-from bot.notes import notes, space_of, without
+from bot.notes import notes, without
 
 
 async def forget_notes(
@@ -19,12 +19,13 @@ async def forget_notes(
 
     `held`: run -> the items of the target that it held text of. Raises StoreError.
     """
-    own = space_of(target.id) if target.kind == "user" else ""
+    whole = {"user": f"user:{target.id}", "channel": f"channel:{target.id}"}.get(target.kind)
     rows = await database.read(sa.select(notes.c.id, notes.c.space, notes.c.body, notes.c.run))
+    nothing: frozenset[str] = frozenset()
     gone = [
         row["id"]
         for row in rows
-        if row["space"] == own or _rests_on(row["body"], target, held.get(row["run"], frozenset()))
+        if row["space"] == whole or _rests_on(row["body"], target, held.get(row["run"], nothing))
     ]
     if gone and not dry_run:
         await database.change(lambda connection: without(connection, notes.c.id.in_(gone)))

@@ -1,22 +1,24 @@
-"""What the tools of notes work with: notes, and what else this database keeps for them."""
+"""What the tools of notes work with: notes, and what was asked and answered before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bot.conversations import TalkShelf
 from bot.database import Database
 from bot.notes import NoteShelf
 from bot.options import Options
-from bot.tooling.kit import Opened
+from bot.tooling.kit import Kit, Opened
 from config.settings import Settings
-from scopes.label import Readers
-from scopes.notes import OPEN_NOTES, Notes
+from scopes.conversations import Conversations
+from scopes.effects import OPEN_NOTES
+from scopes.notes import Notes
+from scopes.spaces import TEAM_NOTES
 
 
 @dataclass(frozen=True)
-class NotesKit:
-    """Notes of users, and of the operator at the command line."""
+class NotesKit(Kit):
+    """Notes of users, conversations and the team, and of the operator at the command line."""
 
     settings: Settings
     database: Database
@@ -26,13 +28,9 @@ class NotesKit:
     async def open(self, run: str, requester: str | None) -> Opened:
         if requester and self.given:
             return Opened()
-        return Opened({Notes: NoteShelf(self.database)}, {OPEN_NOTES: ""})
-
-    def readers(self) -> Mapping[str, Readers]:
-        return {}
-
-    def missing(self) -> Mapping[str, str]:
-        return {}
+        clients: dict[type, object] = {Notes: NoteShelf(self.database)}
+        clients[Conversations] = TalkShelf(self.database)
+        return Opened(clients, {OPEN_NOTES: "", TEAM_NOTES: ""})
 
     async def aclose(self) -> None:
         return None

@@ -1,0 +1,146 @@
+"""The `notes` table: how long a search takes among 100,000 notes, and among as many conversations.
+
+The texts are of made-up words of which some are in a third of all, as in any language, and some in
+five. What is told to a model of the hits is decrypted within the time.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from benchmarks.durable_fanout import own_database
+from benchmarks.table import Row
+from bot.conversations import ANYWHERE, TalkShelf
+from bot.conversations import WORDS as TALK_WORDS
+from bot.database import Database
+from bot.notes import WORDS as NOTE_WORDS
+from bot.notes import NoteShelf
+from bot.notes import notes as notes_table
+from bot.tool_tables import conversations as talks
+from bot.vault import Vault
+from scopes.conversations import LOOKED_AT
+from scopes.label import TRUSTED
+from scopes.notes import MAX_HITS
+
+NUMBER = 100_000
+BATCH = 2_000
+SPACES = ("user:U0ANA", "team", "channel:C0SALES")
+"""Those that are searched; there is one more."""
+SHARES = (50, 20, 10, 20)
+"""Of the spaces, in percent, the one more last."""
+CHANNELS = 40
+CLOSED = ("C03", "C04", "C05")
+WORDS = 30
+"""Of a text."""
+VOCABULARY = 20_000
+WARM, SEARCHES = 5, 40
+KINDS = {"common": (0, 20), "rare": (10_000, VOCABULARY)}
+"""By their place in the language: a common word is in a tenth to all of the texts."""
+QUERIES = {
+    "one rare word": ["rare"],
+    "one common word": ["common"],
+    "three common words": ["common"] * 3,
+    "two of each": ["rare", "common", "rare", "common"],
+}
+NOTES = """\
+Medians of 40 searches after five. Who searches has half of the notes, and reads those of the team
+and of a channel besides, all but a fifth. The conversations are in 40 channels, three of them
+closed; 40 hits are decrypted, as it is still to be asked who may read their places."""
+
+
+async def notes(postgres: str) -> list[Row]:
+    """In a file, and in a database of a Postgres server."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = await _measured("SQLite", await Database.open(Path(folder), None, Vault.new()))
+        with own_database(postgres) as url:
+            served = await Database.open(Path(folder), url, Vault.new())
+            return rows + await _measured("Postgres", served)
+
+
+async def _measured(kind: str, database: Database) -> list[Row]:
+    """Closes it."""
+    try:
+        made = _Texts(random.Random(7))
+        began = time.perf_counter()
+        for start in range(0, NUMBER, BATCH):
+            await database.change(partial(_fill, key=database.digest_key, made=made, start=start))
+        took = (time.perf_counter() - began) / NUMBER * 1000
+        if database.shared:
+            await database.change(lambda c: c.execute(sa.text("ANALYZE note_words, talk_words")))
+        shelf, talked = NoteShelf(database), TalkShelf(database)
+
+        async def notes_of(query: str) -> int:
+            return len(await shelf.search(SPACES, query, MAX_HITS + 1))
+
+        async def talks_of(query: str) -> int:
+            return len(await talked.search("U0ANA", query, LOOKED_AT, CLOSED))
+
+        rows = [Row(f"{kind}: to keep a note and a conversation", took, " ms")]
+        for what, find in (("notes", notes_of), ("conversations", talks_of)):
+            for name, query in QUERIES.items():
+                rows.append(await _timed(f"{kind}: {what}, {name}", find, made, query))
+        return rows
+    finally:
+        await database.aclose()
+
+
+async def _timed(
+    name: str, find: Callable[[str], Awaitable[int]], made: _Texts, query: Sequence[str]
+) -> Row:
+    spent, hits = [], []
+    for turn in range(WARM + SEARCHES):
+        text = " ".join(made.word(*KINDS[each]) for each in query)
+        began = time.perf_counter()
+        hits.append(await find(text))
+        if turn >= WARM:
+            spent.append((time.perf_counter() - began) * 1000)
+    p95 = statistics.quantiles(spent, n=20)[-1]
+    beside = f"p95 {p95:.1f} ms, {statistics.median(hits):.0f} hits"
+    return Row(name, statistics.median(spent), " ms", 50, beside)
+
+
+class _Texts:
+    """Made-up texts: the n-th word of a language is in about 1/n of the places."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        letters = "bcdfghjklmnprstvz", "aeiou"
+        syllables = [a + b for a in letters[0] for b in letters[1]]
+        self._words = ["".join(chance.choices(syllables, k=3 + k % 2)) for k in range(VOCABULARY)]
+        self._shares = list(accumulate(1 / (k + 2) for k in range(VOCABULARY)))
+
+    def text(self, words: int) -> str:
+        return " ".join(self.chance.choices(self._words, cum_weights=self._shares, k=words))
+
+    def word(self, first: int, last: int) -> str:
+        return self._words[self.chance.randrange(first, last)]
+
+
+def _fill(connection: sa.Connection, key: bytes, made: _Texts, start: int) -> None:
+    """Notes and conversations as they are stored, many in one transaction."""
+    now, label = datetime.now(UTC), TRUSTED.to_json()
+    for k in range(start, start + BATCH):
+        (space,) = made.chance.choices((*SPACES, "user:U0BEN"), SHARES)
+        title, text = made.text(4), made.text(WORDS)
+        body = json.dumps({"space": space, "title": title, "text": text, "label": label})
+        row = {"id": k + 1, "space": space, "key": f"k{k}", "body": body, "run": "r", "at": now}
+        connection.execute(sa.insert(notes_table).values(row))
+        NOTE_WORDS.put(connection, k + 1, [space], text, key, title)
+        place = f"C0{k % CHANNELS}"
+        body = json.dumps(
+            {"place": place, "run": f"r{k}", "question": title, "answer": text, "label": label}
+        )
+        row = {"id": k + 1, "run": f"r{k}", "place": place, "body": body, "at": now}
+        connection.execute(sa.insert(talks).values(row))
+        TALK_WORDS.put(connection, k + 1, [ANYWHERE, place], f"{title} {text}", key)

@@ -1,0 +1,67 @@
+"""Whose notes and files they are: a requester's own, those of a conversation, those of the team."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Final
+
+from scopes.effects import NOTES, OPEN_NOTES, HandleArgument
+from scopes.label import PUBLIC, Label, Readers, is_conversation
+from scopes.slack_client import Absent
+from scopes.slack_reader import SlackReader
+from scopes.tool import ToolContext
+
+TEAM_NOTES: Final = f"{NOTES}:team"
+"""Of what all full members of the workspace keep."""
+OPERATOR = "operator"
+"""The space of the command line."""
+
+Space = Annotated[str, HandleArgument(NOTES)]
+
+
+def notes_of(channel: str) -> str:
+    """The handle of what the members of a conversation keep."""
+    return f"{NOTES}:{channel}"
+
+
+def space_of(handle: str, owner: str | None) -> str:
+    """Where it lies in the database; `owner` is a user id, or None at the command line."""
+    if handle == OPEN_NOTES:
+        return f"user:{owner}" if owner else OPERATOR
+    what = handle.partition(":")[2]
+    return f"channel:{what}" if is_conversation(what) else what
+
+
+async def held(ctx: ToolContext) -> list[str]:
+    """The spaces that a context was given and its requester may read just now, their own first."""
+    given = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
+    own = [OPEN_NOTES] if OPEN_NOTES in ctx.handles.titles else []
+    return own + [handle for handle in given if await ctx.may_read(handle)]
+
+
+async def label_of(ctx: ToolContext, handle: str) -> Label:
+    """Of what is in a space; what others may have put there is not the requester's own word."""
+    if handle == OPEN_NOTES:
+        return Label(readers=_only(ctx.requester), sources=frozenset({handle}))
+    channel = handle.partition(":")[2]
+    if not is_conversation(channel):
+        return Label(True, PUBLIC, frozenset({handle}))
+    reader = ctx.clients.get(SlackReader)
+    if isinstance(reader, SlackReader):
+        with suppress(Absent):
+            return await reader.label(channel)
+    return Label(True, _only(ctx.requester), frozenset({channel}))
+
+
+async def may_see(ctx: ToolContext, label: Label) -> bool:
+    """Whether what was kept with this label is the requester's to read just now. The gate lets
+    nothing else pass; a tool asks before it counts, so that nobody learns how much there is."""
+    if ctx.requester is None:
+        return True
+    if label.readers != PUBLIC and ctx.requester not in label.readers:
+        return False
+    return all([await ctx.may_read(each) for each in label.sources if is_conversation(each)])
+
+
+def _only(requester: str | None) -> Readers:
+    return frozenset({requester} if requester else ())

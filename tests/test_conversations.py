@@ -1,0 +1,332 @@
+"""What was asked and answered is found again by who may read it, and gone when it is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pg_kit
+import pytest
+import sqlalchemy as sa
+from engine_kit import Json, brief, call, is_child, led_by, line, results, say, submitted
+from forget_kit import Told, finding, holding, item, result
+from serve_kit import ASKER, request_in, serving
+from test_directory import ANA, EVA, GUEST, LUIS, world
+from test_private_answer import LUIS as COLLEAGUE
+from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, markets
+
+import scopes
+from bot.conversations import TalkShelf, made_public
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.local.model import Answer
+from bot.retention import tidy
+from bot.store import Store
+from bot.tables import runs
+from bot.tool_tables import conversations
+from bot.vault import Vault
+from config.settings import load_settings
+from scopes.conversations import MAX_HITS, Conversations
+from scopes.effects import OPEN_NOTES
+from scopes.label import TRUSTED, Label
+from scopes.tool import Handles, ToolContext, ToolResult
+from subagents.directory import Directory
+from subagents.gate import Deny, Gate
+
+PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(tmp_path, None, Vault.new())
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture(params=["file", "postgres"])
+async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """A store of each kind: for what the index of words does."""
+    with ExitStack() as stack:
+        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
+        opened = await Store.open(tmp_path, url, Vault.new())
+        yield opened
+        await opened.aclose()
+
+
+async def answered(
+    store: Store,
+    run: str,
+    place: str = "CTEAM",
+    user: str | None = ANA,
+    question: str = "When does Harbour Line renew?",
+    answer: str = "It renews in March.",
+    label: Label = TRUSTED,
+    private: bool = False,
+    **more: Any,
+) -> None:
+    """A run as `serve` ends it; without a user as the command line does."""
+    request = f"T1/{place}/1.000100" if user else None
+    given = {"kind": "mention" if user else "ask", "args": {}, "status": "complete", **more}
+    await store.start_run(
+        run, given["kind"], question, "offline", given["args"], requester=user, request=request
+    )
+    document = {"answer": answer, "label": label.to_json()}
+    await store.finish_run(run, given["status"], result=document, private=private)
+
+
+async def talks(
+    store: Store, user: str | None, query: str = "", closed: Collection[str] = ()
+) -> Any:
+    found = await TalkShelf(store.database).search(user, query, 20, closed)
+    return [talk.run for talk in found]
+
+
+async def look(
+    store: Store, directory: Directory, who: str, query: str = "", **more: Any
+) -> ToolResult | Deny:
+    ctx = ToolContext(
+        "r9", who, Handles({OPEN_NOTES: ""}), TRUSTED, None,
+        {Conversations: TalkShelf(store.database)}, 8000, key="k", scope="notes", **more,
+    )  # fmt: skip
+    tool = next(t for t in scopes.scope("notes").tools if t.name == "search_conversations")
+    found = await Gate(lambda _: None, directory).call("s1", ctx, tool, {"query": query})
+    assert isinstance(found, ToolResult)
+    return found
+
+
+async def seen(store: Store, directory: Directory, who: str, query: str = "") -> list[str]:
+    found = await look(store, directory, who, query)
+    assert isinstance(found, ToolResult)
+    return [each.id for each in found.items]
+
+
+async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(each: Store) -> None:
+    await answered(each, "r1")
+    await answered(each, "r2", question="What of the invoices?", answer="Two are late.")
+    assert await talks(each, ANA, "harbour") == ["r1"]
+    assert await talks(each, ANA, "March renewal") == ["r1"]
+    assert await talks(each, ANA, "late invoice") == ["r2"]
+    assert await talks(each, ANA) == ["r2", "r1"]
+    (talk,) = await TalkShelf(each.database).search(EVA, "harbour", 5, ())
+    assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
+
+
+async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store) -> None:
+    await answered(each, "r1", place="D0ANA")
+    await answered(each, "r2", private=True)
+    await answered(each, "r3", user=None)
+    for query in ("harbour", ""):
+        assert sorted(await talks(each, ANA, query)) == ["r1", "r2"]
+        assert await talks(each, EVA, query) == []
+        assert await talks(each, None, query) == ["r3"]
+
+
+async def test_the_operator_finds_nothing_that_was_asked_in_slack(store: Store) -> None:
+    await answered(store, "r1")
+    assert await talks(store, None, "harbour") == []
+    assert await talks(store, None) == []
+
+
+@pytest.mark.parametrize(
+    ("user", "more"),
+    [
+        (None, {"kind": "sweep"}),
+        (None, {"kind": "ask", "args": {"as_user": "U0ANA"}}),  # somebody of an export
+        (ANA, {"status": "failed"}),
+        (ANA, {"answer": ""}),
+    ],
+)
+async def test_what_nobody_asked_or_what_got_no_answer_is_not_kept(
+    store: Store, user: str | None, more: Json
+) -> None:
+    await answered(store, "r1", user=user, **more)
+    assert await store.database.read(sa.select(conversations)) == []
+
+
+async def test_an_answer_that_is_given_again_stands_for_the_one_before(store: Store) -> None:
+    await answered(store, "r1", answer="Nobody knows.")
+    await answered(store, "r1", answer="It is the quokka.")
+    assert await talks(store, ANA, "nobody") == []
+    assert await talks(store, ANA, "quokka") == ["r1"]
+
+
+async def test_a_withheld_answer_that_is_shown_after_all_is_found_by_all_there(
+    store: Store,
+) -> None:
+    await answered(store, "r1", private=True)
+    await made_public(store.database, "r1")
+    assert await talks(store, EVA, "harbour") == ["r1"]
+
+
+async def test_closed_places_are_left_out(each: Store) -> None:
+    await answered(each, "r1", place="CTEAM")
+    await answered(each, "r2", place="CBOARD")
+    for query in ("harbour", ""):
+        assert await talks(each, ANA, query, ["CBOARD"]) == ["r1"]
+        assert await talks(each, ANA, query, ["CBOARD", "CTEAM"]) == []
+
+
+async def test_a_row_that_was_moved_to_another_place_is_not_shown(store: Store) -> None:
+    await answered(store, "r1", place="CBOARD")
+    await store.database.write(conversations.update().values(place="CTEAM"))
+    assert await talks(store, ANA, "harbour") == []
+    await store.database.write(conversations.update().values(place="CBOARD", run="r2"))
+    assert await talks(store, ANA) == []
+
+
+async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(
+    store: Store,
+) -> None:
+    await answered(store, "r0", place="CGEN")
+    for k in range(1, 60):  # newer, and best
+        await answered(store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour")
+    async with world() as there:
+        assert await seen(store, there.directory, EVA, "harbour") == ["talk/r0"]
+        of_board = await look(store, there.directory, LUIS, "harbour")
+        assert isinstance(of_board, ToolResult)
+        assert len(of_board.items) == MAX_HITS
+        assert of_board.truncated
+        assert of_board.items[0].label.readers == frozenset({LUIS})  # no client tells of others
+        assert await seen(store, there.directory, GUEST, "harbour") == []
+
+
+async def test_who_may_not_read_what_an_answer_rests_on_does_not_find_it(store: Store) -> None:
+    await answered(store, "r1", place="CTEAM", label=PRIVATE)
+    async with world() as there:
+        assert await seen(store, there.directory, ANA, "harbour") == ["talk/r1"]
+        assert await seen(store, there.directory, EVA, "harbour") == []
+
+
+async def test_an_answer_is_untrusted_cut_to_fit_and_needs_its_handle(store: Store) -> None:
+    await answered(store, "r1", place="DANA", answer="word " * 9_000)
+    async with world() as there:
+        found = await look(store, there.directory, ANA)
+        assert isinstance(found, ToolResult)
+        (only,) = found.items
+        assert only.label.untrusted
+        assert only.label.readers == frozenset({ANA})
+        assert only.text.startswith("Asked: When does Harbour Line renew? Answered: word word")
+        assert only.notes == ("beginning",)
+        assert len(only.text) < 3 * 8000
+        tool = next(t for t in scopes.scope("notes").tools if t.name == "search_conversations")
+        ctx = ToolContext("r9", ANA, Handles(), TRUSTED, None, {}, 8000)
+        assert isinstance(
+            await Gate(lambda _: None, there.directory).call("s1", ctx, tool, {}), Deny
+        )
+
+
+SAID = "our receipt printer stopped in the middle of a busy day"
+
+
+def read_and_told() -> Told:
+    """A run that was asked in #home, and read a message of #es."""
+    message = item("C0ES/1700000001.000100", SAID)
+    found = finding("F1.1", "A printer stopped", message.id, quotes=[SAID])
+    return Told(
+        "r1",
+        [message],
+        [result("s1", "The printer.", [found], "C0ES")],
+        f"Somebody wrote: {SAID}. All else is well.",
+        question="Which quokka is broken?",
+        request="T1/C0HOME/1700000009.000100",
+        requester=ANA,
+    )
+
+
+async def kept(store: Store) -> None:
+    told = read_and_told()
+    await told.store(store)
+    label = Label(True, sources=frozenset({"C0ES"})).to_json()
+    await store.finish_run(told.id, "complete", result={**told.document, "label": label})
+    assert await talks(store, ANA, "printer quokka") == ["r1"]
+
+
+async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store) -> None:
+    await kept(each)
+    await Forget(each.database)(Target("item", "C0ES/1700000001.000100"))
+    assert await holding(each.database, [SAID]) == []
+    assert await talks(each, ANA, "receipt busy middle") == []
+    (talk,) = await TalkShelf(each.database).search(ANA, "quokka", 5, ())
+    assert "All else is well." in talk.answer
+
+
+async def test_a_deleted_request_is_in_no_conversation_any_more(store: Store) -> None:
+    await kept(store)
+    await Forget(store.database)(Target("item", "C0HOME/1700000009.000100"))
+    assert await holding(store.database, ["quokka"]) == []
+    assert await talks(store, ANA, "quokka") == []
+
+
+@pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])
+async def test_what_a_person_or_a_channel_was_told_goes_with_them(
+    store: Store, kind: str, id: str
+) -> None:
+    await kept(store)
+    would = await Forget(store.database, dry_run=True)(Target(kind, id))
+    done = await Forget(store.database)(Target(kind, id))
+    assert would.conversations == done.conversations == (1 if kind == "channel" else 0)
+    assert await store.database.read(sa.select(conversations)) == []
+    assert await talks(store, ANA, "printer quokka") == []
+    assert await holding(store.database, ["quokka"]) == []
+
+
+async def test_a_private_answer_goes_with_the_channel_that_it_was_asked_in(store: Store) -> None:
+    await answered(store, "r1", private=True)
+    await answered(store, "r2", place="C0X")
+    done = await Forget(store.database)(Target("channel", "CTEAM"))
+    assert done.conversations == 1
+    assert await talks(store, ANA, "harbour") == ["r2"]
+
+
+async def test_conversations_are_kept_as_long_as_results(store: Store) -> None:
+    await answered(store, "r1")
+    await answered(store, "r2")
+    old = datetime.now(UTC) - timedelta(days=400)
+    await store.database.write(runs.update().where(runs.c.id == "r1").values(started=old))
+    settings = load_settings(env={}).retention.model_copy(update={"results_days": 365})
+    await tidy(store.database, settings)
+    assert await talks(store, ANA, "harbour") == ["r2"]
+
+
+def test_the_file_holds_no_word_of_a_conversation(tmp_path: Path) -> None:
+    asyncio.run(_kept_and_found(tmp_path))
+    for file in tmp_path.iterdir():
+        held = file.read_bytes().lower()
+        assert b"quokka" not in held
+        assert b"zanzibar" not in held
+
+
+async def _kept_and_found(path: Path) -> None:
+    store = await Store.open(path, None, Vault.new())
+    await answered(store, "r1", question="Which quokka?", answer="That of Zanzibar.")
+    assert await talks(store, ANA, "quokka zanzibar") == ["r1"]
+    await store.aclose()
+
+
+async def test_an_answer_is_found_in_a_later_request_by_whoever_read_it(tmp_path: Path) -> None:
+    found: list[str] = []
+    sweep = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            asks = led_by(Answer([brief(1, scope="notes", handles=[OPEN_NOTES])]), say("Done."))
+            return sweep(body) if QUESTION in request_in(body) else asks(body)
+        if OPEN_NOTES not in line(body, "MAY READ"):
+            return sweep(body)
+        if not results(body):
+            return call("search_conversations", query="open support")
+        found.append(str(results(body)[-1]))
+        return submitted("looked")
+
+    space = in_private(markets())
+    async with serving(tmp_path, mind, space=space) as bot:
+        for text, user in ((QUESTION, ASKER), ("What was that?", ASKER), ("And that?", COLLEAGUE)):
+            await bot.answer(bot.ask(text, channel=TEAM, user=user), channel=TEAM)
+    hers, his = found
+    assert SECRET in hers
+    assert "talk/" in hers
+    assert SECRET not in his

@@ -1,0 +1,335 @@
+"""Notes of a conversation and of the team: for whom they are, and what may be kept in them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pg_kit
+import pytest
+from engine_kit import Json, opening, say, workspace
+from serve_kit import serving
+from test_directory import ANA, EVA, GUEST, LUIS, World, world
+
+import scopes
+from bot.database import Database
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.local.model import Answer
+from bot.migrations.versions.v0009_tools import FOR_POSTGRES
+from bot.note_words import indexed
+from bot.notes import NoteShelf, notes
+from bot.retention import tidy
+from bot.vault import Vault
+from config.settings import load_settings
+from scopes.effects import OPEN_NOTES
+from scopes.intent import UNASKED, Intent
+from scopes.label import TRUSTED, Label
+from scopes.notes import Notes
+from scopes.spaces import TEAM_NOTES, notes_of, space_of
+from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from subagents.action import Action
+from subagents.directory import Directory, Operator
+from subagents.gate import Card, Deny, Gate, Propose
+
+SALES, MINE, TEAM = "channel:C0SALES", "user:U0ANA", "team"
+ASKED = Intent(text="note it", home="CTEAM")
+BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path, None, Vault.new())
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture(params=["file", "postgres"])
+async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """A database of each kind: for what the index of words does."""
+    with ExitStack() as stack:
+        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
+        opened = await Database.open(tmp_path, url, Vault.new())
+        yield opened
+        await opened.aclose()
+
+
+@asynccontextmanager
+async def shelf_at(path: Path) -> AsyncIterator[NoteShelf]:
+    opened = await Database.open(path, None, Vault.new())
+    try:
+        yield NoteShelf(opened)
+    finally:
+        await opened.aclose()
+
+
+class Desk:
+    """One who asks, with the spaces that their subagent was given."""
+
+    def __init__(
+        self, shelf: NoteShelf, directory: Directory, propose: Propose | None = None
+    ) -> None:
+        self.shelf, self.directory, self.calls = shelf, directory, 0
+        self.propose = propose
+
+    async def use(
+        self,
+        who: str | None,
+        name: str,
+        /,
+        label: Label = TRUSTED,
+        given: Iterable[str] = (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"),
+        intent: Intent = ASKED,
+        **args: Any,
+    ) -> ToolResult | Deny | Card:
+        self.calls += 1
+        ctx = ToolContext(
+            "r1", who, Handles(dict.fromkeys(given, "")), label, None, {Notes: self.shelf}, 8000,
+            intent=intent, key=f"call{self.calls}", scope="notes", context="s1",
+        )  # fmt: skip
+        tool = next(t for t in scopes.scope("notes").tools if t.name == name)
+        gate = Gate(lambda _: None, self.directory, self.propose)
+        return await gate.call("s1", ctx, tool, args)
+
+    async def keep(self, who: str | None, space: str, **more: Any) -> str:
+        """What became of it: empty where it was kept."""
+        told = await self.use(who, "save_note", title="Prices", text="Up.", space=space, **more)
+        return told.reason if isinstance(told, Deny) else ""
+
+    async def found(self, who: str | None, query: str = "prices", **more: Any) -> list[str]:
+        told = await self.use(who, "search_notes", query=query, **more)
+        assert isinstance(told, ToolResult)
+        return [" ".join([item.id, *item.notes]) for item in told.items]
+
+
+async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
+    each: Database,
+) -> None:
+    shelf = NoteShelf(each)
+    for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
+        await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
+    for query in ("pricing", ""):
+        assert [n.id for n in await shelf.search([SALES], query, 9)] == [2]
+        assert [n.id for n in await shelf.search([MINE, TEAM], query, 9)] == [4, 3, 1]
+    assert await shelf.get([MINE, TEAM], 2) is None
+    assert (await shelf.search([SALES], "plan", 9))[0].space == SALES
+
+
+async def test_a_context_that_uses_a_title_again_gives_its_note_the_new_text(
+    each: Database,
+) -> None:
+    shelf = NoteShelf(each)
+    first = await shelf.save(MINE, "k1", "Progress", "read the harbour", TRUSTED, "r1", "s1")
+    again = await shelf.save(MINE, "k2", "Progress", "wrote the summary", TRUSTED, "r1", "s1")
+    assert first == again
+    replayed = await shelf.save(MINE, "k1", "Progress", "read the harbour", TRUSTED, "r1", "s1")
+    assert replayed == first
+    assert [n.text for n in await shelf.search([MINE], "", 9)] == ["wrote the summary"]
+    assert await shelf.search([MINE], "harbour", 9) == []
+    assert [n.id for n in await shelf.search([MINE], "summary", 9)] == [first]
+
+
+@pytest.mark.parametrize(
+    ("space", "run", "context"), [(TEAM, "r1", "s1"), (MINE, "r2", "s1"), (MINE, "r1", "s2")]
+)
+async def test_a_title_of_another_context_run_or_space_is_another_note(
+    database: Database, space: str, run: str, context: str
+) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(MINE, "k1", "Progress", "one", TRUSTED, "r1", "s1")
+    await shelf.save(space, "k2", "Progress", "two", TRUSTED, run, context)
+    texts = [n.text for n in await shelf.search([MINE, TEAM], "progress", 9)]
+    assert texts == ["two", "one"]
+
+
+async def test_a_rare_word_is_found_behind_many_newer_notes_with_the_common_one(
+    each: Database,
+) -> None:
+    shelf = NoteShelf(each)
+    await shelf.save(MINE, "k0", "Renewal", "the contract of Zanzibar", TRUSTED, "r1")
+    await shelf.save(MINE, "k1", "Other", "the harbour contract was long ago", TRUSTED, "r1")
+    for k in range(2, 300):
+        await shelf.save(MINE, f"k{k}", f"N{k}", ("contract", "harbour")[k % 2], TRUSTED, "r1")
+    assert (await shelf.search([MINE], "contract zanzibar", 3))[0].title == "Renewal"
+    assert (await shelf.search([MINE], "harbour contract", 3))[0].title == "Other"
+
+
+async def test_the_migration_carries_old_notes_over(tmp_path: Path) -> None:
+    with pg_kit.database() as url:
+        opened = await Database.open(tmp_path, url, Vault.new())
+        shelf, key = NoteShelf(opened), opened.digest_key
+        await shelf.save(MINE, "k1", "Contract", "signed on Monday", TRUSTED, "r1")
+        await shelf.save(MINE, "k2", "Lunch", "the contract, in passing", TRUSTED, "r1")
+        before = (
+            "DROP TABLE talk_words",
+            "ALTER TABLE note_words DROP COLUMN space",
+            "UPDATE note_words SET words = setweight(to_tsvector('simple', "
+            f"'{indexed('Contract', key)}'), 'A') WHERE note = 1",
+            "INSERT INTO note_words VALUES (3, to_tsvector('simple', 'of no note'))",
+        )
+        for statement in (*before, *FOR_POSTGRES):
+            await opened.change(lambda c, s=statement: c.exec_driver_sql(s).close())  # type: ignore[misc]
+        assert [n.id for n in await shelf.search([MINE], "contract", 9)] == [1, 2]
+        await opened.aclose()
+
+
+async def test_members_of_a_conversation_share_its_notes_and_nobody_else(tmp_path: Path) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        assert await desk.keep(ANA, "notes:CTEAM") == ""
+        assert await desk.found(EVA) == ["note/1 in notes:CTEAM"]
+        assert await desk.found(GUEST) == []
+        assert "No notes notes:CTEAM" in await desk.keep(GUEST, "notes:CTEAM")
+        with pytest.raises(ToolError, match=r"No note note/1\."):
+            await desk.use(GUEST, "read_note", note="note/1")
+
+
+async def test_who_left_a_conversation_finds_its_notes_no_more(tmp_path: Path) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        await desk.keep(EVA, "notes:CTEAM")
+        assert await desk.found(EVA) == ["note/1 in notes:CTEAM"]
+        _leaves(there, EVA)
+        assert await desk.found(EVA) == []
+        assert await desk.keep(EVA, "notes:CTEAM") != ""
+        assert await desk.found(LUIS) == ["note/1 in notes:CTEAM"]
+
+
+def _leaves(there: World, who: str) -> None:
+    there.put("CTEAM", *({ANA, LUIS, EVA} - {who}))
+    there.clock.now += 3600
+
+
+async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(tmp_path: Path) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        assert await desk.keep(ANA, TEAM_NOTES) == ""
+        assert await desk.found(LUIS) == ["note/1 in notes:team"]
+        assert await desk.found(GUEST) == []
+        assert await desk.keep(GUEST, TEAM_NOTES) != ""
+
+
+@pytest.mark.parametrize(
+    ("space", "why"),
+    [
+        ("notes:CTEAM", "#cboard (not everyone in #cteam is a member)"),  # Eva is not in #board
+        (TEAM_NOTES, "not everyone in the team is a member"),
+    ],
+)
+async def test_what_not_all_its_readers_may_read_is_not_kept_in_a_shared_space(
+    tmp_path: Path, space: str, why: str
+) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        refused = await desk.keep(ANA, space, label=BOARD)
+        assert why in refused
+        assert refused.endswith("Keep it in notes:own.")
+        assert await desk.keep(ANA, OPEN_NOTES, label=BOARD) == ""
+        assert await desk.found(ANA) == ["note/1"]
+
+
+async def test_what_all_its_readers_may_read_is_kept_there_and_stays_theirs(tmp_path: Path) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        given = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
+        team = Label(False, frozenset({ANA, LUIS, EVA}), frozenset({"CTEAM"}))
+        assert await desk.keep(ANA, "notes:CBOARD", label=team, given=given) == ""
+        assert await desk.found(LUIS, given=given) == ["note/1 in notes:CBOARD"]
+        there.put("CBOARD", ANA, LUIS, GUEST)  # who comes later reads the notes, but not this one
+        there.clock.now += 3600
+        assert await desk.found(GUEST, given=given) == []
+
+
+async def test_what_others_wrote_is_not_taken_for_the_word_of_who_reads_it(tmp_path: Path) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        for space in (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"):
+            await desk.keep(ANA, space)
+        told = await desk.use(ANA, "search_notes")
+        assert isinstance(told, ToolResult)
+        assert [item.label.untrusted for item in told.items] == [True, True, False]
+        assert told.items[0].label.sources == {"CTEAM"}
+
+
+async def test_a_space_that_was_not_given_or_does_not_exist_is_refused_alike(
+    tmp_path: Path,
+) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        for strange in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
+            assert f"No notes {strange}." in await desk.keep(ANA, strange)
+        assert await desk.keep(ANA, TEAM_NOTES, intent=UNASKED) != ""
+        assert await desk.found(ANA, "") == []
+
+
+async def test_the_operator_keeps_for_the_team_what_everybody_may_read(tmp_path: Path) -> None:
+    async with shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, Operator())
+        assert await desk.keep(None, TEAM_NOTES) == ""
+        assert "may not be kept there" in await desk.keep(None, TEAM_NOTES, label=BOARD)
+        assert await desk.found(None) == ["note/1 in notes:team"]
+
+
+async def test_a_forgotten_channel_takes_its_notes_along(database: Database) -> None:
+    shelf = NoteShelf(database)
+    await shelf.save(SALES, "k1", "Theirs", "about pricing", TRUSTED, "r1")
+    await shelf.save(TEAM, "k2", "Ours", "about pricing", TRUSTED, "r1")
+    done = await Forget(database)(Target("channel", "C0SALES"))
+    assert done.notes == 1
+    assert await shelf.search([SALES], "pricing", 9) == []
+    assert [n.title for n in await shelf.search([SALES, TEAM], "", 9)] == ["Ours"]
+
+
+async def test_notes_go_when_they_are_older_than_the_settings_keep_them(database: Database) -> None:
+    shelf = NoteShelf(database)
+    for k, title in enumerate(("Old", "New")):
+        await shelf.save(MINE, f"k{k}", title, "about pricing", TRUSTED, "r1")
+    old = datetime.now(UTC) - timedelta(days=31)
+    await database.write(notes.update().where(notes.c.id == 1).values(at=old))
+    settings = load_settings(env={}).retention
+    await tidy(database, settings)
+    assert len(await shelf.search([MINE], "pricing", 9)) == 2
+    await tidy(database, settings.model_copy(update={"notes_days": 30}))
+    assert [n.title for n in await shelf.search([MINE], "pricing", 9)] == ["New"]
+
+
+async def test_a_request_in_a_channel_is_offered_its_notes_and_those_of_the_team(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+
+    def parent(body: Json) -> Answer:
+        told.append(opening(body))
+        return say("Nothing.")
+
+    space = workspace(2)
+    channel = space.channels[0].id
+    async with serving(tmp_path, parent, space=space) as bot:
+        await bot.answer(bot.ask("What did we note?", channel=channel), channel=channel)
+    (line,) = [each for each in told[0].splitlines() if each.startswith("NOTES: ")]
+    for handle in (OPEN_NOTES, TEAM_NOTES, notes_of(channel)):
+        assert handle in line
+
+
+def test_each_handle_stands_for_one_space() -> None:
+    assert space_of(OPEN_NOTES, "U0ANA") == "user:U0ANA"
+    assert space_of(OPEN_NOTES, None) == "operator"
+    assert space_of(TEAM_NOTES, "U0ANA") == space_of(TEAM_NOTES, None) == "team"
+    assert space_of(notes_of("C0SALES"), "U0ANA") == "channel:C0SALES"
+
+
+async def test_what_strangers_wrote_is_kept_for_others_after_a_click(tmp_path: Path) -> None:
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        waiting: list[Action] = []
+        desk = Desk(shelf, there.directory, waiting.append)
+        stranger = Label(True, sources=frozenset({"web:news.example"}))
+        told = await desk.use(
+            ANA, "save_note", title="Prices", text="Up.", space=TEAM_NOTES, label=stranger
+        )
+        assert isinstance(told, Card)
+        assert [action.args["space"] for action in waiting] == [TEAM_NOTES]
+        assert await desk.found(ANA, given=(OPEN_NOTES, TEAM_NOTES)) == []
+        assert await desk.keep(ANA, OPEN_NOTES, label=stranger) == ""
