@@ -25,6 +25,16 @@ MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of an answer that its requester alone may see."""
+
+    said: str
+    """The sentence for the place of the request."""
+    place: tuple[str, str] | None = None
+    """Channel and ts of the message that it begins with; None = it was not sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Private:
     """Sends what may not stand in the place where it was asked for."""
 
@@ -39,35 +49,37 @@ class Private:
         document: Mapping[str, Any],
         obstacles: Sequence[Obstacle],
         seconds: float,
-    ) -> str:
-        """Send the answer to its requester alone; the sentence for the place of the request.
+    ) -> Sent:
+        """Send the answer to its requester alone.
 
         May be called again. A requester who may not read it (any more) gets nothing of it.
         """
         if not (await gate.release("p1", ctx, to=request.user)).public:
-            return HELD_BACK
+            return Sent(HELD_BACK)
         parts = rendered(document, request, self.settings, seconds).parts
         first = render.sentence(why(obstacles)).parts[0]
         try:
             channel = await self.outbox.direct(request.user)
-            await self._post(request, channel, [first, *parts])
+            ts = await self._post(request, channel, [first, *parts])
         except WriteFailed as error:
             log.warning("the answer to %s could not be sent in private: %s", request.key, error)
-            return HELD_BACK
-        return SENT_IN_PRIVATE
+            return Sent(HELD_BACK)
+        return Sent(SENT_IN_PRIVATE, (channel, ts))
 
-    async def _post(self, request: StoredRequest, channel: str, parts: Sequence[Part]) -> None:
-        thread: str | None = None
+    async def _post(self, request: StoredRequest, channel: str, parts: Sequence[Part]) -> str:
+        """The ts of the first message; the others stand in its thread."""
+        thread = ""
         for number, part in enumerate(parts, 1):
             ts = await self.outbox.post(
                 f"{request.key}/private#{number}",
                 channel,
-                thread,
+                thread or None,
                 part.text,
                 part.blocks,
                 look_first=True,
             )
             thread = thread or ts
+        return thread
 
 
 def why(obstacles: Sequence[Obstacle]) -> str:

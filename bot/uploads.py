@@ -20,6 +20,8 @@ LOOKS = (0.1, 0.5, 1.0, 2.0, 4.0)
 """Pauses between looks for a file that was handed over, in units of `settle_s`: Slack shows it
 after it was checked (slackapi/bolt-js#2115)."""
 NOT_SHOWN = "not_shown"
+TAKEN = "file_not_found"
+"""What Slack says of a file that it was told to show before: an earlier life may have done it."""
 
 
 class Uploads:
@@ -42,21 +44,39 @@ class Uploads:
         async with within(self._deadline_s, DONE):
             if ts := await self._written.find_file(channel, thread_ts, name):
                 return ts
-            given = {"filename": name, "length": len(content)}
-            asked = await self._writes.call(ASK, given, repeatable=True)
-            id, url = asked.get("file_id"), asked.get("upload_url")
-            if not isinstance(id, str) or not isinstance(url, str):
-                raise Unsettled(ASK, "malformed_answer")
-            await self._send(url, content)
+            id = await self._hand_over(name, content)
             return await self._complete(channel, thread_ts, id, title or name)
+
+    async def hand_over(self, name: str, content: bytes) -> str:
+        """Give Slack a file, and return its id: nobody sees it until it is shown."""
+        async with within(self._deadline_s, SEND):
+            return await self._hand_over(name, content)
+
+    async def show(self, channel: str, thread_ts: str, id: str, title: str) -> str:
+        """Show a file that was handed over in a thread, once; the ts of its message."""
+        async with within(self._deadline_s, DONE):
+            if ts := await self._written.find_file(channel, thread_ts, id):
+                return ts
+            return await self._complete(channel, thread_ts, id, title)
+
+    async def _hand_over(self, name: str, content: bytes) -> str:
+        given = {"filename": name, "length": len(content)}
+        asked = await self._writes.call(ASK, given, repeatable=True)
+        id, url = asked.get("file_id"), asked.get("upload_url")
+        if not isinstance(id, str) or not isinstance(url, str):
+            raise Unsettled(ASK, "malformed_answer")
+        await self._send(url, content)
+        return id
 
     async def _complete(self, channel: str, thread_ts: str, id: str, title: str) -> str:
         files = [{"id": id, "title": title}]
         args = {"files": files, "channel_id": channel, "thread_ts": thread_ts}
-        last = Unsettled(DONE, NOT_SHOWN)
+        last: WriteFailed = Unsettled(DONE, NOT_SHOWN)
         try:
             await self._writes.call(DONE, args, repeatable=False)
-        except Unsettled as error:
+        except WriteFailed as error:
+            if not isinstance(error, Unsettled) and error.code != TAKEN:
+                raise
             last = error
         for pause in LOOKS:
             await asyncio.sleep(pause * self._settle_s)

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
+from scopes.clean import csv_cell, printable, redacted
 from scopes.label import Label
+from scopes.tool import ToolContext, ToolError
 
 MAX_BYTES = 5_000_000
 """Of one file."""
+MAX_RUN_BYTES = 20_000_000
+"""Of all that one run keeps, versions included."""
+MAX_NAME = 80
+"""Characters of a name."""
+KINDS: Final = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "md": "text/markdown",
+    "png": "image/png",
+    "txt": "text/plain",
+}
+"""Ending of a name -> media type."""
+
+_ID = re.compile(r"file/([^@]+)@(\d{1,6})")
+_NAME = re.compile(r"\w[\w .()+-]*\.([a-z]+)")
+_BEGUN = re.compile(r"(?m)((?:^|[,;\t])\"?)(?=\s*[=+@-])")
+"""Where a cell begins that a spreadsheet may take for a formula."""
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)\..*", re.IGNORECASE)
+"""Names that are devices on some computer of a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +51,25 @@ class Resource:
     kind: str
     """Media type: `text/csv`, `image/png`, `text/markdown`."""
     content: bytes
+    """Empty in a list."""
     label: Label
     at: datetime
+    size: int
+    """Bytes of the content."""
+
+    @property
+    def id(self) -> str:
+        """As its items are cited: `file/sales.csv@2`."""
+        return f"file/{self.name}@{self.version}"
+
+    @property
+    def shown(self) -> bytes:
+        """The content as people get it: of a text, without what nobody sees and what looks like a
+        secret, and of a table without what a spreadsheet would run."""
+        if self.kind == KINDS["png"]:
+            return self.content
+        text = redacted(printable(self.content.decode(errors="replace")))
+        return (_inert(text) if self.kind == KINDS["csv"] else text).encode()
 
 
 class Resources(Protocol):
@@ -45,6 +87,63 @@ class Resources(Protocol):
         """The newest version of each file, without its content, by name."""
 
 
+def _inert(table: str) -> str:
+    """A table in text without formulas; one that has none stays as it is."""
+    mark = max(",;\t", key=table.partition("\n")[0].count)
+    try:
+        rows = list(csv.reader(io.StringIO(table, newline=""), delimiter=mark))
+    except csv.Error:  # a cell is too long
+        return _BEGUN.sub(r"\1'", table)
+    safe = [[csv_cell(cell) for cell in row] for row in rows]
+    if safe == rows:
+        return table
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=mark).writerows(safe)
+    return out.getvalue()
+
+
 def space_of_run(run: str) -> str:
     """Where the files of a request lie; they are put up with its answer."""
     return f"run:{run}"
+
+
+def resources_of(ctx: ToolContext) -> Resources:
+    """The files that a tool works with. Raises ToolError where none are kept."""
+    try:
+        return ctx.client(Resources)  # type: ignore[type-abstract]
+    except KeyError:
+        raise ToolError("No files are kept here. Say so in your result.") from None
+
+
+def asked(name: str) -> tuple[str, int]:
+    """A file as a tool named it (`file/sales.csv@2`) or by its name alone: its name and version,
+    0 = the newest."""
+    found = _ID.fullmatch(name.strip())
+    return (found[1], int(found[2])) if found else (name.strip(), 0)
+
+
+def file_name(name: str, *endings: str) -> str:
+    """A name that is safe in any folder and has one of these endings. Raises ToolError."""
+    plain = unicodedata.normalize("NFC", name.strip())
+    found = _NAME.fullmatch(plain)
+    if not found or found[1] not in endings or ".." in plain or len(plain) > MAX_NAME:
+        allowed = " or ".join(f".{ending}" for ending in endings)
+        raise ToolError(
+            f"A file needs a plain name that ends with {allowed}, without a folder, such as "
+            f"report.{endings[0]}."
+        )
+    if _RESERVED.fullmatch(plain):
+        raise ToolError("Some computers cannot keep a file of this name. Choose another one.")
+    return plain
+
+
+def kind_of(name: str) -> str:
+    """The media type of a name that `file_name` gave."""
+    return KINDS[name.rpartition(".")[2]]
+
+
+def size_of(size: int) -> str:
+    """Bytes as people read them: `1.2 kB`."""
+    if size < 1_000:
+        return f"{size} B"
+    return f"{size / 1_000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"

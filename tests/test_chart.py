@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.reports.chart import PNG, PROGRAM, ChartFailed, open_issues_chart
+from bot.reports.chart import open_issues_chart
+from scopes.drawing import PNG, PROGRAM, DrawingFailed
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
@@ -46,12 +47,12 @@ async def test_it_is_a_picture_of_the_width_that_slack_shows(
 
 
 async def test_two_points_are_no_chart() -> None:
-    with pytest.raises(ChartFailed, match="A chart needs 3 reports, there are 2"):
+    with pytest.raises(DrawingFailed, match="A chart needs 3 reports, there are 2"):
         await open_issues_chart(weekly(1, 2), "Open issues")
 
 
 async def test_what_cannot_be_drawn_is_said_to_be_so() -> None:
-    with pytest.raises(ChartFailed, match="could not be drawn"):
+    with pytest.raises(DrawingFailed, match="could not be drawn"):
         await open_issues_chart([*weekly(1, 2), (START, 10**400)], "Open issues")
 
 

@@ -91,3 +91,29 @@ async def test_the_local_slack_refuses_what_slack_refuses() -> None:
         assert refused.value.response["error"] == "file_not_found"
         assert (await web.files_info(file=file.id))["file"]["name"] == NAME
         assert file.content == CONTENT
+
+
+async def test_a_file_that_was_handed_over_is_shown_once_whatever_name_it_has() -> None:
+    async with desk() as made:
+        await share(made)
+        uploads = made.outbox.uploads
+        id = await uploads.hand_over(NAME, b"another request's")
+        assert len(files(made.slack)) == 1, "nobody sees it yet"
+        ts = await uploads.show(CHANNEL, ASKED, id, NAME)
+        assert await uploads.show(CHANNEL, ASKED, id, NAME) == ts
+        assert [each.content for each in files(made.slack)] == [CONTENT, b"another request's"]
+        assert made.slack.calls[DONE] == 2
+
+
+async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:
+    async with desk() as made:
+        uploads = made.outbox.uploads
+        id = await uploads.hand_over(NAME, CONTENT)
+        made.slack.state.unshared = 1
+        with pytest.raises(Unsettled, match="not_shown"):
+            await uploads.show(CHANNEL, ASKED, id, NAME)
+        looks = made.slack.calls["conversations.replies"]
+        with pytest.raises(WriteFailed, match="file_not_found"):
+            await uploads.show(CHANNEL, ASKED, id, NAME)
+        assert made.slack.calls["conversations.replies"] > looks + 1
+        assert files(made.slack) == []

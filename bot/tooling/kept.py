@@ -1,0 +1,28 @@
+"""What the tools for files that are kept work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.database import Database
+from bot.options import Options
+from bot.resources import ResourceShelf
+from bot.tooling.kit import Kit, Opened
+from config.settings import Settings
+from scopes.resources import Resources
+
+
+@dataclass(frozen=True)
+class KeptKit(Kit):
+    """The files of this database: each run has its own, and the spaces of notes have theirs."""
+
+    settings: Settings
+    database: Database
+    given: Options | None
+    """Options of a command; None = it serves Slack."""
+
+    async def open(self, run: str, requester: str | None) -> Opened:
+        return Opened({Resources: ResourceShelf(self.database)})
+
+    async def aclose(self) -> None:
+        return None

@@ -1,0 +1,215 @@
+"""Charts: a table that the run keeps as CSV becomes a picture of it."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from scopes.clean import printable
+from scopes.drawing import DrawingFailed, drawn
+from scopes.effects import Access
+from scopes.resources import KINDS, Resources, asked, file_name, resources_of, space_of_run
+from scopes.tool import (
+    Item,
+    SourceFailed,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    one_line,
+    tool,
+    under,
+)
+
+MAX_BARS, MAX_POINTS = 40, 5_000
+"""Rows of a bar chart, and of any other."""
+MAX_SERIES = 8
+MAX_TITLE, MAX_NAME = 70, 36
+"""Places of a line that a title, or a name at an axis, takes; wide letters take two."""
+UPRIGHT = 12
+"""Bars that stand side by side; more lie one above the other."""
+UPRIGHT_NAMES = 90
+"""Places that their names may take together."""
+HEIGHT, BAR_INCHES = 4.2, 0.36
+
+_NUMBER = re.compile(r"'?([-+]?[\d.,]*\d(?:[eE][-+]?\d{1,3})?)%?")
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_MONTH = re.compile(r"\d{4}-\d{2}")
+
+
+@tool(Access.WRITE, client=Resources)
+async def make_chart(
+    ctx: ToolContext,
+    file: str,
+    kind: Literal["bar", "line", "scatter"],
+    x: str,
+    y: list[str],
+    title: str = "",
+) -> ToolResult:
+    """Draw columns of a kept CSV as a PNG, which goes with the answer."""
+    files = resources_of(ctx)
+    name, version = asked(file)
+    name = file_name(name, "csv")
+    found = await files.get(space_of_run(ctx.run), name, version or None)
+    if found is None:
+        raise ToolError(f"There is no {name}. Keep a result of that name first.")
+    with under(found.label):
+        table = await asyncio.to_thread(table_of, found.content)
+        chart = chart_of(table, kind, x, y, title)
+    try:
+        picture = await drawn(chart, "This chart")
+    except DrawingFailed as error:
+        raise SourceFailed(str(error)) from error
+    label = ctx.label.join(found.label)
+    name = f"{_stem(title or found.name.removesuffix('.csv'))}.png"
+    space = space_of_run(ctx.run)
+    kept = await files.save(space, ctx.key, name, KINDS["png"], picture, label, ctx.run)
+    told = f"{kind} chart of {len(chart['x']['values'])} rows of {found.id}: {x}; {', '.join(y)}"
+    return ToolResult((Item(kept.id, told, None, label),), note="Kept.")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a CSV file holds."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column. Raises ToolError where there is none."""
+        wanted = name.strip().casefold()
+        names = [each.strip().casefold() for each in self.columns]
+        if name not in self.columns and wanted not in names:
+            raise ToolError(f"No column {one_line(name)[:60]!r}. Use the names of the first line.")
+        at = self.columns.index(name) if name in self.columns else names.index(wanted)
+        return [row[at].strip() if at < len(row) else "" for row in self.rows]
+
+
+def table_of(content: bytes) -> Table:
+    """A CSV file as a table. Raises ToolError."""
+    try:
+        text = content.decode("utf-8-sig")
+        lines = [tuple(line) for line in csv.reader(io.StringIO(text, newline="")) if line]
+    except (UnicodeDecodeError, csv.Error):
+        raise ToolError("This file is no CSV in UTF-8. Keep the result again.") from None
+    if len(lines) < 2:
+        raise ToolError("The file has no rows to draw.")
+    return Table(lines[0], tuple(lines[1:]))
+
+
+def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> dict[str, Any]:
+    """What `drawing_program.py` reads. Raises ToolError for what cannot be drawn."""
+    if not 1 <= len(y) <= MAX_SERIES:
+        raise ToolError(f"Give 1 to {MAX_SERIES} columns as y.")
+    most = MAX_BARS if kind == "bar" else MAX_POINTS
+    if len(table.rows) > most:
+        raise ToolError(
+            f"{len(table.rows)} rows are too many for a {kind} chart, which shows {most}. "
+            "Group them, or keep the top ones."
+        )
+    series = {_cut(name, MAX_NAME): _numbers(name, table.column(name)) for name in y}
+    places = _places(table.column(x), kind)
+    if places["type"] != "name":
+        series = _sorted(places, series)
+    height = HEIGHT
+    if kind == "bar" and _lies(places["values"]):
+        kind = "across"
+        height = max(2.4, 1.2 + BAR_INCHES * len(table.rows) * max(1, len(series) * 0.6))
+    return {
+        "kind": kind,
+        "title": _cut(title, MAX_TITLE),
+        "height": height,
+        "x": {"name": _cut(x, MAX_NAME), **places},
+        "series": [{"name": name, "values": values} for name, values in series.items()],
+    }
+
+
+def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:
+    """The cells as numbers, None for empty ones. Raises ToolError."""
+    found = [number_of(cell) if cell else None for cell in cells]
+    wrong = sum(cell != "" and value is None for cell, value in zip(cells, found, strict=True))
+    if wrong or not any(value is not None for value in found):
+        what = f"{wrong} cells of it are no numbers" if wrong else "it holds no number"
+        raise ToolError(f"{one_line(name)[:60]!r} cannot be y: {what}.")
+    return found
+
+
+def number_of(cell: str) -> float | None:
+    """`1234.5`, `1,234.5`, `-3e6` or `12%` as a number; None for anything else and what no chart
+    shows."""
+    found = _NUMBER.fullmatch(cell)
+    text = found[1] if found else ""
+    text = text.replace(",", "") if _GROUPED.fullmatch(text) else text
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) < 1e300 else None
+
+
+def time_of(cell: str) -> datetime | None:
+    """A day, a month or a time as ISO 8601 writes them, in UTC where it has no zone."""
+    try:
+        found = datetime.fromisoformat(f"{cell}-01" if _MONTH.fullmatch(cell) else cell)
+        aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return aware.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _places(cells: Sequence[str], kind: str) -> dict[str, Any]:
+    """Where along the axis the rows stand: by number, in time, or under their names."""
+    if kind != "bar":
+        times = [time_of(cell) if "-" in cell else None for cell in cells]
+        if all(times):
+            return {"type": "time", "values": [at.isoformat() for at in times if at]}
+        numbers = [number_of(cell) for cell in cells]
+        if all(number is not None for number in numbers):
+            return {"type": "number", "values": numbers}
+    if len(cells) > MAX_BARS:
+        raise ToolError(f"More than {MAX_BARS} names do not fit on an axis. Group them.")
+    return {"type": "name", "values": [_cut(cell, MAX_NAME) or "–" for cell in cells]}
+
+
+def _sorted(
+    places: dict[str, Any], series: dict[str, list[float | None]]
+) -> dict[str, list[float | None]]:
+    """The series in the order of their places, which are put in order, too."""
+    order = sorted(range(len(places["values"])), key=lambda k: places["values"][k])
+    places["values"] = [places["values"][k] for k in order]
+    return {name: [values[k] for k in order] for name, values in series.items()}
+
+
+def _lies(names: Sequence[str]) -> bool:
+    return len(names) > UPRIGHT or sum(map(_wide, names)) > UPRIGHT_NAMES
+
+
+def _wide(text: str) -> int:
+    """Places of a line that a text takes."""
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def _cut(text: str, most: int) -> str:
+    """A text on one line that takes at most so many places."""
+    plain = one_line(printable(text))
+    return plain if _wide(plain) <= most else "".join(_begins(plain, most - 1)).rstrip() + "…"
+
+
+def _begins(text: str, most: int) -> Iterator[str]:
+    for letter in text:
+        most -= _wide(letter)
+        if most < 0:
+            return
+        yield letter
+
+
+def _stem(text: str) -> str:
+    """A text as the name of a file: letters and figures with dashes between them."""
+    plain = unicodedata.normalize("NFC", one_line(printable(text))).casefold()
+    return re.sub(r"[^\w]+", "-", plain).strip("-_")[:50].rstrip("-_") or "chart"

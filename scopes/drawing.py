@@ -1,0 +1,38 @@
+"""Pictures drawn by a process of their own, for what drawing takes of memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scopes.leash import output_of
+
+PROGRAM = Path(__file__).with_name("drawing_program.py")
+SECONDS = 30
+"""Until a drawing is given up; on a busy machine one takes a few."""
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class DrawingFailed(Exception):
+    """There is no picture; its text says why, in a sentence for people."""
+
+
+async def drawn(chart: Mapping[str, Any], what: str) -> bytes:
+    """A chart as a PNG; `chart` is what `drawing_program.py` reads, `what` names it for people.
+
+    Raises DrawingFailed.
+    """
+    asked, argv = json.dumps(chart).encode(), (sys.executable, "-I", str(PROGRAM), str(SECONDS))
+    with tempfile.TemporaryDirectory(prefix="chart-") as home:  # the list of fonts goes there
+        env = {"HOME": home, "MPLCONFIGDIR": home, "OPENBLAS_NUM_THREADS": "1"}
+        try:
+            out = await output_of(argv, asked, SECONDS, env, Path(home))
+        except TimeoutError:
+            raise DrawingFailed(f"{what} took too long to draw.") from None
+    if not out.startswith(PNG):
+        raise DrawingFailed(f"{what} could not be drawn.")
+    return out

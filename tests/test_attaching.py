@@ -1,0 +1,247 @@
+"""The files of a request stand in the thread of its answer: once each, and only for its readers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from bot_kit import Shell, model_at
+from engine_kit import (
+    Json,
+    brief,
+    child,
+    is_child,
+    line,
+    results,
+    say,
+    submitted,
+    turn,
+    until,
+    workspace,
+)
+from serve_kit import ASKER, Served, request_in, serving
+
+from bot import serve_tables
+from bot.attaching import Attaching
+from bot.finishing import bare_context
+from bot.local.model import Answer, Mind
+from bot.local.slack import BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.workspace import Channel, File, Workspace
+from bot.requests import StoredRequest
+from bot.sentences import SENT_IN_PRIVATE
+from scopes.intent import Intent
+from scopes.label import TRUSTED
+
+DONE = "files.completeUploadExternal"
+LUIS, TEAM = "U0LUIS", "C0TEAM"
+SECRET = "the quokka signed for Harbour Line on the ninth of March"
+
+
+def use(name: str, /, **arguments: Any) -> Json:
+    return {"type": "tool_use", "name": name, "input": arguments}
+
+
+def working(*calls: Json) -> Mind:
+    """A parent whose first subagent keeps files, and whose second one reads the first of them."""
+
+    def child(body: Json) -> Answer:
+        if "second" in line(body, "TASK"):
+            read = use("read_resource", name=calls[0]["input"]["name"])
+            return submitted("Read.") if results(body) else Answer([read])
+        done = len(results(body))
+        return Answer([calls[done]]) if done < len(calls) else submitted("Kept.")
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return child(body)
+        if turn(body) < 2:
+            task = ("first: keep the files", "second: read the file")[turn(body)]
+            return Answer([brief(task=task, scope="notes", handles=["notes:own"])])
+        return say(f"Here they are, as you asked: {request_in(body)}")
+
+    return mind
+
+
+def kept(name: str, text: str = SECRET) -> Json:
+    return use("save_resource", name=name, text=text)
+
+
+def files(bot: Served, channel: str, thread: str) -> list[File]:
+    return [f for m in bot.slack.visible(channel, thread) for f in m.files]
+
+
+async def settled(bot: Served, condition: Any) -> None:
+    await until(lambda: condition() and not bot.bench.dispatch.at_work, 20)
+
+
+async def test_what_one_subagent_kept_another_reads_and_the_asker_finds_below_the_answer(
+    tmp_path: Path,
+) -> None:
+    mind = working(kept("plan.md", "a draft"), kept("plan.md"), kept("notes.txt", "more"))
+    async with serving(tmp_path, mind) as bot:  # no leak is found in it
+        asked = bot.ask("Write the plan")
+        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 2)
+        shown = files(bot, bot.channel, asked)
+        assert [(f.name, f.content) for f in shown] == [
+            ("notes.txt", b"more"),
+            ("plan.md", SECRET.encode()),
+        ]
+        first, *_ = bot.replies(asked)
+        assert "Here they are" in first.text, "the answer stands above its files"
+        reading = next(b for b in bot.model.recorded if is_child(b) and "second" in str(b))
+        assert reading
+        (run,) = await bot.store.runs(5)
+        document = (await bot.store.run(run.id)).result
+        assert document
+        assert document["files"] == [
+            {"name": "notes.txt", "kind": "text/plain", "bytes": 4, "version": 1},
+            {"name": "plan.md", "kind": "text/markdown", "bytes": len(SECRET), "version": 2},
+        ]
+
+
+async def test_two_requests_of_one_thread_each_put_up_their_own_file_of_one_name(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, working(kept("plan.md"))) as bot:
+        asked = bot.ask("Write the plan")
+        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
+        bot.ask("Write it again", thread_ts=asked)
+        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 2)
+        assert bot.slack.calls[DONE] == 2
+
+
+async def test_of_many_files_some_are_put_up_and_it_is_said(tmp_path: Path) -> None:
+    many = [kept(f"f{n}.md", f"text {n}") for n in range(7)]
+    async with serving(tmp_path, working(*many)) as bot:
+        asked = bot.ask("Write seven")
+        await settled(bot, lambda: "2 more" in str([m.text for m in bot.replies(asked)]))
+        assert [f.name for f in files(bot, bot.channel, asked)] == [f"f{n}.md" for n in range(5)]
+
+
+async def test_without_the_permission_the_answer_stands_and_says_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
+    slack = LocalSlack(workspace(6), tokens={BOT_TOKEN: poor})
+    async with serving(tmp_path, working(kept("plan.md")), slack=slack) as bot:
+        asked = bot.ask("Write the plan")
+        await settled(bot, lambda: len(bot.replies(asked)) == 2)
+        answer, note = bot.replies(asked)
+        assert "Here they are" in answer.text
+        assert note.text.startswith("Files that are not here: plan.md (I lack the permission")
+
+
+def apart() -> Workspace:
+    """#team, in which Luis is, and a channel that only the asker reads."""
+    base = workspace(1)
+    own = replace(base.channels[0], is_private=True, members=(ASKER, BOT_USER))
+    return replace(base, channels=(own, Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER))))
+
+
+def reading_first(body: Json) -> Answer:
+    """Its subagent reads the private channel before it keeps a file."""
+    if not is_child(body):
+        if turn(body):
+            return say("It is written.")
+        return Answer([brief(1, task="keep", scope="notes", handles=["notes:own", "C00000001"])])
+    done = len(results(body))
+    if done == 0:
+        return Answer([use("search_notes", query="")])
+    return Answer([kept("plan.md")]) if done == 1 else submitted("Kept.")
+
+
+async def test_a_file_whose_answer_is_private_goes_where_the_answer_goes(tmp_path: Path) -> None:
+    async with serving(tmp_path, reading_first, space=apart()) as bot:
+        asked = bot.ask("Plan from my notes in #support-1", channel=TEAM)
+        dm = bot.slack.people.dm(ASKER)
+
+        def private() -> list[File]:
+            return [f for m in bot.slack.visible(dm) for f in m.files]
+
+        public = await bot.answer(asked, channel=TEAM)
+        assert SENT_IN_PRIVATE in public.text
+        root = bot.slack.visible(dm)[0].ts
+        assert [f.name for f in files(bot, dm, root)] == ["plan.md"]
+        assert files(bot, TEAM, asked) == []
+        assert private() == files(bot, dm, root)
+
+
+async def test_a_request_that_goes_on_after_a_fault_puts_nothing_up_twice(tmp_path: Path) -> None:
+    async with serving(tmp_path, working(kept("plan.md"))) as bot:
+        bot.slack.faults += [Fault(DONE, "lost", 1.0), Fault("upload", "drop", 1.0)]
+        asked = bot.ask("Write the plan")
+        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
+        (run,) = await bot.store.runs(5)
+        request = await bot.inbox.request((await bot.store.run(run.id)).request or "")
+        assert request
+        for _ in range(2):  # what its steps returned went when it ended: as another request's
+            await again(bot, request, run.id)
+            assert len(files(bot, bot.channel, asked)) == 2
+        lost = serve_tables.steps.c.key.endswith("/shown")  # killed before that was stored
+        assert await bot.store.database.write(sa.delete(serve_tables.steps).where(lost)) == 1
+        await again(bot, request, run.id)
+        assert len(files(bot, bot.channel, asked)) == 2
+
+
+async def again(bot: Served, request: StoredRequest, run: str) -> None:
+    """As the next life of its workflow does."""
+    async with bot.bench.dispatch.runs.at_work(run) as live:
+        ctx = bare_context(live.run, TRUSTED, Intent(home=request.channel))
+        await Attaching(bot.bench.outbox, 5.0).attach(live, request, ctx, {})
+
+
+async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: Path) -> None:
+    """Its file rests on what the parent had read before it was kept: on a private channel."""
+    writing = working(kept("plan.md"))
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) and "MAY READ: notes" in str(body["messages"][0]):
+            return writing(body)
+        if is_child(body):
+            return child(body)
+        turns = (brief(1), brief(task="first: keep", scope="notes", handles=["notes:own"]))
+        return Answer([turns[turn(body)]]) if turn(body) < 2 else say("It is so [F1.1].")
+
+    async with serving(tmp_path, mind, space=apart()) as bot:
+        asked = bot.ask("What is open in #support-1? Keep it.", channel=TEAM)
+        dm = bot.slack.people.dm(ASKER)
+        await settled(bot, lambda: any(m.files for m in bot.slack.visible(dm)))
+        (run,) = await bot.store.runs(5)
+        executing = bot.bench.approvals.executing
+        assert not await executing.publish(run.id)
+        assert files(bot, TEAM, asked) == []
+        await executing.grants.add(["C00000001"], TEAM, "U0BOSS", "g1")
+        for _ in range(2):  # as after a crash
+            assert await executing.publish(run.id)
+            assert [f.name for f in files(bot, TEAM, asked)] == ["plan.md"]
+
+
+def test_at_the_command_line_files_are_named_and_written_where_one_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(capsys)
+    with model_at(monkeypatch, working(kept("plan.md"))):
+        asked = ("ask", "Write the plan", "--sample", "--model", "claude")
+        done = shell(*asked)
+        assert done.code == 0, done.err
+        run = done.out.rstrip().rpartition(" ")[2]
+        told = f"Files: plan.md (56 B) · `assistant show {run} --files DIR` writes them"
+        assert told in " ".join(done.out.split())
+        document = shell(*asked, "--json").json
+    assert document["files"] == [
+        {"name": "plan.md", "kind": "text/markdown", "bytes": len(SECRET), "version": 1}
+    ]
+    folder = tmp_path / "out"
+    written = shell("show", run, "--files", folder)
+    assert written.out.strip() == str(folder / "plan.md")
+    assert (folder / "plan.md").read_text("utf-8") == SECRET
+    (folder / "plan.md").write_text("mine", "utf-8")
+    again = shell("show", run, "--files", folder, "--json").json
+    assert again == {"run_id": run, "files": [str(folder / "plan-2.md")]}
+    refused = shell("show", run, "--files", folder / "plan.md")
+    assert (refused.code, "Nothing can be written to" in refused.err) == (2, True)
+    assert shell("audit", run).out.rstrip().endswith("0 leaks")

@@ -1,0 +1,182 @@
+"""Charts of kept tables: what is recognised, what is refused, and that a picture comes of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_kit import context, duck, duck_file, use
+
+import scopes
+from bot.database import Database
+from bot.resources import ResourceShelf
+from bot.vault import Vault
+from scopes.charts import MAX_BARS, MAX_POINTS, chart_of, number_of, table_of, time_of
+from scopes.drawing import PNG, drawn
+from scopes.intent import Intent
+from scopes.label import TRUSTED, Label
+from scopes.resources import Resources, space_of_run
+from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from subagents.directory import Operator
+from subagents.gate import Gate
+
+RUN = space_of_run("r1")
+SHOP = Label(True, frozenset({"U0ANA"}), frozenset({"data:shop"}))
+
+
+@pytest.fixture
+async def shelf(tmp_path: Path) -> AsyncIterator[ResourceShelf]:
+    opened = await Database.open(tmp_path, None, Vault.new())
+    yield ResourceShelf(opened)
+    await opened.aclose()
+
+
+async def draw(shelf: ResourceShelf, label: Label = TRUSTED, **given: Any) -> object:
+    ctx = ToolContext(
+        "r1", "U0ANA", Handles(), label, None, {Resources: shelf}, 8000,
+        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="data",
+    )  # fmt: skip
+    tool = next(t for t in scopes.scope("data").tools if t.name == "make_chart")
+    return await Gate(lambda _: None, Operator()).call("s1", ctx, tool, given)
+
+
+async def keep(shelf: ResourceShelf, text: str) -> None:
+    content = text.encode()
+    await shelf.save(RUN, f"k{len(text)}", "sales.csv", "text/csv", content, SHOP, "r1")
+
+
+def chart(text: str, kind: str = "bar", x: str = "x", *y: str, title: str = "") -> dict[str, Any]:
+    return chart_of(table_of(text.encode()), kind, x, y or ("y",), title)
+
+
+async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
+    shelf: ResourceShelf,
+) -> None:
+    await keep(shelf, "market,refunds\nSpain,1200.50\nFrance,-8\n$\\frac{1}{0}$,\n東京,'-3e2\n")
+    given = {"file": "sales.csv", "kind": "bar", "x": "Market", "y": ["refunds"]}
+    found = await draw(shelf, Label(sources=frozenset({"C1"})), **given, title="Refunds: $x^{$")
+    assert isinstance(found, ToolResult)
+    (item,) = found.items
+    assert item.id == "file/refunds-x.png@1"
+    assert item.text == "bar chart of 4 rows of file/sales.csv@1: Market; refunds"
+    assert item.label == SHOP.join(Label(sources=frozenset({"C1"})))
+    kept = await shelf.get(RUN, "refunds-x.png")
+    assert kept
+    assert (kept.kind, kept.label) == ("image/png", item.label)
+    assert kept.content.startswith(PNG)
+    assert struct.unpack(">II", kept.content[16:24]) == (1_200, 630)
+    again = await draw(shelf, Label(sources=frozenset({"C1"})), **given, title="Refunds: $x^{$")
+    assert again == found, "a replay draws no second version"
+
+
+@pytest.mark.parametrize("kind", ["line", "scatter", "across"])
+async def test_every_kind_is_drawn_whatever_stands_in_it(kind: str) -> None:
+    rows = "\n".join(f"{'א' if n % 2 else 'x'}{n},{n % 7},{-n or ''}" for n in range(30))
+    made = chart(f"x,y,$z_\n{rows}\n", "bar", "x", "y", "$z_", title="\u202e$\\alpha$ עברית")
+    assert made["kind"] == "across"
+    picture = await drawn({**made, "kind": kind}, "It")
+    assert struct.unpack(">I", picture[16:20]) == (1_200,)
+    assert len(picture) < 400_000
+
+
+def test_numbers_times_and_names_are_told_apart() -> None:
+    numbers = chart("x,y\n10,1\n9.5,2\n", "scatter")
+    assert numbers["x"]["values"] == [9.5, 10.0]
+    assert numbers["series"] == [{"name": "y", "values": [2.0, 1.0]}], "in the order of x"
+    days = chart("x,y\n2025-03-01,1\n2025-02,2\n2025-01-01T10:00:00+02:00,3\n", "line")["x"]
+    assert days["type"] == "time"
+    assert days["values"][0] == "2025-01-01T08:00:00+00:00"
+    assert chart("x,y\nMarch,1\nApril,\n", "line")["x"]["type"] == "name"
+    assert chart("x,y\n2025-01-01,1\n", "bar")["x"] == {
+        "name": "x", "type": "name", "values": ["2025-01-01"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [("1234.5", 1234.5), ("1,234,567.5", 1234567.5), ("12%", 12.0), ("'-3e6", -3e6), ("+7", 7.0),
+     ("1,5", None), ("nan", None), ("inf", None), ("1e999", None), ("9" * 400, None), ("", None),
+     ("٣", 3.0), ("12 EUR", None), ("0x10", None), ("1_000", None)],
+)  # fmt: skip
+def test_a_cell_is_a_number_only_where_it_is_one(cell: str, number: float | None) -> None:
+    assert number_of(cell) == number
+
+
+def test_times_have_a_zone_and_oddities_are_none() -> None:
+    assert time_of("2025-03-01") == datetime(2025, 3, 1, tzinfo=UTC)
+    for odd in ("0001-01-01T00:00:00+23:59", "2025-13-01", "March", "12-1"):
+        assert time_of(odd) is None
+
+
+def test_long_names_are_cut_and_lie_down() -> None:
+    made = chart("x,y\n" + "".join(f"{'名' * 60} {n},{n}\n" for n in range(20)), title="t" * 200)
+    assert made["kind"] == "across"
+    assert made["height"] > 8
+    assert made["x"]["values"][0] == "名" * 17 + "…", "wide letters take two places"
+    assert made["title"] == "t" * 69 + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "y", "why"),
+    [
+        ("x,y\n" + "a,1\n" * (MAX_BARS + 1), "bar", ("y",), "too many for a bar chart"),
+        ("x,y\n" + "1,1\n" * (MAX_POINTS + 1), "line", ("y",), "too many for a line chart"),
+        ("x,y\n" + "a,1\n" * (MAX_BARS + 1), "line", ("y",), "do not fit on an axis"),
+        ("x,y\na,b\nc,3\n", "bar", ("y",), "1 cells of it are no numbers"),
+        ("x,y\na,\n", "bar", ("y",), "holds no number"),
+        ("x,y\n", "bar", ("y",), "no rows"),
+        ("", "bar", ("y",), "no rows"),
+        ("x,y\na,1\n", "bar", ("z",), "No column 'z'"),
+        ("x,y\na,1\n", "bar", ("y",) * 9, "1 to 8 columns"),
+        ("x\0,y\na,1\n", "bar", ("y",), "No column 'x'"),
+        ("x,y\n" + "a" * 200_000 + ",1\n", "bar", ("y",), "no CSV"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused_with_a_hint(
+    text: str, kind: str, y: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(ToolError, match=why):
+        chart(text, kind, "x", *y)
+
+
+async def test_a_kept_table_is_found_by_the_id_that_a_query_told(shelf: ResourceShelf) -> None:
+    await keep(shelf, "x,y\na,1\nb,2\n")
+    drawn = await draw(shelf, file="file/sales.csv@1", kind="bar", x="x", y=["y"])
+    assert isinstance(drawn, ToolResult)
+    assert drawn.items[0].text.startswith("bar chart of 2 rows of file/sales.csv@1")
+    with pytest.raises(ToolError, match=r"There is no sales\.csv"):
+        await draw(shelf, file="file/sales.csv@7", kind="bar", x="x", y=["y"])
+
+
+async def test_a_file_that_is_not_kept_or_no_table_is_refused(shelf: ResourceShelf) -> None:
+    given: dict[str, Any] = {"kind": "bar", "x": "x", "y": ["y"]}
+    with pytest.raises(ToolError, match=r"There is no sales\.csv"):
+        await draw(shelf, file="sales.csv", **given)
+    with pytest.raises(ToolError, match=r"ends with \.csv"):
+        await draw(shelf, file="../etc/passwd", **given)
+    await shelf.save(RUN, "k1", "sales.csv", "text/csv", b"\xff\xfe\x00", TRUSTED, "r1")
+    with pytest.raises(ToolError, match="no CSV in UTF-8"):
+        await draw(shelf, file="sales.csv", **given)
+
+
+async def test_what_a_query_kept_is_drawn_and_both_go_with_the_answer(
+    tmp_path: Path, shelf: ResourceShelf
+) -> None:
+    async with duck(duck_file(tmp_path / "shop.duckdb")) as shop:
+        ctx = context({"data:shop": shop}, intent=Intent("Draw it"))
+        ctx = replace(ctx, clients={**ctx.clients, Resources: shelf})
+        sql = "SELECT customer, sum(amount) AS total FROM orders GROUP BY 1 ORDER BY 2 DESC"
+        await use(ctx, "execute_query", sql=sql, keep="totals.csv")
+        given = {"file": "totals.csv", "kind": "bar", "x": "customer", "y": ["total"]}
+        await use(replace(ctx, key="r1/s1/c2"), "make_chart", **given)
+    csv, picture = [await shelf.get(RUN, each.name) for each in await shelf.listed(RUN)]
+    assert csv
+    assert picture
+    assert csv.content.decode().split() == ["customer,total", "Ana,112.50", "Ben,7.25"]
+    assert (picture.name, picture.label.sources) == ("totals.png", frozenset({"data:shop"}))
+    assert picture.content.startswith(PNG)

@@ -1,0 +1,347 @@
+"""Files that are kept: in versions, once each, within bounds, with the label of who wrote them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pg_kit
+import pytest
+import sqlalchemy as sa
+
+import scopes
+from bot.database import Database
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.errors import SetupError
+from bot.gate_tables import quoted
+from bot.resources import ResourceShelf
+from bot.retention import tidy
+from bot.store import Store
+from bot.tables import runs
+from bot.tool_tables import resources
+from bot.vault import Vault
+from bot.written_files import write_files
+from config.settings import load_settings
+from scopes.effects import OPEN_NOTES
+from scopes.intent import UNASKED, Intent
+from scopes.label import TRUSTED, Label
+from scopes.resources import MAX_BYTES, Resource, Resources, file_name, space_of_run
+from scopes.spaces import TEAM_NOTES
+from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from subagents.directory import Operator
+from subagents.gate import Card, Deny, Gate
+
+ANA, BEN = "U0ANA", "U0BEN"
+RUN = space_of_run("r1")
+
+
+class Members(Operator):
+    """All users are members of everything."""
+
+    async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
+        return True
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path, None, Vault.new())
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture(params=["file", "postgres"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    with ExitStack() as stack:
+        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
+        opened = await Database.open(tmp_path, url, Vault.new())
+        yield opened
+        await opened.aclose()
+
+
+async def kept(
+    database: Database,
+    key: str,
+    text: str = "a,b\n1,2\n",
+    *,
+    name: str = "sales.csv",
+    space: str = RUN,
+    label: Label = TRUSTED,
+    run: str = "r1",
+) -> Resource:
+    shelf = ResourceShelf(database)
+    return await shelf.save(space, key, name, "text/csv", text.encode(), label, run)
+
+
+def context(database: Database, **more: Any) -> ToolContext:
+    made = ToolContext(
+        "r1", ANA, Handles({OPEN_NOTES: "", TEAM_NOTES: ""}), TRUSTED, None,
+        {Resources: ResourceShelf(database)}, 8000,
+        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="web",
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+    tool = next(t for t in scopes.scope("web").tools if t.name == name)
+    gate = Gate(lambda _: None, Members(), lambda _: None)
+    return await gate.call("s1", ctx, tool, given)
+
+
+async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
+    found = await use(ctx, name, **given)
+    assert isinstance(found, ToolResult), found
+    return found
+
+
+async def test_a_file_is_kept_once_for_each_call_and_in_versions(either: Database) -> None:
+    first = await kept(either, "k1", "one")
+    assert await kept(either, "k1", "one") == first  # a replay
+    second = await kept(either, "k2", "two")
+    assert (first.version, second.version) == (1, 2)
+    shelf = ResourceShelf(either)
+    newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
+    assert newest
+    assert older
+    assert (newest.content, older.content) == (b"two", b"one")
+    assert await shelf.get(RUN, "sales.csv", 3) is None
+    assert await shelf.get(space_of_run("r2"), "sales.csv") is None
+    await kept(either, "k3", name="notes.md")
+    listed = await shelf.listed(RUN)
+    assert [(f.name, f.version, f.size) for f in listed] == [
+        ("notes.md", 1, 8),
+        ("sales.csv", 2, 3),
+    ]
+    assert {f.content for f in listed} == {b""}
+
+
+async def test_who_save_one_file_at_the_same_time_each_get_a_version(either: Database) -> None:
+    made = await asyncio.gather(*(kept(either, f"k{n}", str(n)) for n in range(12)))
+    assert sorted(f.version for f in made) == list(range(1, 13))
+    assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
+
+
+async def test_a_file_and_all_of_a_run_have_bounds(either: Database) -> None:
+    with pytest.raises(ToolError, match="at most 5 MB"):
+        await kept(either, "k0", "x" * (MAX_BYTES + 1))
+    for n in range(4):
+        await kept(either, f"k{n}", "x" * MAX_BYTES, name=f"f{n}.csv")
+    with pytest.raises(ToolError, match="has kept 20 MB"):
+        await kept(either, "k9", "x")
+    await kept(either, "k10", "x", run="r2", space=space_of_run("r2"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x.csv", "a/b.csv", "..csv", ".csv", "x", "x.sh", "x.csv.exe", "C:\\x.csv", "a\nb.csv",
+     "\u202ex.csv", "a" * 99 + ".csv", "-rf.csv", "a..csv", "nul.csv", "COM1.csv", " .csv"],
+)  # fmt: skip
+def test_a_name_that_is_no_plain_file_name_is_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(ToolError, match=r"plain name|another one"):
+        file_name(name, "csv")
+
+
+@pytest.mark.parametrize(
+    "name", ["sales.csv", "Q1 (final).csv", "売上.csv", "a_b-2.csv", "übersicht.csv"]
+)
+def test_other_names_are_kept(name: str) -> None:
+    assert file_name(f" {name} ", "md", "csv") == name
+
+
+async def test_one_context_writes_and_another_reads_on_from_a_line(database: Database) -> None:
+    text = "\n".join(f"line {n} says nothing new at all" for n in range(1, 401))
+    writer = context(database, label=Label(True, frozenset({ANA}), frozenset({"web:x.org"})))
+    assert (await result(writer, "save_resource", name="log.md", text=text)).note == (
+        "Kept as file/log.md@1."
+    )
+    reader = context(database, key="r1/s2/call1", max_output_tokens=400)
+    first = await result(reader, "read_resource", name="log.md")
+    assert first.items[0].id == "file/log.md@1:1"
+    assert first.items[0].text == "line 1 says nothing new at all"
+    shown = len(first.items)
+    assert first.truncated == f"read_resource(line={shown + 1}) reads on."
+    more = await result(reader, "read_resource", name="log.md", line=shown + 1)
+    assert more.items[0].id == f"file/log.md@1:{shown + 1}"
+    assert {i.label for i in (*first.items, *more.items)} == {writer.label}
+    named = await result(reader, "read_resource", name="file/log.md@1", line=400)
+    assert [i.text for i in named.items] == ["line 400 says nothing new at all"]
+    with pytest.raises(ToolError, match="has 400 lines"):
+        await use(reader, "read_resource", name="log.md", line=900)
+    listed = await result(reader, "list_resources")
+    assert [(i.id, i.text, i.label) for i in listed.items] == [
+        ("file/log.md@1", "text/markdown, 13.1 kB", writer.label)
+    ]
+
+
+async def test_a_line_without_an_end_is_read_in_pieces_and_a_picture_is_described(
+    database: Database,
+) -> None:
+    await result(context(database), "save_resource", name="a.json", text='{"a": "' + "y" * 2500)
+    read = await result(context(database), "read_resource", name="a.json")
+    assert [len(item.text) for item in read.items] == [1000, 1000, 507]
+    shelf = ResourceShelf(database)
+    await shelf.save(RUN, "k9", "a.png", "image/png", b"\x89PNG" * 300, TRUSTED, "r1")
+    (item,) = (await result(context(database), "read_resource", name="a.png")).items
+    assert item.text == "a picture, 1.2 kB"
+
+
+async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(
+    database: Database,
+) -> None:
+    ctx = context(database)
+    with pytest.raises(ToolError, match="list_resources"):
+        await use(ctx, "read_resource", name="none.csv")
+    with pytest.raises(ToolError, match=r"ends with \.md"):
+        await use(ctx, "save_resource", name="run.py", text="x")
+    with pytest.raises(ToolError, match="needs a text"):
+        await use(ctx, "save_resource", name="a.md", text=" \n")
+    refused = await use(replace(ctx, intent=UNASKED), "save_resource", name="a.md", text="x")
+    assert isinstance(refused, Deny)
+
+
+async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database: Database) -> None:
+    ctx = context(database)
+    await result(ctx, "save_resource", name="plan.md", text="mine", space=OPEN_NOTES)
+    team = replace(ctx, key="r1/s1/call2")
+    await result(team, "save_resource", name="plan.md", text="ours", space=TEAM_NOTES)
+    of_ben = context(database, requester=BEN)
+    assert (await result(of_ben, "list_resources", space=OPEN_NOTES)).items == ()
+    (theirs,) = (await result(of_ben, "read_resource", name="plan.md", space=TEAM_NOTES)).items
+    assert (theirs.text, theirs.label.untrusted) == ("ours", True)
+    (mine,) = (await result(ctx, "read_resource", name="plan.md", space=OPEN_NOTES)).items
+    assert (mine.text, mine.label.readers) == ("mine", frozenset({ANA}))
+    assert (await result(ctx, "list_resources")).items == (), "nothing of it goes with the answer"
+    for name, given in (("read_resource", {"name": "plan.md"}), ("list_resources", {})):
+        refused = await use(replace(ctx, handles=Handles()), name, **given, space=OPEN_NOTES)
+        assert isinstance(refused, Deny)
+
+
+@pytest.mark.parametrize("column", ["space", "head", "body"])
+async def test_a_row_that_somebody_changed_is_no_file(database: Database, column: str) -> None:
+    await kept(database, "k1", "mine", name="a.csv", space="user:U0ANA")
+    await kept(database, "k2", "theirs", name="a.csv", space="user:U0BEN")
+    mine, theirs = resources.c.key == "k1", resources.c.key == "k2"
+    moved = {"space": "user:U0CAT"} if column == "space" else {}
+    (row,) = await database.read(
+        sa.select(sa.type_coerce(resources.c[column], sa.Text)).where(theirs)
+    )
+    taken = sa.literal(next(iter(row.values())), sa.Text)
+    await database.write(sa.update(resources).where(mine).values(moved or {column: taken}))
+    shelf = ResourceShelf(database)
+    for space in ("user:U0ANA", "user:U0CAT"):
+        assert await shelf.get(space, "a.csv") is None
+
+
+def test_the_database_holds_no_word_of_a_file_nor_its_name(tmp_path: Path) -> None:
+    async def work() -> None:
+        opened = await Database.open(tmp_path, None, Vault.new())
+        await kept(opened, "k1", "the quokka signed", name="zanzibar.csv")
+        assert (await ResourceShelf(opened).listed(RUN))[0].name == "zanzibar.csv"
+        await opened.aclose()
+
+    asyncio.run(work())
+    for file in tmp_path.iterdir():
+        held = file.read_bytes().lower()
+        assert b"quokka" not in held
+        assert b"zanzibar" not in held
+
+
+SALES = Label(True, sources=frozenset({"C0SALES"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "id", "left"),
+    [
+        ("user", ANA, ["ben.csv"]),
+        ("channel", "C0SALES", ["ana.csv", "ben.csv", "mail.csv", "run.csv"]),
+        ("source", "mail:t1", ["ana.csv", "ben.csv", "channel.csv", "run.csv", "talk.csv"]),
+        ("source", "data:shop", ["ana.csv", "channel.csv", "mail.csv", "run.csv", "talk.csv"]),
+        ("channel", "C0OTHER", [f"{n}.csv" for n in "ana ben channel mail run talk".split()]),
+    ],
+)  # fmt: skip
+async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
+    database: Database, kind: str, id: str, left: list[str]
+) -> None:
+    await Store(database).start_run("r1", "mention", "What?", "offline", {}, requester=ANA)
+    await database.write(runs.update().values(status="complete"))
+    mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
+    shop = Label(True, sources=frozenset({"data:shop"}))
+    mine, his = "user:U0ANA", "user:U0BEN"
+    await kept(database, "k1", name="run.csv")
+    await kept(database, "k2", name="ana.csv", space=mine)
+    await kept(database, "k3", name="mail.csv", space=mine, label=mail)
+    await kept(database, "k4", name="ben.csv", space=his, label=shop, run="r2")
+    await kept(database, "k5", name="channel.csv", space=mine, label=SALES)
+    await kept(database, "k6", name="talk.csv", space="channel:C0SALES", run="r3")
+    target = Target.source(id) if kind == "source" else Target(kind, id)
+    would = await Forget(database, dry_run=True)(target)
+    done = await Forget(database)(target)
+    shelf = ResourceShelf(database)
+    found = [f for s in (RUN, mine, his, "channel:C0SALES") for f in await shelf.listed(s)]
+    names = [f.name for f in found]
+    if kind == "user":
+        names.remove("talk.csv")  # the channel's
+    assert sorted(names) == sorted(left)
+    assert would.files == done.files == 6 - len(found)
+
+
+async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
+    database: Database,
+) -> None:
+    await Store(database).start_run("r1", "mention", "What?", "offline", {})
+    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
+    await database.write(quoted.insert().values(row))
+    await kept(database, "k1", name="of.csv", label=SALES)
+    await kept(database, "k2", name="other.csv", label=SALES, run="r2", space=space_of_run("r2"))
+    busy = await Forget(database)(Target("item", "C0SALES/1.000100"))
+    assert busy.files == 0, "a run at work keeps its files until it has ended"
+    await database.write(runs.update().values(status="complete"))
+    done = await Forget(database)(Target("item", "C0SALES/1.000100"))
+    assert done.files == 1
+    left = await database.read(sa.select(resources.c.key))
+    assert [row["key"] for row in left] == ["k2"]
+
+
+async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
+    either: Database,
+) -> None:
+    await Store(either).start_run("r1", "mention", "What?", "offline", {})
+    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
+    await either.write(quoted.insert().values(row))
+    await kept(either, "k1", name="run.csv")
+    await kept(either, "k2", name="own.csv", space="user:U0ANA", label=SALES)
+    old = datetime.now(UTC) - timedelta(days=800)
+    await either.write(runs.update().values(status="complete", started=old))
+    await either.write(resources.update().values(at=old))
+    retention = load_settings(env={}).retention
+    await tidy(either, retention)
+    shelf = ResourceShelf(either)
+    assert await shelf.listed(RUN) == []
+    assert [f.name for f in await shelf.listed("user:U0ANA")] == ["own.csv"]
+    assert (await Forget(either, dry_run=True)(Target("author", "U0EVE"))).files == 1
+    await tidy(either, retention.model_copy(update={"notes_days": 700}))
+    assert await shelf.listed("user:U0ANA") == []
+
+
+async def test_the_files_of_a_run_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path / "data", None, Vault.new())
+    await kept(database, "k1", "old")
+    await kept(database, "k2", "new")
+    await kept(database, "k3", "text", name="a.md")
+    folder = tmp_path / "out" / "deep"
+    shelf = ResourceShelf(database)
+    written = await write_files(shelf, "r1", folder)
+    assert {p.name: p.read_text() for p in written} == {"a.md": "text", "sales.csv": "new"}
+    assert await write_files(shelf, "r1", folder) == written, "the same is there already"
+    (folder / "sales.csv").write_text("somebody's own")
+    again = await write_files(shelf, "r1", folder)
+    assert [p.name for p in again] == ["a.md", "sales-2.csv"]
+    assert (folder / "sales.csv").read_text() == "somebody's own"
+    with pytest.raises(SetupError, match="Nothing can be written"):
+        await write_files(shelf, "r1", folder / "a.md")
+    await database.aclose()
