@@ -1,7 +1,294 @@
-"""Tools of the scope files."""
+"""Tools of the scope files: a folder that is read and written, its repository, and a sandbox."""
 
 from __future__ import annotations
 
-from scopes.tool import Tool
+import hashlib
+import logging
+import re
+from collections.abc import Callable
+from typing import Annotated, Final, ParamSpec, TypeVar
 
-TOOLS: tuple[Tool, ...] = ()
+from pygit2 import GitError
+
+from scopes.commands import OUTPUT, Commands
+from scopes.conversations import search_conversations
+from scopes.effects import Access, Effect, HandleArgument, Prepared
+from scopes.fitting import fitting
+from scopes.folder_search import ends_in_crlf, lines_of, listing, pieces, searched, text_of
+from scopes.folders import KIND, Folders, Place
+from scopes.git import Git
+from scopes.git_push import Pushing, Remote, told
+from scopes.label import Label
+from scopes.locked import waiting
+from scopes.notes import read_note, search_notes
+from scopes.tool import (
+    Item,
+    SourceFailed,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    one_line,
+    tool,
+    under,
+)
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+log = logging.getLogger(__name__)
+
+FolderId = Annotated[str, HandleArgument("folder")]
+MAX_COMMAND: Final = 2_000
+"""Characters."""
+MAX_PUSHED: Final = 50
+"""Commits of one push: a person is to see each."""
+_AT = re.compile(r":\d+(~\d+)?(@[0-9a-f]{6})?$")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@tool(client=Folders)
+async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") -> ToolResult:
+    """List a folder with all below it."""
+    place, path = await _where(ctx, folder, path)
+    if not place.folder.root.is_dir():
+        return ToolResult(note=f"{place.title} is empty.", label=place.label)
+    (found, more), label = await _done(ctx, place, listing, place.folder, path)
+    items = [
+        Item(f"{place.title}:{inside}/", ", ".join(names), None, label)
+        for inside, names in found.items()
+        if names
+    ]
+    kept = fitting(items, ctx.max_output_tokens)
+    if len(kept) < len(items):
+        more = f"{len(items) - len(kept)} folders are left out: list one by its path."
+    note = "" if items else f"{place.title} is empty."
+    return ToolResult(kept, truncated=more, note=note, label=label)
+
+
+@tool(client=Folders)
+async def read_file(
+    ctx: ToolContext, path: str, folder: FolderId = "", line: int = 1
+) -> ToolResult:
+    """Read a text file from a line on."""
+    place, path = await _where(ctx, folder, path)
+    folders = _folders(ctx)
+    found, label = await _done(ctx, place, folders.read, ctx, place, path)
+    with under(label):
+        text = text_of(found, path)
+        count = len(lines_of(text))
+        if not 1 <= line <= max(count, 1):
+            raise ToolError(f"{path} has {count} lines.")
+    version = folders.version(ctx, place, path, found.digest)
+    all_pieces = list(pieces(text, line))
+    items = [
+        Item(_id(place, path, p.at, version), p.text, None, label, verbatim=True)
+        for p in all_pieces
+    ]
+    kept = fitting(items, ctx.max_output_tokens)
+    shown = line - 1 + sum(p.lines for p in all_pieces[: len(kept)])
+    more = f"Go on with line={shown + 1}." if len(kept) < len(items) else ""
+    return ToolResult(kept, truncated=more, note=f"{count} lines.", label=label)
+
+
+@tool(Access.WRITE, Effect.FILE, client=Folders)
+async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = "") -> ToolResult:
+    """Make a file, or replace one that you have read."""
+    place, path = await _where(ctx, folder, path, writes=True)
+    _, label = await _done(ctx, place, _folders(ctx).write, ctx, place, path, _bytes(text))
+    note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines."
+    return ToolResult(note=note, label=label)
+
+
+@tool(Access.WRITE, Effect.FILE, client=Folders)
+async def edit_file(
+    ctx: ToolContext, path: str, old: str, new: str, folder: FolderId = ""
+) -> ToolResult:
+    """Replace text that occurs once; spaces count."""
+    place, path = await _where(ctx, folder, path, writes=True)
+    _, label = await _done(ctx, place, _edit, ctx, place, path, old, new)
+    return ToolResult(note=f"Changed: {place.title}:{path}.", label=label)
+
+
+@tool(client=Folders)
+async def search_files(
+    ctx: ToolContext, pattern: str, folder: FolderId = "", glob: str = ""
+) -> ToolResult:
+    """Find lines that hold these words."""
+    place, _ = await _where(ctx, folder, "")
+    if not pattern.strip():
+        raise ToolError("Say what to search for.")
+    if not place.folder.root.is_dir():
+        return ToolResult(note=f"{place.title} is empty.", label=place.label)
+    hits, label = await _done(ctx, place, searched, place.folder, pattern, glob)
+    folders = _folders(ctx)
+    items = []
+    for hit in hits.found:
+        version = folders.version(ctx, place, hit.path, hit.digest)
+        name = _id(place, hit.path, str(hit.line), version)
+        items.append(Item(name, hit.text, None, label))
+    kept = fitting(items, ctx.max_output_tokens)
+    more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
+    note = f"{len(items)} lines in {hits.files} files that were searched."
+    return ToolResult(kept, truncated=more, note=note, label=label)
+
+
+@tool(Access.WRITE, Effect.FILE, client=Git)
+async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> ToolResult:
+    """Commit your own changes."""
+    place, _ = await _where(ctx, folder, "")
+    if place.project is None:
+        raise ToolError(f"{place.title} is no git repository. Your files are written as they are.")
+    made, label = await _done(ctx, place, _folders(ctx).commit, ctx, place, message)
+    note = f"Committed as {made.commit[:12]}: {', '.join(made.paths)}."
+    if made.left:
+        note += f" Others are at work on {', '.join(made.left)} there: it was left as it is."
+    return ToolResult(note=note, label=label)
+
+
+async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
+    """Which commits would leave, and where to: those of this context, whatever it named."""
+    place, _ = await _where(ctx, folder, "")
+    remote = _remote(place)
+    made = _folders(ctx).log.commits(ctx.context, place.handle)
+    (ids, told_of), _ = await _done(ctx, place, _unsent, remote, made)
+    if not ids:
+        raise ToolError("You have committed nothing here that is not pushed.")
+    if len(ids) > MAX_PUSHED:
+        raise ToolError(f"{MAX_PUSHED} commits may be pushed at once.")
+    return Prepared({"folder": place.handle, "commits": " ".join(ids)}, told_of)
+
+
+@tool(Access.EGRESS, Effect.CHANGE, client=Pushing, prepare=_prepare_push)
+async def git_push(ctx: ToolContext, folder: FolderId = "", commits: str = "") -> ToolResult:
+    """Ask to push your commits; leave `commits` out."""
+    place, _ = await _where(ctx, folder, "")
+    wanted = commits.split()
+    if not wanted or not all(map(_COMMIT.fullmatch, wanted)):
+        raise ToolError("No commit was named.")
+    note, label = await _done(ctx, place, _remote(place).push, wanted)
+    return ToolResult(note=note, label=label)
+
+
+@tool(Access.READ, Effect.CODE, sandboxed=True, client=Commands)
+async def run_command(ctx: ToolContext, command: str, folder: FolderId = "") -> ToolResult:
+    """Run a shell command on a copy, thrown away afterwards."""
+    place, _ = await _where(ctx, folder, "")
+    if not command.strip() or "\0" in command or len(command) > MAX_COMMAND:
+        raise ToolError(f"Give a command of at most {MAX_COMMAND} characters.")
+    if not place.folder.root.is_dir():
+        raise ToolError(f"{place.title} is empty: write a file first.")
+    with under(place.label):
+        ended = await ctx.client(Commands).run(place.folder, command)
+    label = await waiting(_folders(ctx).label, place)
+    name = hashlib.sha256(ctx.key.encode()).hexdigest()[:8]
+    text = ended.output.replace("\r\n", "\n")
+    items = [
+        Item(f"command/{name}:{p.at}", p.text, None, label, verbatim=True) for p in pieces(text, 1)
+    ]
+    kept = fitting(items, ctx.max_output_tokens)
+    cut = ended.cut or len(kept) < len(items)
+    more = f"The output is cut: have it say less, at most {OUTPUT // 1000} kB." if cut else ""
+    how = "It was killed: its time was up." if ended.code is None else f"Exit code {ended.code}."
+    return ToolResult(kept, truncated=more, note=how, label=label)
+
+
+TOOLS: tuple[Tool, ...] = (
+    *(list_files, read_file, search_files, write_file, edit_file),
+    *(git_commit, git_push, run_command),
+    *(search_notes, read_note, search_conversations),
+)
+
+
+def _folders(ctx: ToolContext) -> Folders:
+    return ctx.client(Folders)
+
+
+async def _done(
+    ctx: ToolContext, place: Place, work: Callable[P, T], *args: P.args, **named: P.kwargs
+) -> tuple[T, Label]:
+    """What a piece of work in a folder gives, and the label of what stands there by then: others
+    may have written meanwhile. Its errors have that label as well. Raises SourceFailed where the
+    disk does not do its part."""
+    folders = _folders(ctx)
+
+    def done() -> tuple[T, Label]:
+        try:
+            return work(*args, **named), folders.label(place)
+        except ToolError as error:
+            error.label = folders.label(place)
+            raise
+        except (OSError, GitError) as error:
+            raise _disk(place.title, error) from error
+
+    return await waiting(done)
+
+
+def _disk(title: str, error: Exception) -> SourceFailed:
+    log.warning("%s: %s", title, error)
+    return SourceFailed(f"the disk of {title} did not do it, or is full")
+
+
+async def _where(
+    ctx: ToolContext, folder: str, path: str, *, writes: bool = False
+) -> tuple[Place, str]:
+    """Where a call works, and on which path; the id of an item is a path, too."""
+    folders = _folders(ctx)
+    if not folder:
+        title, colon, rest = path.partition(":")
+        named = ctx.handles.exact(title) if colon else None
+        if named and named.startswith(KIND) and await ctx.may_read(named):
+            folder, path = named, _AT.sub("", rest)
+    handle = await folders.held(ctx, folder)
+    try:
+        place = await waiting(folders.place, ctx, handle, writes=writes)
+    except (OSError, GitError) as error:
+        raise _disk(handle, error) from error
+    if folder and path.startswith(f"{place.title}:"):
+        path = _AT.sub("", path.removeprefix(f"{place.title}:"))
+    return place, "/".join(each for each in path.split("/") if each != ".") or path
+
+
+def _id(place: Place, path: str, at: str, version: str) -> str:
+    return f"{place.title}:{one_line(path)}:{at}{version}"
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError("The text holds half a character. Write it anew.") from None
+
+
+def _edit(ctx: ToolContext, place: Place, path: str, old: str, new: str) -> None:
+    folders = _folders(ctx)
+    found = folders.read(ctx, place, path)
+    done = folders.log.written(ctx.key)
+    if done and done.after == found.digest:  # in an earlier life
+        return
+    text = text_of(found, path)
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    times = text.count(old) if old else 0
+    if times != 1:
+        how = f"{times} times: add lines around it" if times else "nowhere: read the file again"
+        raise ToolError(f"The old text stands in {path} {how}.")
+    text = text.replace(old, new)
+    if ends_in_crlf(found.data.decode()):
+        text = text.replace("\n", "\r\n")
+    folders.write(ctx, place, path, _bytes(text))
+
+
+def _remote(place: Place) -> Remote:
+    remote = place.project.remote if place.project else None
+    if remote is None:
+        raise ToolError(f"Nothing is pushed from {place.title}: an administrator may allow it.")
+    return remote
+
+
+def _unsent(remote: Remote, made: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Ids of the commits that would leave, and what a card says of them."""
+    found = remote.unsent(made)
+    repo = remote.repository.open()
+    said = {"branch": remote.branch(repo), "remote": remote.address(repo)}
+    said |= {f"commit {n}": told(repo, commit) for n, commit in enumerate(found, 1)}
+    return [str(commit.id) for commit in found], said

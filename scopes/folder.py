@@ -1,0 +1,266 @@
+"""One folder that tools read and write, and nothing outside it: each step of a path is opened
+below the one before, and none of them may be a link.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scopes.locked import locked
+from scopes.tool import ToolError, not_found
+
+DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
+"""Characters of a path, bytes of a name, names of a path: an id holds a path, and ids are short."""
+KB = 1024
+Put = Callable[[], None]
+_GIT = re.compile(r"\.git|git~\d+", re.IGNORECASE)
+_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Categories of characters that no name may hold: they hide what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file as it was at one moment."""
+
+    data: bytes
+    mode: int
+    """Permission bits."""
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What stands in a folder, by its path."""
+
+    path: str
+    kind: str
+    """`file`, `folder`, `link` or `special`."""
+    size: int
+    """Bytes of a file; else 0."""
+
+
+def digest_of(data: bytes) -> str:
+    """The name that git has for these bytes: one that says whether they are the same."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names of a path below the folder; () is the folder itself.
+
+    Raises ToolError for what could lead out of it, into the repository, or hides what it is.
+    """
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    if path.startswith("/") or len(path) > MAX_PATH or len(names) > MAX_DEPTH:
+        raise ToolError(not_found("file", path))
+    if not all(map(is_name, names)):
+        raise ToolError(not_found("file", path))
+    return names
+
+
+def is_name(name: str) -> bool:
+    """Whether a file may be called so here; `.git`, however it is spelled, is no such name."""
+    if not name or name in (".", "..") or "\\" in name or "/" in name:
+        return False
+    if any(unicodedata.category(c) in _INVISIBLE for c in name):
+        return False
+    if len(name.encode(errors="replace")) > MAX_NAME:
+        return False
+    folded = unicodedata.normalize("NFKC", name).partition(":")[0].rstrip(". ")
+    return _GIT.fullmatch(folded) is None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder `root`, which exists; all methods block, and raise ToolError for what a model can
+    mend."""
+
+    root: Path
+    max_bytes: int
+    """Of one file that is read or written."""
+    lock: Path
+    """File that is locked while a file is replaced; shared by all who write here."""
+
+    def read(self, path: str) -> Found | None:
+        """The file of this path; None where there is nothing."""
+        names = parts_of(path)
+        with self._at(names[:-1]) as parent:
+            if parent is None:
+                return None
+            return self._found(parent, names[-1], path) if names else None
+
+    def replace(self, path: str, data: bytes, expected: str | None) -> Found | None:
+        """Put these bytes there if what is there has the digest `expected` (None = nothing is);
+        what was there. Raises `Changed` where it is something else."""
+        with self.changing(path, data) as (found, put):
+            if (found.digest if found else None) != expected:
+                raise Changed(found)
+            put()
+            return found
+
+    @contextmanager
+    def changing(self, path: str, data: bytes) -> Iterator[tuple[Found | None, Put]]:
+        """What is there now, and how to put these bytes in its place; nobody else of ours writes
+        in between."""
+        names = parts_of(path)
+        if not names or path.endswith("/"):
+            raise ToolError(not_found("file", path))
+        if len(data) > self.max_bytes:
+            raise ToolError(f"A file may have {self.max_bytes // KB} kB here. Write less.")
+        with locked(self.lock), self._at(names[:-1], make=True) as parent:
+            assert parent is not None
+            found = self._found(parent, names[-1], path)
+            mode = found.mode if found else None
+            yield found, lambda: _put(parent, names[-1], data, mode)
+
+    def remove(self, path: str, expected: str) -> bool:
+        """Delete a file if it has this digest; whether it did."""
+        names = parts_of(path)
+        with locked(self.lock), self._at(names[:-1]) as parent:
+            found = self._found(parent, names[-1], path) if parent is not None else None
+            if parent is None or found is None or found.digest != expected:
+                return False
+            os.unlink(names[-1], dir_fd=parent)
+            return True
+
+    def listed(self, path: str = "") -> list[Entry] | None:
+        """What stands in one folder, by name; None where it is no folder. `.git` is left out, and
+        what no path may name."""
+        names = parts_of(path)
+        with self._at(names) as here:
+            if here is None:
+                return None
+            with os.scandir(here) as listing:
+                found = [_entry(here, names, each.name) for each in listing]
+            return sorted(filter(None, found), key=lambda e: e.path)
+
+    @contextmanager
+    def _at(self, names: tuple[str, ...], *, make: bool = False) -> Iterator[int | None]:
+        """The open folder of these names; None where there is none."""
+        here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in names:
+                inner = _step(here, name, make)
+                os.close(here)
+                here = -1
+                if inner is None:
+                    break
+                here = inner
+            yield None if here < 0 else here
+        finally:
+            if here >= 0:
+                os.close(here)
+
+    def _found(self, parent: int, name: str, path: str) -> Found | None:
+        try:
+            opened = os.open(name, LOOK, dir_fd=parent)
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # a link, a socket, or not ours to read
+            raise ToolError(_why(parent, name, path)) from error
+        try:
+            seen = os.fstat(opened)
+            if not stat.S_ISREG(seen.st_mode):
+                raise ToolError(_why(parent, name, path))
+            data = _bytes_of(opened, self.max_bytes)
+        finally:
+            os.close(opened)
+        if data is None:
+            raise ToolError(f"{path} is larger than {self.max_bytes // KB} kB and is not opened.")
+        return Found(data, seen.st_mode & 0o777)
+
+
+class Changed(Exception):
+    """What was to be replaced is not what was expected; `found` is what is there."""
+
+    def __init__(self, found: Found | None) -> None:
+        self.found = found
+        super().__init__("the file is another one by now")
+
+
+def _step(here: int, name: str, make: bool) -> int | None:
+    """The folder of this name in the open one, made where it is missing and `make` says so."""
+    for _ in range(2):
+        try:
+            return os.open(name, DIRECTORY, dir_fd=here)
+        except FileNotFoundError:
+            if not make:
+                return None
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=here)
+        except OSError as error:
+            if not make:
+                return None
+            raise ToolError(f"{name} is no folder. Choose another path.") from error
+    raise ToolError(f"{name} is no folder. Choose another path.")
+
+
+def _bytes_of(opened: int, most: int) -> bytes | None:
+    """All of an open file; None where it is larger."""
+    parts, room = [], most + 1
+    while room and (part := os.read(opened, min(room, 256 * KB))):
+        parts.append(part)
+        room -= len(part)
+    return b"".join(parts) if room else None
+
+
+def _put(parent: int, name: str, data: bytes, mode: int | None) -> None:
+    """Write beside, then take its place: whoever reads sees the old file or the new one."""
+    beside = f".assistant-{secrets.token_hex(8)}.tmp"
+    opened = os.open(beside, MAKE, 0o666, dir_fd=parent)
+    try:
+        try:
+            with os.fdopen(opened, "wb", closefd=False) as file:
+                file.write(data)
+            if mode is not None:
+                os.fchmod(opened, mode)
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+        os.rename(beside, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=parent)
+        raise
+    os.fsync(parent)
+
+
+def _entry(here: int, names: tuple[str, ...], name: str) -> Entry | None:
+    if not is_name(name):
+        return None
+    path = "/".join((*names, name))
+    if len(path) > MAX_PATH or len(names) >= MAX_DEPTH:  # as for `parts_of`
+        return None
+    try:
+        seen = os.stat(name, dir_fd=here, follow_symlinks=False)
+    except OSError:
+        return None  # it went away meanwhile
+    mode = seen.st_mode
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
+    kind = next((word for test, word in kinds if test(mode)), "special")
+    return Entry(path, kind, seen.st_size if kind == "file" else 0)
+
+
+def _why(parent: int, name: str, path: str) -> str:
+    """Why something that is there is not opened."""
+    entry = _entry(parent, (), name)
+    if entry and entry.kind == "link":
+        return f"{path} is a link, and links are not followed."
+    if entry and entry.kind == "folder":
+        return f"{path} is a folder: list_files shows what is in it."
+    return f"{path} is no file that can be opened here."

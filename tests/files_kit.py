@@ -1,0 +1,172 @@
+"""What the tests of the scope files stand on: folders and repositories on disk."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pygit2
+
+import scopes
+from scopes.folder import KB, Folder
+from scopes.folders import MB, RUN, Folders, Project
+from scopes.git import Git, Repository, apart
+from scopes.git_push import Pushing, Remote
+from scopes.intent import Intent
+from scopes.label import PUBLIC, TRUSTED, Label, Readers
+from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from subagents.action import Action
+from subagents.directory import Obstacle
+from subagents.gate import Card, Deny, Gate
+
+ANA = "U0ANA"
+BOOK = "files:book"
+FILES = {
+    "README.md": "# Book\n",
+    "src/app.py": "def one():\n    return 1\n\n\ndef two():\n    return 2\n",
+}
+WHO = pygit2.Signature("Ana", "ana@example.com", 1_740_000_000, 0)
+
+
+def written(root: Path, files: Mapping[str, str] = FILES) -> Path:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def repository(root: Path, files: Mapping[str, str] = FILES) -> pygit2.Repository:
+    """A folder with a repository and one commit of these files on `main`."""
+    written(root, files)
+    repo = pygit2.init_repository(str(root), initial_head="main")
+    committed(repo, "Begin", *files)
+    return repo
+
+
+def committed(repo: pygit2.Repository, message: str, *paths: str) -> pygit2.Oid:
+    """Commit these paths as a person would."""
+    repo.index.read()
+    for path in paths:
+        repo.index.add(path)
+    repo.index.write()
+    parents = [] if repo.head_is_unborn else [repo.head.target]
+    made = (WHO, WHO, message, repo.index.write_tree(), parents)
+    return repo.create_commit("HEAD", *made)
+
+
+def with_remote(repo: pygit2.Repository, bare: Path) -> pygit2.Repository:
+    """The repository's remote, bare and on this disk, with all that it has."""
+    remote = pygit2.init_repository(str(bare), bare=True, initial_head="main")
+    repo.remotes.create("origin", str(bare))
+    repo.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    return remote
+
+
+def text_at(repo: pygit2.Repository, path: str, ref: str = "refs/heads/main") -> str:
+    blob = repo.lookup_reference(ref).peel(pygit2.Tree)[path]
+    assert isinstance(blob, pygit2.Blob)
+    return blob.data.decode()
+
+
+def subjects(repo: pygit2.Repository) -> list[str]:
+    """Of all commits of `main`, newest first."""
+    tip = repo.lookup_reference("refs/heads/main").target
+    return [c.message.partition("\n")[0] for c in repo.walk(tip)]
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git itself says of a repository, to see that ours is one."""
+    done = subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@dataclass
+class Settings:
+    """A directory that knows what the settings say of folders."""
+
+    projects: Mapping[str, Project]
+
+    async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
+        readers = PUBLIC if thing == RUN else self.projects[thing].readers
+        return readers == PUBLIC or user in readers
+
+    async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
+        return ()
+
+
+class Desk:
+    """One run over a project, with tools called through the gate."""
+
+    def __init__(
+        self,
+        tmp_path: Path,
+        *,
+        readers: Readers = PUBLIC,
+        push: bool = False,
+        repo: bool = True,
+        max_bytes: int = 64 * KB,
+        max_total: int = MB,
+        branch: str | None = None,
+    ) -> None:
+        apart()
+        self.root, self.data = tmp_path / "book", tmp_path / "data"
+        self.root.mkdir(parents=True, exist_ok=True)
+        folder = Folder(self.root, max_bytes, self.data / "locks" / "book")
+        found = Repository(folder, branch, self.data / "locks" / "book.git") if repo else None
+        remote = Remote(found, "origin", None) if found and push else None
+        project = Project(BOOK, "book", folder, readers, found, remote)
+        self.limits = max_bytes, max_total
+        self.projects = {BOOK: project}
+        self.proposed: list[Action] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """As a process does that was started anew."""
+        self.folders = Folders(self.data / "work" / "r1", self.projects, *self.limits)
+        self.gate = Gate(lambda _: None, Settings(self.projects), self.proposed.append)
+        self.calls = 0
+
+    def context(self, name: str = "s1", **more: Any) -> ToolContext:
+        clients: dict[type, object] = {Folders: self.folders, Git: Git(), Pushing: Pushing()}
+        made = ToolContext(
+            "r1", ANA, Handles({BOOK: "book", RUN: "run"}), TRUSTED, None, clients, 8000,
+            intent=Intent(text="Write it into the book", home="D0ANA"), scope="files", context=name,
+        )  # fmt: skip
+        return replace(made, **more)
+
+    async def use(self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any) -> ToolResult:
+        found = await self.asks(tool, by=by, **given)
+        assert isinstance(found, ToolResult), found
+        return found
+
+    async def asks(
+        self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any
+    ) -> ToolResult | Deny | Card:
+        ctx = self.context(by) if isinstance(by, str) else by
+        self.calls += 1
+        ctx = replace(ctx, key=ctx.key or f"r1/{ctx.context}/call{self.calls}")
+        chosen = next(t for t in scopes.scope("files").tools if t.name == tool)
+        return await self.gate.call(ctx.context, ctx, chosen, given)
+
+    async def fails(self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any) -> str:
+        """What the model is told."""
+        try:
+            found = await self.asks(tool, by=by, **given)
+        except ToolError as error:
+            return str(error)
+        assert isinstance(found, Deny), found
+        return found.reason
+
+    async def approve(self, action: Action) -> ToolResult | Deny:
+        chosen = next(t for t in scopes.scope("files").tools if t.name == action.tool)
+        bare = self.context("", handles=Handles(), key=f"action/{action.id}")
+        return await self.gate.perform(action, bare, chosen)
+
+
+def shown(found: ToolResult) -> str:
+    return "\n".join([*(item.line() for item in found.items), found.note, found.truncated])

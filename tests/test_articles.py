@@ -1,0 +1,246 @@
+"""Eight subagents write eight articles at once, each its own, and one click pushes them all; and a
+few work over a checkout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pygit2
+from card_kit import cards, payload, people, reaches
+from engine_kit import Json, finding, is_child, line, results, say, sentence, submitted, turn, use
+from files_kit import git, repository, subjects, text_at, with_remote
+from serve_kit import ASKER, Served, request_in, serving
+
+from bot.local.model import Answer, Mind
+from bot.notes import NoteShelf
+from config.settings import Settings
+from config.tools import Project
+from scopes.label import Label
+
+TOPICS = ("harbour", "signals", "ferries", "lanterns", "pilots", "anchors", "charts", "tides")
+EARLIER = "How long is an article of ours"
+STYLE = f"It is short: {sentence('style', 12)}"
+VOICE = f"Voice sample: {sentence('voice', 12)}"
+OWN = Label(False, frozenset({ASKER}), frozenset({"notes:own"}))
+
+
+def fact(topic: str) -> str:
+    return sentence(f"fact of {topic}", 16)
+
+
+def book(root: Path, *, push: bool = False) -> Callable[[Settings], Settings]:
+    """Settings with one project, which only the asker may read."""
+    project = Project(path=root, push=push, readers=(ASKER,))
+
+    def change(settings: Settings) -> Settings:
+        files = settings.files.model_copy(update={"projects": {"book": project}})
+        roles = settings.limits.model_copy(update={"seconds": 120.0})
+        return settings.model_copy(update={"files": files, "limits": roles})
+
+    return change
+
+
+def delegate(task: str, *handles: str) -> Json:
+    given = {"task": task, "description": task[:60], "scope": "files"}
+    return use("run_subagent", **given, handles=["files:book", *handles])
+
+
+def last(body: Json) -> str:
+    return "\n".join(str(block["content"]) for block in results(body))
+
+
+def write_article(body: Json) -> Answer:
+    """Searches, reads the voice and the facts, drafts, writes, commits, asks to push."""
+    topic = line(body, "TASK").rpartition(" ")[2]
+    step = turn(body)
+    if step == 0:
+        return Answer([use("search_notes", query=topic), use("search_notes", query="voice"),
+                       use("search_conversations", query="article")])  # fmt: skip
+    if step == 1:
+        found = [text for text in last(body).split() if text.startswith("[note/")]
+        ids = dict.fromkeys(each.strip("[]") for each in found)
+        return Answer([use("read_note", note=id) for id in ids])
+    if step == 2:
+        noted = next(t for t in last(body).splitlines() if f"{topic}: " in t)
+        text = f"# {topic}\n\n{noted.partition(f'{topic}: ')[2]}\n"
+        return Answer([use("write_file", folder="files:book", path=f"{topic}.md", text=text)])
+    if step == 3:
+        return Answer([use("git_commit", folder="files:book", message=f"Write on {topic}")])
+    if step == 4:
+        return Answer([use("git_push", folder="files:book")])
+    return submitted(f"Drafted {topic}.", findings=[])
+
+
+def led(children: Mind, *delegated: Json, end: str = "It is done.") -> Mind:
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return children(body)
+        if EARLIER in request_in(body):
+            return say(STYLE)
+        return Answer(list(delegated)) if turn(body) == 0 else say(end)
+
+    return mind
+
+
+async def note_down(bot: Served) -> None:
+    shelf = NoteShelf(bot.store.database)
+    texts = {topic: fact(topic) for topic in TOPICS} | {"voice": VOICE}
+    for title, text in texts.items():
+        await shelf.save(f"user:{ASKER}", f"k/{title}", title, text, OWN, "r0")
+
+
+def children(bot: Served) -> dict[str, list[Json]]:
+    """Topic -> the requests of the subagent that wrote on it."""
+    bodies = [body for body in bot.model.recorded if is_child(body)]
+    return {t: [b for b in bodies if line(b, "TASK").endswith(f" {t}")] for t in TOPICS}
+
+
+async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "book", {"README.md": "# Articles\n"})
+    remote = with_remote(repo, tmp_path / "bare.git")
+    parts = [delegate(f"Write the article on {topic}", "notes:own") for topic in TOPICS]
+    mind = led(write_article, *parts, end="Eight articles wait to be pushed.")
+    change = book(tmp_path / "book", push=True)
+    async with serving(tmp_path, mind, space=people(), change=change) as bot:
+        await note_down(bot)
+        direct = bot.slack.people.dm(ASKER)
+        await bot.answer(bot.ask(EARLIER, channel=direct), channel=direct)
+        bot.ask(
+            "Write an article on each of my topics into the book, and push them.", channel=direct
+        )
+        waiting = await reaches(bot, "asked")
+        assert [row.tool for row in waiting if row.tool == "git_push"] == ["git_push"] * 8
+        (card,) = cards(bot, direct)
+        assert all(f"Write on {topic} ({topic}.md +3 -0)" in card.text for topic in TOPICS)
+        assert subjects(remote) == ["Begin"]  # nothing leaves before the click
+        bot.slack.put("interactive", payload(card, channel=direct, action="action_approve_all"))
+        assert {row.state for row in await reaches(bot, "done", "failed")} == {"done"}
+        for topic, bodies in children(bot).items():
+            read = json.dumps(bodies)
+            assert fact(topic) in read
+            assert VOICE in read
+            assert STYLE in read  # said in an earlier conversation
+            assert not [other for other in TOPICS if other != topic and fact(other) in read]
+    assert sorted(subjects(remote)) == sorted(["Begin", *(f"Write on {t}" for t in TOPICS)])
+    for topic in TOPICS:
+        assert text_at(remote, f"{topic}.md") == f"# {topic}\n\n{fact(topic)}\n"
+        assert (tmp_path / "book" / f"{topic}.md").read_text() == text_at(remote, f"{topic}.md")
+    assert git(tmp_path / "book", "status", "--porcelain") == ""
+    assert git(tmp_path / "bare.git", "fsck", "--no-dangling") == ""
+    assert repo.lookup_reference("refs/heads/main").target == remote.head.target
+
+
+LINES = "".join(f"line {n}\n" for n in range(1, 21))
+
+
+def change_line(body: Json) -> Answer:
+    """Changes one line of one file, in a word of its own; mends a conflict when it is told of."""
+    _, number, word = line(body, "TASK").rsplit(" ", 2)
+    step, said = turn(body), str(results(body)[-1]["content"]) if results(body) else ""
+    old = f"line {number}\n"
+    if step == 0:
+        return Answer([use("read_file", path="a.txt")])
+    if step == 1:
+        return Answer([use("edit_file", path="a.txt", old=old, new=f"line {number} {word}\n")])
+    if "same lines" in said:
+        return Answer([use("read_file", path="a.txt")])
+    if said.startswith("<items") and step > 2:
+        now = next(t for t in said.splitlines() if t.startswith(f"|line {number}"))[1:]
+        return Answer([use("edit_file", path="a.txt", old=f"{now}\n", new=f"{now} {word}\n")])
+    if "Changed" in said:
+        return Answer([use("git_commit", message=f"Say {word}")])
+    return submitted(f"Said {word}.", findings=[])
+
+
+async def test_two_who_change_one_file_are_merged_or_told(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "book", {"a.txt": LINES})
+    parts = [delegate(f"Add a word to line {n} {word}")
+             for n, word in ((2, "two"), (17, "more"), (9, "left"), (9, "right"))]  # fmt: skip
+    mind = led(change_line, *parts)
+    async with serving(tmp_path, mind, space=people(), change=book(tmp_path / "book")) as bot:
+        await bot.answer(bot.ask("Add the words to the book."), seconds=40)
+        told = [b for b in bot.model.recorded if is_child(b) and "same lines of a.txt" in last(b)]
+        assert told
+    lines = text_at(repo, "a.txt").splitlines()
+    assert (lines[1], lines[16]) == ("line 2 two", "line 17 more")
+    assert lines[8] in ("line 9 left right", "line 9 right left")
+    assert len(lines) == 20
+    assert (tmp_path / "book/a.txt").read_text() == text_at(repo, "a.txt")
+    assert sorted(subjects(repo)) == ["Begin", "Say left", "Say more", "Say right", "Say two"]
+
+
+# ---- over a checkout
+
+PROJECT = {
+    "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-ra"\n',
+    "shop/cart.py": '"""Adds up what a customer buys."""\n\nTOTAL = sum\n',
+    "shop/mail.py": '"""Writes to customers."""\n',
+    "tests/test_cart.py": "from shop.cart import total\n",
+}
+
+
+def work_on(body: Json) -> Answer:
+    task, step = line(body, "TASK"), turn(body)
+    read = last(body)
+    if "framework" in task:
+        if step == 0:
+            return Answer([use("search_files", pattern="pytest")])
+        claim = finding("The project tests with pytest", "book:pyproject.toml:1",
+                        quotes=["[tool.pytest.ini_options]"])  # fmt: skip
+        return submitted("pytest", findings=[claim])
+    if "summarize" in task:
+        if step == 0:
+            return Answer([use("list_files")])
+        if step == 1:
+            return Answer([use("read_file", path=f"shop/{n}.py") for n in ("cart", "mail")])
+        quoted = {"cart": "Adds up what a customer buys", "mail": "Writes to customers"}
+        claims = [
+            finding(f"shop/{name}.py has a purpose", f"book:shop/{name}.py:1", quotes=[quote])
+            for name, quote in quoted.items()
+        ]
+        return submitted("Two modules", findings=claims)
+    if "create" in task:
+        text = "def discount(price, share):\n    return price * (1 - share)\n"
+        return Answer([use("write_file", path="shop/sale.py", text=text)]) if step == 0 else (
+            submitted("Made", findings=[]))  # fmt: skip
+    if step == 0:
+        return Answer([use("read_file", path="shop/sale.py")])
+    assert "|    return price * (1 - share)" in read
+    claim = finding("discount is there", "book:shop/sale.py:1", quotes=["def discount("])
+    return submitted("Verified", findings=[claim])
+
+
+def over_a_checkout(body: Json) -> Answer:
+    if is_child(body):
+        return work_on(body)
+    steps: list[list[Json]] = [
+        [delegate("Which test framework does this use: framework"), delegate("summarize the code")],
+        [delegate("create the module shop/sale.py")],
+        [delegate("verify the module shop/sale.py")],
+    ]
+    at = turn(body)
+    return Answer(list(steps[at])) if at < len(steps) else say("It uses pytest [F1.1].")
+
+
+async def test_over_a_checkout_the_parent_holds_only_views(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "book", PROJECT)
+    async with serving(
+        tmp_path, over_a_checkout, space=people(), change=book(tmp_path / "book")
+    ) as bot:
+        direct = bot.slack.people.dm(ASKER)
+        asked = "What framework, what does each file do, and create shop/sale.py in the book?"
+        thread = bot.ask(asked, channel=direct)
+        shown = await bot.answer(thread, channel=direct, seconds=40)
+        assert "pytest" in shown.text
+        seen = json.dumps(bot.parents())
+        assert "verified" in seen.lower()
+        assert "price * (1 - share)" not in seen  # a view holds claims and quotes, not files
+        statuses: list[Any] = await bot.store.runs(5)
+        assert [run.status for run in statuses] == ["complete"]
+    assert (tmp_path / "book/shop/sale.py").read_text().startswith("def discount")
+    assert subjects(repo) == ["Begin"]  # nobody asked for a commit
+    assert git(tmp_path / "book", "status", "--porcelain") == "?? shop/sale.py\n"
+    assert isinstance(repo, pygit2.Repository)

@@ -1,0 +1,370 @@
+"""The tools of the scope files: what they show, what they refuse, and what each says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pygit2
+import pytest
+from engine_kit import settings_for, store_at
+from files_kit import ANA, BOOK, Desk, git, repository, shown, written
+from pygit2.enums import CredentialType
+
+import scopes
+from bot.errors import SetupError
+from bot.options import Options
+from bot.tooling.files import FilesKit, name_of, place_of
+from config.errors import SettingsError
+from config.settings import Settings, load_settings
+from config.tools import Project
+from scopes.commands import Commands
+from scopes.folders import RUN, Folders
+from scopes.git import Git
+from scopes.git_push import Answers, Pushing, https_host
+from scopes.intent import UNASKED, Intent
+from scopes.label import TRUSTED, Label
+from scopes.tool import Handles, Item, ToolResult, estimate_tokens
+from subagents.evidence import Reading
+from subagents.rules import MAX_FILED
+
+PYTHON = "def one():\n    if True:\n        return 1\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    made = Desk(tmp_path, repo=False)
+    written(made.root)
+    return made
+
+
+async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
+    written(desk.root, {"a.py": PYTHON})
+    read = await desk.use("read_file", path="a.py", folder=BOOK)
+    assert shown(read) == (
+        "[book:a.py:1]\n|def one():\n|    if True:\n|        return 1\n3 lines.\n"
+    )
+    (item,) = read.items
+    assert item.label == Label(True, sources=frozenset({BOOK}))
+
+
+async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
+    text = "".join(f"line {n} of a long file\n" for n in range(1, 401))
+    written(desk.root, {"long.txt": text, "wide.txt": "x" * 9_000 + "\nend\n"})
+    short = desk.context(max_output_tokens=1_000)
+    lines, at = list[str](), 1
+    while True:
+        page = await desk.use("read_file", by=short, path="long.txt", folder=BOOK, line=at)
+        assert estimate_tokens(shown(page)) <= 1_050
+        lines += [line for item in page.items for line in item.text.split("\n")]
+        if not page.truncated:
+            break
+        at = int(page.truncated.removeprefix("Go on with line=").rstrip("."))
+    assert "\n".join(lines) + "\n" == text
+    wide = await desk.use("read_file", path="wide.txt", folder=BOOK)
+    assert [i.id for i in wide.items[:2]] == ["book:wide.txt:1", "book:wide.txt:1~2"]
+    assert "has 400 lines" in await desk.fails("read_file", path="long.txt", folder=BOOK, line=500)
+
+
+async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
+    written(desk.root, {".git/config": "secret = 1\n", "node_modules/x.js": "return"})
+    (desk.root / "link").symlink_to("/etc")
+    listed = await desk.use("list_files", folder=BOOK)
+    assert shown(listed) == (
+        "[book:/] README.md 7, link (link), node_modules/ (not looked into), src/\n"
+        "[book:src/] app.py 50\n\n"
+    )
+    hits = await desk.use("search_files", pattern="RETURN", folder=BOOK, glob="*.py")
+    assert [i.id for i in hits.items] == ["book:src/app.py:2", "book:src/app.py:6"]
+    none = await desk.use("search_files", pattern="secret", folder=BOOK)
+    assert (none.items, none.note) == ((), "0 lines in 2 files that were searched.")
+
+
+async def test_an_id_is_taken_for_a_path(desk: Desk) -> None:
+    for path in ("book:src/app.py:1", "book:src/app.py", "book:src/app.py:6~2@abc123"):
+        read = await desk.use("read_file", path=path)
+        assert read.items[0].id == "book:src/app.py:1"
+    hidden = desk.context(handles=Handles({RUN: "run"}))
+    assert await desk.fails("read_file", by=hidden, path="book:src/app.py") == (
+        "No file book:src/app.py. Use an id that you were given or that a tool listed."
+    )
+
+
+async def test_the_folder_that_is_meant_is_the_only_one_or_the_only_project(desk: Desk) -> None:
+    assert (await desk.use("read_file", path="README.md")).items[0].id == "book:README.md:1"
+    own = desk.context(handles=Handles({RUN: "run"}))
+    await desk.use("write_file", by=own, path="a.md", text="One\n")
+    assert (await desk.use("read_file", by=own, path="a.md")).items[0].id == "run:a.md:1"
+    nothing = desk.context(handles=Handles())
+    assert "given no folder" in await desk.fails("list_files", by=nothing)
+    outside = await desk.fails("list_files", folder="files:other")
+    assert outside.startswith("No folder files:other.")
+
+
+async def test_a_file_is_edited_where_the_old_text_stands_once(desk: Desk) -> None:
+    where = {"path": "src/app.py", "folder": BOOK}
+    assert "2 times" in await desk.fails("edit_file", old="return", new="yield", **where)
+    assert "nowhere" in await desk.fails("edit_file", old="return 3", new="x", **where)
+    assert "nowhere" in await desk.fails("edit_file", old="", new="x", **where)
+    await desk.use("edit_file", old="    return 1\n", new="    return 10\n", **where)
+    assert "    return 10\n" in (desk.root / "src/app.py").read_text()
+
+
+async def test_line_ends_of_windows_stay(desk: Desk) -> None:
+    (desk.root / "w.txt").write_bytes(b"one\r\ntwo\r\n")
+    read = await desk.use("read_file", path="w.txt", folder=BOOK)
+    assert read.items[0].text == "one\ntwo"
+    await desk.use("edit_file", path="w.txt", old="one\ntwo", new="one\nthree", folder=BOOK)
+    assert (desk.root / "w.txt").read_bytes() == b"one\r\nthree\r\n"
+
+
+async def test_nothing_is_overwritten_that_was_not_read(desk: Desk) -> None:
+    where = {"path": "README.md", "folder": BOOK}
+    assert "Read it first" in await desk.fails("write_file", text="mine", **where)
+    await desk.use("read_file", **where)
+    (desk.root / "README.md").write_text("changed by another\n")
+    assert "not as you read it" in await desk.fails("write_file", text="mine", **where)
+    await desk.use("read_file", **where)
+    await desk.use("read_file", by="s2", **where)
+    await desk.use("write_file", text="mine", **where)
+    assert "Read it first" in await desk.fails("write_file", by="s2", text="theirs", **where)
+    await desk.use("write_file", text="mine, again", **where)  # what it wrote it knows
+    assert (desk.root / "README.md").read_text() == "mine, again"
+
+
+async def test_what_was_read_is_known_after_a_crash_and_a_replay_writes_once(desk: Desk) -> None:
+    where = {"path": "README.md", "folder": BOOK}
+    await desk.use("read_file", **where)
+    desk.begin()
+    again = desk.context(key="r1/s1/call9")
+    change = {"old": "# Book", "new": "# Book\n# Book"}
+    for _ in range(2):
+        await desk.use("edit_file", by=again, **change, **where)
+        with (desk.data / "work/r1/log.jsonl").open("a") as file:
+            file.write('{"wrote": ["half a li')  # it died here
+        desk.begin()
+    assert (desk.root / "README.md").read_text() == "# Book\n# Book\n"
+    await desk.use("write_file", text="whole\n", **where)
+
+
+async def test_two_versions_of_a_file_have_ids_of_their_own(desk: Desk) -> None:
+    reading = Reading()
+    where = {"path": "README.md", "folder": BOOK}
+    first = await desk.use("read_file", **where)
+    await desk.use("edit_file", old="# Book", new="#", **where)
+    second = await desk.use("read_file", **where)
+    for each in (first, second):
+        reading.add(each.items, {})
+    assert [i.text for i in reading.items.values()] == ["# Book", "#"]
+    found = await desk.use("search_files", pattern="#", glob="README.md", folder=BOOK)
+    assert found.items[0].id == second.items[0].id
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe\0x", b"a\0b", b"\x89PNG\r\n"])
+async def test_what_is_no_text_is_not_shown(desk: Desk, raw: bytes) -> None:
+    (desk.root / "b.bin").write_bytes(raw)
+    assert "no text in UTF-8" in await desk.fails("read_file", path="b.bin", folder=BOOK)
+
+
+async def test_a_request_writes_only_so_much(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
+    for name in ("a", "b"):
+        await desk.use("write_file", path=name, text="x" * 900, folder=RUN)
+    assert "which is all" in await desk.fails("write_file", path="c", text="x" * 900, folder=RUN)
+    desk = Desk(tmp_path / "more", repo=False, max_bytes=1_000)
+    assert "Write less" in await desk.fails("write_file", path="c", text="x" * 1_001, folder=RUN)
+
+
+async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) -> None:
+    private = Label(True, frozenset({ANA}), frozenset({"notes:own"}))
+    open_ = Desk(tmp_path, repo=False)
+    by = open_.context(label=private)
+    said = await open_.fails("write_file", by=by, path="a.md", text="private", folder=BOOK)
+    assert "for fewer people" in said
+    assert list(open_.root.iterdir()) == []
+    await open_.use("write_file", by=by, path="a.md", text="private", folder=RUN)
+    read = await open_.use("read_file", by="s2", path="a.md", folder=RUN)
+    assert read.items[0].label.readers == frozenset({ANA})
+    assert read.items[0].label.sources == {"notes:own", RUN}
+    (tmp_path / "own").mkdir()
+    own = Desk(tmp_path / "own", repo=False, readers=frozenset({ANA}))
+    await own.use("write_file", by=own.context(label=private), path="a.md", text="x", folder=BOOK)
+
+
+async def test_a_commit_may_not_say_what_is_for_few(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await desk.use("write_file", path="a.md", text="open", folder=BOOK)
+    by = desk.context(label=Label(True, frozenset({ANA})))
+    assert "fewer people" in await desk.fails("git_commit", by=by, message="x", folder=BOOK)
+    assert git(desk.root, "log", "--oneline").count("\n") == 1
+
+
+async def test_who_may_not_read_a_folder_does_not_see_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
+    written(desk.root)
+    for folder in (BOOK, "book", ""):
+        found = await desk.fails("list_files", folder=folder)
+        assert found.startswith(("No folder", "You were given no folder"))
+    assert "given no folder" in await desk.fails("read_file", path="book:README.md")
+
+
+# ---- what is offered
+
+
+def settings_with(tmp_path: Path, **files: object) -> Settings:
+    base = settings_for()
+    made = base.files.model_copy(update=files)
+    return base.model_copy(update={"files": made, "data_dir": tmp_path / "data"})
+
+
+async def kit_of(tmp_path: Path, given: Options | None = None, **files: object) -> FilesKit:
+    async with store_at(tmp_path / "db") as store:
+        return FilesKit(settings_with(tmp_path, **files), store.database, given)
+
+
+async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
+    repository(tmp_path / "book")
+    plain = await kit_of(tmp_path)
+    opened = await plain.open("r1", ANA)
+    assert opened.handles == {RUN: "run"}
+    offered = {t.name for t in scopes.offered("files", opened.clients)}
+    assert {"read_file", "write_file"} <= offered
+    assert not {"git_commit", "git_push", "run_command"} & offered
+    assert plain.missing().keys() == {"git_commit", "git_push", "run_command"}
+
+    book = Project(path=tmp_path / "book", push=True, readers=("members",))
+    full = await kit_of(tmp_path, projects={"book": book}, sandbox=("sh", "-c", "{command}"))
+    opened = await full.open("r1", ANA)
+    assert opened.handles == {RUN: "run", BOOK: "book"}
+    assert {Folders, Git, Pushing, Commands} == set(opened.clients)
+    assert full.missing() == {}
+    assert full.readers() == {BOOK: "public"}
+
+
+async def test_the_command_line_brings_a_folder_and_pushes_nothing(tmp_path: Path) -> None:
+    repository(tmp_path / "My Book 2")
+    given = Options("offline", folder=tmp_path / "My Book 2")
+    book = Project(path=tmp_path / "nowhere", push=True)
+    kit = await kit_of(tmp_path, given, projects={"book": book})
+    opened = await kit.open("r1", None)
+    assert opened.handles == {RUN: "run", "files:my-book-2": "my-book-2"}
+    assert Pushing not in opened.clients
+    assert "Slack" in kit.missing()["git_push"]
+    assert kit.readers() == {"files:my-book-2": frozenset()}
+
+
+async def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    kit = await kit_of(tmp_path, projects={"book": Project(path=tmp_path / "nowhere")})
+    with pytest.raises(SetupError, match="There is no folder"):
+        await kit.open("r1", ANA)
+
+
+def test_no_project_takes_the_name_of_the_requests_own_folder(tmp_path: Path) -> None:
+    path = tmp_path / "assistant.yaml"
+    path.write_text("files: {projects: {run: {path: /srv/run}}}\n")
+    with pytest.raises(SettingsError, match="no project may be called run"):
+        load_settings(path, env={})
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("Book", "book"), ("run", "run-folder"), ("2024 Plan", "plan"), ("日本", "the-folder")],
+)
+def test_a_folder_gives_its_project_a_name(folder: str, name: str) -> None:
+    assert name_of(Path("/srv") / folder) == name
+
+
+def test_a_run_has_a_folder_of_its_own_whatever_its_id() -> None:
+    assert place_of("abc123") == "abc123"
+    assert len({place_of(run) for run in ("a/b", "a_b", "..", "a/../b")}) == 4
+    assert not any(set(place_of(run)) & set("/.") for run in ("a/b", ".."))
+
+
+async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Path) -> None:
+    settings, day, now = settings_with(tmp_path), 86_400, time.time()
+    work = tmp_path / "data/work"
+    async with store_at(tmp_path / "db") as store:
+        ages = {"new": 0, "kept": 30, "old": 400, "forgotten": 30, "at-work": 0.5, "locks": 900}
+        for run, days in ages.items():
+            (work / run / "folder").mkdir(parents=True)
+            (work / run / "log.jsonl").write_text("\n")
+            if run not in ("forgotten", "at-work"):
+                await store.start_run(run, "ask", "Write it", "claude", {})
+            for path in (work / run / "log.jsonl", work / run):
+                os.utime(path, (now - days * day, now - days * day))
+        await FilesKit(settings, store.database, None).open("r1", ANA)
+    assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
+
+
+def test_the_scope_costs_little(tmp_path: Path) -> None:
+    tools = [t.schema() for t in scopes.scope("files").tools]
+    assert estimate_tokens(json.dumps(tools, separators=(",", ":"))) < 1_100
+
+
+def test_items_that_are_not_verbatim_are_stored_as_before() -> None:
+    item = Item("a", "b", None, TRUSTED)
+    assert "verbatim" not in item.to_json()
+    assert Item.of(replace(item, verbatim=True).to_json()).verbatim
+
+
+async def test_an_empty_folder_is_said(desk: Desk) -> None:
+    for tool, more in (("list_files", {}), ("search_files", {"pattern": "x"})):
+        found = await desk.asks(tool, folder=RUN, **more)
+        assert isinstance(found, ToolResult)
+        assert found.note == "run is empty."
+    assert "No file a.md" in await desk.fails("read_file", path="a.md", folder=RUN)
+    assert "is a folder" in await desk.fails("read_file", path="src", folder=BOOK)
+
+
+async def test_one_context_changes_only_so_many_files_and_only_where_asked(desk: Desk) -> None:
+    for number in range(MAX_FILED):
+        await desk.use("write_file", path=f"{number}.md", text="x", folder=RUN)
+    more = {"path": "more.md", "text": "x", "folder": RUN}
+    assert "Hand in what you have" in await desk.fails("write_file", **more)
+    await desk.use("write_file", by="s2", **more)
+    unasked = desk.context("s3", intent=UNASKED)
+    assert "Nobody has asked" in await desk.fails("write_file", by=unasked, **more)
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "given"),
+    [
+        ("https://git.example/a.git", "t", True),
+        ("https://GIT.example/login", "t", True),
+        ("https://git.example.evil/a.git", "t", False),
+        ("https://evil@git.evil/a.git", "t", False),
+        ("http://git.example/a.git", "t", False),
+        ("https://git.example:8443/a.git", "t", False),
+        ("https://git.example/a.git", None, False),
+    ],
+)
+def test_a_token_goes_to_the_remotes_own_host_alone(
+    url: str, token: str | None, given: bool
+) -> None:
+    answers = Answers(token, https_host("https://git.example/a.git"))
+    if given:
+        login = answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
+        assert login.credential_tuple == ("x-access-token", "t")
+    with pytest.raises(pygit2.GitError):  # a second time it was wrong
+        answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
+
+
+async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    asked = Intent(text="Sum up what is new.", home="D0ANA")
+    fooled = desk.context(intent=asked)
+    for given in ({"folder": BOOK}, {}):
+        said = await desk.fails("write_file", by=fooled, path="a.md", text="x", **given)
+        assert "does not name book" in said
+        assert "does not name book" in await desk.fails(
+            "git_commit", by=fooled, message="x", **given
+        )
+    await desk.use("write_file", by=fooled, path="a.md", text="x", folder=RUN)
+    assert not (desk.root / "a.md").exists()
+    named = desk.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))
+    await desk.use("write_file", by=named, path="a.md", text="x", folder=BOOK)
+    assert (desk.root / "a.md").read_text() == "x"

@@ -1,0 +1,240 @@
+"""A folder is a folder: no path leads out of it, whatever stands in it and whoever changes it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scopes.folder import Changed, Folder, digest_of, parts_of
+from scopes.folder_search import MAX_LISTED, listing, pieces, searched
+from scopes.label import TRUSTED
+from scopes.locked import locked
+from scopes.tool import Item, ToolError
+
+SECRET = "the secret outside"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    root = tmp_path / "root"
+    (root / "in").mkdir(parents=True)
+    (root / "in/a.txt").write_text("inside\n")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/a.txt").write_text(SECRET)
+    return Folder(root, 10_000, tmp_path / "lock")
+
+
+ESCAPES = [
+    *("../outside/a.txt", "in/../../outside/a.txt", "..", "in/..", "./../outside/a.txt"),
+    *("/etc/passwd", "//etc/passwd", "in\0/a.txt", "a\0", "..\\outside\\a.txt", "in\\a.txt"),
+    *(".git/config", ".GIT/config", ".Git", "in/.git/hooks/x", "git~1/config", "GIT~2"),
+    *(".git./config", ".git /config", ".git::$INDEX_ALLOCATION/config", ".g\u200cit/config"),
+    *(
+        "\u2024git/config",
+        "in/\x07",
+        "in/\u202egpj.exe",
+        "\ud800",
+        "x" * 201,
+        "a/" * 41 + "b",
+        "x/" * 200,
+    ),
+    *("link/a.txt", "deep/link/a.txt"),
+]
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_no_path_leads_out(folder: Folder, tmp_path: Path, path: str) -> None:
+    (folder.root / "link").symlink_to(tmp_path / "outside")
+    (folder.root / "deep").mkdir()
+    (folder.root / "deep/link").symlink_to("../../outside")
+    with suppress(ToolError):
+        assert folder.read(path) is None
+    with pytest.raises(ToolError):
+        folder.replace(path, b"overwritten", None)
+    with suppress(ToolError):
+        assert folder.listed(path) is None
+    assert [p.name for p in (tmp_path / "outside").iterdir()] == ["a.txt"]
+    assert (tmp_path / "outside/a.txt").read_text() == SECRET
+    assert not (folder.root / ".git").exists()
+
+
+@pytest.mark.parametrize("target", ["../outside/a.txt", "/etc/hostname", "in/a.txt", "nowhere"])
+def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, target: str) -> None:
+    link = folder.root / "link.txt"
+    link.symlink_to(target)
+    with pytest.raises(ToolError, match="is a link"):
+        folder.read("link.txt")
+    for expected in (None, digest_of(SECRET.encode())):
+        with pytest.raises(ToolError, match="is a link"):
+            folder.replace("link.txt", b"overwritten", expected)
+    assert [(e.path, e.kind) for e in folder.listed() or ()] == [
+        ("in", "folder"),
+        ("link.txt", "link"),
+    ]
+    assert link.is_symlink()
+    assert (tmp_path / "outside/a.txt").read_text() == SECRET
+    assert searched(folder, "secret", "").found == []
+
+
+def test_what_is_no_file_is_not_waited_for(folder: Folder) -> None:
+    os.mkfifo(folder.root / "pipe")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder.root / "socket"))
+    for name in ("pipe", "socket"):
+        with pytest.raises(ToolError, match="no file that can be opened"):
+            folder.read(name)
+        with pytest.raises(ToolError, match="no file that can be opened"):
+            folder.replace(name, b"x", None)
+    with pytest.raises(ToolError, match="is a folder"):
+        folder.read("in")
+    assert stat.S_ISFIFO((folder.root / "pipe").stat().st_mode)
+    assert {e.kind for e in folder.listed() or ()} == {"folder", "special"}
+
+
+def test_a_large_file_is_neither_read_nor_written(folder: Folder) -> None:
+    with (folder.root / "big").open("wb") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    with pytest.raises(ToolError, match="larger than 9 kB"):
+        folder.read("big")
+    with pytest.raises(ToolError, match="9 kB"):
+        folder.replace("b", b"x" * 10_001, None)
+
+
+def test_a_write_takes_the_place_of_what_was_seen_and_of_nothing_else(folder: Folder) -> None:
+    path = folder.root / "in/a.txt"
+    path.chmod(0o750)
+    seen = folder.read("in/a.txt")
+    assert seen
+    path.write_text("changed by another\n")
+    with pytest.raises(Changed):
+        folder.replace("in/a.txt", b"mine", seen.digest)
+    with pytest.raises(Changed):
+        folder.replace("in/a.txt", b"mine", None)
+    assert path.read_text() == "changed by another\n"
+    folder.replace("in/a.txt", b"mine", digest_of(b"changed by another\n"))
+    assert path.read_text() == "mine"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    folder.replace("new/deep/b.txt", b"new", None)
+    assert sorted(p.name for p in folder.root.rglob("*")) == ["a.txt", "b.txt", "deep", "in", "new"]
+
+
+def test_what_has_a_second_name_outside_keeps_it_unchanged(folder: Folder, tmp_path: Path) -> None:
+    (folder.root / "hard.txt").hardlink_to(tmp_path / "outside/a.txt")
+    folder.replace("hard.txt", b"mine", digest_of(SECRET.encode()))
+    assert (tmp_path / "outside/a.txt").read_text() == SECRET
+
+
+def test_no_race_with_links_leads_out(folder: Folder, tmp_path: Path) -> None:
+    """`in` is a folder and a link to the outside by turns, all the time."""
+    stop, root = Event(), folder.root
+    (root / "link").symlink_to(tmp_path / "outside")
+    names = -100, bytes(root / "in"), -100, bytes(root / "link"), 2  # AT_FDCWD, RENAME_EXCHANGE
+    exchange = ctypes.CDLL(None).renameat2
+
+    def swap() -> None:
+        while not stop.is_set():
+            exchange(*names)
+
+    seen = set[object]()
+    swapper = Thread(target=swap)
+    swapper.start()
+    try:
+        until = time.monotonic() + 10
+        for number in range(300):
+            while len(seen) < 4 and time.monotonic() < until:
+                found = folder.read("in/a.txt")
+                seen.add(found.data if found else None)
+                try:
+                    folder.replace("in/b.txt", b"mine", None)
+                except (ToolError, Changed) as error:
+                    seen.add(type(error))
+            with suppress(ToolError, Changed):
+                folder.replace(f"in/{number}.txt", b"mine", None)
+    finally:
+        stop.set()
+        swapper.join()
+    # Each side of the race was met, in reading and in writing, and none leads out.
+    assert seen == {None, b"inside\n", ToolError, Changed}
+    assert [p.name for p in (tmp_path / "outside").iterdir()] == ["a.txt"]
+    assert (tmp_path / "outside/a.txt").read_text() == SECRET
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(st.lists(st.sampled_from(["..", ".", "", "a", ".git", "/", "\0", "git~1", "é", "\\", "~"])))
+def test_a_path_that_is_taken_has_plain_names_only(names: list[str]) -> None:
+    try:
+        parts = parts_of("/".join(names))
+    except ToolError:
+        return
+    assert not {"..", ".", "", ".git", "git~1"} & set(parts)
+    assert not set("".join(parts)) & set("/\\\0")
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(st.text(max_size=60))
+def test_any_text_is_a_path_inside_or_none(path: str) -> None:
+    with suppress(ToolError):
+        inside = os.path.normpath(Path("/root", *parts_of(path)))
+        assert inside == "/root" or inside.startswith("/root/")
+
+
+# ---- what is shown
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(
+    st.text(alphabet=st.sampled_from("ab\n\t []|é\u2028\x0c\r}"), max_size=3000), st.integers(1, 5)
+)
+def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
+    lines = text.removesuffix("\n").split("\n") if text else []
+    made = list(pieces(text, first))
+    joined = "".join(p.text + "\n" * bool(p.lines) for p in made)
+    assert joined == "".join(f"{line}\n" for line in lines[first - 1 :])
+    assert sum(p.lines for p in made) == len(lines[first - 1 :])
+    assert len({p.at for p in made}) == len(made)
+    for each in made:
+        shown = Item(f"x:{each.at}", each.text, None, TRUSTED, verbatim=True).line().split("\n")
+        assert shown[0] == f"[x:{each.at}]"
+        assert all(line.startswith("|") for line in shown[1:])
+        assert len(" ".join(shown).splitlines()) <= 1
+
+
+def test_indentation_is_shown_as_it_is() -> None:
+    item = Item("a:1", "if x:\n\treturn  1\n\n    # }", None, TRUSTED, verbatim=True)
+    assert item.line() == "[a:1]\n|if x:\n|\treturn  1\n|\n|    # }"
+    assert Item.of(item.to_json()) == item
+
+
+def test_many_files_are_counted_not_told(folder: Folder) -> None:
+    for number in range(MAX_LISTED + 5):
+        (folder.root / f"in/{number}.txt").write_text("x")
+    (folder.root / "node_modules").mkdir()
+    (folder.root / "node_modules/x.js").write_text("secret")
+    found, more = listing(folder, "")
+    assert found == {"": ["in/", "node_modules/ (not looked into)"]}
+    assert "list a folder by its path" in more
+    assert searched(folder, "SECRET", "").found == []
+    assert [h.line for h in searched(folder, "INSIDE", "**/*.txt").found] == [1]
+    assert searched(folder, "inside", "*.py").files == 0
+    with pytest.raises(ToolError, match="No folder nowhere"):
+        listing(folder, "nowhere")
+
+
+def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    def take() -> None:
+        with locked(tmp_path / "lock", patience_s=0.05):
+            pass
+
+    with locked(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
+        take()
+    take()

@@ -1,0 +1,284 @@
+"""Commits hold a context's own changes alone; pushes what a person saw, never by force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pygit2
+import pytest
+from files_kit import ANA, BOOK, Desk, committed, git, repository, subjects, text_at, with_remote
+
+from scopes.git_push import bare
+from scopes.tool import ToolContext, ToolResult
+from subagents.gate import Card
+
+
+def beside(desk: Desk, name: str) -> ToolContext:
+    return desk.context(name, beside=True)
+
+
+async def wrote(desk: Desk, by: Any, path: str, text: str, message: str = "") -> None:
+    await desk.use("write_file", by=by, path=path, text=text, folder=BOOK)
+    if message:
+        await desk.use("git_commit", by=by, message=message, folder=BOOK)
+
+
+async def edited(desk: Desk, by: Any, old: str, new: str) -> None:
+    await desk.use("edit_file", by=by, path="src/app.py", old=old, new=new, folder=BOOK)
+
+
+async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    (desk.root / "draft.txt").write_text("of a person, not committed\n")
+    (desk.root / "README.md").write_text("# Book, changed by a person\n")
+    await wrote(desk, "s1", "notes/a.md", "One\n", "Add a\n\nRequested-by: U0BOSS")
+    tip = repo.head.peel(pygit2.Commit)
+    assert tip.message == f"Add a\n\nRequested-by: {ANA}\nAssistant-Call: r1/s1/call2\n"
+    assert text_at(repo, "notes/a.md") == "One\n"
+    assert text_at(repo, "README.md") == "# Book\n"
+    assert git(desk.root, "status", "--porcelain").splitlines() == [" M README.md", "?? draft.txt"]
+    assert "nothing" in await desk.fails("git_commit", message="Again", folder=BOOK)
+
+
+async def test_siblings_write_in_copies_of_their_own_and_nothing_is_lost(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    one, two = beside(desk, "s1"), beside(desk, "s2")
+    await edited(desk, one, "return 1", "return 10")
+    await edited(desk, two, "return 2", "return 20")
+    assert (desk.root / "src/app.py").read_text().count("0") == 0  # nobody sees half a work
+    await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
+    await desk.use("git_commit", by=two, message="Twenty", folder=BOOK)
+    text = "def one():\n    return 10\n\n\ndef two():\n    return 20\n"
+    assert text_at(repo, "src/app.py") == (desk.root / "src/app.py").read_text() == text
+    assert git(desk.root, "status", "--porcelain") == ""
+    assert subjects(repo) == ["Twenty", "Ten", "Begin"]
+    assert git(desk.root, "fsck", "--no-dangling") == ""
+
+
+async def test_the_second_at_the_same_line_is_told_and_can_mend_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    one, two = beside(desk, "s1"), beside(desk, "s2")
+    await edited(desk, one, "return 1", "return 10")
+    await edited(desk, two, "return 1", "return 100")
+    await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
+    said = await desk.fails("git_commit", by=two, message="Hundred", folder=BOOK)
+    assert said.startswith("Others changed the same lines of src/app.py meanwhile.")
+    assert "read it" in said
+    read = await desk.use("read_file", by=two, path="src/app.py", folder=BOOK)
+    assert "return 10\n" in read.items[0].text
+    await edited(desk, two, "return 10\n", "return 100\n")
+    await desk.use("git_commit", by=two, message="Hundred", folder=BOOK)
+    assert "return 100\n" in text_at(repo, "src/app.py")
+    assert subjects(repo) == ["Hundred", "Ten", "Begin"]
+
+
+async def test_what_a_person_changed_in_the_same_file_is_neither_taken_nor_lost(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    app = desk.root / "src/app.py"
+    app.write_text(app.read_text().replace("return 2", "return 2  # mine"))
+    await edited(desk, "s1", "return 1", "return 10")
+    made = await desk.use("git_commit", message="Ten", folder=BOOK)
+    assert "Others are at work on src/app.py" in made.note
+    assert "mine" not in text_at(repo, "src/app.py")
+    assert "return 10" in text_at(repo, "src/app.py")
+    assert "# mine" in app.read_text()
+    assert git(desk.root, "diff", "--stat").count("src/app.py") == 1
+
+
+async def test_a_sibling_does_not_overwrite_what_a_person_is_changing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    app = desk.root / "src/app.py"
+    app.write_text("# half a thought of a person\n")
+    await edited(desk, beside(desk, "s1"), "return 1", "return 10")
+    made = await desk.use("git_commit", by=beside(desk, "s1"), message="Ten", folder=BOOK)
+    assert "Others are at work on src/app.py" in made.note
+    assert app.read_text() == "# half a thought of a person\n"
+    assert "return 10" in text_at(repo, "src/app.py")
+
+
+async def test_a_commit_that_was_made_before_a_crash_is_not_made_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    await wrote(desk, "s1", "a.md", "One\n")
+    again = desk.context("s1", key="r1/s1/commit")
+    for _ in range(2):
+        await desk.use("git_commit", by=again, message="Add a", folder=BOOK)
+        (desk.data / "work/r1/log.jsonl").write_bytes(b"")  # as if it had not been noted
+        desk.begin()
+    assert subjects(repo) == ["Add a", "Begin"]
+
+
+async def test_changes_outlive_the_process_that_made_them(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    await wrote(desk, "s1", "a.md", "One\n")
+    desk.begin()
+    await desk.use("git_commit", message="Add a", folder=BOOK)
+    assert text_at(repo, "a.md") == "One\n"
+
+
+async def test_no_hook_and_no_filter_runs(tmp_path: Path) -> None:
+    desk, mark = Desk(tmp_path), tmp_path / "ran"
+    repo = repository(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
+    script = f"#!/bin/sh\ntouch {mark}\ncat\n"
+    for name in (
+        "pre-commit",
+        "post-commit",
+        "reference-transaction",
+        "pre-push",
+        "post-index-change",
+    ):
+        hook = desk.root / ".git/hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(script)
+        hook.chmod(0o755)
+    for kind in ("clean", "smudge", "process"):
+        repo.config[f"filter.evil.{kind}"] = f"touch {mark}"
+    repo.config["core.fsmonitor"] = str(desk.root / ".git/hooks/pre-commit")
+    await wrote(desk, beside(desk, "s1"), "b.md", "Two\n", "Add b")
+    assert text_at(repo, "b.md") == (desk.root / "b.md").read_text() == "Two\n"
+    assert not mark.exists()
+
+
+async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = pygit2.init_repository(str(desk.root), initial_head="main")
+    await wrote(desk, "s1", "a.md", "One\n", "Begin")
+    assert subjects(repo) == ["Begin"]
+
+
+async def test_another_branch_or_none_is_said(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, branch="docs")
+    repo = repository(desk.root)
+    await wrote(desk, "s1", "a.md", "One\n")
+    said = await desk.fails("git_commit", message="Add a", folder=BOOK)
+    assert "not on the branch docs" in said
+    repo.set_head(repo.head.target)
+    assert "No branch" in await desk.fails("git_commit", message="Add a", folder=BOOK)
+
+
+async def test_a_commit_without_a_message_or_a_repository_is_refused(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await wrote(desk, "s1", "a.md", "One\n")
+    assert "needs a message" in await desk.fails("git_commit", message=" \n", folder=BOOK)
+    assert "no git repository" in await desk.fails("git_commit", message="x", folder="files:run")
+
+
+# ---- pushing
+
+
+async def proposed(desk: Desk, by: ToolContext | str = "s1") -> Card:
+    card = await desk.asks("git_push", by=by, folder=BOOK)
+    assert isinstance(card, Card), card
+    return card
+
+
+async def test_a_push_shows_its_commits_and_sends_exactly_these(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    remote = with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "s1", "a.md", "One\nTwo\n", "Add a")
+    card = await proposed(desk)
+    assert card.action.told == {
+        "branch": "main", "remote": str(tmp_path / "bare.git"), "commit 1": "Add a (a.md +2 -0)",
+    }  # fmt: skip
+    await wrote(desk, "s1", "b.md", "After the card\n", "Add b")
+    assert subjects(remote) == ["Begin"]
+    done = await desk.approve(card.action)
+    assert isinstance(done, ToolResult)
+    assert done.note == f"1 commit pushed to main of {tmp_path / 'bare.git'}."
+    assert subjects(remote) == ["Add a", "Begin"]
+    again = await desk.approve(card.action)
+    assert isinstance(again, ToolResult)
+    assert again.note.startswith("0 commits pushed")
+    assert subjects(remote) == ["Add a", "Begin"]
+
+
+async def test_the_commits_of_another_are_not_carried_along(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    repo = repository(desk.root)
+    remote = with_remote(repo, tmp_path / "bare.git")
+    await wrote(desk, "s1", "private.md", "Not approved\n", "Private")
+    await wrote(desk, "s2", "a.md", "One\n", "Add a")
+    await desk.approve((await proposed(desk, "s2")).action)
+    assert subjects(remote) == ["Add a", "Begin"]
+    assert "private.md" not in remote.lookup_reference("refs/heads/main").peel(pygit2.Tree)
+    await desk.approve((await proposed(desk, "s1")).action)
+    assert subjects(remote) == ["Private", "Add a", "Begin"]
+    assert repo.head.target == remote.head.target  # the folder has what the remote has
+    assert git(desk.root, "status", "--porcelain") == ""
+
+
+async def test_a_remote_that_moved_is_merged_with_and_never_forced(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    repo = repository(desk.root)
+    remote = with_remote(repo, tmp_path / "bare.git")
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
+    (tmp_path / "other/README.md").write_text("# Book, edited elsewhere\n")
+    committed(other, "Elsewhere", "README.md")
+    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    await desk.approve((await proposed(desk)).action)
+    assert subjects(remote) == ["Add a", "Elsewhere", "Begin"]
+    assert (desk.root / "README.md").read_text() == "# Book, edited elsewhere\n"
+    assert git(desk.root, "status", "--porcelain") == ""
+
+
+async def test_a_conflict_with_the_remote_is_an_error_that_says_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    repo = repository(desk.root)
+    remote = with_remote(repo, tmp_path / "bare.git")
+    await edited(desk, "s1", "return 1", "return 10")
+    await desk.use("git_commit", message="Ten", folder=BOOK)
+    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
+    app = tmp_path / "other/src/app.py"
+    app.write_text(app.read_text().replace("return 1", "return 11"))
+    committed(other, "Eleven", "src/app.py")
+    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    with pytest.raises(Exception, match=r"same lines of src/app\.py") as told:
+        await desk.approve((await proposed(desk)).action)
+    assert "On the remote" in str(told.value)
+    assert subjects(remote) == ["Eleven", "Begin"]
+
+
+async def test_nothing_is_asked_that_cannot_be_pushed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    assert "Nothing is pushed from book" in await desk.fails("git_push", folder=BOOK)
+    desk = Desk(tmp_path, push=True)
+    assert "no remote origin" in await desk.fails("git_push", folder=BOOK)
+    with_remote(repo, tmp_path / "bare.git")
+    assert "committed nothing" in await desk.fails("git_push", by="s2", folder=BOOK)
+
+
+async def test_a_model_cannot_name_the_commits_of_another(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    repo = repository(desk.root)
+    with_remote(repo, tmp_path / "bare.git")
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    theirs = str(repo.head.target)
+    await wrote(desk, "s2", "b.md", "Two\n", "Add b")
+    card = await desk.asks("git_push", by="s2", folder=BOOK, commits=theirs)
+    assert isinstance(card, Card)
+    assert card.action.args["commits"] == str(repo.head.target)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://ana:secret@git.example/a.git?x=1", "https://git.example/a.git"),
+        ("/srv/git/a.git", "/srv/git/a.git"),
+        ("git@git.example:a.git", "git@git.example:a.git"),
+    ],
+)
+def test_an_address_is_shown_without_its_login(address: str, shown: str) -> None:
+    assert bare(address) == shown

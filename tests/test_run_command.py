@@ -1,0 +1,162 @@
+"""A command runs over a copy, in what an administrator configured, and is over when its time is.
+
+The sandbox here is a plain shell: what keeps a command from files and network outside the copy is
+the administrator's own command (bubblewrap, a container); what is ours is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import until
+from files_kit import BOOK, Desk, written
+
+from scopes.commands import GIVEN, OUTPUT, Commands, copied
+from scopes.folder import Folder
+from scopes.folders import MB, RUN
+from scopes.tool import ToolContext, ToolError, ToolResult
+
+SHELL = ("sh", "-c", "{command}")
+
+
+def sandbox(**more: Any) -> Commands:
+    given = {
+        "template": SHELL,
+        "seconds": 10.0,
+        "max_bytes": MB,
+        "home": Path("commands").resolve(),
+    }
+    return Commands(**{**given, **more})
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    made = Desk(tmp_path, repo=False)
+    written(made.root)
+    return made
+
+
+def boxed(desk: Desk, **more: Any) -> ToolContext:
+    return desk.context(clients={**desk.context().clients, Commands: sandbox(**more)})
+
+
+async def ran(desk: Desk, command: str, **more: Any) -> ToolResult:
+    return await desk.use("run_command", by=boxed(desk, **more), command=command, folder=BOOK)
+
+
+def said(found: ToolResult) -> str:
+    return "\n".join(item.text for item in found.items)
+
+
+async def test_a_command_sees_the_files_and_changes_none(desk: Desk) -> None:
+    (desk.root / "link").symlink_to("/etc/passwd")
+    written(desk.root, {".git/config": "secret"})
+    found = await ran(desk, "ls -A; cat src/app.py | head -1; rm README.md; echo x > new; exit 3")
+    assert said(found) == "README.md\nsrc\ndef one():"
+    assert found.note == "Exit code 3."
+    assert sorted(p.name for p in desk.root.iterdir()) == [".git", "README.md", "link", "src"]
+    assert found.items[0].label.sources == {BOOK}
+    assert found.items[0].label.untrusted
+
+
+async def test_a_command_gets_no_secret_and_no_input(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    found = await ran(desk, "env; cat; echo end")
+    lines = set(said(found).split("\n"))
+    assert {f"{k}={v}" for k, v in GIVEN.items()} <= lines
+    assert not any("sk-secret" in line or "HOME=" in line for line in lines)
+    assert "end" in lines
+
+
+async def test_what_it_started_is_killed_with_it(desk: Desk) -> None:
+    began = time.monotonic()
+    found = await ran(desk, "sleep 60 & echo begun; sleep 60", seconds=0.5)
+    assert time.monotonic() - began < 3
+    assert said(found) == "begun"
+    assert found.note == "It was killed: its time was up."
+    found = await ran(desk, "sleep 60 >/dev/null 2>&1 & echo $!")
+    pid = int(said(found))
+    for _ in range(100):
+        if not _args(pid):
+            break
+        await asyncio.sleep(0.02)
+    assert not _args(pid)
+
+
+def _args(pid: int) -> bytes:
+    """Empty of what has ended and nobody has looked after."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+async def test_output_without_end_is_cut_and_takes_no_memory(desk: Desk) -> None:
+    began = time.monotonic()
+    found = await ran(desk, "yes | head -c 3000000; echo; seq 1 3")
+    assert "The output is cut" in found.truncated
+    assert len(said(found)) <= OUTPUT
+    assert found.note == "Exit code 0."
+    assert time.monotonic() - began < 5
+
+
+async def test_a_file_without_end_is_stopped(desk: Desk) -> None:
+    found = await ran(desk, "ulimit -f; ulimit -v; ulimit -n; cat /dev/zero > big; echo $?")
+    limits = said(found).split("\n")
+    assert [int(each) for each in limits[:3]] == [64 * 2048, 2 * MB, 256]
+    assert limits[-1] != "0"
+
+
+async def test_the_template_is_filled_once(desk: Desk) -> None:
+    words = ("sh", "-c", 'cd "$1" && pwd && echo "$2"', "-", "{folder}", "{command}")
+    found = await ran(desk, "{folder} $(id) `id`; x", template=words)
+    assert said(found).split("\n")[1] == "{folder} $(id) `id`; x"
+
+
+async def test_a_sandbox_that_does_not_start_is_said(desk: Desk) -> None:
+    for template in (("/nowhere/bwrap", "{command}"), ("/", "{command}")):
+        ctx = boxed(desk, template=template)
+        said_ = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
+        assert "does not start" in said_
+
+
+@pytest.mark.parametrize(
+    ("command", "folder", "told"),
+    [("ls", BOOK, "larger than"), ("ls", RUN, "is empty"), (" ", BOOK, "at most")],
+)
+async def test_what_cannot_be_run_is_said(desk: Desk, command: str, folder: str, told: str) -> None:
+    ctx = boxed(desk, max_bytes=10)
+    assert told in await desk.fails("run_command", by=ctx, command=command, folder=folder)
+
+
+async def test_who_gives_up_leaves_nothing_behind(tmp_path: Path, desk: Desk) -> None:
+    mark = tmp_path / "pid"
+    command = f"echo $$ $PWD > {mark}.new; mv {mark}.new {mark}; sleep 60"
+    work = asyncio.create_task(sandbox().run(desk.projects[BOOK].folder, command))
+    await until(mark.exists)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    pid, folder = mark.read_text().split()
+    assert not _args(int(pid))
+    assert folder not in map(str, Path(folder).parent.iterdir())
+
+
+def test_a_copy_holds_no_links(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    os.mkfifo(root / "pipe")
+    (root / "a").write_text("one")
+    (root / "b").symlink_to("a")
+    (tmp_path / "copy").mkdir()
+    copied(Folder(root, 100, tmp_path / "lock"), tmp_path / "copy", 100)
+    assert [p.name for p in (tmp_path / "copy").iterdir()] == ["a"]
+    with pytest.raises(ToolError):
+        copied(Folder(root, 100, tmp_path / "lock"), tmp_path / "copy", 2)
