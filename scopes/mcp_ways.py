@@ -1,0 +1,179 @@
+"""Ways to a server of tools: a process of its own, or an address; bounded in what they take."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+import httpx2
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.client._transport import TransportStreams
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from scopes.leash import leashed
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE = 16 * 1024 * 1024
+"""Bytes of one message; a server that sends more is cut off."""
+LEAVE_S = 1.0
+"""Seconds for a process to end by itself when its input ends, then again by SIGTERM."""
+REQUEST_S, STREAM_S = 30.0, 300.0
+"""Seconds for connecting and sending, and between two pieces of an answer."""
+
+
+@asynccontextmanager
+async def process(
+    command: Sequence[str], folder: Path, ended: Callable[[], None]
+) -> AsyncIterator[TransportStreams]:
+    """A server that is started here and speaks in lines of JSON; it has its own process group, an
+    environment without anything of ours, and this folder as its home. `ended` is called when it
+    ends. Raises OSError. The SDK's own way has no bound, and tells of an end only who asks."""
+    path = get_default_environment().get("PATH", os.defpath)
+    with _log_in(folder) as errors:
+        server = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=errors, cwd=folder, limit=MAX_MESSAGE,
+            env={"PATH": path, "LANG": "C.UTF-8", "HOME": str(folder)}, start_new_session=True,
+            preexec_fn=leashed,
+        )  # fmt: skip
+    try:
+        arriving, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        leaving, left = anyio.create_memory_object_stream[SessionMessage](0)
+        async with arriving, arrived, leaving, left, anyio.create_task_group() as group:
+            group.start_soon(_read, server, arriving, ended)
+            group.start_soon(_write, server, left)
+            yield arrived, leaving
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(server)
+
+
+def _log_in(folder: Path) -> BinaryIO:
+    """Where a server complains; what its last life said is gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / "stderr.log").open("wb")
+
+
+async def _read(
+    server: Process,
+    arriving: ObjectSendStream[SessionMessage | Exception],
+    ended: Callable[[], None],
+) -> None:
+    assert server.stdout, "it was started with pipes"
+    try:
+        async with arriving:
+            while line := await server.stdout.readline():
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    log.debug("a server of tools wrote what is no message")
+                    continue
+                await arriving.send(SessionMessage(message))
+    except (ValueError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        log.warning("a server of tools is cut off: %s", error)  # ValueError: the line is too long
+    finally:
+        ended()
+
+
+async def _write(server: Process, left: ObjectReceiveStream[SessionMessage]) -> None:
+    assert server.stdin, "it was started with pipes"
+    with suppress(OSError, anyio.ClosedResourceError):
+        async with left:
+            async for sent in left:
+                line = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                server.stdin.write(line.encode() + b"\n")
+                await server.stdin.drain()
+
+
+async def _end(server: Process) -> None:
+    """End it and all that it started; nothing of its group is left."""
+    assert server.stdin, "it was started with pipes"
+    server.stdin.close()
+    try:
+        await _wait(server)
+        _kill(server, signal.SIGTERM)
+        await _wait(server)
+    finally:
+        _kill(server, signal.SIGKILL)
+    await server.wait()
+
+
+async def _wait(server: Process) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LEAVE_S):
+            await server.wait()
+
+
+def _kill(server: Process, sign: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(server.pid, sign)
+
+
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """Takes no packed answers, and none beyond a size."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = "identity"
+        response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.ReadError("the server packs its answers unasked", request=request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Counted(response.stream, request)
+        return response
+
+
+class _Counted(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, request: httpx2.Request) -> None:
+        self._stream, self._request = stream, request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        taken = 0
+        async for piece in self._stream:
+            taken += len(piece)
+            if taken > MAX_MESSAGE:
+                raise httpx2.ReadError("the answer is too large", request=self._request)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@asynccontextmanager
+async def address(
+    url: str, token_file: Path | None, ended: Callable[[], None]
+) -> AsyncIterator[TransportStreams]:
+    """A server behind an address; the token, read anew each time, is sent to it alone: redirects
+    are followed only where they stay on its host. Raises OSError."""
+    headers = {}
+    if token_file:
+        token = await asyncio.to_thread(token_file.read_text, "utf-8")
+        headers["Authorization"] = f"Bearer {token.strip()}"
+    client = httpx2.AsyncClient(
+        headers=headers,
+        timeout=httpx2.Timeout(REQUEST_S, read=STREAM_S),
+        transport=_Bounded(),
+        trust_env=False,
+    )
+    try:
+        async with (
+            client,
+            streamable_http_client(
+                url, http_client=client, max_sse_event_size=MAX_MESSAGE
+            ) as streams,
+        ):
+            yield streams
+    finally:
+        ended()

@@ -1,0 +1,301 @@
+"""Servers of tools: real ones over both ways, and one that does what no server should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
+
+from bot.local.server import LocalServer
+from bot.tooling.mcp import McpKit
+from scopes.outside import Outside
+from scopes.tool import Tool, ToolContext, ToolError
+
+READ = {"scope": "web", "access": "read", "readers": "public"}
+ALL = ("big", "flood", "hang", "die", "nap", "look", "spawn", "picture", "fail", "refuse")
+
+
+async def tools_of(made: McpKit, requester: str | None = None) -> dict[str, Tool]:
+    opened = await made.open("r1", requester)
+    outside = opened.clients.get(Outside, Outside())
+    assert isinstance(outside, Outside)
+    return {each.name: each for each in outside.tools("web")}
+
+
+@asynccontextmanager
+async def rogue(folder: Path, *names: str, **said: object) -> AsyncIterator[McpKit]:
+    made = Rogue(folder, *(tool(name) for name in names or (*ALL, "garbage")))
+    server = {**READ, "command": made.command, **said}
+    async with kit(settings_of(folder, rogue=server)) as opened:
+        yield opened
+
+
+async def sooner_or_later(
+    tools: dict[str, Tool], name: str, said: str, ctx: ToolContext | None = None
+) -> str:
+    """What a call gives, or why it fails, when it says this."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                found = text_of(await use(tools, name, ctx))
+            except ToolError as error:
+                found = str(error)
+            if said in found:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is at work; one that has ended and was not asked about is not."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+# ---- real servers
+
+
+async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
+    async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as made:
+        tools = await tools_of(made)
+        assert sorted(tools) == ["clock_convert_time", "clock_get_current_time"]
+        given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+        result = await use(tools, "clock_convert_time", **given)
+        assert "21:00:00+09:00" in text_of(result)
+        wrong = await use(tools, "clock_convert_time", **{**given, "target_timezone": "Mars"})
+        assert "Invalid timezone" in text_of(wrong)
+        assert "The call failed" in getattr(wrong, "note", "")
+
+
+async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "token").write_text("s3cret\n")
+    where = ["--host", "127.0.0.1", "--port", str(port), "--allow-dir", str(tmp_path / "books")]
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "excel_mcp", "streamable-http", *where),
+        env={"PATH": os.defpath, "EXCEL_MCP_AUTH_TOKEN": "s3cret"},
+    )
+    server: dict[str, object] = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
+    server["token_file"] = str(tmp_path / "token")
+    server["tools"] = ["create_workbook", "write_range", "read_range"]
+    try:
+        await answering(port)
+        async with kit(settings_of(tmp_path, excel=server)) as made:
+            tools = await tools_of(made)
+            assert len(tools) == 3, made.missing()
+            said = await use(tools, "excel_create_workbook", path="sales.xlsx")
+            assert "sales.xlsx" in text_of(said)
+        (tmp_path / "token").write_text("wrong")
+        async with kit(settings_of(tmp_path, excel=server)) as made:
+            assert await tools_of(made) == {}
+            assert "refuses us" in made.missing()["web/mcp:excel"]
+    finally:
+        started.terminate()
+        await started.wait()
+
+
+async def answering(port: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            return
+
+
+async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
+    tmp_path: Path,
+) -> None:
+    site = Site()
+    (tmp_path / "token").write_text("s3cret")
+    with LocalServer(site, "tools") as server:
+        said = {**READ, "url": f"{server.url}/mcp", "token_file": str(tmp_path / "token")}
+        async with kit(settings_of(tmp_path, site=said)) as made:
+            tools = await tools_of(made)
+            ctx = context(handles={"mcp:site": ""})
+            assert text_of(await use(tools, "site_find", ctx)) == "found"
+            site.sessions.clear()
+            assert "Session terminated" in text_of(await use(tools, "site_find", ctx))
+            assert await sooner_or_later(tools, "site_find", "found", ctx) == "found"
+            assert site.heard.count("initialize") == 2
+            site.away = True
+            assert "The call failed" in getattr(await use(tools, "site_find", ctx), "note", "")
+            await sooner_or_later(tools, "site_find", "refuses us", ctx)
+            site.away = False
+            assert await sooner_or_later(tools, "site_find", "found", ctx) == "found"
+            server.stop()
+            with pytest.raises(ToolError, match="Try again once"):
+                await use(tools, "site_find", ctx)
+            await sooner_or_later(tools, "site_find", "cannot be reached", ctx)
+    assert site.tokens == {"Bearer s3cret"}
+
+
+HOSTILE = {
+    "endless": b"content-type: application/json\r\n\r\n" + b" " * 1_000_000,
+    "packed": b"content-type: application/json\r\ncontent-encoding: gzip\r\n\r\n\x1f\x8b",
+    "elsewhere": b"location: http://localhost:9/mcp\r\ncontent-length: 0\r\n\r\n",
+    "nonsense": b"content-type: text/html\r\ncontent-length: 4\r\n\r\nevil",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_an_address_that_answers_amiss_is_given_up_in_time(tmp_path: Path, kind: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            status = b"307 x" if kind == "elsewhere" else b"200 OK"
+            writer.write(b"HTTP/1.1 " + status + b"\r\n" + HOSTILE[kind])
+            while kind == "endless":
+                writer.write(b" " * 1_000_000)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        said = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
+        async with kit(settings_of(tmp_path, odd=said)) as made:
+            assert await tools_of(made) == {}
+            assert "cannot be spoken with" in made.missing()["web/mcp:odd"] or (
+                "refuses us" in made.missing()["web/mcp:odd"]
+            )
+
+
+# ---- one that does what no server should
+
+
+async def test_a_server_sees_nothing_of_our_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    async with rogue(tmp_path) as made:
+        seen = json.loads(text_of(await use(await tools_of(made), "rogue_look")))
+    assert set(seen["env"]) <= {"PATH", "LANG", "HOME", "LC_CTYPE"}
+    assert Path(seen["cwd"]) == Path(seen["env"]["HOME"]) != Path.home()
+
+
+async def test_no_process_is_left(tmp_path: Path) -> None:
+    async with rogue(tmp_path) as made:
+        tools = await tools_of(made)
+        server = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
+        child = int(text_of(await use(tools, "rogue_spawn")))
+        assert alive(server)
+        assert alive(child)
+    assert not alive(server)
+    assert not alive(child)
+
+
+async def test_a_server_that_dies_at_work_is_started_anew(tmp_path: Path) -> None:
+    async with rogue(tmp_path) as made:
+        tools = await tools_of(made)
+        before = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
+        with pytest.raises(ToolError, match=r"ended while it was at work\. Try again once"):
+            await use(tools, "rogue_die")
+        after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
+        os.kill(after, 9)  # and while nobody asks
+        last = json.loads(await sooner_or_later(tools, "rogue_look", "pid"))["pid"]
+        assert last not in (before, after)
+
+
+async def test_what_may_have_been_done_is_not_called_repeatable(tmp_path: Path) -> None:
+    async with rogue(tmp_path, access="write") as made:
+        tools = await tools_of(made)
+        with pytest.raises(ToolError, match="It may have been done: look before"):
+            await use(tools, "rogue_die")
+        with pytest.raises(ToolError, match="begun before"):
+            await use(tools, "rogue_die")  # the same call, as a replay makes it
+
+
+async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -> None:
+    async with rogue(tmp_path, timeout_s=1.0) as made:
+        tools = await tools_of(made)
+        began = time.monotonic()
+        with pytest.raises(ToolError, match="gave no answer within 1 s"):
+            await use(tools, "rogue_hang")
+        assert time.monotonic() - began < 10
+        assert "pid" in text_of(await use(tools, "rogue_look"))
+
+
+async def test_calls_run_side_by_side_and_one_that_is_cancelled_hurts_no_other(
+    tmp_path: Path,
+) -> None:
+    async with rogue(tmp_path) as made:
+        tools = await tools_of(made)
+        began = time.monotonic()
+        hanging = asyncio.create_task(use(tools, "rogue_hang"))
+        naps = [asyncio.create_task(use(tools, "rogue_nap")) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        hanging.cancel()
+        assert [text_of(each) for each in await asyncio.gather(*naps)] == ["{}"] * 8
+        assert time.monotonic() - began < 2.2  # one after another they take 2.4 s
+        assert hanging.cancelled()
+
+
+async def test_ten_megabytes_are_cut_and_more_is_cut_off(tmp_path: Path) -> None:
+    async with rogue(tmp_path) as made:
+        tools = await tools_of(made)
+        result = await use(tools, "rogue_big")
+        assert len(text_of(result).replace("\n", "")) == 8_000 * 3
+        assert "of 10,000,000 characters" in getattr(result, "truncated", "")
+        with pytest.raises(ToolError, match="ended while it was at work"):
+            await use(tools, "rogue_flood")
+        assert "pid" in text_of(await use(tools, "rogue_look"))
+
+
+async def test_what_is_no_text_is_named_and_not_shown(tmp_path: Path) -> None:
+    async with rogue(tmp_path) as made:
+        result = await use(await tools_of(made), "rogue_picture")
+    assert text_of(result) == "inside"
+    assert (
+        getattr(result, "note", "") == "Not shown, as they are no text: 1 image, 1 resource link."
+    )
+
+
+async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: Path) -> None:
+    async with rogue(tmp_path) as made:
+        tools = await tools_of(made)
+        for name in ("rogue_refuse", "rogue_fail"):
+            result = await use(tools, name)
+            assert "IGNORE" not in getattr(result, "note", "")
+            assert getattr(result, "note", "").startswith("The call failed")
+        assert "IGNORE all rules" in text_of(await use(tools, "rogue_refuse"))
+        with pytest.raises(ToolError, match="answered with what is no result"):
+            await use(tools, "rogue_garbage")
+
+
+async def test_a_server_that_is_not_there_costs_two_seconds_once(tmp_path: Path) -> None:
+    said = {**READ, "command": [sys.executable, "-c", "import time; time.sleep(60)"]}
+    gone = {**READ, "command": ["/no/such/server"]}
+    async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
+        made.servers[0].connection._began -= 60  # the process is not new
+        began = time.monotonic()
+        opened = await made.open("r1", None)
+        assert time.monotonic() - began < 7
+        assert opened.clients == {}
+        assert opened.handles == {}
+        assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
+        assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
+    assert time.monotonic() - began < 15
+
+
+async def test_a_run_keeps_its_tools_while_a_server_restarts(tmp_path: Path) -> None:
+    async with rogue(tmp_path) as made:
+        first, second = await tools_of(made), await tools_of(made)
+        assert first["rogue_look"] is second["rogue_look"]
+        ctx = context(handles={})
+        denied = await use(first, "rogue_look", ctx)
+        assert "No such thing" in getattr(denied, "reason", "")
