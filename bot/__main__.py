@@ -12,9 +12,10 @@ import typer
 
 from bot.approval.cli import approvals
 from bot.connect_cli import connect
+from bot.mcp_cli import mcp
 from bot.schedule.cli import schedules
 from bot.sweep_cli import sweep
-from bot.typed import AsJson, AsOf, AsUser, Export, Model, Sample, Since
+from bot.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, Since
 
 app = typer.Typer(
     name="assistant",
@@ -37,6 +38,14 @@ def demo(json: AsJson = False) -> None:
 @app.command()
 def ask(
     question: str,
+    database: Annotated[
+        Path | None, typer.Option(help="A database to ask: a DuckDB file, or a folder of tables.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder to work in, such as a checkout.")
+    ] = None,
+    mbox: Mbox = None,
+    me: Me = None,
     slack_export: Export = None,
     sample: Sample = False,
     as_of: AsOf = None,
@@ -45,12 +54,12 @@ def ask(
     as_user: AsUser = None,
     json: AsJson = False,
 ) -> None:
-    """Answer one request."""
+    """Answer one request, from all sources that are given."""
     from bot.commands import run_ask
-    from bot.given import Given
+    from bot.given import GivenAsk
 
-    given = Given(slack_export, sample, as_of, since, model, as_user, json)
-    raise typer.Exit(run_ask(given, question))
+    shared = (slack_export, sample, as_of, since, model, as_user, json)
+    raise typer.Exit(run_ask(GivenAsk(*shared, database, folder, mbox, me), question))
 
 
 app.command()(sweep)
@@ -58,10 +67,8 @@ app.command()(sweep)
 
 @app.command()
 def triage(
-    mbox: Annotated[
-        Path | None, typer.Option("--mbox", help="A mailbox file to read instead (mbox, Takeout).")
-    ] = None,
-    me: Annotated[str | None, typer.Option(help="Your address in --mbox; default: found.")] = None,
+    mbox: Mbox = None,
+    me: Me = None,
     sample: Annotated[bool, typer.Option("--sample", help="Read the sample mailbox.")] = False,
     as_of: AsOf = None,
     since: Annotated[
@@ -135,11 +142,17 @@ def runs(
 
 
 @app.command()
-def show(run: str, json: AsJson = False) -> None:
+def show(
+    run: str,
+    files: Annotated[
+        Path | None, typer.Option(help="Write the files of the run into this folder instead.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
     """Show one run: its subagents, how they ended, its result."""
     from bot.lookups import show_run
 
-    raise typer.Exit(show_run(run, json))
+    raise typer.Exit(show_run(run, json, files))
 
 
 @app.command()
@@ -191,6 +204,9 @@ app.add_typer(approvals, name="approvals")
 app.add_typer(schedules, name="schedules")
 
 
+app.add_typer(mcp, name="mcp")
+
+
 app.command()(connect)
 
 
@@ -204,8 +220,8 @@ def review_briefs(json: AsJson = False) -> None:
 
 @app.command()
 def scopes(json: AsJson = False) -> None:
-    """List the scopes and their tools."""
-    from bot.lookups import list_scopes
+    """List the scopes: what each offers now, why a tool is missing, its fixed tokens."""
+    from bot.offers import list_scopes
 
     raise typer.Exit(list_scopes(json))
 

@@ -14,8 +14,9 @@ from typing import Any
 import aiohttp
 
 from bot.errors import SetupError
-from bot.given_slack import directory_of, end_of, loaded, reader_of
+from bot.given_slack import directory_of, end_of, loaded, no_workspace, reader_of
 from bot.local.sample_workspace import SAMPLE_DAYS
+from bot.model_search import bind
 from bot.models import model_client
 from bot.options import Options as Options
 from bot.retention import tidy
@@ -83,6 +84,8 @@ class App:
     @property
     def lists(self) -> dict[str, str]:
         """Slack Lists that may be read: id -> title."""
+        if self.reader is None:
+            return {}
         return dict(SAMPLE_LISTS if self.options.sample else self.settings.slack.lists)
 
     def window(self, default: timedelta) -> Window:
@@ -91,7 +94,8 @@ class App:
 
     async def channels(self) -> list[ChannelInfo]:
         """The channels that can be seen. Raises SetupError where Slack does not tell."""
-        assert self.reader, "a command that reads channels opens a workspace"
+        if self.reader is None:
+            raise no_workspace()
         try:
             return await self.reader.channels()
         except SlackRefused as error:
@@ -142,6 +146,7 @@ class App:
             emit=self.emit,
             stop=self.stop,
         )
+        bind(run)
         try:
             yield run
         except BaseException as error:
@@ -154,7 +159,6 @@ class App:
                 await spawner.aclose()
             if reader:
                 await reader.aclose()
-            await tools.aclose()
             await self._stored(sink.aclose())
 
     async def finish(self, run: Run, document: dict[str, Any]) -> None:
@@ -213,7 +217,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             reader=reader,
             as_of=options.as_of or end_of(workspace, options),
             problems=workspace.problems if workspace else (),
-            directory=directory_of(store, reader, workspace, options, stack),
+            directory=directory_of(store, reader, workspace, options, stack, toolkit.readers()),
             emit=emit,
             toolkit=toolkit,
         )

@@ -6,13 +6,17 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from bot.app import SAMPLE_LISTS, App, Options, open_app
+from bot.app import EPOCH, SAMPLE_LISTS, App, Options, open_app
 from bot.asked import Request
+from bot.attaching import with_files
 from bot.errors import SetupError
 from bot.given import Given
+from bot.local.sample_mailbox import SAMPLE_OWNER
+from bot.mailbox import OpenMailbox, open_mailbox
 from bot.outcome import DONE, INCOMPLETE, Document, guarded, present, tell
 from bot.parent import Ask
 from bot.progress import showing
@@ -22,6 +26,8 @@ from bot.sources import chosen
 from bot.store import StoreError
 from bot.sweep import Sweep
 from config.settings import Settings, load_settings
+from scopes.gmail import Gmail
+from scopes.intent import Intent
 
 SAMPLE_CHANNELS = "csm-*"
 
@@ -77,13 +83,42 @@ def run_ask(given: Given, question: str) -> int:
     async def work(app: App) -> Document:
         if not question.strip():
             raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
-        await app.channels()
-        async with app.run("ask", question) as run:
-            document = await Ask(app, run, Request(question, app.window(_week(app)))).answer()
-            await app.finish(run, document)
-            return document
+        async with with_mailbox(app) as box:
+            return await answered(app, question, box)
 
     return reading(given.options, work, given.json, ask_text)
+
+
+async def answered(app: App, question: str, box: OpenMailbox | None = None) -> Document:
+    """The answer to one request, from all that is open.
+
+    Raises SetupError where Slack cannot be read.
+    """
+    if app.reader:
+        await app.channels()
+    elif box:
+        app.as_of = app.options.as_of or box.as_of
+    only_mail = box is not None and app.reader is None
+    window = app.window(app.as_of - EPOCH if only_mail else _week(app))
+    async with app.run("ask", question) as run:
+        request = Request(question, window, intent=Intent(question))
+        document = await with_files(run, await Ask(app, run, request).answer())
+        await app.finish(run, document)
+        return document
+
+
+@asynccontextmanager
+async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
+    """The mailbox of a file or of the sample, for its owner alone; none where none is given."""
+    options = app.options
+    theirs = options.as_user in (None, SAMPLE_OWNER)
+    if not (options.mbox or (options.sample and theirs)):
+        yield None
+        return
+    async with open_mailbox(app.settings, options, app.store.database) as box:
+        app.problems += box.problems
+        app.clients[Gmail] = box.gmail
+        yield box
 
 
 async def _sweep(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bot.app import EPOCH, Options
 from bot.errors import SetupError
+from bot.local.sample_sales import SALES
+
+TABLES = frozenset({".csv", ".tsv", ".parquet", ".sqlite", ".sqlite3", ".db", ".xlsx", ".xlsm"})
+"""Endings of files of tables."""
+DUCKDB = b"DUCK"
+"""What stands in a DuckDB file from its ninth byte on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Given:
     """The options that reading commands share, as they were typed."""
 
@@ -38,6 +44,52 @@ class Given:
             since=read_length(self.since) if self.since else None,
             as_user=self.as_user,
         )
+
+
+@dataclass(frozen=True)
+class GivenAsk(Given):
+    """The options of `assistant ask`: sources of every kind, together."""
+
+    database: Path | None = None
+    folder: Path | None = None
+    mbox: Path | None = None
+    me: str | None = None
+
+    def options(self) -> Options:
+        if self.sample and self.mbox:
+            raise SetupError("two_sources", "Two mailboxes.", "Give --sample or --mbox.")
+        if self.sample and self.database:
+            raise SetupError("two_sources", "Two databases.", "Give --sample or --database.")
+        if self.me and not self.mbox:
+            raise SetupError("me_of_what", "--me is your address in a file.", "Give --mbox FILE.")
+        if self.database:
+            _check_database(self.database)
+        if self.folder and not self.folder.is_dir():
+            hint = "Give a folder that exists, such as a checkout."
+            raise SetupError("no_folder", f"No folder {self.folder}.", hint)
+        return replace(
+            super().options(),
+            mbox=self.mbox,
+            me=self.me,
+            database=self.database or (SALES if self.sample else None),
+            folder=self.folder,
+        )
+
+
+def _check_database(path: Path) -> None:
+    """Raises SetupError where nothing there looks like tables."""
+    hint = "Give a DuckDB file, or a folder of CSV, Parquet, SQLite or Excel files."
+    try:
+        if path.is_dir():
+            found = any(each.suffix.lower() in TABLES for each in path.iterdir())
+        else:
+            with path.open("rb") as file:
+                found = file.read(12)[8:] == DUCKDB or path.suffix.lower() in TABLES
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}."
+        raise SetupError("no_database", text, hint) from None
+    if not found:
+        raise SetupError("no_database", f"{path} holds no tables.", hint)
 
 
 def read_date(text: str) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -21,6 +22,7 @@ from bot.pace import ReadTurns
 from bot.people import People
 from bot.store import Store
 from config.settings import Settings
+from scopes.label import Readers
 from scopes.members import Members
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
@@ -41,13 +43,30 @@ def loaded(options: Options) -> Workspace | None:
         raise SetupError("bad_export", str(error), "") from error
 
 
+def no_workspace() -> SetupError:
+    return SetupError(
+        "no_slack_token",
+        "No Slack workspace to read.",
+        "Set SLACK_BOT_TOKEN, or give --slack-export ZIP (to `ask` also --database, --folder or "
+        "--mbox), or try `assistant demo`.",
+    )
+
+
+def has_other_sources(settings: Settings, options: Options) -> bool:
+    """Whether a request can be answered from something else than Slack."""
+    given = options.database or options.folder or options.mbox
+    tables = settings.data.databases or settings.data.sheets
+    return bool(given or tables or settings.files.projects or settings.web.search)
+
+
 def reader_of(
     settings: Settings,
     session: aiohttp.ClientSession,
     workspace: Workspace | None,
     options: Options,
     stack: AsyncExitStack,
-) -> SlackReader:
+) -> SlackReader | None:
+    """What reads the workspace; None where there is none and other sources are given."""
     slack, user = settings.slack, settings.secrets.slack_user_token
     user_token = user.get_secret_value() if user else None
     if workspace is not None:
@@ -58,15 +77,13 @@ def reader_of(
     else:
         secret = settings.secrets.slack_bot_token
         token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
-    if not token:
-        raise SetupError(
-            "no_slack_token",
-            "No Slack workspace to read.",
-            "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
-        )
-    if workspace is None and options.as_user:
+    if workspace is None and options.as_user and (token or has_other_sources(settings, options)):
         why = "A real workspace is read with the bot's rights only."
         raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
+    if not token:
+        if has_other_sources(settings, options):
+            return None
+        raise no_workspace()
     return SlackReader(
         connect(session, token, url, slack, ReadTurns(slack)),
         timedelta(days=slack.lookback_days),
@@ -80,14 +97,20 @@ def directory_of(
     workspace: Workspace | None,
     options: Options,
     stack: AsyncExitStack,
+    things: Mapping[str, Readers],
 ) -> Directory:
-    """Who may read what: the operator as the bot, or a user of the files by their own token."""
+    """Who may read what: the operator as the bot, or a user of the files by their own token.
+
+    `things` are the handles of which the settings say who may read them.
+    """
     if reader is None or workspace is None or options.as_user is None:
         return Operator()
     members = Members(reader.web)
     stack.push_async_callback(members.aclose)
     people, grants = People(reader.web), Grants(store.database)
-    return SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
+    directory = SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
+    directory.things = things
+    return directory
 
 
 def end_of(workspace: Workspace | None, options: Options) -> datetime:

@@ -12,6 +12,7 @@ from bot.cite import CITED, ids_in
 from bot.reports.figures import figures_of
 from bot.reports.marks import mark, tracked
 from bot.reports.words import words_of
+from scopes.resources import size_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
 from subagents.evidence import distinct
@@ -169,19 +170,32 @@ def _step(finding: Json) -> Iterator[str]:
 def ask_text(doc: Json) -> str:
     """An answer with its citations as numbers, and the sources that they stand for."""
     numbers: dict[str, int] = {}
+    sources = dict(_cited_sources(doc))
 
     def number(match: re.Match[str]) -> str:
-        cited = [i for i in ids_in(match.group()) if doc["links"].get(i)]
+        cited = [i for i in ids_in(match.group()) if i in sources]
         return "".join(f"[{numbers.setdefault(i, len(numbers) + 1)}]" for i in cited)
 
     text = CITED.sub(number, doc["answer"])
     lines = [line for part in text.splitlines() for line in _wrapped(part, "")]
     if numbers:
         lines += ["", "Sources"]
-        lines += [f"[{n}] {doc['links'][i][0]}" for i, n in numbers.items()]
+        lines += [line for i, n in numbers.items() for line in _wrapped(f"[{n}] {sources[i]}", "")]
+    if named := ", ".join(f"{f['name']} ({size_of(f['bytes'])})" for f in doc.get("files", ())):
+        writes = f"`assistant show {doc['run_id']} --files DIR` writes them"
+        lines += ["", *_wrapped(f"Files: {named} · {writes}", "  ")]
     if doc["degraded"]:
         lines += ["", "One context read everything here: isolation is advisory for this answer."]
     return "\n".join([*lines, "", *_foot(doc)])
+
+
+def _cited_sources(doc: Json) -> Iterator[tuple[str, str]]:
+    """Finding -> its link; of a row or a line, which have none, its id and what it says."""
+    found = (f for r in doc["subagents"] for f in r["findings"] if f["evidence"])
+    for each in found:
+        said = ", ".join(f"\u00ab{one_line(quote)}\u00bb" for quote in each["quotes"][:3])
+        yield each["id"], f"{each['evidence'][0]}{': ' if said else ''}{said}"
+    yield from ((id, links[0]) for id, links in doc["links"].items() if links)
 
 
 def _foot(doc: Json) -> Iterator[str]:

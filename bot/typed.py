@@ -11,6 +11,10 @@ Export = Annotated[
     Path | None, typer.Option("--slack-export", help="A Slack export (zip) to read instead.")
 ]
 Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
+Mbox = Annotated[
+    Path | None, typer.Option("--mbox", help="A mailbox file to read instead (mbox, Takeout).")
+]
+Me = Annotated[str | None, typer.Option(help="Your address in --mbox; default: found.")]
 AsOf = Annotated[
     str | None, typer.Option(help="End of the window (UTC, exclusive): 2025-04-15. Default: now.")
 ]

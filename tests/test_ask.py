@@ -276,7 +276,7 @@ def test_a_refused_brief_costs_nothing_and_names_the_field(
     (told,) = results(server.recorded[-1])
     assert told["is_error"]
     if field == "scope":
-        assert "Scopes: slack, email, all" in told["content"]
+        assert "Scopes: slack, email, data, web, notes, files, all" in told["content"]
 
 
 @pytest.mark.parametrize("wrote", [False, True])

@@ -8,9 +8,9 @@ from typing import Any
 Json = dict[str, Any]
 
 _SECTIONS = (
-    "TASK", "QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW", "LANGUAGE",
-    "CONTRACT", "FENCE", "REQUEST", "ASKED IN", "NAMED SOURCES", "SEARCH", "MATERIAL", "SECTION",
-    "WRITE", "TRACKER", "TRACKED BY CODE",
+    "TASK", "QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW", "NOW",
+    "LANGUAGE", "CONTRACT", "FENCE", "REQUEST", "ASKED IN", "NAMED SOURCES", "SEARCH", "MATERIAL",
+    "SECTION", "WRITE", "TRACKER", "TRACKED BY CODE",
 )  # fmt: skip
 _HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
 _FENCED = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)

@@ -5,7 +5,7 @@ request: no files, no clock, no chance.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,12 @@ from bot.local.issues import (
     read_board,
     submission,
 )
+from bot.local.mind_calls import use
+from bot.local.mind_data import as_data
+from bot.local.mind_files import as_files
 from bot.local.mind_mail_digest import digest_lines, is_digest
-from bot.local.mind_parent import answer_as_parent, use
+from bot.local.mind_parent import answer_as_parent
+from bot.local.mind_seek import as_seeker
 from bot.local.mind_tracker import handed_in
 from bot.local.mind_triage import triage
 from bot.local.model_answer import Answer
@@ -43,7 +47,8 @@ def answer(request: dict[str, Any]) -> Answer:
     """What the offline mind does with one Messages API request."""
     heard = hear(request)
     if "submit_result" in heard.tools:
-        return _OWN.get(heard.section("CONTRACT"), _as_subagent)(heard)
+        own = _OWN.get(heard.section("CONTRACT")) or _by_handles(heard.section("MAY READ"))
+        return own(heard)
     if is_digest(heard):
         return Answer([{"type": "text", "text": digest_lines(heard)}])
     return answer_as_parent(heard)
@@ -55,6 +60,17 @@ def _rows(heard: Heard) -> Answer:
 
 _OWN = {"triage": triage, "tracker": _rows}
 """Contracts that need no reading by tools."""
+
+
+def _by_handles(handles: str) -> Callable[[Heard], Answer]:
+    """How a task is done, by what it may read."""
+    if _CHANNEL.search(handles) or _LIST.search(handles):
+        return _as_subagent
+    if re.search(r"\bdata:", handles):
+        return as_data
+    if re.search(r"\bfiles:", handles):
+        return as_files
+    return as_seeker if re.search(r"\b(?:mail|web|notes):|https?://", handles) else _as_subagent
 
 
 def _as_subagent(heard: Heard) -> Answer:

@@ -7,6 +7,7 @@ from typing import Any
 from bot.local import mind_earlier, mind_hello, mind_post, mind_schedule
 from bot.local.cues import asked_for, fold, spoken, without
 from bot.local.hearing import Heard, sections
+from bot.local.mind_calls import use
 from bot.local.mind_file import about_files
 from bot.local.mind_phrases import say
 from bot.local.mind_request import (
@@ -29,6 +30,7 @@ from bot.local.mind_written import (
     lines_of,
     shown,
     swept,
+    told_of,
     views_by_item,
     views_of,
     written,
@@ -44,11 +46,6 @@ MAX_SWEPT = 24
 """Most channels that are read one by one; the others are named."""
 _THREAD = re.compile(r"\b([CGD][A-Z0-9]{2,}/\d+\.\d+)|/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
 _PERSON = re.compile(r"@?([A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+)*|U[A-Z0-9]{6,})\s*\??$")
-
-
-def use(name: str, **arguments: Any) -> dict[str, Any]:
-    """A tool call as a content block; the server gives it an id."""
-    return {"type": "tool_use", "name": name, "input": arguments}
 
 
 def _say(text: str) -> Answer:
@@ -142,6 +139,8 @@ def _calls(asked: Asked, heard: Heard) -> list[dict[str, Any]]:
 
 def _direct(question: Question, asked: Asked) -> dict[str, Any] | None:
     """The one look-up that answers the question, if there is one."""
+    if question.scope != "slack":
+        return None
     if thread := _THREAD.search(question.text):
         item = thread[1] or f"{thread[2]}/{thread[3]}.{thread[4]}"
         return use("read_thread", thread=item)
@@ -178,6 +177,8 @@ def _delegated(question: Question, asked: Asked, heard: Heard) -> list[dict[str,
         return []
     if question.every:
         return [_over(question, sources[:MAX_SWEPT], heard, asked.language)]
+    if question.scope != "slack":
+        return [_brief(question.task, sources, asked.language, question.scope)]
     if len(question.sources) > 1:
         tasks = [(question.task_of(s, asked.title(s)), [s]) for s in sources]
     else:
@@ -185,12 +186,14 @@ def _delegated(question: Question, asked: Asked, heard: Heard) -> list[dict[str,
     return [_brief(task, handles, asked.language) for task, handles in tasks]
 
 
-def _brief(task: str, handles: Sequence[str], language: str) -> dict[str, Any]:
+def _brief(
+    task: str, handles: Sequence[str], language: str, scope: str = "slack"
+) -> dict[str, Any]:
     return use(
         "run_subagent",
         task=task,
         description=" ".join(task.split()[:6])[:120],
-        scope="slack",
+        scope=scope,
         handles=list(handles),
         contract="answer",
         **_output(language),
@@ -241,6 +244,9 @@ def _sections(question: Question, asked: Asked, heard: Heard) -> list[Section]:
     names = {key: f"#{name}" for key, (name, _) in listed_channels(heard).items()}
     if question.every:
         return _many(question, sources, names, heard, language)
+    if question.scope != "slack":
+        back = views_of(question.task, ", ".join(sources), heard, language)
+        return [Section(f"*{question.text}*", told_of(back, language))]
     if len(question.sources) > 1:
         read = {asked.title(s): question.task_of(s, asked.title(s)) for s in sources}
         views = {title: views_of(task, title, heard, language) for title, task in read.items()}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bot.local.cues import asked_for, fold, language_of, spoken, without
 from bot.local.hearing import Heard
+from bot.local.mind_scopes import Piece, pieces
 from bot.local.search import keywords
 
 CHANNEL = re.compile(r"(?<![\w&/])#[\w-]+|\b[CG][A-Z0-9]{8,}\b")
@@ -38,6 +39,8 @@ class Question:
     """It asks of all channels, or of all that a pattern or a word of their names fits."""
     asks: str = ""
     """What is to be found out, where `text` goes on from what was said before; else empty."""
+    scope: str = "slack"
+    """Which scope can answer it; of another one `sources` are handles."""
 
     @property
     def task(self) -> str:
@@ -83,7 +86,15 @@ def read_request(heard: Heard) -> Asked:
     titles = {key: name for key, name in [*pairs, *heard.here.items()] if "/" not in key}
     rooms = [key for key, name in heard.here.items() if key[0] in "CG" and name.startswith("#")]
     here = beside[1] if beside else next((key for key in rooms if "/" not in key), "")
-    questions = split(text, here, _before(heard))
+    questions = [
+        question
+        for piece in pieces(text, heard) or [Piece(text, "slack")]
+        for question in (
+            split(piece.text, here, _before(heard))
+            if piece.scope == "slack"
+            else [Question(piece.text, piece.handles, scope=piece.scope)]
+        )
+    ]
     return Asked(text, tongue(text), tuple(questions), here, titles)
 
 

@@ -18,6 +18,10 @@ MIN_LINES = 3
 """Findings that each of many channels may tell, however many there are."""
 
 
+COUNTED = "counted by:"
+"""Stands before the statement by which a subagent has counted."""
+
+
 @dataclass(frozen=True)
 class Section:
     """What an answer says to one question, or of one channel."""
@@ -43,6 +47,22 @@ def written(sections: Sequence[Section], heard: Heard, language: str) -> str:
 def lines_of(views: Iterable[View], language: str, most: int) -> tuple[str, ...]:
     """Views as the lines of a section, each citing its finding."""
     return tuple(line for view in views for line in section_lines(view, language, most))
+
+
+def told_of(views: Sequence[View], language: str) -> tuple[str, ...]:
+    """What came back of a question about anything but Slack: its findings, else its text."""
+    lines: list[str] = []
+    for view in views:
+        if view.findings or view.status in ("failed", "cancelled", "refused", "unknown"):
+            lines += section_lines(view, language, MAX_LINES)
+            lines += [_bare(view)] if COUNTED in view.text else []
+        else:
+            lines.append(_bare(view))
+    return tuple(lines)
+
+
+def _bare(view: View) -> str:
+    return view.text.replace(OFFLINE, "").strip()
 
 
 def about_channel(name: str, views: Sequence[View], language: str, share: int) -> Section:

@@ -24,6 +24,8 @@ SAMPLE_AS_OF = sample_workspace.SAMPLE_AS_OF
 
 OWNER = "helena"
 """Key of the mailbox's owner among the people of the sample workspace."""
+SAMPLE_OWNER = f"U0{OWNER.upper()}"
+"""Id of the mailbox's owner in the sample workspace."""
 _KINDS = {
     "pdf": "application/pdf",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",

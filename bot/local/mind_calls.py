@@ -1,0 +1,38 @@
+"""Tool calls as the offline mind makes them, and items as tools show them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_ITEM = re.compile(
+    r"^ *\[(?P<id>[^\]]+)\](?: \d{4}-\d\d-\d\d \d\d:\d\d)? ?(?P<text>.*?)(?: \{[^{}]*\})?$"
+)
+
+
+@dataclass
+class Shown:
+    """An item as a tool shows it."""
+
+    id: str
+    text: str
+    """Without its time and the facts behind it; of a file with its lines."""
+
+
+def use(name: str, **arguments: Any) -> dict[str, Any]:
+    """A tool call as a content block; the server gives it an id."""
+    return {"type": "tool_use", "name": name, "input": arguments}
+
+
+def items_of(text: str) -> Iterator[Shown]:
+    """The items of a tool's result; lines behind a bar belong to the item above."""
+    item: Shown | None = None
+    for line in text.splitlines():
+        if line.startswith("|") and item:
+            item.text = f"{item.text}\n{line[1:]}" if item.text else line[1:]
+        elif found := _ITEM.match(line):
+            if item:
+                yield item
+            item = Shown(found["id"], found["text"])
+    if item:
+        yield item

@@ -1,0 +1,281 @@
+"""`assistant ask` over databases, folders, mailboxes and Slack together, with the offline rules."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from bot_kit import Done, Json, Shell, model_at, refused
+from engine_kit import is_child
+
+from bot.local.model import ModelServer
+
+DEV = Path("/work/shared/data/dev")
+THREE = (
+    "1) How many shops are there in Lisbon?\n2) What is the total amount of sales in March 2026?\n"
+    "3) Which city has the most shops?"
+)
+MBOX = """From ana@example.com Mon Mar 09 10:00:00 2026
+From: Ana Ruiz <ana@example.com>
+To: Tom Vance <tom@example.com>
+Subject: The lease of the shop in Porto
+Date: Mon, 09 Mar 2026 10:00:00 +0000
+Message-ID: <1@example.com>
+
+Dear Tom, the lease of the shop in Porto ends in June. Can you sign the new one by Friday?
+
+"""
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    shops = "shop_id,name,city\n1,Baixa,Lisbon\n2,Chiado,Lisbon\n3,Ribeira,Porto\n"
+    (folder / "shops.csv").write_text(shops, "utf-8")
+    sales = "sale_id,shop_id,sale_date,amount\n1,1,2026-03-02,120\n2,3,2026-03-09,45\n"
+    (folder / "sales.csv").write_text(sales + "3,2,2026-02-27,999\n", "utf-8")
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "shop"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text('[project]\nname = "shop"\n', "utf-8")
+    (folder / "cart.py").write_text('"""Carts."""\n\n\ndef add():\n    return 1\n', "utf-8")
+    (folder / "tests" / "test_cart.py").write_text(
+        "import pytest\n" + "# a long file\n" * 100, "utf-8"
+    )
+    return folder
+
+
+def asked(shell: Shell, question: str, *sources: object) -> Done:
+    return shell("ask", question, *sources, "--model", "offline", "--json")
+
+
+def asked_at(shell: Shell, question: str, *sources: object) -> Done:
+    """With whatever stands at ANTHROPIC_BASE_URL."""
+    return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
+
+
+def section(document: Json, head: str) -> str:
+    """What the answer says to one of its questions."""
+    found: str = document["answer"].partition(f"*{head}*\n")[2].partition("\n\n")[0]
+    return found
+
+
+def in_one_turn(server: ModelServer) -> list[str]:
+    """Names of the calls of the parent's first turn that calls anything."""
+    parents = [body for body in server.recorded if not is_child(body)]
+    return [block["name"] for block in parents[1]["messages"][1]["content"]]
+
+
+# ---- databases
+
+
+def test_three_questions_at_once_are_three_isolated_subagents(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path
+) -> None:
+    with model_at(monkeypatch) as server:
+        done = asked_at(shell, THREE, "--database", tables)
+    document = done.json
+    assert done.code == 0
+    assert in_one_turn(server) == ["run_subagent"] * 3
+    assert [(s["scope"], s["status"]) for s in document["subagents"]] == [("data", "complete")] * 3
+    claims = [s["findings"][0]["claim"] for s in document["subagents"]]
+    assert [claim.rpartition(": ")[2] for claim in claims] == ["2", "165", "2"]
+    assert claims[2].startswith("city: Lisbon")
+    assert all(f"[F{n}.1]" in document["answer"] for n in (1, 2, 3))
+    for n, body in enumerate(b for b in server.recorded if is_child(b)):
+        told = json.dumps(body["messages"][0])
+        assert sum(part in told for part in re.findall(r"\d\) ([^\n]+)", THREE)) == 1, n
+    audit = shell("audit", document["run_id"])
+    assert audit.code == 0
+    assert "0 leaks" in audit.out
+
+
+def test_three_questions_at_once_on_the_business_database(shell: Shell) -> None:
+    if not (DEV / "business.duckdb").exists():
+        pytest.skip(f"{DEV} is not there")
+    question = (
+        "1. What are the top 3 transaction statuses by number of transactions? Return the status "
+        "and number of transactions.\n2. What is the number of payments made on weekends to the "
+        "vendor named 'Utility Company'?\n3. Return the ticker ID and symbol of tickers that do "
+        "not have any daily price records."
+    )
+    database = DEV / "business.duckdb"
+    done = asked(shell, question, "--database", database, "--as-of", "2024-07-01")
+    document = done.json
+    first, second, third = document["subagents"]
+    assert {s["scope"] for s in document["subagents"]} == {"data"}
+    assert "success" in first["findings"][0]["claim"]
+    assert first["findings"][0]["quotes"] == ["success", "50"]
+    assert second["findings"][0]["claim"].endswith(": 1")
+    assert {"T016", "T017"} <= {q for f in third["findings"] for q in f["quotes"]}
+    assert shell("audit", document["run_id"]).code == 0
+
+
+def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
+    shell: Shell, tables: Path
+) -> None:
+    done = shell(
+        "ask", "Which city has the most shops?", "--database", tables, "--model", "offline"
+    )
+    assert done.code == 0
+    assert "[1]" in done.out
+    assert re.search(r"^\[1\] q-[0-9a-f]+#row1: «Lisbon»$", done.out, re.MULTILINE)
+    assert "counted by: SELECT" in " ".join(done.out.split())
+
+
+def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
+    shell: Shell, tables: Path
+) -> None:
+    done = asked(shell, "How many unhappy shops are there?", "--database", tables)
+    assert done.code == 1
+    assert done.json["subagents"][0]["findings"] == []
+    assert any("unhappy" in gap for gap in done.json["coverage"]["not_covered"])
+
+
+def test_a_file_that_is_no_table_is_named(shell: Shell, tables: Path) -> None:
+    (tables / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0")
+    done = asked(shell, "Which city has the most shops?", "--database", tables)
+    assert done.code == 1
+    assert any("old.xls" in gap for gap in done.json["coverage"]["not_covered"])
+    assert "Lisbon" in done.json["answer"]
+
+
+# ---- all sources together
+
+
+def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = (
+        "Which questions in #csm-spain are still unanswered, what do my mails say about the "
+        "double charge, and which market had the largest refunds in March?"
+    )
+    with model_at(monkeypatch) as server:
+        done = asked_at(shell, question, "--sample")
+    document = done.json
+    assert in_one_turn(server) == ["run_subagent"] * 3
+    assert [s["scope"] for s in document["subagents"]] == ["slack", "email", "data"]
+    cited = {id for statement in document["statements"] for id in statement["findings"]}
+    assert {id.partition(".")[0] for id in cited} == {"F1", "F2", "F3"}
+    found = {s["scope"]: s["findings"][0] for s in document["subagents"]}
+    assert found["slack"]["links"][0].startswith("https://almadora.slack.com/archives/C0CSMSPAIN/")
+    assert "mail.google.com" in found["email"]["links"][0]
+    assert found["data"]["quotes"][0] == "Spain"
+    audit = shell("audit", document["run_id"])
+    assert audit.code == 0
+    assert "0 leaks" in audit.out
+
+
+def test_with_another_source_no_slack_is_needed_and_none_is_offered(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path
+) -> None:
+    with model_at(monkeypatch) as server:
+        assert asked_at(shell, "How many shops are there?", "--database", tables).code == 0
+    offered = {tool["name"] for tool in server.recorded[0]["tools"]}
+    assert "run_subagent" in offered
+    assert not offered & {"list_channels", "read_thread", "lookup_user", "read_channel_history"}
+
+
+def test_a_mailbox_file_is_asked_about_as_of_its_end(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "tom.mbox").write_text(MBOX, "utf-8")
+    sources = ("--mbox", tmp_path / "tom.mbox", "--me", "tom@example.com")
+    document = asked(shell, "What do my mails say about the lease in Porto?", *sources).json
+    (subagent,) = document["subagents"]
+    assert subagent["scope"] == "email"
+    assert any("ends in June" in f["claim"] for f in subagent["findings"])
+    assert subagent["unsupported"] == []
+
+
+def test_the_sample_mailbox_is_its_owners_alone(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with model_at(monkeypatch) as server:
+        asked_at(shell, "What do my mails say?", "--sample", "--as-user", "U0LUCIA")
+        asked_at(shell, "What do my mails say?", "--sample", "--as-user", "U0HELENA")
+    firsts = [b for b in server.recorded if not is_child(b) and len(b["messages"]) == 1]
+    held = ["mail:search" in json.dumps(body["messages"]) for body in firsts]
+    assert held == [False, True]
+
+
+# ---- folders and notes
+
+
+def test_a_file_that_is_no_table_is_told_with_the_reason(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_bytes(b"")
+    document = asked(shell, "How many orders are there?", "--database", tmp_path).json
+    assert "orders.csv: not readable: it is empty" in str(document["subagents"][0])
+
+
+def test_questions_over_a_checkout_are_answered_from_its_files(
+    shell: Shell, checkout: Path
+) -> None:
+    first = "What testing framework does this project use?"
+    second = "Summarize what every .py file does."
+    document = asked(shell, f"1. {first}\n2. {second}", "--folder", checkout).json
+    assert [s["scope"] for s in document["subagents"]] == ["files", "files"]
+    assert "Tests use pytest" in section(document, first)
+    assert "cart.py: Carts. (defines add)" in section(document, second)
+    assert document["unsupported"] == 0
+
+
+def test_a_module_is_written_by_a_subagent_and_read_again(shell: Shell, checkout: Path) -> None:
+    order = "Create a module tax.py that has a function vat returning 21, then verify it."
+    document = asked(shell, order, "--folder", checkout).json
+    assert "return 21" in (checkout / "tax.py").read_text("utf-8")
+    (subagent,) = document["subagents"]
+    assert [c["name"] for c in subagent["tool_calls"]][:2] == ["write_file", "read_file"]
+    assert "(defines vat)" in document["answer"]
+
+
+def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -> None:
+    order = "Remember that the voice of our articles is calm and plain."
+    asked(shell, order, "--folder", checkout)
+    question = "What do my notes say about the voice of our articles?"
+    document = asked(shell, question, "--folder", checkout).json
+    assert document["subagents"][0]["scope"] == "notes"
+    assert "calm and plain" in document["answer"]
+
+
+# ---- wrong use
+
+
+@pytest.mark.parametrize(
+    ("sources", "code", "words"),
+    [
+        (("--database", "none.duckdb"), "no_database", "none.duckdb cannot be read"),
+        (("--database", "text.duckdb"), "no_database", "holds no tables"),
+        (("--database", "empty"), "no_database", "holds no tables"),
+        (("--folder", "none"), "no_folder", "No folder none"),
+        (("--folder", "text.duckdb"), "no_folder", "No folder text.duckdb"),
+        (("--sample", "--database", "empty"), "two_sources", "Two databases"),
+        (("--sample", "--mbox", "x.mbox"), "two_sources", "Two mailboxes"),
+        (("--folder", "empty", "--me", "a@b.example"), "me_of_what", "--mbox"),
+        (("--folder", "empty", "--as-user", "U0ANA"), "as_user", "--slack-export"),
+        ((), "no_slack_token", "SLACK_BOT_TOKEN"),
+    ],
+)
+def test_wrong_sources_are_refused_in_one_sentence(
+    shell: Shell, sources: tuple[str, ...], code: str, words: str
+) -> None:
+    Path("text.duckdb").write_text("not a database", "utf-8")
+    Path("empty").mkdir(exist_ok=True)
+    done = asked(shell, "How many shops are there?", *sources)
+    assert words in refused(done, code)
+
+
+def test_a_sweep_still_needs_slack_where_only_a_database_is_set(shell: Shell, tables: Path) -> None:
+    Path("assistant.yaml").write_text(f"data: {{databases: {{s: {{path: {tables}}}}}}}", "utf-8")
+    done = shell("sweep", "--channels", "*", "--model", "offline", "--json")
+    refused(done, "no_slack_token")

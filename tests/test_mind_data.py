@@ -1,0 +1,165 @@
+"""The offline mind's SQL: what it understands it counts right, and what not it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from bot.local.mind_schema import Table, Values
+from bot.local.mind_sql import select
+from bot.local.mind_sql_where import unknown
+from bot.local.sample_sales import SALES
+
+DEV = Path("/work/shared/data/dev")
+MANY = 40
+
+
+class Asked:
+    """A database that questions are put to."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, schema: str, today: str) -> None:
+        self.connection, self.today = connection, today
+        self.tables: list[Table] = []
+        self.values: dict[tuple[str, str], list[str]] = {}
+        listed = connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = ? ORDER BY 1",
+            [schema],
+        ).fetchall()
+        for (name,) in listed:
+            columns = connection.execute(f"DESCRIBE {schema}.{name}").fetchall()
+            self.tables.append(Table.of(f"{schema}.{name}", [(c[0], c[1]) for c in columns]))
+        for table in self.tables:
+            for column in (c for c in table.columns if c.is_text):
+                query = f'SELECT DISTINCT "{column.name}" FROM {table.name} ORDER BY 1'
+                texts = [text for (text,) in connection.execute(query).fetchall() if text]
+                if len(texts) <= MANY:
+                    self.values[table.name, column.name] = texts
+
+    def sql(self, question: str) -> str:
+        values: Values = self.values
+        return select(question, self.tables, values, self.today)
+
+    def __call__(self, question: str) -> list[tuple[Any, ...]]:
+        sql = self.sql(question)
+        assert sql, f"no query; unknown: {unknown(question, self.tables, self.values)}"
+        return self.connection.execute(sql).fetchall()
+
+
+@pytest.fixture(scope="module")
+def sales() -> Asked:
+    connection = duckdb.connect()
+    for file in sorted(SALES.glob("*.csv")):
+        connection.execute(f"CREATE TABLE {file.stem} AS FROM read_csv('{file}')")
+    return Asked(connection, "main", "2026-03-16")
+
+
+@pytest.mark.parametrize(
+    ("question", "rows"),
+    [
+        ("Which market had the largest refunds in March, and how much?", [("Spain", 505.0)]),
+        ("How many customers are there in Italy?", [(13,)]),
+        ("How much was refunded to customers in Spain in March?", [(505.0,)]),
+        ("How many orders were placed in January 2026?", [(85,)]),
+        ("Which market has the most customers?", [("Spain", 17)]),
+        ("How many distinct customers got a refund in March?", [(13,)]),
+        (
+            "How many refunds were there for each reason?",
+            [("charged twice", 12), ("goods sent back", 12)],
+        ),
+        (
+            "What is the total amount of refunds per market last month?",
+            [
+                ("France", 65.0),
+                ("Germany", 268.0),
+                ("Italy", 249.0),
+                ("Switzerland", 65.0),
+            ],
+        ),
+        (
+            "What are the top 2 customers by total order amount? Return the name and the amount.",
+            [("Taller Rueda Libre", 1425.0), ("Trattoria Da Nives", 1248.0)],
+        ),
+    ],
+)
+def test_plain_questions_about_the_sample_sales_are_counted(
+    sales: Asked, question: str, rows: list[tuple[Any, ...]]
+) -> None:
+    assert sales(question) == rows
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What do customers think of us?",
+        "How many customers will leave next year?",
+        "Which customers have no refunds?",
+        "What is the CLV of each market?",
+        "Which product was sold most often?",
+    ],
+)
+def test_what_the_rules_do_not_understand_is_left_alone(sales: Asked, question: str) -> None:
+    assert sales.sql(question) == ""
+
+
+def test_words_that_no_column_has_are_named(sales: Asked) -> None:
+    words = unknown("How many unhappy customers are in Spain?", sales.tables, sales.values)
+    assert words == ["unhappy"]
+
+
+@pytest.mark.parametrize(
+    ("said", "start", "end"),
+    [
+        ("in March", "2026-03-01", "2026-04-01"),
+        ("in February 2025", "2025-02-01", "2025-03-01"),
+        ("in 2025", "2025-01-01", "2026-01-01"),
+        ("in the first quarter of 2025", "2025-01-01", "2025-04-01"),
+        ("last week", "2026-03-09", "2026-03-16"),
+        ("last month", "2026-02-01", "2026-03-01"),
+        ("between 2026-01-05 and 2026-01-07", "2026-01-05", "2026-01-08"),
+        ("on or after Mar 2, 2026", "2026-03-02", ""),
+        ("before 2026-02-01", "", "2026-02-01"),
+        ("in the past 10 days", "2026-03-06", ""),
+    ],
+)
+def test_times_become_half_open_spans(sales: Asked, said: str, start: str, end: str) -> None:
+    sql = sales.sql(f"How many refunds were there {said}?")
+    assert (f">= DATE '{start}'" in sql) == bool(start)
+    assert (f"< DATE '{end}'" in sql) == bool(end)
+    assert "refund_date" in sql
+
+
+def test_a_quote_in_a_value_stays_in_the_value(sales: Asked) -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE shops AS SELECT 1 AS id, 'L''Orto' AS city")
+    shops = Asked(connection, "main", "2026-03-16")
+    assert shops("How many shops are in L'Orto?") == [(1,)]
+
+
+def test_of_the_gold_questions_it_answers_many_right_and_none_wrong() -> None:
+    if not (DEV / "business.duckdb").exists():
+        pytest.skip(f"{DEV} is not there")
+    entries = json.loads((DEV / "labels" / "sql_gold.json").read_text("utf-8"))
+    connection = duckdb.connect(str(DEV / "business.duckdb"), read_only=True)
+    asked = {db: Asked(connection, db, "2024-07-01") for db in ("broker", "car_dealership")}
+    right, wrong = 0, []
+    for entry in entries:
+        ask = asked[entry["db"]]
+        if ask.sql(entry["question"]):
+            same = _plain(ask(entry["question"])) == _plain(entry["answer"])
+            right += same
+            wrong += [] if same else [entry["question"]]
+    assert wrong == []
+    assert right >= 30
+
+
+def _plain(rows: list[Any]) -> list[str]:
+    def cell(value: Any) -> Any:
+        number = isinstance(value, float | Decimal)
+        return round(float(value), 4) if number else value if isinstance(value, int) else str(value)
+
+    return sorted(str([cell(value) for value in row]) for row in rows)
