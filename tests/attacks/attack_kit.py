@@ -294,7 +294,7 @@ async def run_case(
             origin, thread = await _ask(case, bot)
             if click:
                 click(bot, case)
-                await _idle(bot)
+                await idle(bot)
             return await _seen(case, bot, world, mind, origin, thread)
 
 
@@ -318,11 +318,11 @@ async def _ask(case: Case, bot: Served) -> tuple[str, str]:
         root = people.say(EVA if origin != "C000BOARD" else "U0LUIS", origin, case.text)
     asked = people.say(case.user, origin, mentioned(text), root, files_of(case))
     await until(lambda: any(e.method.startswith("chat.") for e in bot.slack.effects), 60)
-    await _idle(bot)
+    await idle(bot)
     return origin, root or asked
 
 
-async def _idle(bot: Served) -> None:
+async def idle(bot: Served) -> None:
     quiet = 0
     while quiet < 3:
         await asyncio.sleep(QUIET_S)

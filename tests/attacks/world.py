@@ -1,6 +1,7 @@
 """Services outside Slack, as real HTTP servers on loopback that note what reached them.
 
 Their tools exist in the tests only: what leaves through them passes the gate by what they declare.
+Those that are shipped are attacked by `test_real_tools.py`.
 """
 
 from __future__ import annotations
