@@ -1,0 +1,297 @@
+"""Tools whose ground gives way: stopped half-way, out of disk, many at once, a folder gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_kit import duck_file
+from engine_kit import Json, is_child, line, results, say, submitted, turn, until, use
+from files_kit import BOOK, Desk, git, repository, subjects, text_at, written
+from forget_kit import holding
+from mcp_kit import Rogue
+from mcp_kit import tool as offer
+from serve_kit import ASKER, Served, serving
+from tools_kit import descendants, is_alive
+
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
+from bot.local.model import Answer, Mind
+from config.settings import Settings
+from config.tools import Database, McpServer, Project
+from scopes.folder import digest_of
+from scopes.folder_log import Wrote
+from scopes.tool import SourceFailed
+
+FOREVER = "SELECT count(*) FROM range(100000000000) a"
+HANDLES = {
+    "data": ["data:shop"],
+    "files": ["files:book", "files:run"],
+    "web": ["mcp:rogue"],
+    "notes": ["notes:own"],
+}
+
+
+def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
+    """Settings with a database, a project, a shell and a server of tools, for the asker alone."""
+    mine: dict[str, Any] = {"readers": (ASKER,)}
+    rogue = Rogue(folder, offer("hang"))
+    server = McpServer(command=tuple(rogue.command), scope="web", access="read", **mine)
+    base, book = folder / "shop.duckdb", folder / "book"
+    shell = ("sh", "-c", "{command}")
+
+    def change(settings: Settings) -> Settings:
+        data = settings.data.model_copy(update={"databases": {"shop": Database(path=base, **mine)}})
+        projects = {"book": Project(path=book, **mine)}
+        files = settings.files.model_copy(update={"projects": projects, "sandbox": shell})
+        mcp = settings.mcp.model_copy(update={"servers": {"rogue": server}})
+        bounds = settings.limits.model_copy(update={"seconds": 100.0, **limits})
+        return settings.model_copy(
+            update={"data": data, "files": files, "mcp": mcp, "limits": bounds}
+        )
+
+    return change
+
+
+def led(children: Mind, *parts: tuple[str, str]) -> Mind:
+    """A parent that gives each scope its task, all in one turn."""
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            return children(body)
+        if turn(body) > 0:
+            refused = [each for each in results(body) if each.get("is_error")]
+            return say(f"It is done. {refused or ''}")
+        given = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
+        return Answer([use("run_subagent", **each) for each in given])
+
+    return mind
+
+
+def task(body: Json) -> str:
+    return line(body, "TASK")
+
+
+async def dm(bot: Served, text: str) -> tuple[str, str]:
+    home = bot.slack.people.dm(ASKER)
+    return home, bot.ask(text, channel=home)
+
+
+# ---- stopped
+
+
+ENDLESS: dict[str, Json] = {
+    "query": use("execute_query", sql=FOREVER),
+    "program": use("run_python", code="while True: pass"),
+    "server": use("rogue_hang"),
+}
+"""By a word of the task; of the command the test knows more."""
+
+
+async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_path: Path) -> None:
+    duck_file(tmp_path / "shop.duckdb")
+    repository(tmp_path / "book")
+
+    at_work = tmp_path / "at-work"
+    sleep = use("run_command", command=f"touch {at_work}; sleep 97", folder=BOOK)
+
+    def endless(body: Json) -> Answer:
+        return Answer([ENDLESS.get(task(body).split()[-1], sleep)])
+
+    scopes = {"query": "data", "program": "web", "server": "web", "command": "files"}
+    mind = led(endless, *((scopes[name], f"Do the {name}") for name in scopes))
+    async with serving(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
+        home, asked = await dm(bot, "Look it all up.")
+        await until(lambda: at_work.exists() and len(bot.model.recorded) >= 5, 30)
+        await asyncio.sleep(1.0)
+        commands = {pid for pid in descendants(os.getpid()) if is_alive(*pid)}
+        assert len(commands) >= 4
+        pressed = time.monotonic()
+        bot.slack.people.stop(ASKER, home, asked)
+        await bot.answer(asked, channel=home)
+        assert time.monotonic() - pressed < 2.0
+        (run,) = await bot.store.runs()
+        ended = await bot.store.subagents(run.id)
+        assert {s.result["stopped_by"] for s in ended if s.result} == {"user"}
+    assert [each for each in descendants(os.getpid()) if is_alive(*each)] == []
+
+
+# ---- many at once
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
+async def test_many_who_query_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
+    duck_file(tmp_path / "shop.duckdb")
+    written(tmp_path / "book")
+
+    def query(body: Json) -> Answer:
+        n = task(body).split()[-1]
+        if turn(body) == 0:
+            sql = f"SELECT {n} * 1000 + count(*) AS n FROM orders"
+            return Answer([use("execute_query", sql=sql)])
+        assert f"n: {int(n) * 1000 + 3}" in str(results(body)[-1]["content"])
+        return submitted(f"It is {n}.", findings=[])
+
+    mind = led(query, *(("data", f"Count as number {n}") for n in range(1, count + 1)))
+    change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
+    async with serving(tmp_path, mind, change=change) as bot:
+        home, asked = await dm(bot, "Count them all.")
+        await bot.answer(asked, channel=home, seconds=60)
+        (run,) = await bot.store.runs()
+        ended = await bot.store.subagents(run.id)
+        assert [s.result["status"] for s in ended if s.result] == ["complete"] * count
+        assert len(list(descendants(os.getpid()))) <= 4, "few processes, however many ask"
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])
+async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -> None:
+    """Each writes a file of its own and a line of one that they all change."""
+    shared = "".join(f"line {n}\n\n\n" for n in range(count))
+    repo = repository(tmp_path / "book", {"all.txt": shared})
+
+    def work(body: Json) -> Answer:
+        n, step = task(body).split()[-1], turn(body)
+        if step == 0:
+            return Answer([use("read_file", path="all.txt", folder=BOOK)])
+        if step == 1:
+            old = f"line {n}\n"
+            edit = use("edit_file", path="all.txt", old=old, new=f"line {n} is done\n", folder=BOOK)
+            return Answer([edit, use("write_file", path=f"{n}.txt", text=n, folder=BOOK)])
+        if step == 2:
+            return Answer([use("git_commit", message=f"Do {n}", folder=BOOK)])
+        assert "Committed" in str(results(body)[-1]["content"])
+        return submitted("Done.", findings=[])
+
+    mind = led(work, *(("files", f"Write as number {n}") for n in range(count)))
+    change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
+    async with serving(tmp_path, mind, change=change) as bot:
+        asked = [await dm(bot, f"Write into the book, {n}.") for n in range(1)]
+        for home, each in asked:
+            await bot.answer(each, channel=home, seconds=60)
+    assert len(subjects(repo)) == count + 1
+    lines = text_at(repo, "all.txt").split("\n\n\n")[:count]
+    assert lines == [f"line {n} is done" for n in range(count)]
+    assert (tmp_path / "book/all.txt").read_text() == text_at(repo, "all.txt")
+    assert git(tmp_path / "book", "status", "--porcelain") == ""
+
+
+# ---- the ground gives way
+
+
+async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    ctx = desk.context(key="r1/s1/write")
+    old = (desk.root / "README.md").read_bytes()
+    await desk.use("read_file", path="README.md", folder=BOOK)
+    before, after = digest_of(old), digest_of(b"anew")
+    names = ("r1/s1/write", "s1", BOOK, "README.md", before, after, 4)
+    desk.folders.log.wrote(Wrote(*names))  # and here it died
+    desk.begin()
+    await desk.use("write_file", by=ctx, path="README.md", text="anew", folder=BOOK)
+    assert (desk.root / "README.md").read_text() == "anew"
+    assert desk.folders.log.total() == 4, "one write counts once"
+
+
+async def test_a_project_whose_folder_is_gone_is_not_called_empty(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    desk.root.rename(tmp_path / "elsewhere")
+    for tool, more in {
+        "list_files": {},
+        "read_file": {"path": "README.md"},
+        "search_files": {"pattern": "Book"},
+        "write_file": {"path": "new.md", "text": "x"},
+        "git_commit": {"message": "x"},
+    }.items():
+        assert "not there any more" in await desk.fails(tool, folder=BOOK, **more), tool
+    assert not desk.root.exists()
+
+
+@contextmanager
+def full_disk(most: int) -> Iterator[None]:
+    """No file of this process may grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_full_disk_leaves_the_old_file_and_says_what_is_wrong(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await desk.use("read_file", path="README.md", folder=BOOK)
+    with full_disk(2_000), pytest.raises(SourceFailed, match="or is full"):
+        await desk.use("write_file", path="README.md", text="x" * 5_000, folder=BOOK)
+    assert (desk.root / "README.md").read_text() == "# Book\n"
+    assert sorted(p.name for p in desk.root.iterdir()) == [".git", "README.md", "src"]
+    await desk.use("write_file", path="README.md", text="x" * 5_000, folder=BOOK)
+    assert (desk.root / "README.md").read_text() == "x" * 5_000
+    await desk.use("git_commit", message="Write much", folder=BOOK)
+    assert git(desk.root, "status", "--porcelain") == ""
+
+
+async def test_a_half_written_line_of_the_log_is_an_error_and_no_silent_loss(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path, repo=False)
+    written(desk.root, {"a.txt": "one"})
+    await desk.use("read_file", path="a.txt", folder=BOOK)
+    size = desk.folders.log.path.stat().st_size
+    with full_disk(size + 20), pytest.raises(SourceFailed, match="or is full"):
+        await desk.use("write_file", path="a.txt", text="two", folder=BOOK)
+    assert (desk.root / "a.txt").read_text() == "one"
+    await desk.use("write_file", path="a.txt", text="two", folder=BOOK)
+    assert (desk.root / "a.txt").read_text() == "two"
+
+
+# ---- forgotten
+
+
+SECRET = "quokka-harbour-ledger"
+
+
+async def test_who_is_forgotten_is_in_no_column_and_in_no_file(tmp_path: Path) -> None:
+    duck_file(tmp_path / "shop.duckdb")
+    written(tmp_path / "book")
+    steps = {
+        "notes": [use("save_note", title=SECRET, text=SECRET)],
+        "web": [use("save_resource", name="plan.md", text=SECRET)],
+        "files": [use("write_file", path="draft.md", text=SECRET, folder="files:run")],
+    }
+
+    def keep(body: Json) -> Answer:
+        if turn(body) == 0:
+            return Answer(steps[task(body).split()[-1]])
+        assert not any(each.get("is_error") for each in results(body)), results(body)
+        return submitted("Kept.", findings=[])
+
+    mind = led(keep, *((scope, f"Keep it by {scope}") for scope in steps))
+    async with serving(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
+        home, asked = await dm(bot, f"Remember {SECRET}.")
+        await bot.answer(asked, channel=home)
+        database = bot.store.database
+        data_dir = bot.settings.data_dir
+        assert await holding(database, [SECRET])
+        assert files_with(data_dir / "work", SECRET)
+        would = await Forget(database, True, data_dir)(Target("user", ASKER))
+        assert files_with(data_dir / "work", SECRET)
+        done = await Forget(database, False, data_dir)(Target("user", ASKER))
+        assert (would.notes, would.files) == (done.notes, done.files) == (1, 1)
+        assert await holding(database, [SECRET]) == []
+        assert files_with(data_dir, SECRET) == []
+        assert list((data_dir / "work").glob("*/folder")) == []
+
+
+def files_with(folder: Path, text: str) -> list[Path]:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in found if text.encode() in path.read_bytes()]
