@@ -1,6 +1,6 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
-Tables: engine, economy, gate, serve, sweep200, triage, triage_labels.
+Tables: engine, economy, gate, serve, sweep200, triage, triage_labels, sql_gold, notes, tools.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -9,9 +9,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from functools import partial
 from pathlib import Path
 
-from benchmarks import economy, engine, gate, serve, sweep200, triage, triage_labels
+from benchmarks import (
+    economy,
+    engine,
+    gate,
+    notes,
+    serve,
+    sql_gold,
+    sweep200,
+    tools,
+    triage,
+    triage_labels,
+)
 from benchmarks.table import columns, rows_text, verdicts
 
 
@@ -23,13 +35,14 @@ def main() -> None:
     parser.add_argument(
         "--postgres",
         default="postgresql://127.0.0.1:5432/postgres",
-        help="of serve: a database of a server on which one more can be made for the time",
+        help="of serve, notes, tools: a database on a server on which one more can be made",
     )
     parser.add_argument(
         "--tokens", type=int, default=triage.SHORT, help="of triage: length of a thread"
     )
     parser.add_argument("--mbox", type=Path, help="of triage_labels: a mailbox, labels/ beside it")
     parser.add_argument("--model", default="offline", help="of triage_labels: offline or claude")
+    parser.add_argument("--ask", action="store_true", help="of sql_gold: ask the questions as well")
     given = parser.parse_args()
     wanted = given.tables or ["engine", "economy"]
     if "economy" in wanted:
@@ -38,9 +51,14 @@ def main() -> None:
     if "engine" in wanted:
         rows = asyncio.run(engine.engine())
         print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
-    if "gate" in wanted:
-        rows = asyncio.run(gate.gate())
-        print(f"gate\n\n{rows_text(rows)}\n\n{gate.NOTES}\n\n{verdicts(rows)}\n", flush=True)
+    for name, measured, told in (
+        ("gate", gate.gate, gate.NOTES),
+        ("notes", partial(notes.notes, given.postgres), notes.NOTES),
+        ("tools", partial(tools.tools, given.postgres), tools.NOTES),
+    ):
+        if name in wanted:
+            rows = asyncio.run(measured())
+            print(f"{name}\n\n{rows_text(rows)}\n\n{told}\n\n{verdicts(rows)}\n", flush=True)
     if "serve" in wanted:
         parts = [part for part in given.parts.split(",") if part]
         rows = serve.serve(parts, given.postgres, given.full)
@@ -53,6 +71,9 @@ def main() -> None:
         print(f"triage\n\n{rows_text(rows)}\n\n{triage.NOTES}\n\n{verdicts(rows)}\n", flush=True)
     if "triage_labels" in wanted:
         print(f"triage_labels\n\n{triage_labels.triage_labels(given.mbox, given.model)}")
+    if "sql_gold" in wanted:
+        rows, wrong = sql_gold.sql_gold(given.model if given.ask else "")
+        print(f"sql_gold\n\n{rows_text(rows)}\n\n{sql_gold.NOTES}\n\n{verdicts(rows)}\n{wrong}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""Calls of tools through the gate, as those of a subagent, and what they take."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import scopes
+from bot.tooling.kit import Opened
+from scopes.intent import Intent
+from scopes.label import TRUSTED
+from scopes.tool import Handles, ToolContext, ToolResult
+from subagents.directory import Operator
+from subagents.gate import Gate
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Caller:
+    """One subagent, whose requester is at the command line."""
+
+    opened: Opened
+    request: str = "Do all of it."
+    """What was asked for: addresses that stand in it may be fetched."""
+    calls: int = 0
+    _gate: Gate = field(default_factory=lambda: Gate(lambda _: None, Operator(), lambda _: None))
+
+    async def call(self, scope: str, name: str, /, **given: object) -> ToolResult:
+        """AssertionError where the gate refuses it."""
+        self.calls += 1
+        ctx = ToolContext(
+            *("bench", None, Handles(dict(self.opened.handles)), TRUSTED, None),
+            *(self.opened.clients, 8_000, Intent(self.request)),
+            key=f"bench/s1/{self.calls}",
+            scope=scope,
+            context="s1",
+        )
+        tool = next(t for t in scopes.scope(scope).tools if t.name == name)
+        result = await self._gate.call("s1", ctx, tool, given)
+        if not isinstance(result, ToolResult):
+            raise AssertionError(f"{name}: {result}")
+        return result
+
+
+async def took(call: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds."""
+    began = time.perf_counter()
+    await call()
+    return (time.perf_counter() - began) * 1000
+
+
+async def in_turns(
+    times: int, *calls: Callable[[], Awaitable[object]], warm: int = 3
+) -> list[list[float]]:
+    """Milliseconds of each of some calls, made turn by turn: what else the machine does meets all
+    of them alike."""
+    for _ in range(warm):
+        for call in calls:
+            await call()
+    turns = [[await took(call) for call in calls] for _ in range(times)]
+    return [list(column) for column in zip(*turns, strict=True)]
+
+
+def over(mine: Sequence[float], bare: Sequence[float]) -> tuple[float, str]:
+    """The median of what one takes more than the other, and both in words."""
+    told = f"ours {statistics.median(mine):.3g} ms (best {min(mine):.3g}), bare "
+    told += f"{statistics.median(bare):.3g} (best {min(bare):.3g})"
+    return statistics.median(m - b for m, b in zip(mine, bare, strict=True)), told
+
+
+def cpu_ms(pid: int) -> float:
+    """User and system time of a process so far."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS * 1000
+
+
+def rss_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

@@ -1,0 +1,260 @@
+"""The `tools` table: what the tools of the scopes take, beside the bare libraries.
+
+Each call goes through the gate, over what `bot.tooling` opens for a run; turn by turn with it, the
+same is done without us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import statistics
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import psycopg
+import pygit2
+import yaml
+
+from benchmarks.durable_fanout import own_database
+from benchmarks.table import Row
+from benchmarks.tool_calls import Caller, in_turns, over, rss_mb, took
+from benchmarks.tool_pages import page_rows
+from bot.store import Store
+from bot.tooling.kit import Toolkit
+from bot.tooling.wiring import toolkit_of
+from bot.vault import Vault
+from config.settings import load_settings
+from scopes.duck import Duck
+from scopes.duck_pool import DuckPool
+from scopes.postgres import Postgres
+from scopes.tables import Databases
+
+ORDERS = 100_000
+KEPT = 10_000
+TIMES, COLD, CHARTS, OPENED = 40, 7, 5, 200
+MAKE = f"""CREATE TABLE orders AS SELECT n AS id, 'customer ' || n % 500 AS customer,
+n * 7 % 1000 / 10.0 AS price, date '2024-01-01' + (n % 700)::integer AS day
+FROM generate_series(1, {ORDERS}) AS made(n)"""
+SQL = """SELECT customer, sum(price) AS total, count(*) AS orders FROM orders
+WHERE day >= date '2024-06-01' GROUP BY customer ORDER BY total DESC, customer LIMIT 20"""
+FIRST = f"SELECT * FROM orders ORDER BY id LIMIT {KEPT}"
+CODE = "total = 0\nfor line in data.splitlines():\n    total += int(line)\nprint(total)"
+LINES = "\n".join(map(str, range(1_000)))
+TEXT = "".join(f"Line {k} of a text that somebody writes.\n" for k in range(250))
+FILES = 200
+"""In the project."""
+NOTES = """\
+A query is a sum over 100,000 orders in 500 groups, 20 rows of it shown; bare is the same statement
+on an open connection in this process. Cold: a process is started for it; so it is for the bare one,
+which only imports the library. The program is a loop over 1,000 lines; bare is exec. A file has
+10 kB, a project 200 files. Beside a figure stand median and best of ours and of the bare library's,
+turn by turn; the figure is the median of the differences, as other work meets both alike."""
+
+
+async def tools(postgres: str) -> list[Row]:
+    """All of it; of notes see the table `notes`."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        _make(root)
+        rows = []
+        async with _toolkit(root) as toolkit:
+            rows.append(await _opening(toolkit))
+            opened = await toolkit.open("bench", None)
+            caller = Caller(opened)
+            rows += await _duck(root, caller)
+            for part in (_keeping, _charts, _python, _files):
+                rows += await part(root, caller)
+        rows += await _postgres(postgres)
+        return rows + await page_rows()
+
+
+def _make(root: Path) -> None:
+    """A database, and a repository with one commit."""
+    with duckdb.connect(str(root / "shop.duckdb")) as connection:
+        connection.execute(MAKE)
+    repo = pygit2.init_repository(str(root / "book"), initial_head="main")
+    for k in range(FILES):
+        path = root / "book" / f"part{k % 10}" / f"{k}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(TEXT)
+        repo.index.add(f"part{k % 10}/{k}.md")
+    repo.index.write()
+    who = pygit2.Signature("Ana", "ana@example.com")
+    repo.create_commit("HEAD", who, who, "Begin", repo.index.write_tree(), [])
+
+
+@asynccontextmanager
+async def _toolkit(root: Path) -> AsyncIterator[Toolkit]:
+    """As `serve` makes it."""
+    told = {
+        "data_dir": str(root / "data"),
+        "data": {"databases": {"shop": {"path": str(root / "shop.duckdb")}}},
+        "files": {"projects": {"book": {"path": str(root / "book")}}},
+    }
+    (root / "assistant.yaml").write_text(yaml.safe_dump(told))
+    settings = load_settings(root / "assistant.yaml", {})
+    store = await Store.open(settings.data_dir, None, Vault.new())
+    try:
+        toolkit = toolkit_of(settings, store.database)
+        try:
+            yield toolkit
+        finally:
+            await toolkit.aclose()
+    finally:
+        await store.aclose()
+
+
+async def _opening(toolkit: Toolkit) -> Row:
+    async def once() -> None:
+        await toolkit.open("bench", None)
+
+    (spent,) = await in_turns(OPENED, once)
+    note = f"p99 {sorted(spent)[-OPENED // 100]:.3g} ms; databases, web, notes, files, a project"
+    return Row("the tools of a run are opened", statistics.median(spent), " ms", 2, note)
+
+
+async def _duck(root: Path, caller: Caller) -> list[Row]:
+    path = root / "shop.duckdb"
+    query = partial(caller.call, "data", "execute_query", sql=SQL)
+    cold, loaded = await in_turns(COLD, partial(_cold, path), partial(_library, path), warm=1)
+    with duckdb.connect(str(path), read_only=True) as connection:
+
+        async def bare() -> None:
+            connection.execute(SQL).fetchall()
+
+        async def rested() -> None:
+            await asyncio.sleep(1.3)
+
+        warm, told = over(*await in_turns(TIMES, query, bare))
+        _, again, known = await in_turns(COLD, rested, query, bare, warm=0)
+    opened, how = over(again, known)
+    await asyncio.gather(*(query() for _ in range(6)))
+    client = caller.opened.clients[Databases]
+    assert isinstance(client, Databases)
+    source = client.by_handle["data:shop"]
+    assert isinstance(source, Duck)
+    held = [rss_mb(child.process.pid) for child in source.pool._idle]
+    return [
+        Row("DuckDB: cold", statistics.median(cold), " ms", 400, over(cold, loaded)[1]),
+        Row("DuckDB: warm, over the library", warm, " ms", 20, told),
+        Row("DuckDB: the file is opened anew, over the library", opened, " ms", 20, how),
+        Row("memory of its processes", sum(held), " MB", None, f"{len(held)}, after six at once"),
+    ]
+
+
+async def _cold(path: Path) -> None:
+    pool = DuckPool(512)
+    try:
+        await Duck(path, None, pool, 30, 5_000_000).query("SELECT 1", 5)
+    finally:
+        await pool.aclose()
+
+
+async def _library(path: Path) -> None:
+    """The same in a process that does nothing else."""
+    program = "import sys, duckdb; duckdb.connect(sys.argv[1], True).execute('SELECT 1').fetchall()"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(path))
+    await process.wait()
+
+
+async def _keeping(root: Path, caller: Caller) -> list[Row]:
+    """The rows are read in both; in one they are kept as a file of its own name besides."""
+    numbers = iter(range(1_000))
+
+    async def kept() -> None:
+        name = f"rows-{next(numbers)}.csv"
+        await caller.call("data", "execute_query", sql=FIRST, keep=name)
+
+    asked = partial(caller.call, "data", "execute_query", sql=FIRST)
+    more, told = over(*await in_turns(5, kept, asked, warm=1))
+    return [Row(f"{KEPT:,} rows kept as CSV, over the query", more, " ms", None, told)]
+
+
+async def _charts(root: Path, caller: Caller) -> list[Row]:
+    await caller.call("data", "execute_query", sql=SQL, keep="sums.csv")
+    wanted = {"file": "sums.csv", "kind": "bar", "x": "customer", "y": ["total"]}
+    (spent,) = await in_turns(CHARTS, partial(caller.call, "data", "make_chart", **wanted), warm=1)
+    return [Row("make_chart, 20 bars", statistics.median(spent), " ms", None, _best(spent))]
+
+
+async def _python(root: Path, caller: Caller) -> list[Row]:
+    ours = partial(caller.call, "web", "run_python", code=CODE, data=LINES)
+
+    async def bare() -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(CODE, {"data": LINES})
+
+    cold = await took(ours)
+    warm, told = over(*await in_turns(TIMES, ours, bare))
+    return [
+        Row("run_python: the first, which starts the pool", cold, " ms"),
+        Row("run_python: warm, over exec", warm, " ms", None, told),
+    ]
+
+
+async def _files(root: Path, caller: Caller) -> list[Row]:
+    """Beside write_file: a write that is on the disk when it returns."""
+    numbers = iter(range(1_000))
+    file = partial(caller.call, "files", folder="files:book")
+
+    async def write() -> None:
+        await file("write_file", path=f"new/{next(numbers)}.md", text=TEXT)
+
+    async def plain() -> None:
+        with (root / "plain.md").open("w") as out:
+            out.write(TEXT)
+            out.flush()
+            os.fsync(out.fileno())
+
+    async def commit() -> None:
+        await file("git_commit", message="Write one more")
+
+    written, told = over(*await in_turns(TIMES, write, plain))
+    read = await in_turns(TIMES, partial(file, "read_file", path="part1/1.md"))
+    found = await in_turns(10, partial(file, "search_files", pattern="nowhere in it"))
+    _, made = await in_turns(10, write, commit)
+    return [
+        Row("write_file, over a write and fsync", written, " ms", None, told),
+        Row("read_file", statistics.median(read[0]), " ms", None, _best(read[0])),
+        Row(f"search_files in {FILES} files", statistics.median(found[0]), " ms", None, ""),
+        Row("git_commit of a file", statistics.median(made), " ms", None, _best(made)),
+    ]
+
+
+def _best(spent: list[float]) -> str:
+    return f"best {min(spent):.3g}"
+
+
+async def _postgres(admin: str) -> list[Row]:
+    try:
+        with own_database(admin) as url:
+            return await _served(url)
+    except psycopg.OperationalError as error:
+        said = str(error).splitlines()[0]
+        return [Row("PostgreSQL: warm, over the driver", 0, "", None, f"not run: {said}")]
+
+
+async def _served(url: str) -> list[Row]:
+    source = Postgres(url, None, None, 30, 5_000_000)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(MAKE.replace("n * 7 % 1000 / 10.0", "(n * 7 % 1000 / 10.0)::float8"))
+        connection.execute("ANALYZE orders")
+
+        async def bare() -> None:
+            connection.execute(SQL).fetchall()
+
+        cold = await took(lambda: source.query("SELECT 1", 5))
+        warm, told = over(*await in_turns(TIMES, partial(source.query, SQL, 1_000), bare))
+    await source.aclose()
+    return [
+        Row("PostgreSQL: cold, which connects", cold, " ms", 400),
+        Row("PostgreSQL: warm, over the driver", warm, " ms", 20, told),
+    ]
