@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import SecretStr
 
-from bot import checks, google_checks, host_checks
+from bot import checks, google_checks, host_checks, source_checks
 from bot.checks import Account, Hello, Missing, Problem
 from bot.manifest import Permission, bot_permissions, user_permissions
 from bot.outcome import DONE, INCOMPLETE, WRONG_USE, dump, guarded, say
@@ -79,7 +79,9 @@ async def examine(settings: Settings) -> list[Verdict]:
         )
         slack, rest = await asyncio.gather(Patient(settings, session).examine(), others)
     schedules = await _judged("schedules", host_checks.schedules(settings))  # after the database
-    return [*slack, key, *rest, *([schedules] if schedules.says else [])]
+    wanted = source_checks.wanted(settings)
+    sources = await asyncio.gather(*(_judged(name, check) for name, check in wanted))
+    return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
 
 
 def _hidden(verdict: Verdict, settings: Settings) -> Verdict:

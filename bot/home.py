@@ -12,6 +12,7 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import home_mail, home_schedules
+from bot.abilities import abilities
 from bot.connecting import Connecting, MailAccess
 from bot.inbox import Inbox
 from bot.pane import attempt
@@ -19,7 +20,7 @@ from bot.people import ChannelFacts
 from bot.policy import DIRECT, Admission, Allowed, Asked, day_of, decide, groups_needed, ruling
 from bot.policy_file import PolicyFault
 from config.settings import Policy
-from scopes import ALL, MODULES, scope
+from scopes import ALL, MODULES
 from scopes.slack_items import permalink, plain
 from scopes.tool import one_line
 
@@ -28,14 +29,6 @@ PAUSE, RESUME = "home_pause", "home_resume"
 LAST_RUNS = 5
 QUESTION_CHARS = 140
 
-CAN = {
-    "slack": "*Slack.* I read what both of us are in, and public channels. My answers "
-    "link to the messages that they rest on.",
-    "email": "*Email.* I read the mailbox that you connect, for you alone. Write `triage my inbox` "
-    "to learn what to do first and what can wait. I prepare labels and drafts, and send nothing "
-    "without your word.",
-}
-"""Scope -> what it means to a user; of other scopes the tools are listed."""
 STATES = {"complete": "answered", "partial": "answered in part", "cancelled": "stopped"}
 """Status of a run -> what a user calls it, where that differs."""
 
@@ -211,7 +204,8 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
         yield _section(facts.refusal)
     else:
         yield _header("What I can do here")
-        yield _section("\n".join(_abilities(facts)))
+        mailbox = facts.mail is not None and facts.mail.state != "off"
+        yield _section("\n".join(abilities(facts.scopes, mailbox=mailbox)))
         yield _header("Where I answer you")
         yield _section("\n".join(f"• {place}" for place in facts.places) or "Nowhere at present.")
     if facts.mail:
@@ -225,14 +219,6 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     yield {"type": "divider"}
     yield _context(_spent(facts))
     yield _context("Slack is connected.")
-
-
-def _abilities(facts: HomeFacts) -> list[str]:
-    named = [name for name in MODULES if name in facts.scopes or ALL in facts.scopes]
-    if facts.mail is None or facts.mail.state == "off":  # there is no mailbox to be had here
-        named = [name for name in named if name != "email"]
-    told = [CAN.get(n) or f"*{n}.* {', '.join(t.name for t in scope(n).tools)}" for n in named]
-    return told or ["I answer from what you write; no source is open to me here."]
 
 
 def _run(run: LastRun) -> Iterator[Block]:

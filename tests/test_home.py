@@ -14,6 +14,7 @@ import pytest
 from policy_kit import TEAM, Asking, Json, asking, channel, client_of, policy, user
 from slack_sdk.models.views import View
 
+from bot.abilities import abilities
 from bot.connecting import MailAccess
 from bot.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
 from bot.inbox import Inbox, Incoming
@@ -30,6 +31,7 @@ from bot.policy_file import PolicyFile
 from bot.serve_tables import inbox as requests
 from bot.store import Store
 from config.settings import load_settings, settings_file
+from scopes import ALL, MODULES
 
 STARTED = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 FULL = HomeFacts(
@@ -97,6 +99,15 @@ def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None
             text = shown(HomeFacts(scopes=scopes, mail=mail))
             asked = re.search(r"Write `(.*?)`", text)
             assert (asked is not None and wants_triage(asked[1])) == told, mail
+
+
+def test_a_home_says_in_words_what_each_scope_is_good_for() -> None:
+    told = abilities([ALL], mailbox=True)
+    assert len(told) == len(MODULES)
+    assert not re.search(r"\w_\w", " ".join(told)), "names of tools are no words of a user"
+    text = shown(HomeFacts(scopes=("data", "web", "notes", "files")))
+    for promise in ("databases and spreadsheets", "pages that you name", "keep notes", "folders"):
+        assert promise in text
 
 
 def test_a_home_of_someone_who_may_not_ask_says_why_and_offers_nothing() -> None:
