@@ -24,7 +24,7 @@ check: $(STAMP)  ## Formatting, lint, types and the direction of imports
 	$(BIN)/lint-imports --no-logo
 
 test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" narrows them
-	$(BIN)/pytest -n auto -m "not slow" $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(STAMP)  ## Run the long tests in full
 	$(BIN)/pytest -n auto -m slow --timeout 900 $(ARGS)

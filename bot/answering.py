@@ -14,6 +14,7 @@ from html import unescape
 from typing import Any
 
 from bot.asked import Request
+from bot.attaching import with_files
 from bot.desk import Desk, Surroundings
 from bot.durable import Durable
 from bot.errand import Errand, errand, limits_of, usual_usd
@@ -190,16 +191,19 @@ class Answering:
             if not begun and request.reply is None:  # a later attempt shows itself by its answer
                 await self._open(request, live, reply, resumed, opened is not None)
             ask = await self._work(request, live, links)
-            document = await ask.answer()
+            document = await with_files(live.run, await ask.answer())
             if document["status"] == "failed" and document["passing"]:
                 return await self._wait(request, live, reply, document)
             done = await self.finishing.write(request, live, reply, ask.writing(document), document)
         finally:
             await reply.aclose()
         status, cost = document["status"], document["cost_usd"]
-        await self.store.finish_run(live.run.id, status, result=document, cost_usd=cost)
+        await self.store.finish_run(
+            live.run.id, status, result=document, cost_usd=cost, private="withheld" in done
+        )
         if isinstance(ask, InboxTriage) and not done.get("lost"):
             await ask.delivered()
+        await self.finishing.attach(request, live, ask.writing(document), done)
         await self.finishing.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)
         return "done"

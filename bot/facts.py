@@ -10,13 +10,17 @@ KINDS = {
     "slack:search": "SEARCH: the handle {} lets a subagent search the workspace",
     OPEN_MAIL: "MAIL: the handle {} lets a subagent of the scope email search and read the "
     "requester's own mailbox",
-    "notes:": "NOTES: {}: with it a subagent of the scope notes, email or files keeps and searches "
-    "notes there",
+    "notes:": "NOTES: {}: with it a subagent of the scope notes, email, data or files keeps and "
+    "finds notes there; with notes:own it also finds what was asked and answered before",
     "data:": "DATA: {}: with it a subagent of the scope data queries that database",
     "sheet:": "SHEETS: {}: with it a subagent of the scope data reads that sheet",
     "web:search": "WEB: the handle {} lets a subagent of the scope web search the web and read "
     "what it finds",
-    "files:": "FILES: {}: with it a subagent of the scope files works in that folder",
+    "web:read": "WEB: there is no search; the handle {} lets a subagent of the scope web compute, "
+    "and read the addresses of the REQUEST",
+    "files:": "FILES: {}: with it a subagent of the scope files works in that folder; files:run is "
+    "this request's own, empty at first",
+    "mcp:": "SERVERS OF TOOLS: {}: with it a subagent of that scope calls the tools of that server",
 }
 """How a handle begins -> the line on all of that kind."""
 

@@ -19,8 +19,10 @@ import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+import scopes
 from bot.images import MAX_BASE64, MAX_PIXELS, dimensions, image_type
 from config.settings import Reply
+from scopes.leash import output_of
 from scopes.tool import estimate_tokens, one_line, readable
 from subagents.brief import Block, text_block
 from subagents.fence import shorten, wrap
@@ -33,7 +35,7 @@ MAX_PAGES = 200
 MAX_REDIRECTS = 3
 SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
 """Where the token may go, beside the host of the configured API address."""
-PDF_PROGRAM = Path(__file__).with_name("pdf.py")
+PDF_PROGRAM = Path(scopes.__file__).with_name("pdf.py")
 MEGABYTE = 1_000_000
 BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -248,20 +250,8 @@ def _clean(text: str) -> str:
 async def _pdf(data: bytes, max_tokens: int) -> tuple[str, str]:
     """The text of a PDF, read by a process that is ended when it takes too long."""
     numbers = [str(n) for n in (PDF_S, MAX_PAGES, 4 * max_tokens)]
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", str(PDF_PROGRAM), *numbers),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={},
-    )
-    try:
-        async with asyncio.timeout(PDF_S):
-            out, _ = await program.communicate(data)
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
+    argv = (sys.executable, "-I", str(PDF_PROGRAM), *numbers)
+    out = await output_of(argv, data, PDF_S, {}, Path("/"))
     found = json.loads(out) if out else {"error": "damaged"}
     if found.get("error") == "encrypted":
         raise Refused("is a PDF with a password, which I cannot open")

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
+from bot import conversations
+from bot.attaching import Attaching
 from bot.inbox import Inbox
 from bot.live import Admits
 from bot.outbox import Outbox
@@ -19,7 +21,6 @@ from bot.reply import Reply, place_of
 from bot.requests import StoredRequest
 from bot.runs import Live, Runs
 from bot.schedule.retried import try_now
-from bot.sentences import HELD_BACK
 from bot.shown import rendered
 from bot.store import Store
 from bot.writes import WriteFailed, taken
@@ -87,11 +88,19 @@ class Finishing:
             if not obstacles:
                 return await reply.finish(rendered(document, request, self.settings, seconds))
             private = Private(self.outbox, self.settings)
-            said = await private.send(gate, ctx, request, document, obstacles, seconds)
-            told = {"withheld": [asdict(o) for o in obstacles], "lost": said == HELD_BACK}
-            return {**await reply.fail(said), **told}
+            sent = await private.send(gate, ctx, request, document, obstacles, seconds)
+            told = {"withheld": [asdict(o) for o in obstacles], "lost": sent.place is None}
+            return {**await reply.fail(sent.said), **told, "private": sent.place}
 
         return await self.step(live, "finish", finish)
+
+    async def attach(
+        self, request: StoredRequest, live: Live, ctx: ToolContext, done: Mapping[str, Any]
+    ) -> None:
+        """Put up the files of the request behind its answer, which stands whatever becomes of
+        them; `ctx` is that of the answer."""
+        patience = self.settings.serve.outage_give_up_s
+        await Attaching(self.outbox, patience).attach(live, request, ctx, done)
 
     async def ask(self, request: StoredRequest, live: Live, done: Mapping[str, Any]) -> None:
         """Show what waits for a person's word; the answer stands whatever becomes of it."""
@@ -137,6 +146,11 @@ class Finishing:
             done = await reply.finish(rendered(document, request, self.settings, seconds))
         finally:
             await reply.aclose()
+        await conversations.made_public(self.store.database, run)
+        if (request.reply or {}).get("withheld"):  # else all of this was done before
+            async with self.runs.at_work(run) as live:
+                ctx = bare_context(live.run, label, Intent(home=request.channel))
+                await self.attach(request, live, ctx, done)
         await self.inbox.finish(request.key, "done", done)
         return True
 

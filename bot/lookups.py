@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-import scopes as scope_table
 from bot.digest_text import digest_text
 from bot.outcome import DONE, INCOMPLETE, dump, guarded, say, tell
 from bot.report import ask_text, run_text, sweep_text
+from bot.resources import ResourceShelf
 from bot.store import Store
 from bot.vault import vault_of
+from bot.written_files import write_files
 from config.settings import Settings, load_settings
 from scopes.tool import iso, one_line
 from subagents.audit import audit
@@ -37,9 +39,13 @@ def list_runs(limit: int, as_json: bool) -> int:
     return stored(work, as_json)
 
 
-def show_run(run_id: str, as_json: bool) -> int:
+def show_run(run_id: str, as_json: bool, folder: Path | None = None) -> int:
+    """A stored run; its files are written where a folder is given."""
+
     async def work(store: Store) -> int:
         run = await store.run(run_id)
+        if folder is not None:
+            return await _write(store, run.id, folder, as_json)
         subagents = [asdict(s) for s in await store.subagents(run.id)]
         if as_json:
             dump({**asdict(run), "subagents": subagents})
@@ -50,6 +56,18 @@ def show_run(run_id: str, as_json: bool) -> int:
         return DONE
 
     return stored(work, as_json)
+
+
+async def _write(store: Store, run: str, folder: Path, as_json: bool) -> int:
+    written = await write_files(ResourceShelf(store.database), run, folder)
+    if as_json:
+        dump({"run_id": run, "files": [str(path) for path in written]})
+        return DONE
+    for path in written:
+        say(str(path))
+    if not written:
+        tell("This run has kept no files.")
+    return DONE
 
 
 def _text(document: Mapping[str, Any]) -> str:
@@ -90,17 +108,6 @@ def review(as_json: bool) -> int:
         return DONE
 
     return stored(work, as_json)
-
-
-def list_scopes(as_json: bool) -> int:
-    names = scope_table.scope_names()
-    tools = {name: [t.name for t in scope_table.scope(name).tools] for name in names}
-    if as_json:
-        dump([{"name": name, "tools": offered} for name, offered in tools.items()])
-        return DONE
-    for name, offered in tools.items():
-        say(f"{name}: {', '.join(offered)}")
-    return DONE
 
 
 def stored(work: Callable[[Store], Awaitable[int]], as_json: bool) -> int:

@@ -98,7 +98,7 @@ BOT_PERMISSIONS = (
     ),
     Permission(
         "files:write",
-        "puts the table of findings and the chart of a scheduled report into its thread",
+        "puts the files of an answer, and a report's table and chart, into its thread",
         ("files.getUploadURLExternal", "files.completeUploadExternal"),
     ),
     Permission(

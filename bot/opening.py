@@ -13,11 +13,14 @@ from config.prompt import prompt
 from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL
 from scopes.gmail import Gmail
+from scopes.label import is_conversation
+from scopes.notes import Notes
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH
 from scopes.slack_client import Absent
 from scopes.slack_items import name_of
 from scopes.slack_names import named_in, names_any
 from scopes.slack_reader import ChannelInfo, SlackReader
+from scopes.spaces import notes_of
 from subagents.fence import new_fence
 from subagents.result import Finding
 from subagents.run import Run
@@ -63,8 +66,11 @@ async def opening(
 
 async def _tooling(run: Run, request: Request) -> dict[str, str]:
     """What of the tools' own sources the requester may read, and the addresses of the request."""
-    asked = [run.gate.may_read(run.requester, handle) for handle in run.handles]
-    answers = zip(run.handles.items(), await asyncio.gather(*asked), strict=True)
+    home = request.intent.home
+    shared = Notes in run.clients and is_conversation(home) and not home.startswith("D")
+    offered = {**run.handles, **({notes_of(home): "of this conversation"} if shared else {})}
+    asked = [run.gate.may_read(run.requester, handle) for handle in offered]
+    answers = zip(offered.items(), await asyncio.gather(*asked), strict=True)
     held = {handle: title for (handle, title), may in answers if may}
     reads = "web" in scopes.offering(run.clients)
     return held | (dict.fromkeys(sorted(request.intent.addresses()), "") if reads else {})

@@ -12,15 +12,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot import tables
+from bot import conversations, tables
 from bot.database import Database
 from bot.gate_tables import actions, quoted
 from bot.mail_tables import mail_acts, mail_corrections, mail_threads
-from bot.notes import notes
+from bot.notes import notes, without
 from bot.oauth_states import expired
+from bot.outside_tools import old_calls
+from bot.resources import spaces_of
 from bot.schedule.tables import deliveries, issues, ticks
 from bot.tables import runs, subagents
+from bot.tool_tables import conversations as talks
+from bot.tool_tables import resources
 from config.sections import Retention
+from scopes.resources import space_of_run
 
 Purge = Callable[[sa.Connection, datetime], int]
 """Deletes some of what is from before then; returns how much, 0 where nothing is left."""
@@ -48,6 +53,8 @@ async def tidy(database: Database, retention: Retention) -> None:
         (retention.results_days and max(retention.results_days, MONTH_DAYS), times),
         (retention.results_days and max(retention.results_days, THREADS_DAYS), mail_handled),
         (retention.actions_days, proposals),
+        (retention.actions_days, old_calls),
+        (retention.notes_days, kept),
     )
     for days, purge in classes:
         if days:
@@ -73,10 +80,22 @@ def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     """Delete what these runs were asked, were told and found."""
     recorded = sa.exists().where(tables.contexts.c.run == quoted.c.run)
     connection.execute(sa.delete(subagents).where(subagents.c.run.in_(ids)))
+    conversations.without(connection, talks.c.run.in_(ids))
+    connection.execute(sa.delete(resources).where(resources.c.space.in_(spaces_of(ids))))
     noted = sa.exists().where(notes.c.run == quoted.c.run)  # who is forgotten is in no note either
-    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~recorded, ~noted))
+    filed = sa.exists().where(resources.c.run == quoted.c.run)
+    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~recorded, ~noted, ~filed))
     empty: dict[str, Any] = {"question": sa.literal_column("''"), "result": None, "error": None}
     connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
+
+
+def kept(connection: sa.Connection, before: datetime) -> int:
+    """Delete the first notes that were kept before then, and the files beside them; those of a run
+    go with its results."""
+    of_runs = resources.c.space.startswith(space_of_run(""))
+    connection.execute(sa.delete(resources).where(resources.c.at < before, ~of_runs))
+    old = sa.select(notes.c.id).where(notes.c.at < before).limit(HASHES)
+    return without(connection, notes.c.id.in_(list(connection.execute(old).scalars())))
 
 
 def mail(connection: sa.Connection, before: datetime) -> int:

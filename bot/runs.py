@@ -17,12 +17,13 @@ from bot import serve_tables, tables
 from bot.durable import Durable, WorkflowLost
 from bot.mailboxes import Mailboxes, OpenedMail
 from bot.metrics import Metrics
+from bot.model_search import bind
 from bot.purses import StoredPurse
 from bot.schema import StoreError
 from bot.sink import StoreSink
 from bot.steplog import StepLog
 from bot.store import Store
-from bot.tooling.kit import Opened, Toolkit
+from bot.tooling.kit import Toolkit
 from config.settings import Limits
 from scopes.gmail import Gmail
 from scopes.label import TRUSTED, Label
@@ -64,7 +65,6 @@ class Live:
     users: int = 0
     mail: OpenedMail | None = None
     """The requester's mailbox; None where none is connected."""
-    tools: Opened = field(default_factory=Opened)
 
     def emit(self, event: Event) -> None:
         if isinstance(event, SubagentFinished):
@@ -175,7 +175,8 @@ class Runs:
             handles=tools.handles,
             checkpoint=steps,
         )
-        live = Live(made, sink, purse, steps, row.args, mail=mail, tools=tools)
+        bind(made)
+        live = Live(made, sink, purse, steps, row.args, mail=mail)
         made.emit = live.emit
         await self.heed(live)
         return live
@@ -193,7 +194,6 @@ class Runs:
         await reader.aclose()
         if live.mail:
             await live.mail.aclose()
-        await live.tools.aclose()
         await live.purse.aclose()
         try:
             await live.sink.aclose()

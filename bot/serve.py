@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slack_sdk.web.async_client import AsyncWebClient
-
 from bot.answering import Answering
 from bot.approval.approvals import Approvals
 from bot.approval.grants import Grants
@@ -23,7 +21,6 @@ from bot.approval.proposals import Proposals
 from bot.backfill import Backfill
 from bot.connect_pages import connect_routes
 from bot.connecting import Connecting
-from bot.connection import Hear
 from bot.credentials import Credentials
 from bot.cursors import Cursors
 from bot.digest_acting import DigestActing
@@ -38,6 +35,7 @@ from bot.health import DatabaseProbe, Health, LoopLag
 from bot.heard import Bot
 from bot.inbox import Inbox
 from bot.intake import Intake
+from bot.listening import listening
 from bot.mail_watching import mail_followed
 from bot.mailboxes import Mailboxes
 from bot.metrics import Metrics
@@ -131,8 +129,7 @@ async def _bench(
     name: str,
 ) -> Bench:
     store, executor = await _store(stack, settings)
-    session = await stack.enter_async_context(open_session(settings.slack))
-    client, web = clients(settings, session)
+    client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client)
     inbox, outbox = Inbox(store.database), Outbox(web, settings.slack)
     metrics, health, cursors = Metrics(), Health(), Cursors(inbox)
@@ -140,8 +137,7 @@ async def _bench(
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
     governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
-    toolkit = toolkit_of(settings, kept.database)
-    stack.push_async_callback(toolkit.aclose)
+    toolkit = _toolkit(stack, settings, kept)
     directory = _directory(stack, people, Grants(kept.database), bot, toolkit)
     desks = _desks(settings, outbox)
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
@@ -168,9 +164,8 @@ async def _bench(
     children = Subagents(runs, kept, slots, metrics)
     give_workflows(durable, dispatch, answering, children, approvals, schedules)
     face = Faces(settings, admission, web, address, approvals, DigestActing(inbox, mail, outbox))
-    intake = _intake(stack, settings, inbox, cursors, outbox, web, bot, face, dispatch)
-    backfill = Backfill(intake, inbox, cursors, client, settings.slack)
-    sockets = _sockets(settings, timed(intake.from_socket, metrics.acked), backfill)
+    parts = (inbox, cursors, outbox, client, web, bot, face, dispatch, metrics)
+    intake, backfill, sockets = listening(stack, settings, *parts)
     seen = (health, metrics, sockets, backfill, face.connecting)
     bench = Bench(settings, dispatch, durable, intake, outbox, approvals, schedules, *seen)
     bench.mail = partial(mail_followed, mail, store.database, outbox, policy, metrics, health)
@@ -186,6 +181,13 @@ async def _store(stack: AsyncExitStack, settings: Settings) -> tuple[Store, str]
     store = await Store.open(settings.data_dir, url, vault_of(settings))
     stack.push_async_callback(store.aclose)
     return store, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
+
+
+def _toolkit(stack: AsyncExitStack, settings: Settings, store: Store) -> Toolkit:
+    """What tools work with besides Slack and mail, until the process ends."""
+    toolkit = toolkit_of(settings, store.database)
+    stack.push_async_callback(toolkit.aclose)
+    return toolkit
 
 
 def _desks(settings: Settings, outbox: Outbox) -> dict[type, object]:
@@ -225,7 +227,7 @@ async def _begin(
         cursors.run(),
         backfill.run(),
         tidied(bench.settings.retention, store, inbox, durable),
-        forgetting(store.database),
+        forgetting(store.database, bench.settings.data_dir),
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -245,51 +247,6 @@ async def _watch(stack: AsyncExitStack, bench: Bench, store: Store, admission: A
     await admission.file.read()  # what is wrong at the start ends it; later nobody is answered
     watch.register(lag, probe, admission)
     return watch
-
-
-def _intake(
-    stack: AsyncExitStack,
-    settings: Settings,
-    inbox: Inbox,
-    cursors: Cursors,
-    outbox: Outbox,
-    web: AsyncWebClient,
-    bot: Bot,
-    face: Faces,
-    dispatch: Dispatch,
-) -> Intake:
-    secret = settings.secrets.slack_signing_secret
-    intake = Intake(
-        inbox,
-        cursors,
-        outbox,
-        web,
-        bot,
-        signing_secret=secret.get_secret_value() if secret else None,
-        on_request=dispatch.wake,
-        face=face,
-    )
-    stack.push_async_callback(intake.aclose)
-    return intake
-
-
-def _sockets(settings: Settings, hear: Hear, backfill: Backfill) -> Sockets | None:
-    if settings.slack.mode == "http":
-        if not settings.secrets.slack_signing_secret:
-            hint = "Set SLACK_SIGNING_SECRET, or slack.mode: socket."
-            raise SetupError("no_secret", "Slack's events cannot be checked.", hint)
-        return None
-    token = settings.secrets.slack_app_token
-    if not token:
-        hint = "Set SLACK_APP_TOKEN (xapp-...), or slack.mode: http. `assistant setup` helps."
-        raise SetupError("no_app_token", "There is no token for Socket Mode.", hint)
-    return Sockets(
-        hear,
-        token.get_secret_value(),
-        settings.slack,
-        base_url=settings.endpoints.slack_api_url,
-        on_gap=backfill.ask,
-    )
 
 
 def _web(bench: Bench) -> Any:

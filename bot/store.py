@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from bot import gate_tables, serve_tables, tables
+from bot import conversations, gate_tables, serve_tables, tables
 from bot.database import Database
 from bot.erasure import sightings
 from bot.errors import SetupError
@@ -32,14 +32,7 @@ from subagents.action import Action
 from subagents.gate import Decision
 from subagents.trajectory import Recording, Trajectory
 
-__all__ = [
-    "Review",
-    "RunNotFound",
-    "Store",
-    "StoreError",
-    "StoredRun",
-    "StoredSubagent",
-]
+__all__ = ["Review", "RunNotFound", "Store", "StoreError", "StoredRun", "StoredSubagent"]
 
 T = TypeVar("T")
 
@@ -129,11 +122,25 @@ class Store:
         result: Mapping[str, Any] | None = None,
         cost_usd: float | None = None,
         error: Mapping[str, Any] | None = None,
+        private: bool = False,
     ) -> None:
-        """Note how a run ended. Raises RunNotFound for one that was never started."""
+        """Note how a run ended, and keep what was asked and answered, which can be found again.
+
+        `private`: the answer went to who asked alone. Raises RunNotFound for one that was never
+        started.
+        """
         end = {"status": status, "result": result, "cost_usd": cost_usd, "error": error}
         change = sa.update(tables.runs).where(tables.runs.c.id == id)
-        if not await self.database.write(change.values(finished=datetime.now(UTC), **end)):
+        change = change.values(finished=datetime.now(UTC), **end)
+        key = self.database.digest_key
+
+        def finish(connection: sa.Connection) -> int:
+            found = connection.execute(change).rowcount
+            if found:
+                conversations.keep(connection, key, id, private=private)
+            return found
+
+        if not await self.database.change(finish):
             raise RunNotFound(id, ())
 
     async def save_subagent(

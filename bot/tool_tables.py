@@ -16,13 +16,15 @@ resources = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     text_column("key", unique=True),
     sa.Column("size", sa.Integer, nullable=False),
+    sa.Column("head", OnlySealed("resources.head"), nullable=False),
     sa.Column("body", OnlySealed("resources.body"), nullable=False),
     sa.Column("run", sa.String, index=True),
     sa.Column("at", UtcTime, nullable=False),
     sa.UniqueConstraint("space", "name", "version", name="resources_versions"),
 )
-"""Named files. `space`: `run:<id>`, or whose they are, as of notes. `size` in bytes; `body` holds
-space, name, media type, content and label."""
+"""Named files. `space`: `run:<id>`, or whose they are, as of notes. `name` is hidden, `size` in
+bytes; `head` holds space, name, version, media type, label and the content's digest, `body` the
+content."""
 
 conversations = sa.Table(
     "conversations",
@@ -34,8 +36,9 @@ conversations = sa.Table(
     sa.Column("body", OnlySealed("conversations.body"), nullable=False),
     sa.Column("at", UtcTime, nullable=False, index=True),
 )
-"""What the bot was asked and answered. `place`: the conversation in Slack, empty at the command
-line. The index of their words is the table `talk_words`, as `note_words` is of notes."""
+"""What the bot was asked and answered. `place`: the conversation of Slack that it stands in, else
+whose own it is, as of notes. `body` names place and run, and holds question, answer and label. The
+index of their words is the table `talk_words`, as `note_words` is of notes."""
 
 outside_tools = sa.Table(
     "outside_tools",
@@ -48,3 +51,12 @@ outside_tools = sa.Table(
 )
 """Digests of what a tool from outside says of itself: the one that was approved (empty = none), and
 the one that was seen last."""
+
+outside_calls = sa.Table(
+    "outside_calls",
+    METADATA,
+    text_column("key", primary_key=True),
+    sa.Column("run", sa.String, nullable=False),
+    sa.Column("at", UtcTime, nullable=False, index=True),
+)
+"""Calls of tools from outside that were begun and change something: none is made twice."""

@@ -86,6 +86,12 @@ class Files(Section):
     sandbox: tuple[Name, ...] | None = Field(strict=False)
     sandbox_s: Seconds
 
+    @model_validator(mode="after")
+    def _leaves_run_alone(self) -> Self:
+        if "run" in self.projects:
+            raise ValueError("no project may be called run: that is each request's own folder")
+        return self
+
 
 class McpServer(Section):
     """One server; exactly one of command and url says how it is reached."""

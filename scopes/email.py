@@ -11,14 +11,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Said
+from scopes.fitting import fitting, tokens_of
 from scopes.gmail import Gmail, HistoryTooOld
 from scopes.gmail_compose import NoRecipient, is_address
 from scopes.google import GoogleAbsent, GoogleError
 from scopes.google_errors import GoogleUnsure
 from scopes.label import Label
 from scopes.mail import MailThread, item_of, label_of
-from scopes.notes import TOOLS as NOTES
-from scopes.tool import Item, ToolContext, ToolError, ToolResult, estimate_tokens, not_found, tool
+from scopes.notes import read_note, save_note, search_notes
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tool
 
 TITLE = "a mail thread"
 """What a thread is called where instructions name it: its subject is a stranger's text."""
@@ -68,18 +69,18 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     found = await _thread(mailbox, thread)
     pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
     start = _position(cursor, pieces)
-    kept = _fit(pieces[start:], ctx.max_output_tokens)
+    kept = fitting(pieces[start:], ctx.max_output_tokens)
     end = start + len(kept)
     more = f'More: call again with cursor="{end}".' if end < len(pieces) else ""
     note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
     holds = {found.id: [piece.id for piece in pieces]}
     label = label_of(found.id, mailbox.owner)
-    return ToolResult(tuple(kept), holds, more, {found.id: TITLE}, note, label)
+    return ToolResult(kept, holds, more, {found.id: TITLE}, note, label)
 
 
 @tool(needs=OPEN_MAIL)
 async def list_labels(ctx: ToolContext) -> ToolResult:
-    """List the labels of the requester's mailbox."""
+    """List the mailbox's labels."""
     mailbox, label = _mailbox(ctx), _own(_mailbox(ctx))
     items = tuple(
         Item(f"label/{each.id}", each.name + ("" if each.own else " (Gmail's)"), None, label)
@@ -176,7 +177,7 @@ TOOLS = (
     apply_label,
     create_draft,
     send_mail,
-    *NOTES,
+    *(save_note, search_notes, read_note),
 )
 
 
@@ -239,7 +240,7 @@ def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator
 
 def _cut(item: Item, most: int) -> Iterator[str]:
     """The text in parts of which each is a line of at most `most` tokens, cut between words."""
-    room = max(300, 3 * (most - _size(replace(item, text="")) - 10))  # bytes
+    room = max(300, 3 * (most - tokens_of(replace(item, text="")) - 10))  # bytes
     rest = item.text
     while len(rest.encode(errors="replace")) > room:
         head = rest.encode(errors="replace")[:room].decode(errors="ignore")
@@ -254,21 +255,6 @@ def _position(cursor: str, pieces: Sequence[Item]) -> int:
     if cursor and not (cursor.isascii() and cursor.isdigit() and int(cursor[:9]) < len(pieces)):
         raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
     return int(cursor or 0)
-
-
-def _fit(pieces: Sequence[Item], most: int) -> list[Item]:
-    kept = list(pieces[:1])
-    left = most - sum(map(_size, kept))
-    for each in pieces[1:]:
-        left -= _size(each)
-        if left < 0:
-            break
-        kept.append(each)
-    return kept
-
-
-def _size(item: Item) -> int:
-    return estimate_tokens(item.line()) + 1
 
 
 def _label(name: str) -> str:

@@ -9,10 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.api_core.client_options import ClientOptions
-from google.auth.credentials import AnonymousCredentials
-from googleapiclient.discovery import build  # type: ignore[import-untyped]
-
 from config.settings import Google as Limits
 from scopes.google import Google
 from scopes.google_auth import Access, Sentences, delegated_credentials
@@ -58,16 +54,7 @@ class Pubsub:
         once = {"max_attempts": 1, "timeout_s": PULL_S, "workers": 2}  # who pulls tries again
         self._google = Google(access, limits.model_copy(update=once), endpoint)
         self._subscription = subscription
-        options = ClientOptions(api_endpoint=endpoint) if endpoint else None
-        self._service: Any = build(
-            "pubsub",
-            "v1",
-            credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
-            client_options=options,
-            cache_discovery=False,
-            static_discovery=True,
-        )
-        self._subscriptions: Any = self._service.projects().subscriptions()
+        self._subscriptions: Any = self._google.service("pubsub", "v1").projects().subscriptions()
 
     async def pull(self) -> list[Received]:
         """What waits; if nothing does, what comes until Google answers. Raises GoogleError."""
@@ -98,7 +85,6 @@ class Pubsub:
 
     async def aclose(self) -> None:
         await self._google.aclose()
-        self._service.close()
 
 
 def _data(received: dict[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scopes import slack_write
+from scopes.fitting import tokens_of
 from scopes.label import TRUSTED, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, Conversation, SlackReader
@@ -22,7 +23,6 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
-    estimate_tokens,
     not_found,
     one_line,
     tool,
@@ -40,7 +40,7 @@ MAX_HITS = 30
 CUT = " [cut]"
 
 
-@tool()
+@tool(client=SlackReader)
 async def list_channels(ctx: ToolContext, match: str = "") -> ToolResult:
     """List the channels you may read. `match`: part of a name or topic."""
     reader = ctx.client(SlackReader)
@@ -62,7 +62,7 @@ async def list_channels(ctx: ToolContext, match: str = "") -> ToolResult:
     return ToolResult(items, handles={c.id: f"#{c.name}" for c in hits}, note=note)
 
 
-@tool()
+@tool(client=SlackReader)
 async def read_channel_history(ctx: ToolContext, channel: Channel, cursor: str = "") -> ToolResult:
     """Read a channel's threads in the window, oldest first. Follow `cursor` to the end."""
     found = await _conversations(ctx, channel)
@@ -70,7 +70,7 @@ async def read_channel_history(ctx: ToolContext, channel: Channel, cursor: str =
     return replace(result, label=await ctx.client(SlackReader).label(channel))
 
 
-@tool()
+@tool(client=SlackReader)
 async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> ToolResult:
     """Read one whole thread by the id of any of its messages."""
     channel, _, ts = thread.partition("/")
@@ -84,7 +84,7 @@ async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> Too
     return replace(result, handles={found.root.id: "a thread"}, label=found.root.label)
 
 
-@tool()
+@tool(client=SlackReader)
 async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -> ToolResult:
     """Find messages holding all words of `query`, in one channel or all of yours."""
     words = re.findall(r"\w+", query.casefold())
@@ -117,7 +117,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     return ToolResult(tuple(kept), truncated=left, note=note, label=label)
 
 
-@tool()
+@tool(client=SlackReader)
 async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "") -> ToolResult:
     """Read a Slack List, e.g. a bug tracker. `match`: text in a row."""
     try:
@@ -132,7 +132,7 @@ async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "")
     return ToolResult(tuple(kept), truncated=left, note=f"{len(items)} of {len(rows)} list items.")
 
 
-@tool()
+@tool(client=SlackReader)
 async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
     """Tell who a person is, by id or name."""
     reader = ctx.client(SlackReader)
@@ -149,7 +149,7 @@ async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
     return ToolResult(tuple(people), handles={i: f"@{names[i]}" for i in ids[:5]})
 
 
-@tool()
+@tool(client=SlackReader)
 async def get_permalink(ctx: ToolContext, message: Thread) -> ToolResult:
     """Get a message's link."""
     channel, _, ts = message.partition("/")
@@ -231,9 +231,9 @@ def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: in
         if items and len(kept) < len(again) + len(rest):
             break  # a thread is begun on a page of its own rather than torn
         if len(kept) <= len(again):
-            kept = [*again, _cut(rest[0], left - sum(map(_size, again)))]
+            kept = [*again, _cut(rest[0], left - sum(map(tokens_of, again)))]
         items += kept
-        left -= sum(map(_size, kept))
+        left -= sum(map(tokens_of, kept))
         offset += len(kept) - len(again)
         if offset < len(found[index].items):
             break
@@ -259,20 +259,16 @@ def _position(cursor: str, found: Sequence[Conversation]) -> tuple[int, int]:
 def _fit(items: Iterable[Item], max_tokens: int) -> list[Item]:
     kept: list[Item] = []
     for item in items:
-        max_tokens -= _size(item)
+        max_tokens -= tokens_of(item)
         if max_tokens < 0:
             break
         kept.append(item)
     return kept
 
 
-def _size(item: Item) -> int:
-    return estimate_tokens(item.line()) + 1
-
-
 def _cut(item: Item, max_tokens: int) -> Item:
     """The item with no more of its text than fits."""
-    over = 3 * (_size(item) - max_tokens)
+    over = 3 * (tokens_of(item) - max_tokens)
     if over <= 0:
         return item
     text = one_line(item.text).encode()

@@ -6,6 +6,7 @@ import re
 from typing import Annotated
 
 from scopes.effects import Access, Channel, Effect, Part, Person, Said, Thread
+from scopes.slack_reader import SlackReader
 from scopes.slack_writer import SlackWriter
 from scopes.tool import ToolContext, ToolError, ToolResult, tool
 
@@ -13,7 +14,7 @@ TS = re.compile(r"\d{10}\.\d{6}")
 EMOJI = re.compile(r"[a-z0-9_+'-]{1,80}")
 
 
-@tool(Access.EGRESS, Effect.POST)
+@tool(Access.EGRESS, Effect.POST, client=SlackReader)
 async def post_message(
     ctx: ToolContext,
     channel: Channel,
@@ -29,7 +30,7 @@ async def post_message(
     return ToolResult(note=f"Posted: {sent}")
 
 
-@tool(Access.EGRESS, Effect.POST)
+@tool(Access.EGRESS, Effect.POST, client=SlackReader)
 async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
     """Send `text` to one person, by id, or to who asked (`me`). It says for whom."""
     _something(text)
@@ -37,7 +38,7 @@ async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> Too
     return ToolResult(note=f"Sent: {sent}")
 
 
-@tool(Access.EGRESS, Effect.REACT)
+@tool(Access.EGRESS, Effect.REACT, client=SlackReader)
 async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
     """Add a reaction to a message. `name`: of the emoji, without colons."""
     channel, _, ts = message.partition("/")

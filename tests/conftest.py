@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pg_kit import COPIED
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL", "GOOGLE_", "GMAIL_")
@@ -75,6 +76,13 @@ def _own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def _no_handler_of_dbos() -> None:
     """Else dbos keeps the stderr of the first test that starts it, which may be closed by then."""
     logging.getLogger("dbos").addHandler(logging.NullHandler())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_copied_database_left(_own_configuration: None) -> Iterator[None]:
+    """Drops what pg_kit.py copies databases from."""
+    with COPIED:
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,22 @@
 """Databases for tests: fresh ones, in a file and on a Postgres server.
 
+What a store makes at its first start is made once a session and copied, which is faster than to
+migrate. Tests of what it makes, and of how, take places that are `bare`.
+
 The server is TEST_DATABASE_URL, or one on this machine that lets `postgres` in. Where there is
 none, tests are skipped; with CI_SERVICES=required they fail, so that nobody takes that for passed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,12 +24,17 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy import make_url
 
+from bot.serve_tables import flags
 from bot.store import Store
 
 HERE = "postgresql://postgres@127.0.0.1:5432/postgres"
+STORE = "assistant.sqlite"
+COPIED = ExitStack()
+"""Holds what is copied until conftest.py closes it, when all tests are over."""
 
 
 @cache
@@ -60,10 +72,13 @@ def execute(statement: str, url: str | None = None, **names: str) -> list[tuple[
 
 
 @contextmanager
-def database() -> Iterator[str]:
-    """Address of a database of one's own, empty, gone afterwards whoever is still connected."""
+def database(model: str = "template1") -> Iterator[str]:
+    """Address of a database of one's own, gone afterwards whoever is still connected.
+
+    It is empty, or a copy of the one named `model`, to which nobody may be connected.
+    """
     name = f"test_{secrets.token_hex(6)}"
-    execute("CREATE DATABASE {name}", name=name)
+    execute("CREATE DATABASE {name} TEMPLATE {model}", name=name, model=model)
     try:
         yield of(server(), database=name)
     finally:
@@ -79,6 +94,42 @@ def role() -> Iterator[tuple[str, str]]:
         yield name, password
     finally:
         execute("DROP ROLE {name}", name=name)
+
+
+def _make_store(folder: Path, url: str | None) -> None:
+    """What the first start makes, but for the row that tells the key."""
+
+    async def start() -> None:
+        store = await Store.open(folder, url)
+        await store.database.write(sa.delete(flags))
+        await store.aclose()
+
+    with ThreadPoolExecutor(1) as thread:  # the caller's may have a loop that runs
+        thread.submit(asyncio.run, start()).result()
+
+
+@cache
+def store_file() -> Path:
+    """A file as the first start leaves it."""
+    folder = Path(COPIED.enter_context(tempfile.TemporaryDirectory()))
+    _make_store(folder, None)
+    return folder / STORE
+
+
+def with_store(folder: Path) -> None:
+    """Give a folder that has no database the one of a first start."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (folder / STORE).exists():
+        shutil.copy(store_file(), folder / STORE)
+
+
+@cache
+def store_database() -> str:
+    """Name of a Postgres database as the first start leaves it."""
+    url = COPIED.enter_context(database())
+    with tempfile.TemporaryDirectory() as folder:
+        _make_store(Path(folder), url)
+    return str(make_url(url).database)
 
 
 @dataclass(frozen=True)
@@ -111,12 +162,14 @@ class Kept:
 
 
 @contextmanager
-def kept(kind: str, path: Path) -> Iterator[Kept]:
-    """A place for a store: `sqlite` or `postgres`."""
+def kept(kind: str, path: Path, *, bare: bool = False) -> Iterator[Kept]:
+    """A place for a store, `sqlite` or `postgres`, with its tables; `bare`: without them."""
     if kind == "sqlite":
+        if not bare:
+            with_store(path)
         yield Kept(path, None)
         return
-    with database() as url:
+    with database() if bare else database(store_database()) as url:
         yield Kept(path, url)
 
 
@@ -131,4 +184,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
 def postgres(tmp_path: Path) -> Iterator[Kept]:
     """A Postgres database; import it to have it."""
     with kept("postgres", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+    """Both kinds of database before the first start; import it to have it."""
+    with kept(request.param, tmp_path, bare=True) as found:
+        yield found
+
+
+@pytest.fixture
+def bare_postgres(tmp_path: Path) -> Iterator[Kept]:
+    """A Postgres database before the first start; import it to have it."""
+    with kept("postgres", tmp_path, bare=True) as found:
         yield found

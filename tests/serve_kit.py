@@ -24,6 +24,7 @@ from engine_kit import (
     until,
     workspace,
 )
+from pg_kit import with_store
 from pydantic import SecretStr
 
 from bot.inbox import Inbox
@@ -207,6 +208,8 @@ async def serving(
             tmp_path / "data", at.url + API_PATH, url=url, mode=mode, port=port, **sections
         )
         settings = change(settings)
+        if url is None:
+            with_store(settings.data_dir)
         model = ModelClient(settings.models, "k", minds.url)
         try:
             async with working(settings, policy_path, model, "claude") as bench:

@@ -32,6 +32,7 @@ from bot_kit import (
 )
 from engine_kit import MUX
 
+import scopes
 from bot.__main__ import main
 from bot.errors import SetupError
 from bot.given import read_date, read_length
@@ -140,7 +141,7 @@ def test_every_link_of_the_demo_is_that_of_a_message(demo: Demo) -> None:
 def test_progress_stands_beside_the_result(demo: Demo) -> None:
     assert demo.err.count(" Read #") == 5
     assert demo.err.count(" Read Bug tracker") == 1
-    assert demo.err.count("✓") == 6 + demo.err.count(" Triage ") > 30
+    assert demo.err.count("✓") == 7 + demo.err.count(" Triage ") > 30
     assert "✓" not in demo.out
 
 
@@ -148,6 +149,14 @@ def test_the_demo_ends_with_the_digest_of_the_sample_mailbox(demo: Demo) -> None
     digest = demo.out.partition("Mail triage for ")[2]
     for shown in ("DO FIRST", "ASKED OF YOU", "FILTERED, NOT SHOWN TO A MODEL", "nothing was paid"):
         assert shown in digest
+
+
+def test_the_demo_answers_a_question_with_the_row_and_the_statement_behind_it(demo: Demo) -> None:
+    asked = " ".join(demo.out.partition("Asked of the sample sales database: ")[2].split())
+    assert asked.startswith("Which market had the largest refunds in March, and how much?")
+    assert "market: Spain; sum_amount_eur: 505" in asked
+    assert "counted by: SELECT customers.market, SUM(refunds.amount_eur)" in asked
+    assert re.search(r"\[1\] q-[0-9a-f]+#row1: «Spain», «505", asked)
 
 
 # ---- what was stored
@@ -255,14 +264,20 @@ def test_briefs_that_went_wrong_are_listed_by_template(
     assert (review["total"], len(review["troubled"])) == (1, 1)
 
 
-def test_scopes_are_listed_with_their_tools(shell: Shell) -> None:
+def test_scopes_are_listed_with_their_tools(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
     text = shell("scopes").out
     assert "slack: list_channels, read_channel_history" in text
     listed = shell("scopes", "--json").json
-    assert [s["name"] for s in listed] == ["slack", "email", "all"]
+    names = ["slack", "email", "data", "web", "notes", "files", "all"]
+    assert [s["name"] for s in listed] == names
     assert "post_message" in listed[0]["tools"]
     assert "send_mail" in listed[1]["tools"]
-    assert not {"post_message", "send_mail", "create_draft"} & set(listed[2]["tools"])
+    assert not {"post_message", "send_mail", "create_draft"} & set(listed[-1]["tools"])
+    for each in listed:
+        table = {t.name for t in scopes.scope(each["name"]).tools}
+        assert {*each["tools"], *each["missing"]} == table
+        assert all(why.endswith(".") for why in each["missing"].values())
 
 
 # ---- the real model's way

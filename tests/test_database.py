@@ -17,7 +17,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from pg_kit import Kept, at, execute, of, place, postgres, role, server
+from pg_kit import Kept, at, bare, bare_postgres, execute, of, place, postgres, role, server
 from schema_kit import COMPARED
 from test_store import decision, integrity, python, record, result
 
@@ -29,7 +29,7 @@ from bot.tables import METADATA
 from bot.vault import CHECK
 from subagents.trajectory import MemorySink, Trajectory
 
-__all__ = ["place", "postgres"]
+__all__ = ["bare", "bare_postgres", "place", "postgres"]
 
 COUNT = sa.text(f"SELECT count(*) FROM flags WHERE name <> '{CHECK}'")
 
@@ -227,9 +227,9 @@ def migrate_to(place: Kept, revision: str) -> None:
     engine.dispose()
 
 
-async def test_the_schema_is_what_the_tables_say(place: Kept) -> None:
-    await (await place.store()).aclose()
-    engine = engine_of(place)
+async def test_the_schema_is_what_the_tables_say(bare: Kept) -> None:
+    await (await bare.store()).aclose()
+    engine = engine_of(bare)
     with engine.connect() as connection:
         known = MigrationContext.configure(connection, opts=COMPARED)
         difference = compare_metadata(known, METADATA)
@@ -245,9 +245,9 @@ async def test_the_schema_is_what_the_tables_say(place: Kept) -> None:
     assert {"ix_runs_request", "ix_runs_requester"} <= indexes["runs"]
 
 
-async def test_an_older_schema_is_brought_up_to_date_with_all_that_it_holds(place: Kept) -> None:
-    migrate_to(place, "0001")
-    engine = engine_of(place)
+async def test_an_older_schema_is_brought_up_to_date_with_all_that_it_holds(bare: Kept) -> None:
+    migrate_to(bare, "0001")
+    engine = engine_of(bare)
     with engine.begin() as connection:
         for number in range(50):
             row = sa.text(
@@ -264,7 +264,7 @@ async def test_an_older_schema_is_brought_up_to_date_with_all_that_it_holds(plac
         connection.execute(entry)
     engine.dispose()
 
-    store = await place.store()
+    store = await bare.store()
 
     runs = await store.runs(100)
     assert [run.id for run in runs] == [f"run-{n}" for n in range(49, -1, -1)]
@@ -277,9 +277,9 @@ async def test_an_older_schema_is_brought_up_to_date_with_all_that_it_holds(plac
     await store.aclose()
 
 
-async def test_many_that_start_together_migrate_it_once(place: Kept) -> None:
-    migrate_to(place, "0001")
-    stores = await asyncio.gather(*(place.store() for _ in range(6)))
+async def test_many_that_start_together_migrate_it_once(bare: Kept) -> None:
+    migrate_to(bare, "0001")
+    stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for number, store in enumerate(stores):
         await store.start_run(f"r{number}", "ask", "?", "m", {})
     assert len(await stores[0].runs()) == 6
@@ -287,11 +287,11 @@ async def test_many_that_start_together_migrate_it_once(place: Kept) -> None:
         await store.aclose()
 
 
-async def test_many_that_start_together_on_an_empty_database_make_it_once(place: Kept) -> None:
-    stores = await asyncio.gather(*(place.store() for _ in range(6)))
+async def test_many_that_start_together_on_an_empty_database_make_it_once(bare: Kept) -> None:
+    stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for store in stores:
         await store.aclose()
-    async with opened(place) as database:
+    async with opened(bare) as database:
         assert await marks(database) == set()
 
 
@@ -306,15 +306,15 @@ async def test_a_database_of_a_newer_program_is_refused(place: Kept) -> None:
         await place.store()
 
 
-async def test_what_else_lies_in_a_postgres_database_is_left_alone(postgres: Kept) -> None:
-    assert postgres.url
-    execute("CREATE TABLE public.runs (recipe text)", postgres.url)
-    execute("INSERT INTO public.runs VALUES ('soup')", postgres.url)
-    store = await postgres.store("r1")
+async def test_what_else_lies_in_a_postgres_database_is_left_alone(bare_postgres: Kept) -> None:
+    assert bare_postgres.url
+    execute("CREATE TABLE public.runs (recipe text)", bare_postgres.url)
+    execute("INSERT INTO public.runs VALUES ('soup')", bare_postgres.url)
+    store = await bare_postgres.store("r1")
     await store.aclose()
 
-    assert execute("SELECT * FROM public.runs", postgres.url) == [("soup",)]
-    assert execute("SELECT id FROM assistant.runs", postgres.url) == [("r1",)]
+    assert execute("SELECT * FROM public.runs", bare_postgres.url) == [("soup",)]
+    assert execute("SELECT id FROM assistant.runs", bare_postgres.url) == [("r1",)]
 
 
 # ---- faults
@@ -385,30 +385,30 @@ async def test_an_unknown_account_or_database_is_told_in_a_sentence(tmp_path: Pa
     assert '"nowhere" does not exist' in await complaint(tmp_path, of(server(), database="nowhere"))
 
 
-async def test_an_account_without_rights_is_told_in_a_sentence(postgres: Kept) -> None:
-    assert postgres.url
+async def test_an_account_without_rights_is_told_in_a_sentence(bare_postgres: Kept) -> None:
+    assert bare_postgres.url
     with role() as (name, password):
-        url = of(postgres.url, username=name, password=password)
-        fresh = await complaint(postgres.path, url)
-        await (await postgres.store("r1")).aclose()
-        used = await complaint(postgres.path, url)
+        url = of(bare_postgres.url, username=name, password=password)
+        fresh = await complaint(bare_postgres.path, url)
+        await (await bare_postgres.store("r1")).aclose()
+        used = await complaint(bare_postgres.path, url)
 
-        execute("DROP SCHEMA assistant CASCADE", postgres.url)
+        execute("DROP SCHEMA assistant CASCADE", bare_postgres.url)
 
     assert "permission denied for database" in fresh
     assert "no schema has been selected" in used
 
 
-async def test_an_account_that_owns_only_our_schema_is_enough(postgres: Kept) -> None:
-    assert postgres.url
+async def test_an_account_that_owns_only_our_schema_is_enough(bare_postgres: Kept) -> None:
+    assert bare_postgres.url
     with role() as (name, password):
-        execute("CREATE SCHEMA assistant AUTHORIZATION {name}", postgres.url, name=name)
-        url = of(postgres.url, username=name, password=password)
-        store = await Store.open(postgres.path, url)
+        execute("CREATE SCHEMA assistant AUTHORIZATION {name}", bare_postgres.url, name=name)
+        url = of(bare_postgres.url, username=name, password=password)
+        store = await Store.open(bare_postgres.path, url)
         await store.start_run("r1", "ask", "?", "m", {})
         assert (await store.run("r1")).id == "r1"
         await store.aclose()
-        execute("DROP SCHEMA assistant CASCADE", postgres.url)
+        execute("DROP SCHEMA assistant CASCADE", bare_postgres.url)
 
 
 @pytest.mark.parametrize(

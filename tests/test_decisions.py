@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from bot_kit import Shell, refused
-from pg_kit import Kept, place
+from pg_kit import Kept, bare, place
 from schema_kit import COMPARED
 
 from bot.database import SCHEMA, Database, server_url
@@ -27,7 +27,7 @@ from bot.tables import METADATA, decisions, runs
 from config.settings import load_settings
 from subagents.gate import Decision
 
-__all__ = ["place"]
+__all__ = ["bare", "place"]
 
 NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
 LABEL = {"untrusted": True, "readers": ["U0ANA"], "sources": ["C1"]}
@@ -107,9 +107,9 @@ async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None
     await store.aclose()
 
 
-async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(place: Kept) -> None:
+async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -> None:
     log = [decision("r1"), decision("r2")]
-    store = await logged(place, *log)
+    store = await logged(bare, *log)
     settings = load_settings(env={})
     short = {"trajectories_days": 1, "results_days": 7, "actions_days": 1}
     old = sa.update(runs).values(started=datetime(2020, 1, 1, tzinfo=UTC))
@@ -125,17 +125,17 @@ async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(place: Kept) 
     await store.aclose()
 
 
-def engine_of(place: Kept) -> sa.Engine:
-    if place.url:
+def engine_of(bare: Kept) -> sa.Engine:
+    if bare.url:
         options = {"connect_args": {"options": f"-csearch_path={SCHEMA}"}}
-        return sa.create_engine(server_url(place.url), **options)
-    return sa.create_engine(f"sqlite:///{place.path / 'assistant.sqlite'}")
+        return sa.create_engine(server_url(bare.url), **options)
+    return sa.create_engine(f"sqlite:///{bare.path / 'assistant.sqlite'}")
 
 
-def upgraded(place: Kept, revision: str) -> None:
-    engine = engine_of(place)
+def upgraded(bare: Kept, revision: str) -> None:
+    engine = engine_of(bare)
     with engine.begin() as connection:
-        if place.shared:
+        if bare.shared:
             connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         config = Config()
         config.set_main_option("script_location", "bot:migrations")
@@ -145,10 +145,10 @@ def upgraded(place: Kept, revision: str) -> None:
     engine.dispose()
 
 
-async def test_the_migration_carries_the_old_log_over(place: Kept) -> None:
-    place.path.mkdir(exist_ok=True)
-    await asyncio.to_thread(upgraded, place, "0002")
-    engine = engine_of(place)
+async def test_the_migration_carries_the_old_log_over(bare: Kept) -> None:
+    bare.path.mkdir(exist_ok=True)
+    await asyncio.to_thread(upgraded, bare, "0002")
+    engine = engine_of(bare)
     with engine.begin() as connection:
         connection.exec_driver_sql(
             "INSERT INTO runs (id, kind, status, question, model, args, started) "
@@ -161,7 +161,7 @@ async def test_the_migration_carries_the_old_log_over(place: Kept) -> None:
             )
     engine.dispose()
 
-    store = await place.store()
+    store = await bare.store()
 
     found = await read_log(store.database, Wanted())
     assert [(d.args_hash, d.verdict) for d in found] == [
@@ -175,9 +175,9 @@ async def test_the_migration_carries_the_old_log_over(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_a_migrated_database_is_what_the_tables_say(place: Kept) -> None:
-    await (await place.store()).aclose()
-    engine = engine_of(place)
+async def test_a_migrated_database_is_what_the_tables_say(bare: Kept) -> None:
+    await (await bare.store()).aclose()
+    engine = engine_of(bare)
     with engine.connect() as connection:
         known = MigrationContext.configure(connection, opts=COMPARED)
         difference = compare_metadata(known, METADATA)
@@ -189,14 +189,15 @@ def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> 
     shell("demo")
     everything = shell("decisions", "--json").json
     run, tool = everything[0]["run"], everything[0]["tool"]
+    mine = [row for row in everything if row["run"] == run]
 
     keys = {"run", "context", "tool", "args_hash", "verdict", "rule", "at", "requester", "label"}
     assert all(row.keys() == keys for row in everything)
-    assert shell("decisions", run[:6], "--json").json == everything
+    assert shell("decisions", run[:6], "--json").json == mine != everything
     assert shell("decisions", "--tool", tool, "--limit", 1, "--json").json[0]["tool"] == tool
     assert shell("decisions", "--verdict", "deny", "--json").json == []
     assert shell("decisions", "--since", "1h", "--json").json == everything
-    table = shell("decisions", "--limit", 3)
+    table = shell("decisions", run, "--limit", 3)
     assert (table.code, len(table.out.splitlines())) == (0, 3)
     assert all(run in each and "allow" in each for each in table.out.splitlines())
     assert "No such decisions" in shell("decisions", "--tool", "nothing").err

@@ -174,7 +174,7 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
     return day
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_two_hours_of_dropping_sockets_lose_and_double_nothing(
     seed: int, tmp_path: Path
 ) -> None:
@@ -240,7 +240,7 @@ async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
     return weather
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 async def test_writes_that_fail_at_random_leave_one_answer_each(seed: int, tmp_path: Path) -> None:
     weather = await storm(tmp_path, 10, seed, 0.25)
     assert weather.happened.total() >= 5

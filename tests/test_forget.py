@@ -33,7 +33,7 @@ from forget_kit import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, place
+from pg_kit import Kept, bare, place
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, echo, mentioned, serving
 from test_decisions import engine_of, upgraded
@@ -53,7 +53,7 @@ from bot.serve_tables import flags
 from bot.store import Store
 from subagents.audit import audit
 
-__all__ = ["place"]
+__all__ = ["bare", "place"]
 
 CARD, BILL, PRINT = "C0ES/1700000001.000100", "C0ES/1700000002.000100", "C0EN/1700000003.000100"
 ASKED = "C0HOME/1700000009.000100"
@@ -615,10 +615,10 @@ def test_the_command_wants_one_thing(shell: Shell) -> None:
 # ---- what an older program stored
 
 
-async def test_what_was_stored_before_is_forgotten_as_well(place: Kept) -> None:
+async def test_what_was_stored_before_is_forgotten_as_well(bare: Kept) -> None:
     """Of its messages no authors are known, but those of requests."""
-    place.path.mkdir(exist_ok=True)
-    await asyncio.to_thread(upgraded, place, "0002")
+    bare.path.mkdir(exist_ok=True)
+    await asyncio.to_thread(upgraded, bare, "0002")
     line = json.dumps({"type": "tool_result", "content": f"[{CARD}] 2026-04-15 Ana: {CARD_TEXT}"})
     stored = result("s1", "One issue.", [finding("F1.1", "No invoice", BILL)], "C0ES")
     rows: dict[str, Mapping[str, Any]] = {
@@ -634,14 +634,14 @@ async def test_what_was_stored_before_is_forgotten_as_well(place: Kept) -> None:
             **{"result": json.dumps(stored), "status": "complete", "stopped_by": "none"},
         },
     }
-    engine = engine_of(place)
+    engine = engine_of(bare)
     with engine.begin() as connection:
         for table, row in rows.items():
             names = sa.table(table, *(sa.column(name) for name in row))
             connection.execute(sa.insert(names).values(row))
     engine.dispose()
 
-    async with kept(place) as store:
+    async with kept(bare) as store:
         seen = await store.database.read(sa.select(quoted.c.item, quoted.c.author))
         assert {(r["item"], r["author"]) for r in seen} == {
             (CARD, None),

@@ -35,6 +35,7 @@ def test_every_scope_and_contract_has_its_prompt_and_no_prompt_is_left_over() ->
     needed |= {f"contract_{name}" for name in CONTRACTS}
     needed |= {"subagent", "submit_result", "parent", "run_subagent", "run_subagents", "handoff"}
     needed |= {"sweep_task", "sweep_tracker", "top_lines", "triage_task", "digest_lines"}
+    needed |= {"web_search"}
     assert set(NAMES) == needed
 
 

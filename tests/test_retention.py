@@ -23,7 +23,8 @@ from config.settings import load_settings
 
 __all__ = ["place"]
 
-NEVER: dict[str, Any] = {"trajectories_days": None, "results_days": None, "actions_days": None}
+KINDS = ("trajectories", "results", "actions", "notes")
+NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])
 
 
 def kept(**days: int) -> Retention:

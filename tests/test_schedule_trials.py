@@ -203,5 +203,5 @@ async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path
         await Forget(database)(Target("author", "U0EVE"))
     await database.change(lambda c: c.execute(sa.text("DROP TRIGGER dies")).rowcount)
     await Forget(database)(Target("author", "U0EVE"))
-    assert await shelf.search(ASKER, "", 9) == []
+    assert await shelf.search([ASKER], "", 9) == []
     await database.aclose()

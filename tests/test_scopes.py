@@ -34,7 +34,7 @@ from scopes.tool import (
     not_found,
     tool,
 )
-from subagents.brief import SUBMIT
+from subagents.brief import SUBMIT, fixed_tokens, template
 from subagents.contracts import CONTRACTS
 
 NAMES = scopes.scope_names()
@@ -49,8 +49,13 @@ LABELS = st.builds(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scope_has_few_tools_with_names_of_their_own_and_none_that_spawns(name: str) -> None:
     offered = [t.name for t in scopes.scope(name).tools]
-    assert len(offered) == len(set(offered)) <= (16 if name == scopes.ALL else 12)
+    assert len(offered) == len(set(offered)) <= (26 if name == scopes.ALL else 12)
     assert not {"run_subagent", "run_subagents", SUBMIT} & set(offered)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != scopes.ALL])
+def test_a_subagent_pays_little_for_its_scope(name: str) -> None:
+    assert fixed_tokens(name, scopes.scope(name).tools) <= 1_500
 
 
 def test_a_scope_for_everything_only_reads() -> None:
@@ -85,11 +90,15 @@ async def test_the_api_takes_what_a_subagent_is_offered(
     async with engine(turns(submitted())) as e:
         e.run.model.models = e.run.model.models.model_copy(update={"strict_tools": strict})
         await e.fanout().run_all([e.brief("Look about", 1, scope=name, contract=contract)])
+        able = scopes.offered(name, e.run.clients)
     (sent, *_) = e.requests
     check_message_request(sent)
     offered = [t["name"] for t in sent["tools"]]
-    assert offered == [t.name for t in scopes.scope(name).tools] + [SUBMIT]
-    assert estimate_tokens(json.dumps([sent["system"], sent["tools"]])) < 2_600
+    assert offered == [t.name for t in able] + [SUBMIT]
+    system, tools, _ = template(name, contract, strict)
+    check_message_request({**sent, "system": system, "tools": tools})
+    assert [t["name"] for t in tools] == [t.name for t in scopes.scope(name).tools] + [SUBMIT]
+    assert estimate_tokens(json.dumps([system, tools])) < 3_600
 
 
 async def test_a_tools_schema_follows_its_signature() -> None:

@@ -71,7 +71,10 @@ def test_the_slack_scope_reads_and_what_posts_is_marked() -> None:
 
 
 def test_an_unknown_scope_names_those_that_exist() -> None:
-    with pytest.raises(scopes.UnknownScope, match=r"No scope 'mail'\. Scopes: slack, email, all\."):
+    with pytest.raises(
+        scopes.UnknownScope,
+        match=r"No scope 'mail'\. Scopes: slack, email, data, web, notes, files, all\.",
+    ):
         scopes.scope("mail")
 
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, until
 from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
-from pg_kit import Kept, kept, place
+from pg_kit import Kept, kept
 from pydantic import SecretStr
 from serve_kit import ASKER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,8 +40,6 @@ from bot.mail_tables import mail_acts
 from bot.store import Store
 from bot.tables import StoredRun
 from subagents.audit import audit
-
-__all__ = ["place"]
 
 Json = dict[str, Any]
 
@@ -282,7 +280,7 @@ MOMENTS = (
 )
 LONG = pytest.mark.slow
 SHORT = {
-    "sqlite": (in_the_reading, in_the_fan_out, with_half_of_the_digest_written),
+    "sqlite": (in_the_reading, with_half_of_the_digest_written),
     "postgres": (in_the_fan_out,),
 }
 KILLS = [
@@ -398,10 +396,23 @@ def done_to(at: Office, verdict: Json) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("effective", [False, True], ids=["not done", "done, unheard of"])
+@pytest.mark.parametrize(
+    ("kind", "effective"),
+    [
+        pytest.param("sqlite", False, id="sqlite, not done"),
+        pytest.param("postgres", True, id="postgres, done, unheard of"),
+        pytest.param("sqlite", True, id="sqlite, done, unheard of", marks=LONG),
+        pytest.param("postgres", False, id="postgres, not done", marks=LONG),
+    ],
+)
 async def test_a_click_that_a_kill_cuts_short_is_done_once_by_the_next(
-    tmp_path: Path, place: Kept, effective: bool
+    tmp_path: Path, kind: str, effective: bool
 ) -> None:
+    with kept(kind, tmp_path) as place:
+        await _cut_short(tmp_path, place, effective)
+
+
+async def _cut_short(tmp_path: Path, place: Kept, effective: bool) -> None:
     async with office(tmp_path, place, 2) as at:
         await at.bots.started()
         thread = at.ask()

@@ -10,6 +10,7 @@ from bot.errors import SetupError
 from bot.lookups import stored
 from bot.outcome import DONE, INCOMPLETE, dump, say, tell
 from bot.store import Store
+from config.settings import load_settings
 
 WORDS = {
     "items": "messages, rows and files",
@@ -22,6 +23,8 @@ WORDS = {
     "credentials": "connected accounts",
     "schedules": "schedules, and issues that their reports told of",
     "notes": "notes",
+    "files": "files that were kept",
+    "conversations": "conversations that could be found again",
     "mail": "mailboxes, handled threads, corrections, clicks in digests",
 }
 LATER = "Runs at work that hold it: {}. `assistant serve` forgets them when they have ended."
@@ -34,7 +37,7 @@ def run_forget(
 
     async def work(store: Store) -> int:
         target = chosen(user, channel, source)
-        done = await Forget(store.database, dry_run)(target)
+        done = await Forget(store.database, dry_run, load_settings().data_dir)(target)
         if not dry_run and await at_work(store.database):
             await forget_later(store.database, target)  # who reads it now stores it afterwards
         if as_json:

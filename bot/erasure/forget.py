@@ -13,13 +13,18 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from bot.conversations import kept_again
 from bot.database import Database
+from bot.erasure.conversations import forget_conversations
+from bot.erasure.folders import forget_folders
 from bot.erasure.mail import forget_mail
 from bot.erasure.notes import forget_notes
+from bot.erasure.resources import forget_resources
 from bot.erasure.rows import scrubbed
 from bot.erasure.schedules import forget_schedules
 from bot.erasure.targets import Condition, Target
@@ -64,6 +69,10 @@ class Forgotten:
     schedules: int = 0
     """Schedules of a user, and issues that reports had told of."""
     notes: int = 0
+    files: int = 0
+    """Files that were kept, all versions of one together."""
+    conversations: int = 0
+    """Requests made in a channel, with their answers, that could be found again."""
     later: int = 0
     """Runs and requests at work that hold any: they are forgotten when they have ended."""
 
@@ -81,6 +90,8 @@ class Forget:
 
     database: Database
     dry_run: bool = False
+    data_dir: Path | None = None
+    """Where requests have folders on this machine; None = their folders are left alone."""
     done: Forgotten = field(default_factory=Forgotten)
 
     async def __call__(
@@ -100,7 +111,9 @@ class Forget:
         later = len((held.keys() | whole) & busy)
         self.done = self.done.plus(items=gone, later=later)
         words = await texts_of(self.database, free)
-        await self._rests_on(target, held)  # before the runs, which tell what it is of
+        await self._rests_on(target, held, busy)  # before the runs, which tell what it is of
+        if not self.dry_run:  # before the rows, by which they are found
+            await asyncio.to_thread(forget_folders, self.data_dir, free.keys() | (whole - busy))
         for run in sorted(free.keys() - whole):
             await self._scrub(target, run, free[run], words)
         for run in sorted(whole - busy):
@@ -111,12 +124,14 @@ class Forget:
         self.done = self.done.plus(mail=await forget_mail(self.database, target, self.dry_run))
         return self.done
 
-    async def _rests_on(self, target: Target, held: Mapping[str, Set[str]]) -> None:
+    async def _rests_on(self, target: Target, held: Mapping[str, Set[str]], busy: Set[str]) -> None:
         """What rests on runs and outlives them: by these it is found."""
         items = set().union(*held.values()) if held else set()
         kept = await forget_schedules(self.database, target, items, self.dry_run)
         noted = await forget_notes(self.database, target, held, self.dry_run)
-        self.done = self.done.plus(schedules=kept, notes=noted)
+        talked = await forget_conversations(self.database, target, self.dry_run)
+        filed = await forget_resources(self.database, target, held, busy, self.dry_run)
+        self.done = self.done.plus(schedules=kept, notes=noted, conversations=talked, files=filed)
 
     async def _held(self, target: Target, before: datetime | None) -> dict[str, set[str]]:
         """Run -> the items of the target that it holds text of."""
@@ -146,6 +161,7 @@ class Forget:
                 connection.execute(sa.update(subagents).where(mine).values(**values))
             if made.run:
                 connection.execute(sa.update(runs).where(runs.c.id == run).values(**made.run))
+                kept_again(connection, self.database.digest_key, run)
             connection.execute(sa.delete(steps).where(steps.c.run == run))
             connection.execute(sa.delete(actions).where(actions.c.id.in_(made.actions)))
             connection.execute(sa.delete(quoted).where(quoted.c.run == run, target.quotes()))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,11 +32,11 @@ GRACE = timedelta(seconds=60)
 """How long a note stays at least: a request that begins now may still read what is stored now."""
 
 
-async def forgetting(database: Database) -> None:
+async def forgetting(database: Database, data_dir: Path) -> None:
     """Forget what is noted, until cancelled."""
     while True:
         try:
-            await forget_noted(database)
+            await forget_noted(database, data_dir=data_dir)
         except StoreError as error:
             log.error("%s What was deleted in Slack could not be forgotten.", error)
         except Exception:  # the seam: the notes stay, and are taken up again
@@ -43,21 +44,23 @@ async def forgetting(database: Database) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def forget_noted(database: Database, grace: timedelta = GRACE) -> int:
+async def forget_noted(
+    database: Database, grace: timedelta = GRACE, data_dir: Path | None = None
+) -> int:
     """One look at all notes; how many of them stay. Raises StoreError."""
     noted = sa.func.substr(flags.c.name, 1, len(NOTES)) == NOTES
     notes = await database.read(sa.select(flags).where(noted).order_by(flags.c.at))
-    return sum([await _stays(database, each, grace) for each in notes])
+    return sum([await _stays(Forget(database, data_dir=data_dir), each, grace) for each in notes])
 
 
-async def _stays(database: Database, noted: Mapping[str, Any], grace: timedelta) -> bool:
+async def _stays(forget: Forget, noted: Mapping[str, Any], grace: timedelta) -> bool:
     """Forget what a note says; whether there may be more of it when others have ended."""
-    until = noted["at"] + grace
+    database, until = forget.database, noted["at"] + grace
     now, busy = datetime.now(UTC), await at_work(database)  # what ends after this is not counted
     kind, _, id = noted["name"].removeprefix(NOTES).partition("/")
     facts = noted["value"] or {}
     before = noted["at"] if facts.get("edited") else None
-    done = await Forget(database)(Target(kind, id), before, heard=not facts.get("amended"))
+    done = await forget(Target(kind, id), before, heard=not facts.get("amended"))
     if done.runs or done.requests:
         log.info("what was deleted or changed in Slack is forgotten: %s", asdict(done))
     if done.later or now < until or any(began < until for began in busy.values()):

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from bot.reports.chart import FEWEST, ChartFailed, open_issues_chart
+from bot.reports.chart import FEWEST, open_issues_chart
 from bot.reports.findings_csv import findings_csv
 from bot.schedule.records import Tick
 from bot.schedule.ticks import Ticks
+from scopes.drawing import DrawingFailed
 from scopes.gmail_compose import Attached
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ async def attached(ticks: Ticks, tick: Tick, document: Mapping[str, Any]) -> tup
         try:
             drawn = await open_issues_chart(points, title)
             files.append(Attached("chart.png", "image/png", drawn))
-        except ChartFailed as error:  # the report is whole without it
+        except DrawingFailed as error:  # the report is whole without it
             log.warning("there is no chart of %s: %s", tick.schedule, error)
     return tuple(files)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,32 +10,29 @@ from typing import Protocol
 from scopes.label import PUBLIC, Readers
 
 
-async def nothing() -> None:
-    """Nothing is to be closed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What one run works with."""
+    """What one run works with; what must be closed is closed with its kit."""
 
     clients: Mapping[type, object] = field(default_factory=dict)
     handles: Mapping[str, str] = field(default_factory=dict)
     """Handle -> title of what its parent may hand to subagents, as far as the requester may read
     it: `data:sales` -> `sales`; of an open handle the title is empty."""
-    aclose: Callable[[], Awaitable[None]] = nothing
 
 
 class Kit(Protocol):
-    """What the tools of one scope work with."""
+    """What the tools of one scope work with, for all runs of a process."""
 
     async def open(self, run: str, requester: str | None) -> Opened:
         """For one run; `requester` is None at the command line. Raises SetupError, StoreError."""
 
     def readers(self) -> Mapping[str, Readers]:
         """Handle -> who may read it in Slack, where the settings say it."""
+        return {}
 
     def missing(self) -> Mapping[str, str]:
         """Tool -> why it is not offered, in a sentence that says what to do about it."""
+        return {}
 
     async def aclose(self) -> None:
         """End what it started."""
@@ -48,17 +45,14 @@ class Toolkit:
     kits: Sequence[Kit] = ()
 
     async def open(self, run: str, requester: str | None) -> Opened:
-        """What a run works with; closed again where one of them cannot be opened."""
-        async with AsyncExitStack() as stack:
-            clients: dict[type, object] = {}
-            handles: dict[str, str] = {}
-            for kit in self.kits:
-                opened = await kit.open(run, requester)
-                stack.push_async_callback(opened.aclose)
-                clients |= opened.clients
-                handles |= opened.handles
-            return Opened(clients, handles, stack.pop_all().aclose)
-        raise AssertionError("an exit stack swallows nothing")
+        """What a run works with."""
+        clients: dict[type, object] = {}
+        handles: dict[str, str] = {}
+        for kit in self.kits:
+            opened = await kit.open(run, requester)
+            clients |= opened.clients
+            handles |= opened.handles
+        return Opened(clients, handles)
 
     def readers(self) -> dict[str, Readers]:
         return {handle: who for kit in self.kits for handle, who in kit.readers().items()}

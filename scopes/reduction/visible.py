@@ -70,7 +70,7 @@ def visible_text(
 ) -> Visible:
     """Reduce a document or a fragment; raises nothing for any input."""
     cut = "The document is too long; its end was left out." if len(html) > max_bytes else ""
-    builder = Builder(_source(html[:max_bytes]), max_depth, max_elements)
+    builder = Builder(source_of(html[:max_bytes]), max_depth, max_elements)
     cut = builder.build() or cut
     sheet = _sheet_of(builder.html)
     page = _Page(sheet)
@@ -86,7 +86,8 @@ def visible_text(
     return Visible(_tidy(printable(text)), hidden, links, cut)
 
 
-def _source(html: str | bytes) -> str:
+def source_of(html: str | bytes) -> str:
+    """The document as characters, in the charset that it says it is written in."""
     if isinstance(html, str):
         return html
     meta = _META.search(html[:4_000])

@@ -8,6 +8,22 @@ from alembic import op
 revision = "0009"
 down_revision = "0008"
 
+FOR_POSTGRES = (
+    "ALTER TABLE note_words ADD COLUMN space text",
+    """UPDATE note_words SET space = notes.space, words = words || array_to_tsvector(ARRAY(
+    SELECT 't' || substr(lexeme, 2) FROM unnest(words) WHERE 'A' = ANY(weights)))
+    FROM notes WHERE notes.id = note""",
+    "DELETE FROM note_words WHERE space IS NULL",
+    "ALTER TABLE note_words ALTER COLUMN space SET NOT NULL",
+    "CREATE INDEX note_words_by_space ON note_words (space, note)",
+    """CREATE TABLE talk_words
+    (talk bigint PRIMARY KEY, space text NOT NULL, words tsvector NOT NULL)""",
+    "CREATE INDEX talk_words_by_word ON talk_words USING gin (words)",
+    "CREATE INDEX talk_words_by_space ON talk_words (space, talk)",
+)
+"""Where a text lies is a column, and a word of a title is told from one of a text by its first
+letter: as words with weights both were slow to look for."""
+
 
 def upgrade() -> None:
     op.create_table(
@@ -18,6 +34,7 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("key", sa.String, nullable=False, unique=True),
         sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("head", sa.Text, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
         sa.Column("run", sa.String),
         sa.Column("at", sa.String, nullable=False),
@@ -44,8 +61,15 @@ def upgrade() -> None:
         sa.Column("seen", sa.String, nullable=False),
         sa.Column("at", sa.String, nullable=False),
     )
+    op.create_table(
+        "outside_calls",
+        sa.Column("key", sa.String, primary_key=True),
+        sa.Column("run", sa.String, nullable=False),
+        sa.Column("at", sa.String, nullable=False),
+    )
+    op.create_index("ix_outside_calls_at", "outside_calls", ["at"])
     if op.get_context().dialect.name == "sqlite":
         op.execute("CREATE VIRTUAL TABLE talk_words USING fts5(place, text)")
     else:
-        op.execute("CREATE TABLE talk_words (talk bigint PRIMARY KEY, words tsvector NOT NULL)")
-        op.execute("CREATE INDEX talk_words_by_word ON talk_words USING gin (words)")
+        for statement in FOR_POSTGRES:
+            op.execute(statement)
