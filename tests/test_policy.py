@@ -64,7 +64,8 @@ def why(decision: Decision) -> str:
 
 @pytest.mark.parametrize("kind", ["mention", "dm", "follow_up"])
 def test_a_member_may_ask_by_default_within_the_limits_of_the_settings(kind: str) -> None:
-    assert ask(kind=kind) == Allowed(Limits(("slack", "email"), ("fast", "main"), 1.0))
+    scopes = ("slack", "email", "data", "web", "notes", "files")
+    assert ask(kind=kind) == Allowed(Limits(scopes, ("fast", "main"), 1.0))
 
 
 def test_guests_and_other_companies_are_off_by_default_and_can_be_let_in() -> None:

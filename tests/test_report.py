@@ -74,6 +74,7 @@ def asked(answer: str, links: dict[str, list[str]], **more: Any) -> Json:
         "model": "claude",
         "answer": answer,
         "links": links,
+        "subagents": [],
         "statements": [{}, {}],
         "cited": 1,
         "degraded": False,
