@@ -74,6 +74,7 @@ ENDLESS = {
 
 
 async def test_what_takes_too_much_is_stopped_and_the_next_program_runs() -> None:
+    before_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of other tests' children
     async with sandbox(0.3) as made:
         for name, code in ENDLESS.items():
             began = time.monotonic()
@@ -81,7 +82,7 @@ async def test_what_takes_too_much_is_stopped_and_the_next_program_runs() -> Non
             assert time.monotonic() - began < DEADLINE_S, name
             assert await made.run("1 + 1", "") == "2\n", name
     peak_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of those that have ended
-    assert peak_kb // 1024 < MOST_MB
+    assert peak_kb // 1024 < max(MOST_MB, before_kb // 1024 + 1)
 
 
 REACHING = {
