@@ -21,7 +21,7 @@ from scopes.pages import Pages
 from scopes.sandbox import Sandbox
 from scopes.searching import Brave, Hit, Searching, SearXNG, Tavily, hits
 from scopes.tool import Handles, SourceFailed, ToolError
-from scopes.web import OPEN_WEB
+from scopes.web import OPEN_WEB, READ_WEB
 from subagents.audit import audit
 from subagents.gate import Deny
 from subagents.purse import NANO, Amount
@@ -249,7 +249,7 @@ async def test_a_search_is_offered_where_one_is_configured_and_else_it_is_said_w
     try:
         opened = await made.open("r1", None)
         assert {Pages, Sandbox} <= opened.clients.keys()
-        assert dict(opened.handles) == {OPEN_WEB: ""}
+        assert dict(opened.handles) == {OPEN_WEB if engine else READ_WEB: ""}
         found = opened.clients.get(Searching)
         assert type(found) is engine if engine else found is None
         assert why in made.missing().get("web_search", "")
