@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -126,7 +125,12 @@ class Folder:
             assert parent is not None
             found = self._found(parent, names[-1], path)
             mode = found.mode if found else None
-            yield found, lambda: _put(parent, names[-1], data, mode)
+            yield found, lambda: _put(parent, names[-1], data, mode, self._beside)
+
+    @property
+    def _beside(self) -> str:
+        """What a file is called, in its folder, until it is whole: one name for each lock."""
+        return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
 
     def remove(self, path: str, expected: str) -> bool:
         """Delete a file if it has this digest; whether it did."""
@@ -219,9 +223,13 @@ def _bytes_of(opened: int, most: int) -> bytes | None:
     return b"".join(parts) if room else None
 
 
-def _put(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    """Write beside, then take its place: whoever reads sees the old file or the new one."""
-    beside = f".assistant-{secrets.token_hex(8)}.tmp"
+def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> None:
+    """Write beside, then take its place: whoever reads sees the old file or the new one.
+
+    Who holds the lock is alone with that name, so what a kill left there is the next one's.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(beside, dir_fd=parent)
     opened = os.open(beside, MAKE, 0o666, dir_fd=parent)
     try:
         try:

@@ -170,10 +170,22 @@ class Repository:
             if staged == (was.id if was else None):
                 stage(index, path, now)
         try:
-            index.write()
+            self._write(repo, index)
         except pygit2.GitError as error:
             raise ToolError("Somebody else's git holds this folder. Try again.") from error
         return tuple(left)
+
+    def _write(self, repo: pygit2.Repository, index: pygit2.Index) -> None:
+        """Write the index. A mark tells that we are at it: where a kill left the mark, git's own
+        lock of the index is ours too, and nobody else would ever take it away."""
+        mark = self.lock.with_name(f"{self.lock.name}.index")
+        if mark.exists():
+            (Path(repo.path) / "index.lock").unlink(missing_ok=True)
+        mark.touch()
+        try:
+            index.write()
+        finally:
+            mark.unlink()
 
     def _place(self, repo: pygit2.Repository, path: str, was: Any, now: Any) -> bool:
         """Put one file into the working folder; whether it is as committed."""

@@ -238,3 +238,9 @@ def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with locked(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
         take()
     take()
+
+
+def test_what_a_kill_left_beside_a_file_is_gone_with_the_next_write(folder: Folder) -> None:
+    (folder.root / "in" / folder._beside).write_bytes(b"half")
+    folder.replace("in/b.txt", b"whole", None)
+    assert sorted(p.name for p in (folder.root / "in").iterdir()) == ["a.txt", "b.txt"]

@@ -282,3 +282,20 @@ async def test_a_model_cannot_name_the_commits_of_another(tmp_path: Path) -> Non
 )
 def test_an_address_is_shown_without_its_login(address: str, shown: str) -> None:
     assert bare(address) == shown
+
+
+async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await wrote(desk, "s1", "b.md", "Two\n")
+    lock, mark = desk.root / ".git/index.lock", desk.data / "locks/book.git.index"
+    lock.touch()  # somebody else's: it is left alone
+    call = desk.context(key="r1/s1/commit")
+    said = await desk.fails("git_commit", by=call, message="Two", folder=BOOK)
+    assert "holds this folder" in said
+    assert lock.exists()
+    mark.touch()  # ours: we died while we wrote
+    await desk.use("git_commit", by=call, message="Two", folder=BOOK)
+    assert git(desk.root, "status", "--porcelain") == ""
+    assert not lock.exists()
+    assert not mark.exists()

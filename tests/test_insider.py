@@ -112,7 +112,7 @@ async def test_a_query_that_fails_tells_the_label_of_its_database(tmp_path: Path
         duck_slow = replace(duck, query_s=0.2)
         slow = data_kit.context({"data:shop": duck_slow})
         text, label = await told("data", slow, "execute_query", sql=bomb)
-        assert "ended after" in text
+        assert "ended after" in text or "more memory" in text  # whichever it comes to first
         assert label.sources == wanted.sources
 
 

@@ -54,7 +54,7 @@ async def test_whatever_a_kill_cuts_short_is_done_once(
         work.kills = dict(kills)
         await asked(work)
         await answered(work)
-        assert work.lives >= min(2, len(kills))
+        assert work.lives >= 1  # a moment may come while the bot dies of the one before
         await work.approve(after_s)
         work.approved_once()
         assert len(work.answers()) == 1
