@@ -168,19 +168,6 @@ class _Server(uvicorn.Server):
                 task.cancel()
         await _abort(self._websockets())  # uvicorn would shut them down a second time
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """What uvicorn does, without its pause of 0.1 s: main_loop has ended the requests."""
-        for server in self.servers:
-            server.close()
-        for listening in sockets or ():
-            listening.close()
-        if self.server_state.tasks:  # they were cancelled just now
-            await asyncio.wait(self.server_state.tasks, timeout=GRACE_S)
-        for connection in self.connections():
-            connection.shutdown()
-        await asyncio.sleep(0)  # lets them close
-        await _abort(self.connections())
-
     def _websockets(self) -> list[WebSocketsSansIOProtocol]:
         return [c for c in self.connections() if isinstance(c, WebSocketsSansIOProtocol)]
 
