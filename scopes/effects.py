@@ -79,8 +79,9 @@ OPEN_MAIL: Final = "mail:search"
 NOTES: Final = "notes"
 """Kind of a space of notes and files: the requester's own, a conversation's, the team's."""
 OPEN_NOTES: Final = "notes:own"
-RUN_FOLDER: Final = "files:run"
 """Handle of what is the requester's own, whoever that is."""
+RUN_FOLDER: Final = "files:run"
+"""Handle of the request's own folder."""
 WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
 """Kind of thing -> the open handle that stands for all of them."""
 

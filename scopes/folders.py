@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from scopes.effects import RUN_FOLDER
 from scopes.folder import Changed, Folder, Found, digest_of, parts_of
 from scopes.folder_log import FolderLog, Landed, Wrote
 from scopes.git import Made, Repository
@@ -20,8 +21,7 @@ from scopes.label import Label, Readers
 from scopes.locked import locked
 from scopes.tool import ToolContext, ToolError, not_found
 
-RUN: Final = "files:run"
-"""Handle of the request's own folder."""
+RUN: Final = RUN_FOLDER
 KIND: Final = "files:"
 MB = 1 << 20
 
