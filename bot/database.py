@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +18,7 @@ from sqlalchemy.engine import URL
 from bot.complaints import FILE_ELSEWHERE, URL_ELSEWHERE, explaining
 from bot.schema import MIGRATING, StoreError, migrate
 from bot.sealed import dumps
+from bot.together import Together
 from bot.vault import Vault, check, vault_here
 
 T = TypeVar("T")
@@ -120,8 +122,9 @@ def _file_engine(path: Path) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None
+        write_ahead(connection)
         # What is deleted is overwritten: whoever has the key shall not find it in the file, either.
-        for pragma in ("foreign_keys=ON", "journal_mode=WAL", "secure_delete=ON"):
+        for pragma in ("foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @sa.event.listens_for(engine, "begin")
@@ -129,6 +132,23 @@ def _file_engine(path: Path) -> sa.Engine:
         connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
     return engine
+
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Let changes be written ahead (WAL), so that reads do not wait for them.
+
+    SQLite itself refuses at once where another process begins to write to a file that is not in
+    this mode yet, as two do that start together on a new one. Raises sqlite3.OperationalError
+    where that one has not finished after BUSY_SECONDS.
+    """
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return connection.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 class Database:
@@ -151,8 +171,7 @@ class Database:
             ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"store-{name}")
             for name in ("reads", "writes")
         )
-        self._asked: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._changing: asyncio.Task[None] | None = None
+        self._changes: Together[Work, Any] = Together(self._outcomes)
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
     @property
@@ -181,8 +200,7 @@ class Database:
 
     async def aclose(self) -> None:
         """Close it when what was asked for is done."""
-        if self._changing:
-            await self._changing
+        await self._changes.aclose()
         await self._do(self._reader, lambda: None)
         await self._do(self._writer, self._engine.dispose)
         self._reader.shutdown()
@@ -225,30 +243,13 @@ class Database:
 
         Who is cancelled while waiting leaves the change to be made.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._asked.append((work, done))
-        if self._changing is None:
-            self._changing = loop.create_task(self._change_all())
-        return await done
+        made: T = await self._changes.ask(work)
+        return made
 
     async def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
         """Run one statement; returns the number of rows that it touched."""
         counted = statement.execution_options(preserve_rowcount=True)  # of an INSERT, too
         return await self.change(lambda connection: connection.execute(counted).rowcount)
-
-    async def _change_all(self) -> None:
-        while self._asked:
-            asked, self._asked = self._asked, []
-            outcomes = await self._outcomes([work for work, _ in asked])
-            for (_, done), outcome in zip(asked, outcomes, strict=True):
-                if done.cancelled():
-                    continue
-                if isinstance(outcome, BaseException):
-                    done.set_exception(outcome)
-                else:
-                    done.set_result(outcome)
-        self._changing = None
 
     async def _outcomes(self, works: Sequence[Work]) -> list[Any]:
         """What each work returned or raised: all in one transaction, or else each in its own."""

@@ -39,6 +39,7 @@ QUEUE = "subagents"
 QUEUE_POLL_S = 0.25
 JOIN_POLL_S = 0.25
 """How often another replica's result is looked for."""
+NOTICE_POLL_S = 0.05  # ours send each other no messages, but the end waits for the next look
 REAP_EVERY_S = 2.0
 LOCKS = 7_001
 """Class of the advisory locks that replicas hold while they live."""
@@ -137,6 +138,7 @@ class Durable:
             executor_id=self.executor,
             application_version=APPLICATION,
             max_executor_threads=THREADS,
+            notification_listener_polling_interval_sec=NOTICE_POLL_S,
             **({} if self.url else {"db_engine_kwargs": {"connect_args": {"factory": Unhurried}}}),
             serializer=DBOSPortableJSONSerializer(),
             log_level="ERROR",

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from bot.database import Database
 from bot.serve_tables import purses, reservations
+from bot.together import Together
 from subagents.errors import BudgetExceeded
 from subagents.purse import Amount, Books, Caps, Purse
 
@@ -26,7 +27,6 @@ class _Entry:
     what: Literal["held", "sent", "settled"]
     key: str
     amount: Amount
-    done: asyncio.Future[BudgetExceeded | None]
 
 
 class StoredPurse(Purse):
@@ -40,8 +40,7 @@ class StoredPurse(Purse):
     ) -> None:
         super().__init__(caps, clock)
         self._database, self._run, self._owner = database, run, owner
-        self._entries: list[_Entry] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._entries: Together[_Entry, None] = Together(self._write)
 
     @classmethod
     async def open(
@@ -54,51 +53,23 @@ class StoredPurse(Purse):
 
     async def reserve(self, key: str, worst: Amount) -> None:
         try:
-            refusal = await self._enter("sent", key, worst)
+            await self._entries.ask(_Entry("sent", key, worst))
         except asyncio.CancelledError:  # the call will not be made
-            self._enter("settled", key, Amount())
+            self._entries.ask(_Entry("settled", key, Amount()))
             raise
-        if refusal:
-            raise refusal
 
     async def hold(self, key: str, worst: Amount) -> None:
-        if refusal := await self._enter("held", key, worst):
-            raise refusal
+        await self._entries.ask(_Entry("held", key, worst))
 
     async def settle(self, key: str, actual: Amount) -> None:
-        await self._enter("settled", key, actual)
+        await self._entries.ask(_Entry("settled", key, actual))
 
     async def aclose(self) -> None:
         """Wait for what is still being written."""
-        if self._writing:
-            await self._writing
+        await self._entries.aclose()
 
-    def _enter(
-        self, what: Literal["held", "sent", "settled"], key: str, amount: Amount
-    ) -> asyncio.Future[BudgetExceeded | None]:
-        loop = asyncio.get_running_loop()
-        entry = _Entry(what, key, amount, loop.create_future())
-        self._entries.append(entry)
-        if self._writing is None:
-            self._writing = loop.create_task(self._write_all())
-        return entry.done
-
-    async def _write_all(self) -> None:
-        while self._entries:
-            entries, self._entries = self._entries, []
-            outcomes: list[BudgetExceeded | Exception | None]
-            try:
-                outcomes = [*await self._database.change(partial(self._apply, entries))]
-            except Exception as error:  # handed on to all who wait
-                outcomes = [error] * len(entries)
-            for entry, outcome in zip(entries, outcomes, strict=True):
-                if entry.done.cancelled():
-                    continue
-                if outcome is None or isinstance(outcome, BudgetExceeded):
-                    entry.done.set_result(outcome)
-                else:
-                    entry.done.set_exception(outcome)
-        self._writing = None
+    async def _write(self, entries: Sequence[_Entry]) -> Sequence[BudgetExceeded | None]:
+        return await self._database.change(partial(self._apply, entries))
 
     def _apply(
         self, entries: Sequence[_Entry], connection: sa.Connection

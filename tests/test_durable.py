@@ -121,6 +121,22 @@ def test_dbos_is_imported_in_one_place_only() -> None:
     assert importers == {"bot/durable.py"}
 
 
+async def test_its_end_waits_for_no_long_sleep_of_dbos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def noted(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", noted)
+    async with durable(Kept(tmp_path, None)):
+        await until(lambda: slept)
+    assert max(slept) <= 0.05
+
+
 # ---- workflows
 
 

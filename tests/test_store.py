@@ -9,8 +9,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -21,9 +24,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from schema_kit import COMPARED
 
+from bot.database import open_file
 from bot.sink import FLUSH_AT, StoreSink
 from bot.store import RunNotFound, Store, StoreError
 from bot.tables import METADATA, REVISIONS
+from bot.unhurried import Unhurried
+from bot.vault import vault_here
 from subagents.gate import Decision
 from subagents.trajectory import Context, MemorySink, Origin, Trajectory, TrajectorySink
 
@@ -470,6 +476,35 @@ async def test_processes_that_start_together_on_an_empty_directory_migrate_it_on
 
     assert ends == [("", "")] * 3
     await (await opened(tmp_path, "r1")).aclose()
+
+
+def open_for_workflows(file: Path) -> None:
+    sqlite3.connect(file, factory=Unhurried).close()
+
+
+def open_the_store(file: Path) -> None:
+    open_file(file, vault_here(file.parent)).dispose()
+
+
+@pytest.mark.parametrize("open_it", [open_for_workflows, open_the_store])
+def test_a_new_file_is_waited_for_while_another_process_begins_to_write_to_it(
+    tmp_path: Path, open_it: Callable[[Path], None]
+) -> None:
+    file = tmp_path / "new.sqlite"
+    with closing(sqlite3.connect(file, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with (
+            closing(sqlite3.connect(file)) as plain,
+            pytest.raises(sqlite3.OperationalError, match="locked"),  # what SQLite does by itself
+        ):
+            plain.execute("PRAGMA journal_mode=WAL")
+        finished = Timer(0.2, other.rollback)
+        finished.start()
+        open_it(file)
+        finished.join()
+
+    with closing(sqlite3.connect(file)) as after:
+        assert after.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 async def test_a_question_that_is_no_valid_unicode_is_kept_readably(tmp_path: Path) -> None:
