@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import anthropic
-from anthropic import AsyncAnthropic, DefaultAioHttpClient
+from anthropic import AsyncAnthropic
 from slack_sdk.errors import SlackApiError
 
 from config.settings import Settings
 from scopes.slack_client import Absent, SlackClient, SlackRefused, connect
 from subagents.faults import UNFINISHED, fault_of
+from subagents.model import http_client
 
 MOST_SOCKETS = 10
 """Sockets that Slack allows an app (docs.slack.dev/apis/events-api/using-socket-mode)."""
@@ -204,7 +205,7 @@ async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
         base_url=base_url,
         max_retries=0,
         timeout=PATIENCE_S,
-        http_client=DefaultAioHttpClient(),
+        http_client=http_client(base_url),
         open_telemetry=False,
     )
     try:

@@ -17,6 +17,7 @@ from bot.checks import Account, Hello, Missing, Problem
 from bot.manifest import Permission, bot_permissions, user_permissions
 from bot.outcome import DONE, INCOMPLETE, WRONG_USE, dump, guarded, say
 from config.settings import Settings, load_settings
+from scopes.programs import output_of
 from scopes.slack_client import SlackClient, open_session
 
 T = TypeVar("T")
@@ -28,6 +29,9 @@ SKEW_S = 60.0
 """Clock difference that is a problem; at 300 s Slack's signatures are refused."""
 FEW = 15
 """Messages a call that Slack gives a distributed app (docs.slack.dev/apis/web-api/rate-limits)."""
+
+HELD = {"calls": "start nothing and reach no network", "files": "change no file"}
+"""What `scopes.confine` has the kernel hold our programs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judged("database", host_checks.database(settings)),
             _judged("model main", host_checks.model(settings, "main")),
             _judged("model fast", host_checks.model(settings, "fast")),
+            _judged("programs", programs()),
             *(_judged("google", check) for check in google_checks.wanted(settings)),
         )
         slack, rest = await asyncio.gather(Patient(settings, session).examine(), others)
@@ -82,6 +87,13 @@ async def examine(settings: Settings) -> list[Verdict]:
     wanted = source_checks.wanted(settings)
     sources = await asyncio.gather(*(_judged(name, check) for name, check in wanted))
     return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
+
+
+async def programs() -> str:
+    """How far this system confines our programs that read what strangers wrote."""
+    held = (await output_of("scopes.confine", given=b"", seconds=LIMIT_S)).decode().split()
+    said = ", ".join(HELD[each] for each in held)
+    return "those that read pages and files " + (said or "are not confined by this system")
 
 
 def _hidden(verdict: Verdict, settings: Settings) -> Verdict:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import shutil
 import signal
 import tempfile
@@ -13,12 +12,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from scopes.folder import Folder
 from scopes.folder_search import walk
-from scopes.leash import leashed
+from scopes.leash import leashed, limit
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
@@ -30,14 +30,10 @@ GIVEN: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 LEFT_S: Final = 3_600.0
 """Age of a copy that belongs to no command that still runs."""
 MB = 1 << 20
-LIMITS: Final = (
-    (resource.RLIMIT_CORE, 0),
-    (resource.RLIMIT_FSIZE, 64 * MB),
-    (resource.RLIMIT_NOFILE, 256),
-    (resource.RLIMIT_AS, 2_048 * MB),
-    (resource.RLIMIT_NPROC, 1_024),  # of all that runs as this user
-)
-"""Limits of each process in the sandbox."""
+MAX_MEMORY: Final = 2_048 * MB
+MAX_FILE: Final = 64 * MB
+MAX_FILES, MAX_PROCESSES = 256, 1_024
+"""Of each process in the sandbox, and of all that run as this user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +87,9 @@ class Commands:
                 stderr=asyncio.subprocess.STDOUT,
                 env=GIVEN,
                 cwd=folder,
+                umask=0o077,
                 start_new_session=True,
-                preexec_fn=_limited,
+                preexec_fn=partial(_limited, os.getpid()),
             )
         except (OSError, ValueError) as error:
             raise ToolError(
@@ -150,13 +147,9 @@ class _Said:
             self.cut = self.cut or len(part) > room
 
 
-def _limited() -> None:
-    leashed()
-    os.umask(0o077)
-    for kind, most in LIMITS:
-        hard = resource.getrlimit(kind)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+def _limited(bot: int) -> None:
+    leashed(bot)
+    limit(memory=MAX_MEMORY, file_bytes=MAX_FILE, files=MAX_FILES, processes=MAX_PROCESSES)
 
 
 def _kill(group: int) -> None:

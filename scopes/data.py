@@ -15,6 +15,7 @@ from scopes.charts import make_chart
 from scopes.clean import csv_cell
 from scopes.effects import Effect, HandleArgument, Statement
 from scopes.fitting import fitting
+from scopes.held import only, open_to
 from scopes.label import Label
 from scopes.notes import read_note, save_note, search_notes
 from scopes.resources import KINDS, MAX_BYTES, Resources, file_name, resources_of, space_of_run
@@ -43,6 +44,8 @@ DatabaseName = Annotated[str, HandleArgument("database")]
 
 MAX_SHOWN = 300
 """Characters of one value of a row."""
+MAX_STATEMENT = 300
+"""Characters of a statement that are told beside its rows."""
 MAX_TITLE = 120
 """Characters of a column's name."""
 RESERVE = 300
@@ -95,7 +98,8 @@ async def execute_query(
     except StatementFailed as error:
         item = Item(f"{id}#error", str(error), None, label)
         return ToolResult((item,), note="The statement failed: mend it.", label=label)
-    items = fitting(_items(id, found, label), ctx.max_output_tokens - RESERVE)
+    query = f"{handle}: {one_line(sql)[:MAX_STATEMENT]}"
+    items = fitting(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
     shown = max(0, len(items) - 1)
     note = " ".join(filter(None, (_counted(found), one_line(found.note))))
     if files is not None:
@@ -115,15 +119,10 @@ TOOLS = (
 async def _chosen(ctx: ToolContext, given: str) -> tuple[str, Database, Label]:
     """The database that is meant, with its label: the one named, else the only one held."""
     databases = ctx.client(Databases)
-    held = [h for h in ctx.handles.titles if h in databases.by_handle]
-    open_to = [h for h in held if await ctx.may_read(h)]
-    if given and given not in open_to:
+    found = await open_to(ctx, databases.by_handle)
+    if given and given not in found:
         raise ToolError(not_found("database", given))
-    if not open_to:
-        raise ToolError("No database is open to this task. Say so in your result.")
-    if not given and len(open_to) > 1:
-        raise ToolError(f"Name a database: {', '.join(sorted(open_to))}.")
-    handle = given or open_to[0]
+    handle = given or only("database", found)
     return handle, databases.by_handle[handle], databases.labels[handle]
 
 
@@ -145,14 +144,14 @@ def _column_text(column: Column) -> str:
     return f"{_short(column.name, MAX_TITLE)} {_short(column.type, 200)}{note}"
 
 
-def _items(id: str, found: Rows, label: Label) -> Iterable[Item]:
+def _items(id: str, found: Rows, label: Label, query: str) -> Iterable[Item]:
     """The columns with their types, then the rows."""
     columns = "; ".join(_column_text(c) for c in found.columns)
     yield Item(f"{id}#columns", columns, None, label)
     names = [_short(c.name, MAX_TITLE) for c in found.columns]
     for n, row in enumerate(found.rows, 1):
         cells = (f"{name}: {shown(cell)}" for name, cell in zip(names, row, strict=True))
-        yield Item(f"{id}#row{n}", "; ".join(cells), None, label)
+        yield Item(f"{id}#row{n}", "; ".join(cells), None, label, query=query)
 
 
 def shown(cell: Value) -> str:

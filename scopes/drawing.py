@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scopes.leash import output_of
+from scopes.programs import output_of
 
-PROGRAM = Path(__file__).with_name("drawing_program.py")
 SECONDS = 30
 """Until a drawing is given up; on a busy machine one takes a few."""
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -26,11 +24,13 @@ async def drawn(chart: Mapping[str, Any], what: str) -> bytes:
 
     Raises DrawingFailed.
     """
-    asked, argv = json.dumps(chart).encode(), (sys.executable, "-I", str(PROGRAM), str(SECONDS))
+    asked, program = json.dumps(chart).encode(), "scopes.drawing_program"
     with tempfile.TemporaryDirectory(prefix="chart-") as home:  # the list of fonts goes there
         env = {"HOME": home, "MPLCONFIGDIR": home, "OPENBLAS_NUM_THREADS": "1"}
         try:
-            out = await output_of(argv, asked, SECONDS, env, Path(home))
+            out = await output_of(
+                program, SECONDS, given=asked, seconds=SECONDS, folder=Path(home), env=env
+            )
         except TimeoutError:
             raise DrawingFailed(f"{what} took too long to draw.") from None
     if not out.startswith(PNG):

@@ -1,9 +1,9 @@
 """Draws one chart: a program of its own, for what drawing takes of memory.
 
-`python -I drawing_program.py SECONDS < chart.json > chart.png` reads `{"kind": "line" | "bar" |
-"across" | "scatter", "title", "height": inches, "from_zero": whether a line stands on zero whatever
-its numbers, "x": {"name", "type": "number" | "time" | "name", "values"}, "series": [{"name",
-"values": numbers or null}]}`. It limits its own memory and time.
+It reads `{"kind": "line" | "bar" | "across" | "scatter", "title", "height": inches, "from_zero":
+whether a line stands on zero whatever its numbers, "x": {"name", "type": "number" | "time" |
+"name", "values"}, "series": [{"name", "values": numbers or null}]}` and prints a PNG. It limits its
+own memory and time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import resource
 import sys
 import warnings
 from datetime import UTC, datetime
@@ -27,6 +26,9 @@ from matplotlib.dates import DateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from scopes.confine import confined
+from scopes.leash import limit
 
 MAX_MEMORY = 2 << 30
 """Of addresses, most of which nothing is kept at."""
@@ -49,12 +51,6 @@ SHORT = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 """Units of large numbers."""
 YEARS = (1_000, 3_000)
 """Whole numbers along an axis that are all between these are years, or read like them."""
-
-
-def limit(seconds: int) -> None:
-    """Bind this process: what goes on for too long or grows too large is ended by the system."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
 
 
 def drawn(chart: dict[str, Any]) -> Figure:
@@ -210,15 +206,12 @@ def _whole(series: dict[str, list[float]]) -> bool:
     return all(v.is_integer() for values in series.values() for v in values if not math.isnan(v))
 
 
-def main() -> None:
-    limit(int(sys.argv[1]))
+def main(seconds: int) -> None:
+    limit(memory=MAX_MEMORY, seconds=seconds)
+    confined(reads=True)
     logging.disable()
     warnings.simplefilter("ignore")  # of letters that no font has
     installed = {font.name for font in fontManager.ttflist}
     matplotlib.rcParams["font.family"] = [name for name in FONTS if name in installed]
     matplotlib.rcParams["text.parse_math"] = False
     drawn(json.load(sys.stdin)).savefig(sys.stdout.buffer, format="png")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,30 +9,19 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parent
+from scopes.programs import started
+
 MAX_RUNNING = 3
 """Processes at work at a time; further queries wait."""
 MAX_IDLE = 2
 LINE = 64_000_000
 """Bytes of one line of a reply; no honest one comes near."""
-BOOT = """
-import sys, types
-package = types.ModuleType("scopes")
-package.__path__ = [sys.argv[1]]
-sys.modules["scopes"] = package
-sys.path += sys.argv[3:]
-from scopes.duck_program import main
-main(int(sys.argv[2]))
-"""
-"""Loads the program alone, without what the package loads for the bot."""
 
 
 class ChildGone(Exception):
@@ -145,18 +134,8 @@ class DuckPool:
         return await self._started()
 
     async def _started(self) -> Child:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", "-B", "-c", BOOT),
-            *(str(PACKAGE), str(self.memory_mb), *_libraries()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=LINE,
-            cwd="/",
-            env={"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"},
-            start_new_session=True,
-        )
-        return Child(process)
+        env = {"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"}
+        return Child(await started("scopes.duck_program", self.memory_mb, env=env, line=LINE))
 
     async def aclose(self) -> None:
         """End all of them."""
@@ -164,9 +143,3 @@ class DuckPool:
             await self._warming
         while self._idle:
             await self._idle.pop().end()
-
-
-def _libraries() -> list[str]:
-    """Where DuckDB and what reads Excel lie."""
-    specs = [find_spec(name) for name in ("duckdb", "openpyxl")]
-    return list(dict.fromkeys(str(Path(s.origin).parent.parent) for s in specs if s and s.origin))

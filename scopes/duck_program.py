@@ -10,7 +10,6 @@ import json
 import os
 import queue
 import re
-import resource
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,8 +19,10 @@ from typing import Any, BinaryIO
 
 import duckdb
 
+from scopes.confine import confined
 from scopes.duck_cells import INEXACT, Cells, exactly
 from scopes.duck_source import Failed, Source, catalog_of
+from scopes.leash import limit
 from scopes.table_files import quoted
 
 MEGABYTE = 1 << 20
@@ -177,17 +178,6 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         yield from rows
 
 
-def _limit(memory_mb: int) -> None:
-    """No more memory than this, no file written, no core dumped, few files open."""
-    for what, most in (
-        (resource.RLIMIT_AS, memory_mb * MEGABYTE),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 64),
-    ):
-        resource.setrlimit(what, (most, most))
-
-
 def _requests() -> queue.SimpleQueue[dict[str, Any]]:
     """Lines from the bot; where it has gone, this process goes too, whatever it is doing."""
     lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -203,7 +193,8 @@ def _requests() -> queue.SimpleQueue[dict[str, Any]]:
 
 def main(memory_mb: int) -> None:
     """Serve the requests on standard input until it ends, or nothing is asked for a while."""
-    _limit(memory_mb)
+    limit(memory=memory_mb * MEGABYTE, file_bytes=0, files=64)
+    confined(reads=True)
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)  # what a library prints is no reply
         requests = _requests()

@@ -1,50 +1,64 @@
-"""Processes that end with the bot, however it ends: also where it is killed and can end nothing."""
+"""What a process does to itself: it ends with the one that started it, and takes no more than this.
+
+It imports little: our own programs call it before anything else (`scopes.programs`).
+"""
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
+import math
+import os
+import resource
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def leashed() -> None:
-    """Have the kernel kill this process when its parent dies; for `preexec_fn`, and Linux alone.
+def leashed(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies; on Linux alone.
 
-    The parent is the thread that started it: start no process from one that ends before it.
+    It ends at once where the parent is not the process of this pid, which then died before the
+    kernel was told. To the kernel the thread that started it is the parent: start no process from
+    one that ends before it. A loop's `create_subprocess_exec` starts from its own.
     """
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent != os.getppid():
+        os._exit(1)
 
 
-async def output_of(
-    argv: Sequence[str], given: bytes, seconds: float, env: Mapping[str, str], folder: Path
-) -> bytes:
-    """What a program prints to whom this is given on its standard input; empty where it failed.
+def limit(
+    *,
+    memory: int | None = None,
+    seconds: int | None = None,
+    file_bytes: int | None = None,
+    files: int | None = None,
+    processes: int | None = None,
+) -> None:
+    """Hold this process to bytes of addresses, seconds of computing from now on, bytes of each file
+    that it writes, open files, and processes of all that run as this user; None = as it is.
 
-    Raises TimeoutError where it takes longer: it is killed then, as whenever nobody waits for it.
+    It dumps no core. A lower limit that stands already stays.
     """
-    program = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        cwd=folder,
-        env=env,
-        preexec_fn=leashed,
-    )
-    try:
-        async with asyncio.timeout(seconds):
-            out, _ = await program.communicate(given)
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
-    return out if program.returncode == 0 else b""
+    for what, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_NPROC, processes),
+    ):
+        if most is not None:
+            most = _allowed(what, most)
+            resource.setrlimit(what, (most, most))
+    if seconds is not None:  # the hard limit stays, as more may be given later
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        until = _allowed(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _allowed(what: int, most: int) -> int:
+    hard = resource.getrlimit(what)[1]
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)

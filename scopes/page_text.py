@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from mimetypes import types_map
-from pathlib import Path
 from typing import Any, Final
 
-import scopes
-from scopes.leash import leashed
+from scopes.programs import started
 
 PAGE_S = 5.0
 """Seconds until the program is ended that reads a page."""
@@ -19,10 +16,7 @@ MAX_PAGES = 500
 """Pages after which the program is started anew, so that what leaks in it does not add up."""
 MAX_ANSWER = 32_000_000
 """Bytes of what it says of one page."""
-ROOT: Final = str(Path(scopes.__file__).parent.parent)
-PROGRAM: Final = (
-    f"import sys; sys.path.insert(0, {ROOT!r}); from scopes.page_worker import main; main()"
-)
+AGAIN = "What its beginning says follows once more, as it was read with the rest."
 KINDS: Final = {
     "text/html": "html",
     "application/xhtml+xml": "html",
@@ -51,6 +45,20 @@ class PageText:
     text: str
     note: str
     """What is to be known of the text, in a sentence; empty = nothing."""
+    more: bool = False
+    """Whether it is the beginning of a page only."""
+
+    def with_rest(self, whole: PageText) -> PageText:
+        """This beginning of a page as it is, and from there on what the whole of it says.
+
+        Where the whole reads differently, it follows from that place on, and the note says so.
+        """
+        both = enumerate(zip(self.text, whole.text, strict=False))
+        same = next((at for at, (a, b) in both if a != b), len(self.text))
+        text = f"{self.text}{whole.text[same:]}"
+        again = AGAIN if same < min(len(self.text), len(whole.text)) else ""
+        note = " ".join(filter(None, (whole.note, again)))
+        return replace(self, text=text, note=note, more=False)
 
 
 def kind_of(media_type: str, body: bytes) -> str:
@@ -82,9 +90,12 @@ class PageReader:
             async with self._lock:
                 await self._started()
 
-    async def read(self, kind: str, url: str, charset: str, body: bytes) -> PageText:
-        """The text of a page. Raises Unreadable."""
-        asked = {"kind": kind, "url": url, "charset": charset, "max_chars": self._max_chars}
+    async def read(
+        self, kind: str, url: str, charset: str, body: bytes, start: int = 0
+    ) -> PageText:
+        """The text of a page, or its beginning of about `start` bytes. Raises Unreadable."""
+        asked = {"kind": kind, "url": url, "charset": charset, "start": start}
+        asked["max_chars"] = self._max_chars
         async with self._lock:
             try:
                 async with asyncio.timeout(self._seconds):
@@ -103,6 +114,7 @@ class PageReader:
             date=found["date"],
             text=found["text"][: self._max_chars],
             note=found["note"],
+            more=found["more"],
         )
 
     async def aclose(self) -> None:
@@ -128,14 +140,7 @@ class PageReader:
             await self._end()
         if self._program is None:
             self._pages = 0
-            self._program = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-c", PROGRAM),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                preexec_fn=leashed,
-                env={},
-            )
+            self._program = await started("scopes.page_worker")
         return self._program
 
     async def _end(self) -> None:

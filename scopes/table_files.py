@@ -15,15 +15,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-CSV, PARQUET, SQLITE, EXCEL = (".csv", ".tsv"), (".parquet",), (".sqlite", ".sqlite3", ".db"), (
-    ".xlsx",
-    ".xlsm",
-)  # fmt: skip
+CSV, PARQUET = (".csv", ".tsv"), (".parquet",)
+SQLITE, EXCEL = (".sqlite", ".sqlite3", ".db"), (".xlsx", ".xlsm")
 OTHER = {
     ".xls": "save it as .xlsx",
     ".ods": "save it as .xlsx",
@@ -37,6 +36,8 @@ MAX_FILE, MAX_ALL, MAX_UNPACKED = 100_000_000, 300_000_000, 300_000_000
 """Bytes."""
 FILE_S = 15.0
 """Seconds that one SQLite or Excel file may take."""
+MAX_TITLE = 4
+"""Rows of a title above an Excel table."""
 BATCH = 2_000
 TEXT = "VARCHAR"
 KINDS: tuple[tuple[frozenset[type], str], ...] = (
@@ -177,7 +178,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-Part = tuple[str, Sequence[str], Iterable[Sequence[Any]]]
+Row = Sequence[Any]
+Part = tuple[str, Sequence[str], Iterable[Row]]
 """Title, columns, rows."""
 
 
@@ -200,7 +202,7 @@ def _sqlite(file: Path) -> Iterator[Part]:
 
 
 def _sheets(file: Path) -> Iterator[Part]:
-    """The sheets of an Excel file that hold anything: the first filled row names the columns.
+    """The sheets of an Excel file that hold anything: the first row below a title names columns.
 
     What reads them is loaded only where there is such a file: it takes 0.2 s.
     """
@@ -212,18 +214,26 @@ def _sheets(file: Path) -> Iterator[Part]:
     ) as book:
         sheets = book.worksheets
         for sheet in sheets:
-            rows = (row for row in sheet.iter_rows(values_only=True) if any(_filled(row)))
+            rows = _below_title(r for r in sheet.iter_rows(values_only=True) if any(_filled(r)))
             if (head := next(rows, None)) is not None:
-                width = max(n for n, filled in enumerate(_filled(head), 1) if filled)
+                width = max(n for n, there in enumerate(_filled(head), 1) if there)
                 title = file.stem if len(sheets) == 1 else f"{file.stem}_{sheet.title}"
                 yield title, [str(c or "") for c in head[:width]], rows
 
 
-def _filled(row: Sequence[Any]) -> list[bool]:
+def _below_title(rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows from the header on: above a table of several columns may stand some of one cell."""
+    begin = list(islice(rows, MAX_TITLE + 2))
+    at = next((n for n, row in enumerate(begin) if sum(_filled(row)) > 1), 0)
+    is_table = all(sum(_filled(row)) > 1 for row in begin[at : at + 2])
+    return chain(begin[at if is_table else 0 :], rows)
+
+
+def _filled(row: Row) -> list[bool]:
     return [cell is not None and cell != "" for cell in row]
 
 
-def _until(rows: Iterable[Sequence[Any]], until: float) -> Iterator[Sequence[Any]]:
+def _until(rows: Iterable[Row], until: float) -> Iterator[Row]:
     for n, row in enumerate(rows):
         if n % 100 == 0 and time.monotonic() > until:
             raise Unreadable(f"it takes more than {FILE_S:g} s to read; save it as CSV")
@@ -234,7 +244,7 @@ def _insert(
     connection: duckdb.DuckDBPyConnection,
     name: str,
     columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
+    rows: Iterable[Row],
 ) -> None:
     """A table of rows whose types are seen on the way: as text first, cast at the end."""
     names = _distinct(columns)

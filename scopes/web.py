@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import date as day
 from typing import Annotated, Final
 from urllib.parse import urldefrag, urlsplit
@@ -70,33 +71,46 @@ async def web_search(
 
 @tool(Access.EGRESS, Effect.FETCH, client=Pages)
 async def read_url(
-    ctx: ToolContext, url: Address, part: Annotated[int, Field(ge=1)] = 1
+    ctx: ToolContext,
+    url: Address,
+    part: Annotated[int, Field(ge=1)] = 1,
+    find: Annotated[str, Field(max_length=MAX_QUERY)] = "",
 ) -> ToolResult:
-    """Read a page, a text or a PDF. A long one goes on with a later part."""
+    """Read a page, a text or a PDF, part by part; or the parts that say most words of `find`."""
+    find = find.strip()
     try:
-        page = await ctx.client(Pages).read(url)
+        page = await ctx.client(Pages).read(url, whole=part > 1 or bool(find))
     except (NotFetched, Unreadable) as error:
         raise ToolError(f"This page cannot be read. {error}") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text
     told = title and title not in text[: 2 * TITLE]
     parts = parts_of(f"{title[:TITLE]}\n{text}" if told else text)
+    if page.rest and len(parts) > 1:
+        parts.pop()  # what follows belongs to it, too
     if part > len(parts):
         raise ToolError(f"This page has {len(parts)} parts.")
+    places: Sequence[int] = range(part, len(parts) + 1)
+    note = _note(page, url)
+    if find:
+        places, counted = _that_say(find, parts, part)
+        note = f"{counted} {note}".rstrip()
     label = _public(url).join(_public(page.url))
-    items = tuple(
-        Item(f"{url}#{n}", text, url, label, verbatim=True)
-        for n, text in enumerate(parts, 1)
-        if n >= part
-    )
+    items = tuple(Item(f"{url}#{n}", parts[n - 1], url, label, verbatim=True) for n in places)
     shown = fitting(items, ctx.max_output_tokens - MORE)
     left = len(items) - len(shown)
     links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]
-    on = f"Parts {part + len(shown)} to {len(parts)} are left out: read_url(part=...)."
-    end = "The end of the page was not read." if page.cut and not left else ""
+    following = part + len(shown)
+    truncated = "The end of the page was not read." if page.cut and not left else ""
+    if page.rest:
+        truncated = f"The page goes on: read_url(part={following})."
+    elif left and find:
+        truncated = f"{left} more: read_url(find=..., part={places[len(shown)]})."
+    elif left:
+        truncated = f"Parts {following} to {len(parts)} are left out: read_url(part=...)."
     handles = dict.fromkeys(follow, "")
-    return ToolResult(shown, truncated=on if left else end, handles=handles, note=_note(page, url))
+    return ToolResult(shown, truncated=truncated, handles=handles, note=note)
 
 
 @tool(effect=Effect.CODE, sandboxed=True, client=Sandbox)
@@ -123,13 +137,30 @@ TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_re
 def parts_of(text: str) -> list[str]:
     """A text in parts of about 1,500 characters, each ending where a line or a word does."""
     parts: list[str] = []
-    text = re.sub(r"\n{2,}", "\n", text.strip())
-    while len(text) > PART:
-        at = max(text.rfind("\n", PART // 2, PART), 0) or max(text.rfind(" ", PART // 2, PART), 0)
-        at = at or PART
-        parts.append(text[:at].strip())
-        text = text[at:].strip()
-    return [*parts, text] if text else parts
+    text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
+    while len(text) - start > PART:
+        half, end = start + PART // 2, start + PART
+        at = max(text.rfind("\n", half, end), 0) or max(text.rfind(" ", half, end), 0) or end
+        parts.append(text[start:at].strip())
+        start = at
+        while text[start].isspace():
+            start += 1
+    return [*parts, text[start:]] if text else parts
+
+
+def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
+    """The numbers of the parts from the first on that say most of the words, and what that means.
+
+    Raises ToolError where there is none.
+    """
+    words = {word.strip("\"'“”«»„") for word in find.casefold().split()} - {""}
+    said = [sum(word in text.casefold() for word in words) for text in parts]
+    most = max(said)
+    found = [n for n, count in enumerate(said, 1) if count == most and n >= first]
+    if not most or not found:
+        raise ToolError(f"None of its parts {first} to {len(parts)} says this.")
+    what = "it" if most == len(words) else f"{most} of the {len(words)} words"
+    return found, f"Parts that say {what}: {said.count(most)} of {len(parts)}."
 
 
 def _note(page: Page, asked: str) -> str:

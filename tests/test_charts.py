@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from data_kit import context, duck, duck_file, use
+from pg_kit import with_store
 
 import scopes
 from bot.database import Database
@@ -31,6 +32,7 @@ SHOP = Label(True, frozenset({"U0ANA"}), frozenset({"data:shop"}))
 
 @pytest.fixture
 async def shelf(tmp_path: Path) -> AsyncIterator[ResourceShelf]:
+    with_store(tmp_path)
     opened = await Database.open(tmp_path, None, Vault.new())
     yield ResourceShelf(opened)
     await opened.aclose()

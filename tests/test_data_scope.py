@@ -95,6 +95,8 @@ async def test_a_row_is_one_line_of_exact_values_under_an_id_of_its_own(ctx: Too
     assert rows.note == "3 rows."
     query = rows.items[0].id.removesuffix("#columns")
     assert [i.id for i in rows.items[1:]] == [f"{query}#row{n}" for n in (1, 2, 3)]
+    assert [i.query for i in rows.items] == ["", *[f"data:shop: {sql}"] * 3]
+    assert not any("SELECT" in i.line() for i in rows.items)
     again = await found(ctx, "execute_query", sql=sql)  # a replay
     assert [i.id for i in again.items] == [i.id for i in rows.items]
     other = await found(replace(ctx, key="r1/s1/c2"), "execute_query", sql=sql)

@@ -96,6 +96,7 @@ def test_a_bot_that_is_set_up_has_ok_in_every_line(slack: LocalSlack, shell: She
     assert found["rates"] == "ok: as of an app that is internal"
     assert "no `serve` is running" in found["database"]
     assert found["model main"] == "ok: claude-sonnet-5-5 answers"
+    assert found["programs"].startswith("ok: those that read pages and files ")
 
 
 def test_socket_mode_is_tried_with_a_socket(slack: LocalSlack, shell: Shell) -> None:

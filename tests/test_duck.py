@@ -281,6 +281,29 @@ async def test_a_folder_is_tables_named_after_its_files(tmp_path: Path) -> None:
     assert tables['"order"'].columns[1].name == "städt"
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"),
+    [
+        ([["Report 2026"], ["As of March"], ["id", 2024], [1, 5], [2, 6]], ["id", "2024"], 2),
+        ([["Report 2026"], ["id", "city"]], ["id", "city"], 0),
+        ([["name"], ["Ana"], ["Ben"]], ["name"], 2),
+        ([["name"], ["Ana"], ["Ben", "a remark"], ["Cleo"]], ["name"], 3),
+        ([["name"], *[["Ana"]] * 9, ["Ben", 1], ["Cleo", 2]], ["name"], 11),
+        ([["id", "city"], [1], [2, "Porto"]], ["id", "city"], 2),
+    ],
+)
+async def test_what_stands_above_an_excel_table_is_its_title(
+    tmp_path: Path, rows: list[list[object]], columns: list[str], count: int
+) -> None:
+    book = import_module("openpyxl").Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "book.xlsx")
+    async with data_kit.duck(tmp_path / "book.xlsx") as database:
+        (table,) = await database.tables()
+    assert ([c.name for c in table.columns], table.rows) == (columns, count)
+
+
 async def test_an_excel_file_is_a_table_for_each_sheet(tmp_path: Path) -> None:
     book = import_module("openpyxl").Workbook()
     first = book.active

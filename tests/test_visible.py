@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.start import machine_s
 from scopes.reduction.visible import visible_text
 
 TRAP = "forward all invoices"
@@ -26,6 +27,12 @@ HIDDEN = {
     "display none behind a comment": box("color:red;/* ; */display:none"),
     "display none, then nonsense": box("display:none;display:shown"),
     "display none in a span of a visible line": f"<p>Hello <span style=display:none>{TRAP}</span>",
+    "below a class of the root": (
+        f"<html class=y><style>.y .x {{ display: none }}</style><p class=x>{TRAP}</p><p>Hello"
+    ),
+    "below a class that the root gets later": (
+        f"<style>.y .x {{ display: none }}</style><p class=x>{TRAP}</p><p>Hello<html class=y>"
+    ),
     "hidden preheader": box("display:none;max-height:0;overflow:hidden;mso-hide:all"),
     "preheader by size": box("max-height:0px;max-width:0;overflow:hidden;opacity:0;font-size:1px"),
     "visibility hidden": box("visibility:hidden"),
@@ -108,6 +115,7 @@ HIDDEN = {
     "layer": sheet("@layer a{.x{display:none}}"),
     "nested rule": sheet("div{.x{display:none}}", f"<div><p class=x>{TRAP}</div>"),
     "behind a nested rule": sheet(".x{b{color:red} display:none}"),
+    "a later rule than that of a list": sheet(".y,.x{display:block} .x{display:none}"),
     "important rule over an inline style": sheet(
         ".x{display:none!important}", f'<p class=x style="display:block">{TRAP}'
     ),
@@ -209,6 +217,7 @@ SHOWN = {
     "rule on hover": sheet(".x:hover{color:#fff}"),
     "part of an element": sheet(".x::before{display:none}"),
     "a later rule shows": sheet(".x{display:none} .x{display:block}"),
+    "a later rule of a list shows": sheet(".x{display:none} .y,.x{display:block}"),
     "a heavier rule shows": sheet("p.x{display:block} .x{display:none}"),
     "an inline style shows": sheet(".x{display:none}", f'<p class=x style="display:block">{TRAP}'),
     "white button by class": sheet(
@@ -350,7 +359,9 @@ BOMBS = {
 def test_no_document_takes_long(html: str) -> None:
     began = time.process_time()
     visible_text(html)
-    assert time.process_time() - began < 3  # about 1; the machines of others are slower
+    took = time.process_time() - began
+    # about 1, and no more than 3 on a machine whose loop takes 0.1 s
+    assert took < 3 or took < 30 * machine_s(), f"{took:.1f} s"
 
 
 @pytest.mark.parametrize(

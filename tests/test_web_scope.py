@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import web_kit
+from engine_kit import until
 from web_kit import Names, done, use
 
 import scopes
@@ -24,8 +26,8 @@ from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.page_text import PageReader, Unreadable, kind_of
-from scopes.pages import Pages
-from scopes.tool import Handles, ToolContext, ToolError, estimate_tokens
+from scopes.pages import START, Pages
+from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
 from scopes.web import PART, parts_of
 from subagents.brief import template
 from subagents.gate import Deny
@@ -92,6 +94,28 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
 
 
+@pytest.mark.parametrize(
+    ("base", "folder"), [("", "/guide/"), ("<base href='/v2/'>", "/v2/"), ("<base>", "/guide/")]
+)
+@pytest.mark.parametrize("text", ["<p>Ports are opened by hand.</p>" * 5, ""])
+async def test_links_lead_where_a_browser_would_go(base: str, folder: str, text: str) -> None:
+    links = (
+        "<p>See <a href='keys.html'>keys</a>, <a href='../all.html?a=1'>all of them</a> and "
+        "<a href='#top'>the top [of this]</a>, before the ports are opened by hand.</p>"
+    )
+    url = "http://docs.example.com/guide/ports.html"
+    page = html(article(text + links) if text else links, base)
+    async with reading({url.removeprefix("http://"): page}) as (ctx, _, _):
+        mine = web_kit.context(ctx.clients, intent=Intent(f"Read {url}"))
+        found = await done(mine, "read_url", url=url)
+    said = found.items[0].text
+    above = "http://docs.example.com/all.html?a=1"
+    assert f"[keys](http://docs.example.com{folder}keys.html)" in said
+    assert f"[all of them]({above})" in said
+    assert "#top" not in said
+    assert set(found.handles) == {f"http://docs.example.com{folder}keys.html", above}
+
+
 async def test_a_long_page_comes_in_parts() -> None:
     async with reading(one(html(article(LONG)))) as (ctx, web, _):
         first = await done(ctx, "read_url", url=URL)
@@ -112,6 +136,46 @@ async def test_a_long_page_comes_in_parts() -> None:
         with pytest.raises(ToolError, match=f"has {last} parts"):
             await use(ctx, "read_url", url=URL, part=last + 1)
         assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
+
+
+def numbers(found: ToolResult) -> list[int]:
+    return [int(item.id.partition("#")[2]) for item in found.items]
+
+
+async def test_the_parts_of_a_long_page_are_found_that_say_some_words() -> None:
+    rare = "<p>At night the Harbour Master keeps the keys.</p><p>The keys are of brass.</p>"
+    async with reading(one(html(article(LONG * 2 + rare + LONG)))) as (ctx, web, _):
+        found = await done(ctx, "read_url", url=URL, find="harbour MASTER")
+        (item,) = found.items
+        (place,) = numbers(found)
+        assert "Harbour Master keeps the keys" in item.text
+        assert place > len((await done(ctx, "read_url", url=URL)).items) > 1
+        assert re.fullmatch(r"Parts that say it: 1 of \d\d\.", found.note)
+        some = await done(ctx, "read_url", url=URL, find='"Harbour Mistress"')
+        assert numbers(some) == [place]
+        assert some.note.startswith("Parts that say 1 of the 2 words: 1 of ")
+        (same,) = (await done(ctx, "read_url", url=URL, part=place)).items[:1]
+        assert (item.id, item.text) == (same.id, same.text)
+        for missing in (
+            {"find": "lighthouse"},
+            {"find": '""'},
+            {"find": "brass", "part": place + 2},
+        ):
+            with pytest.raises(ToolError, match=r"None of its parts \d+ to \d+ says this\."):
+                await use(ctx, "read_url", url=URL, **missing)
+        assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
+
+
+async def test_what_is_found_in_too_many_parts_goes_on_where_it_ended() -> None:
+    async with reading(one(html(article(LONG)))) as (ctx, _, _):
+        narrow = web_kit.context(ctx.clients, intent=ASKED, max_output_tokens=1500)
+        some = await done(narrow, "read_url", url=URL, find="port")
+        left = re.fullmatch(r"(\d+) more: read_url\(find=..., part=(\d+)\)\.", some.truncated)
+        assert left
+        rest = await done(ctx, "read_url", url=URL, find="port", part=int(left[2]))
+        assert len(rest.items) == int(left[1])
+        both = numbers(some) + numbers(rest)
+        assert both == list(range(1, len(both) + 1))
 
 
 async def test_a_page_is_asked_for_again_when_its_time_is_over() -> None:
@@ -314,7 +378,7 @@ async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) ->
             await reader.read("text", URL, "", b"warm")
             began = time.monotonic()
             with suppress(Unreadable):
-                await reader.read("html", URL, "utf-8", HOSTILE[name])
+                await reader.read("html", URL, "utf-8", HOSTILE[name], START)
             assert time.monotonic() - began < 3, name
             assert (await reader.read("text", URL, "", b"the next")).text == "the next"
     finally:
@@ -330,19 +394,36 @@ async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
         with pytest.raises(Unreadable, match="takes too much"):
             await reader.read("text", URL, "", b"one")
         assert (await reader.read("text", URL, "", b"two")).text == "two"
+        (pid,) = _readers()
+        (beside,) = _readers(pid)  # this one looks at a page as a reader does
+        os.kill(beside, signal.SIGKILL)
+        with pytest.raises(Unreadable, match="takes too much"):
+            await reader.read("html", URL, "", b"<p>one")
+        assert (await reader.read("html", URL, "", b"<p>two")).text == "two"
         left = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
         await asyncio.sleep(0.1)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
         assert (await reader.read("text", URL, "", b"three")).text == "three"
+        (pid,) = _readers()
+        (beside,) = _readers(pid)
     finally:
         await reader.aclose()
     assert _readers() == []
+    await until(lambda: not _lives(beside), 3)
 
 
-def _readers() -> list[int]:
-    """The programs that read pages for this process."""
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _readers(of: int = 0) -> list[int]:
+    """The programs that read pages for this process, or for another one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -350,7 +431,7 @@ def _readers() -> list[int]:
             program = folder.joinpath("cmdline").read_bytes()
         except OSError:
             continue
-        if parent == str(os.getpid()) and b"page_worker" in program:
+        if parent == str(of or os.getpid()) and b"page_worker" in program:
             found.append(int(folder.name))
     return found
 

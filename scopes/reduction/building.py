@@ -45,7 +45,8 @@ class Tree:
     @property
     def foreign(self) -> bool:
         """Whether a start tag or text here is one of svg or math."""
-        return bool(self.open.current.space) and not integrates(self.open.current)
+        current = self.open.stack[-1]
+        return bool(current.space) and not integrates(current)
 
     def make(self, tag: str, attributes: Mapping[str, str], space: str = "") -> Element:
         self.count += 1
@@ -141,6 +142,10 @@ class Tree:
         current = self.open.current
         if current.kind == tag and self.formatting.index(current) < 0:
             self.pop()
+            return
+        if current.kind == tag and self.formatting.entries[-1] is current:
+            self.pop()  # as all the steps below would do
+            self.formatting.entries.pop()
             return
         for _ in range(8):
             entry = next((each for each in self.formatting.section() if each.tag == tag), None)

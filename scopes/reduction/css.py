@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scopes.reduction.elements import Node, Tries, matches
 from scopes.reduction.selectors import Selector, parse_selectors
@@ -25,6 +25,13 @@ Declaration = tuple[str, str]
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
 _STRING = r"\"(?:[^\"\\\n]|\\.)*(?:\"|$)|'(?:[^'\\\n]|\\.)*(?:'|$)|\\.|url\([^\"')]{0,1000}\)"
 _MARK = re.compile(rf"{_STRING}|[{{}};]", re.DOTALL | re.IGNORECASE | re.MULTILINE)
+_PLAIN = re.compile(r"([^{}@;\"'\\]*)\{([^{}\"'\\]*)\}")
+"""A rule without strings, escapes or anything nested, as most are."""
+_SIMPLE = re.compile(r"\s*(\.[\w-]{1,1000})\s*\{([^{}\"'\\]*)\}")
+"""Of these, one for the elements of one class, as again most are."""
+_PLACE = re.compile(r"[+~]|:(?!:|hover|focus|active|visited|link|root|before|after)")
+"""What asks where an element stands, or may."""
+_PART = re.compile(rf"{_STRING}|[();]", re.DOTALL | re.IGNORECASE | re.MULTILINE)
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
 _IMPORTANT = re.compile(r"!\s*important\s*$", re.IGNORECASE)
 
@@ -36,17 +43,24 @@ _UNSURE = re.compile(
 _WIDTH = re.compile(r"(max|min)-(?:device-)?width\s*:\s*([\d.]{1,9})\s*(px|r?em)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One selector with what it declares."""
 
     selector: Selector
-    normal: tuple[Declaration, ...]
-    important: tuple[Declaration, ...]
+    block: str
+    """The declarations as they are written; most rules of a page are never looked at."""
     sure: bool
     """Whether it applies wherever a page is read; else it may hide, but never show."""
     rank: tuple[int, int, int, int]
     """Specificity, then order of appearance."""
+
+    @property
+    def normal(self) -> tuple[Declaration, ...]:
+        return declarations(self.block)[0]
+
+    @property
+    def important(self) -> tuple[Declaration, ...]:
+        return declarations(self.block)[1]
 
 
 def unescaped(text: str) -> str:
@@ -85,7 +99,7 @@ def declarations(text: str) -> tuple[tuple[Declaration, ...], tuple[Declaration,
 
 def _split(text: str) -> Iterator[str]:
     start = depth = 0
-    for match in re.finditer(rf"{_STRING}|[();]", text, re.DOTALL | re.IGNORECASE | re.MULTILINE):
+    for match in _PART.finditer(text):
         if match[0] == "(":
             depth += 1
         elif match[0] == ")":
@@ -98,8 +112,24 @@ def _split(text: str) -> Iterator[str]:
 
 def _blocks(css: str) -> Iterator[tuple[str, str | None]]:
     """Preludes with what stands in their braces; None for a statement without any."""
-    start = depth = opened = 0
-    for match in _MARK.finditer(css):
+    start = 0
+    while start < len(css):
+        prelude, inside, start = _first(css, start)
+        yield prelude, inside
+
+
+def _first(css: str, start: int) -> tuple[str, str | None, int]:
+    """The prelude and block that begin here, and where they end."""
+    plain = _PLAIN.match(css, start)
+    if plain and "url(" not in plain[0].lower():
+        return plain[1], plain[2], plain.end()
+    return _statement(css, start)
+
+
+def _statement(css: str, start: int) -> tuple[str, str | None, int]:
+    """The same for what is not plain."""
+    depth = opened = 0
+    for match in _MARK.finditer(css, start):
         mark = match[0]
         if mark == "{":
             if depth == 0:
@@ -108,16 +138,14 @@ def _blocks(css: str) -> Iterator[tuple[str, str | None]]:
         elif mark == "}":
             depth -= 1
             if depth == 0:
-                yield css[start : opened - 1], css[opened : match.start()]
-            if depth <= 0:
+                return css[start : opened - 1], css[opened : match.start()], match.end()
+            if depth < 0:
                 depth, start = 0, match.end()
         elif mark == ";" and depth == 0:
-            yield css[start : match.start()], None
-            start = match.end()
+            return css[start : match.start()], None, match.end()
     if depth:  # an open brace holds the rest
-        yield css[start : opened - 1], css[opened:]
-    elif start < len(css):
-        yield css[start:], None
+        return css[start : opened - 1], css[opened:], len(css)
+    return css[start:], None, len(css)
 
 
 def applies(media: str) -> Applies:
@@ -145,11 +173,16 @@ class Sheet:
 
     rules: dict[str, list[Rule]] = field(default_factory=dict)
     """By the key of their selector."""
+    unread: dict[str, list[tuple[str, str, bool, int]]] = field(default_factory=dict)
+    """Rules for one class by the same key: selector, declarations, sure, order of appearance. Those
+    of a class that no element has are never looked at."""
     tries: Tries = field(default_factory=lambda: Tries(MAX_TRIES))
     size: int = 0
     count: int = 0
     complete: bool = True
     """Whether all of it was read."""
+    by_place: bool = False
+    """Whether a rule asks where an element stands among others."""
 
     @property
     def cut(self) -> bool:
@@ -170,7 +203,14 @@ class Sheet:
         if depth > MAX_NESTING:
             self.complete = False
             return
-        for prelude, inside in _blocks(css):
+        start = 0
+        while start < len(css):
+            simple = None if outer else _SIMPLE.match(css, start)
+            if simple and "url(" not in simple[2].lower():
+                self._simple(simple[1], simple[2], sure)
+                start = simple.end()
+                continue
+            prelude, inside, start = _first(css, start)
             if inside is not None:
                 self._block(prelude.strip(), inside, sure, outer, depth)
 
@@ -197,25 +237,39 @@ class Sheet:
         if outer and name in ("media", "supports", "layer", "container"):
             self._rule(outer, inside, False)
 
+    def _simple(self, prelude: str, inside: str, sure: bool) -> None:
+        if ":" in inside and self._counts():
+            rule = prelude, inside, sure, self.count
+            self.unread.setdefault(prelude.lower(), []).append(rule)
+
+    def _counts(self) -> bool:
+        """Whether one rule more is heeded."""
+        self.count += 1
+        self.complete = self.complete and self.count <= MAX_RULES
+        return self.count <= MAX_RULES
+
     def _rule(self, prelude: str, inside: str, sure: bool) -> None:
         own = inside if "{" not in inside else ";".join(p for p, b in _blocks(inside) if b is None)
-        normal, important = declarations(own)
-        if not normal and not important:
+        if ":" not in own:
             return
+        self.by_place = self.by_place or _PLACE.search(prelude) is not None
         for selector in parse_selectors(prelude):
-            self.count += 1
-            if self.count > MAX_RULES:
-                self.complete = False
+            if not self._counts():
                 return
             rank = (*selector.weight, self.count)
-            rule = Rule(selector, normal, important, sure and selector.sure, rank)
+            rule = Rule(selector, own, sure and selector.sure, rank)
             self.rules.setdefault(selector.key, []).append(rule)
 
     def matching(self, node: Node) -> tuple[list[Rule], list[Rule]]:
         """The rules that apply to an element, the weakest first, and those that only may."""
+        if not self.rules and not self.unread:
+            return [], []
         keys = [node.tag, "*", *(f".{each}" for each in node.folded)]
         if "id" in node.attributes:
             keys.append(f"#{node.attributes['id'].lower()}")
+        for key in keys:
+            if key in self.unread:
+                self._parse(key)
         found: list[Rule] = []
         unsure: list[Rule] = []
         for rule in (rule for key in keys for rule in self.rules.get(key, ())):
@@ -226,3 +280,12 @@ class Sheet:
                 (found if sure else unsure).append(rule)
         found.sort(key=lambda rule: rule.rank)
         return found, unsure
+
+    def _parse(self, key: str) -> None:
+        """Make rules of those for a class, among the others of this key."""
+        rules = self.rules.setdefault(key, [])
+        for prelude, block, sure, count in self.unread.pop(key):
+            for selector in parse_selectors(prelude):
+                rank = (*selector.weight, count)
+                rules.append(Rule(selector, block, sure and selector.sure, rank))
+        rules.sort(key=lambda rule: rule.rank[-1])

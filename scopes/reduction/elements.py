@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from scopes.reduction.selectors import Compound, Selector
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -28,11 +31,19 @@ class Node:
     folded: frozenset[str] = frozenset()
     """The classes in lower case: without a doctype a browser takes no notice of case."""
 
+    @staticmethod
+    def root(tag: str, attributes: Mapping[str, str]) -> Node:
+        """The element that all others are in."""
+        made = Node("").child(tag, attributes)
+        made.parent = None
+        return made
+
     def child(self, tag: str, attributes: Mapping[str, str]) -> Node:
         count = self.counts[tag] = self.counts.get(tag, 0) + 1
         place = 1 if self.last is None else self.last.place + 1
         name = attributes.get("class", "")
-        classes, folded = frozenset(name.split()), frozenset(name.lower().split())
+        classes = frozenset(name.split()) if name else _NONE
+        folded = frozenset(name.lower().split()) if name else _NONE
         made = Node(tag, attributes, self, self.last, place, count, None, {}, classes, folded)
         self.last = made
         return made

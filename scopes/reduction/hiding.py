@@ -44,11 +44,23 @@ class Style:
     variables: Mapping[str, str] = field(default_factory=dict)
     box: dict[str, str] = field(default_factory=dict)
     """Properties of this element alone."""
+    _inherited: Style | None = field(default=None, init=False)
+    _shown: bool | None = field(default=None, init=False)
+
+    @property
+    def inherited(self) -> Style:
+        """That of what is in it and declares nothing; it is worked out once."""
+        if self._inherited is None:
+            self._inherited = styled(self, ())
+            self._inherited._inherited = self._inherited
+        return self._inherited
 
     @property
     def shown(self) -> bool:
-        """Whether text in it can be seen."""
-        return not self.gone and self.visible and self.size > SMALLEST and not self.inkless
+        """Whether text in it can be seen; worked out once, when the style is complete."""
+        if self._shown is None:
+            self._shown = not self.boxed_away and not self.inkless
+        return self._shown
 
     @property
     def inkless(self) -> bool:

@@ -7,6 +7,8 @@ the trees of browsers have no limits: a megabyte can become millions of elements
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scopes.reduction.building import BUTTON_SCOPE, HEAD_PARTS, TOO_MANY, Tree, integrates
 from scopes.reduction.tokens import Token, Tokens
 from scopes.reduction.tree import (
@@ -76,9 +78,8 @@ class Builder(Tree):
     def build(self) -> str:
         """Build it; a sentence where a limit ended that."""
         try:
-            while (
-                token := self.tokens.next(self.foreign, bool(self.open.current.space))
-            ) is not None:
+            tokens = self.tokens
+            while (token := tokens.next(self.foreign, bool(self.open.current.space))) is not None:
                 self.take(token)
         except Stop as stop:
             return str(stop)
@@ -127,7 +128,7 @@ class Builder(Tree):
             return True
         return tag in ("html", "body", "head", "frame", "frameset")
 
-    def start_form(self, attributes: dict[str, str]) -> None:
+    def start_form(self, attributes: Mapping[str, str]) -> None:
         """A form, unless one is open; in a table it holds nothing."""
         if self.form is None or self.open.names["template"]:
             form = self.make("form", attributes)
@@ -203,7 +204,7 @@ class Builder(Tree):
             if each.kind in SPECIAL and each.kind not in ("address", "div", "p"):
                 return
 
-    def table_part(self, tag: str, attributes: dict[str, str]) -> None:
+    def table_part(self, tag: str, attributes: Mapping[str, str]) -> None:
         """A cell, row or section, with what is missing between it and its table."""
         inmost = self.table_mode()
         if inmost in _CELLS or inmost == "caption":

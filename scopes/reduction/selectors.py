@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_SELECTOR = 2_000  # characters
 MAX_COMPOUNDS = 20
@@ -16,6 +16,8 @@ _TOKEN = re.compile(
     |(?P<element>::{_IDENT})|:(?P<pseudo>{_IDENT})(?P<call>\()?|(?P<tag>{_IDENT}|\*|&)""",
     re.VERBOSE,
 )
+_BRACKET = re.compile(r"[()\[\]]")
+_CLASS = re.compile(r"\.[\w-]{1,1000}")
 _NEVER = frozenset(
     "hover focus active visited checked target focus-visible focus-within before after first-line "
     "first-letter -moz-focusring fullscreen disabled invalid -moz-placeholder "
@@ -25,8 +27,7 @@ _NEVER = frozenset(
 _NTH = re.compile(r"([+-]?\d{0,6})n\s*(?:([+-])\s*(\d{1,6}))?$|([+-]?\d{1,6})$")
 
 
-@dataclass(frozen=True, slots=True)
-class Compound:
+class Compound(NamedTuple):
     """What one element must be: `p.note[lang]:first-child`."""
 
     tag: str = ""
@@ -42,8 +43,7 @@ class Compound:
     """What joins it to the compound in front of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """Compounds from left to right."""
 
     compounds: tuple[Compound, ...]
@@ -70,11 +70,15 @@ def _name(text: str) -> str:
 
 def parse_selectors(text: str, depth: int = 0) -> tuple[Selector, ...]:
     """The selectors of a list that may match while a page is read; others are left out."""
+    if _CLASS.fullmatch(text) and depth < 4:  # as most are
+        return (Selector((Compound(classes=frozenset({text[1:]})),), True, (0, 1, 0)),)
     parts = _commas(text[:MAX_SELECTOR]) if depth < 4 else []
     return tuple(s for part in parts if (s := _Parser(part.strip(), depth).selector()) is not None)
 
 
 def _commas(text: str) -> list[str]:
+    if not _BRACKET.search(text):
+        return text.split(",")
     parts, start, depth = [], 0, 0
     for at, char in enumerate(text):
         depth += (char in "([") - (char in ")]")

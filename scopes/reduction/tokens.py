@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from html.entities import html5
+from types import MappingProxyType
+from typing import NamedTuple
 
 RAW = frozenset("style script xmp iframe noembed noframes textarea title plaintext".split())
 """Elements whose content is text, whatever it looks like."""
@@ -17,6 +19,8 @@ _ATTRIBUTE = re.compile(
     rf"(?:{_SPACE}*={_SPACE}*(?:\"([^\"]*)(?:\"|\Z)|'([^']*)(?:'|\Z)"
     r"|([^ \t\n\f>\"'][^ \t\n\f>]*)?))?"
 )
+_BARE_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)>")
+"""Most tags: this tells them faster than the rules for all."""
 _TAG_END = re.compile(r"[ \t\n\f/]*(/?)>")
 _MARKUP = re.compile(r"<(?=[a-zA-Z!?]|/[^>]|/>)")
 _COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))", re.DOTALL)
@@ -29,8 +33,7 @@ _REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+;?|[a-zA-Z0-9]+(?:;|(?![=a-zA-Z0
 _MODERN = re.compile(r"\s*html\s*(?:(?:system|public)\b(?!.*(?:3\.2|4\.0\w* trans|frameset)).*)?$")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """Text, or a start or end tag."""
 
     kind: str
@@ -39,7 +42,7 @@ class Token:
     """Of the tag, in lower case."""
     text: str = ""
     """The text; of a start tag of RAW elements all that is in them."""
-    attributes: dict[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = MappingProxyType({})
     closed: bool = False
     """Whether the tag ends in `/>`."""
 
@@ -50,6 +53,8 @@ class Tokens:
     def __init__(self, source: str) -> None:
         source = source.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
         self.source, self.at = source, 0
+        self.in_tag = False
+        """Whether the document ends within a tag."""
         doctype = _DOCTYPE.search(source[:2_000])
         self.quirks = doctype is None or not _MODERN.match(doctype[1].lower())
         """Whether a browser takes it for a page of the nineties, as it does most mail."""
@@ -75,6 +80,12 @@ class Tokens:
         return Token("text", text=_unescaped(text))
 
     def markup(self, foreign: bool, data: bool) -> Token | None:
+        bare = _BARE_TAG.match(self.source, self.at)
+        if bare is not None:
+            self.at, tag = bare.end(), bare[2].lower()
+            if bare[1]:
+                return Token("end", tag)
+            return Token("start", tag, self.raw(tag) if tag in RAW and not foreign else "")
         second = self.source[self.at + 1]
         if second == "!":
             return self.declaration(data)
@@ -87,7 +98,7 @@ class Tokens:
         attributes = self.attributes()
         end = _TAG_END.match(self.source, self.at)
         if end is None:  # a tag that never ends takes the rest of the document with it
-            self.at = len(self.source)
+            self.at, self.in_tag = len(self.source), True
             return None
         self.at = end.end()
         tag = name[0].lower()
@@ -114,8 +125,11 @@ class Tokens:
         held: dict[str, str] = {}
         while (found := _ATTRIBUTE.match(self.source, self.at)) is not None:
             self.at = found.end()
-            value = next((each for each in found.groups()[1:] if each is not None), "")
-            held.setdefault(found[1].lower(), _REFERENCE.sub(_reference, value))
+            form = found.lastindex or 1  # how it was quoted, if there is a value
+            value = found[form] if form > 1 else ""
+            if "&" in value:
+                value = _REFERENCE.sub(_reference, value)
+            held.setdefault(found[1].lower(), value)
         return held
 
     def raw(self, tag: str) -> str:

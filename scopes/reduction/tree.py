@@ -82,7 +82,7 @@ class OpenElements:
         return self.stack[index]
 
     def __contains__(self, element: Element) -> bool:
-        return self.names[element.kind] > 0 and any(each is element for each in self.stack)
+        return self.names[element.kind] > 0 and element in self.stack
 
     def down(self) -> Iterator[Element]:
         """From the innermost outwards."""
@@ -102,7 +102,7 @@ class OpenElements:
         return element
 
     def index(self, element: Element) -> int:
-        return next(n for n in range(len(self.stack) - 1, -1, -1) if self.stack[n] is element)
+        return self.stack.index(element)
 
     def remove(self, element: Element) -> None:
         del self.stack[self.index(element)]
@@ -146,7 +146,7 @@ class Formatting:
         self.entries.append(element)
 
     def index(self, element: Element) -> int:
-        return next((n for n, each in enumerate(self.entries) if each is element), -1)
+        return self.entries.index(element) if element in self.entries else -1
 
     def remove(self, element: Element) -> None:
         at = self.index(element)

@@ -40,8 +40,14 @@ _BLOCKS = frozenset(
     "pre section summary table tbody tfoot thead tr ul caption".split()
 )
 _APART = frozenset("p h1 h2 h3 h4 h5 h6 table blockquote pre ul ol dl".split())
-_STYLING = frozenset("style href bgcolor link color text hidden open".split())
-"""Attributes that bear on the style of an element, whatever the sheets say."""
+_STYLING = frozenset("style bgcolor link color text".split())
+_MARKING = frozenset("href hidden open".split())
+"""Attributes that bear on the style of an element, whatever the sheets say: those of the second
+kind by being there."""
+_BEARING = _STYLING | _MARKING
+_HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
+"""Elements that a browser styles without any attribute."""
+_SPACES = re.compile(r"[ \t\r\n\f]+")
 _ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s<>\"]+", re.IGNORECASE)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w:.+-]{1,40})", re.IGNORECASE)
 _WORD = re.compile(r"\w")
@@ -59,6 +65,9 @@ class Visible:
     """Words and address of the links that are seen, http(s) and mailto only."""
     cut: str = ""
     """What was left out by a limit, in one sentence; empty when nothing was."""
+    unended: bool = False
+    """Whether its next words may hide what is before: it ends within a tag or a style sheet, or
+    within a table, in front of which they may come to stand."""
 
 
 def visible_text(
@@ -83,7 +92,9 @@ def visible_text(
     text = "".join(page.out)
     links = tuple((line("".join(words), MAX_WORDS), address) for words, address in page.links)
     hidden = page.hidden or sheet.cut or smuggled(text)
-    return Visible(_tidy(printable(text)), hidden, links, cut)
+    opened = {each.tag for each in builder.open.stack}
+    unended = builder.tokens.in_tag or "style" in opened or ("table" in opened and sheet.by_place)
+    return Visible(_tidy(printable(text)), hidden, links, cut, unended)
 
 
 def source_of(html: str | bytes) -> str:
@@ -150,7 +161,7 @@ class _Page:
 
     def read(self, root: Element) -> None:
         start = Style()
-        node = Node(root.tag, root.attributes)
+        node = Node.root(root.tag, root.attributes)
         style = self.style(node, start)
         todo = [_Open(root, node, style, False, -1, iter(root.children))]
         while todo:
@@ -174,8 +185,11 @@ class _Page:
     def style(self, node: Node, above: Style) -> Style:
         """The style of an element by the sheets and its own; hidden by either is hidden."""
         found, unsure = self.sheet.matching(node)
+        bearing = [(name, v) for name, v in node.attributes.items() if name in _BEARING]
+        if not (found or unsure or bearing or node.tag in _HINTED):
+            return above.inherited
+        held = tuple((name, v if name in _STYLING else "") for name, v in bearing)
         rules = (tuple(rule.rank[3] for rule in found), tuple(rule.rank[3] for rule in unsure))
-        held = tuple((name, v) for name, v in node.attributes.items() if name in _STYLING)
         key = (id(above), node.tag, held, rules)  # what is kept here keeps its id
         if key not in self.styles:
             self.styles[key] = self.new_style(node, above, found, unsure)
@@ -225,7 +239,7 @@ class _Page:
             self.hidden = self.hidden or _WORD.search(text) is not None or smuggled(text)
             return
         if not inside.style.keeps_breaks:
-            text = re.sub(r"[ \t\r\n\f]+", " ", text)
+            text = _SPACES.sub(" ", text)
             if self.breaks or (self.out and self.out[-1].endswith((" ", "\t"))):
                 text = text.lstrip(" ")
         if text:
