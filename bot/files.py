@@ -8,10 +8,8 @@ import codecs
 import json
 import logging
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -19,10 +17,9 @@ import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-import scopes
 from bot.images import MAX_BASE64, MAX_PIXELS, dimensions, image_type
 from config.settings import Reply
-from scopes.leash import output_of
+from scopes.programs import output_of
 from scopes.tool import estimate_tokens, one_line, readable
 from subagents.brief import Block, text_block
 from subagents.fence import shorten, wrap
@@ -35,7 +32,6 @@ MAX_PAGES = 200
 MAX_REDIRECTS = 3
 SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
 """Where the token may go, beside the host of the configured API address."""
-PDF_PROGRAM = Path(scopes.__file__).with_name("pdf.py")
 MEGABYTE = 1_000_000
 BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -249,9 +245,8 @@ def _clean(text: str) -> str:
 
 async def _pdf(data: bytes, max_tokens: int) -> tuple[str, str]:
     """The text of a PDF, read by a process that is ended when it takes too long."""
-    numbers = [str(n) for n in (PDF_S, MAX_PAGES, 4 * max_tokens)]
-    argv = (sys.executable, "-I", str(PDF_PROGRAM), *numbers)
-    out = await output_of(argv, data, PDF_S, {}, Path("/"))
+    numbers = (PDF_S, MAX_PAGES, 4 * max_tokens)
+    out = await output_of("scopes.pdf", *numbers, given=data, seconds=PDF_S)
     found = json.loads(out) if out else {"error": "damaged"}
     if found.get("error") == "encrypted":
         raise Refused("is a PDF with a password, which I cannot open")

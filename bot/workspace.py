@@ -16,7 +16,7 @@ from bot.errors import SetupError
 from bot.heard import Bot
 from bot.pace import KEPT, ReadTurns
 from config.settings import Settings
-from scopes.slack_client import SlackClient, SlackRefused, connect
+from scopes.slack_client import SlackClient, SlackRefused, connect, web_client
 
 LOCK = "serve.lock"
 
@@ -30,11 +30,9 @@ def clients(
         hint = "Set SLACK_BOT_TOKEN (xoxb-...); `assistant setup` helps. Or try `serve --local`."
         raise SetupError("no_slack_token", "There is no Slack workspace to serve.", hint)
     token, url = secret.get_secret_value(), settings.endpoints.slack_api_url
-    web = AsyncWebClient(
-        token=token, timeout=settings.slack.timeout_s, session=session, retry_handlers=[]
+    web = web_client(
+        url, token=token, timeout=settings.slack.timeout_s, session=session, retry_handlers=[]
     )
-    if url:
-        web.base_url = url if url.endswith("/") else url + "/"
     turns = ReadTurns(settings.slack, KEPT)
     return connect(session, token, url, settings.slack, turns), web
 

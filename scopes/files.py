@@ -16,8 +16,9 @@ from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.fitting import fitting
 from scopes.folder_search import ends_in_crlf, lines_of, listing, pieces, searched, text_of
 from scopes.folders import KIND, Folders, Place
-from scopes.git import Git
-from scopes.git_push import Pushing, Remote, told
+from scopes.git import BEHIND, Git
+from scopes.git_push import Pushing, Remote
+from scopes.git_shown import shown
 from scopes.label import Label
 from scopes.locked import waiting
 from scopes.notes import read_note, search_notes
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 FolderId = Annotated[str, HandleArgument("folder")]
 MAX_COMMAND: Final = 2_000
 """Characters."""
-MAX_PUSHED: Final = 50
+MAX_PUSHED: Final = 20
 """Commits of one push: a person is to see each."""
 _AT = re.compile(r":\d+(~\d+)?(@[0-9a-f]{6})?$")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -96,8 +97,8 @@ async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = 
     """Make a file, or replace one that you have read."""
     place, path = await _where(ctx, folder, path, writes=True)
     _, label = await _done(ctx, place, _folders(ctx).write, ctx, place, path, _bytes(text))
-    note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines."
-    return ToolResult(note=note, label=label)
+    note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
+    return ToolResult(note=note, undone=place.undone, label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Folders)
@@ -107,7 +108,8 @@ async def edit_file(
     """Replace text that occurs once; spaces count."""
     place, path = await _where(ctx, folder, path, writes=True)
     _, label = await _done(ctx, place, _edit, ctx, place, path, old, new)
-    return ToolResult(note=f"Changed: {place.title}:{path}.", label=label)
+    note = f"Changed: {place.title}:{path}.{place.aside}"
+    return ToolResult(note=note, undone=place.undone, label=label)
 
 
 @tool(client=Folders)
@@ -143,15 +145,16 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     note = f"Committed as {made.commit[:12]}: {', '.join(made.paths)}."
     if made.left:
         note += f" Others are at work on {', '.join(made.left)} there: it was left as it is."
-    return ToolResult(note=note, label=label)
+    if made.behind:
+        note += BEHIND
+    return ToolResult(note=note, undone=dict.fromkeys(place.undone, ""), label=label)
 
 
 async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
     """Which commits would leave, and where to: those of this context, whatever it named."""
     place, _ = await _where(ctx, folder, "")
-    remote = _remote(place)
     made = _folders(ctx).log.commits(ctx.context, place.handle)
-    (ids, told_of), _ = await _done(ctx, place, _unsent, remote, made)
+    (ids, told_of), _ = await _done(ctx, place, _unsent, place, made)
     if not ids:
         raise ToolError("You have committed nothing here that is not pushed.")
     if len(ids) > MAX_PUSHED:
@@ -285,10 +288,12 @@ def _remote(place: Place) -> Remote:
     return remote
 
 
-def _unsent(remote: Remote, made: list[str]) -> tuple[list[str], dict[str, str]]:
+def _unsent(place: Place, made: list[str]) -> tuple[list[str], dict[str, str]]:
     """Ids of the commits that would leave, and what a card says of them."""
+    remote = _remote(place)
     found = remote.unsent(made)
     repo = remote.repository.open()
     said = {"branch": remote.branch(repo), "remote": remote.address(repo)}
-    said |= {f"commit {n}": told(repo, commit) for n, commit in enumerate(found, 1)}
+    texts = shown(repo, found[:MAX_PUSHED], place.title)
+    said |= {f"commit {n}": text for n, text in enumerate(texts, 1)}
     return [str(commit.id) for commit in found], said

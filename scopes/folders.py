@@ -17,6 +17,7 @@ from scopes.folder_log import FolderLog, Landed, Wrote
 from scopes.git import Made, Repository
 from scopes.git_push import Remote
 from scopes.git_trees import Change, Conflict, Told, entry_of, tree_of
+from scopes.held import only, open_to
 from scopes.label import Label, Readers
 from scopes.locked import locked
 from scopes.tool import ToolContext, ToolError, not_found
@@ -53,6 +54,17 @@ class Place:
     own: bool
     """A copy of its own, which its commits are taken from."""
 
+    @property
+    def aside(self) -> str:
+        """What its writer is told of a change that is not in the folder itself."""
+        return f" In your own copy: without git_commit {self.title} stays as it was." * self.own
+
+    @property
+    def undone(self) -> dict[str, str]:
+        """What is told of such a change where no commit follows."""
+        text = f"{self.title} is as it was: changes were left uncommitted in a subagent's own copy"
+        return {f"commit in {self.handle}": text} if self.own else {}
+
 
 @dataclass(frozen=True)
 class Folders:
@@ -71,17 +83,12 @@ class Folders:
         object.__setattr__(self, "log", FolderLog(self.home / "log.jsonl"))
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
-        """The handle of the folder that is meant: by name, else the only one that is held, else
-        the only project. What is not named in the call is asked about here."""
+        """The handle of the folder that is meant: by name, else the only project, else the
+        request's own. What is not named in the call is asked about here."""
         if folder:
             return folder
-        held = [h for h in ctx.handles.titles if h == RUN or h in self.projects]
-        chosen = held if len(held) == 1 else [h for h in held if h != RUN]
-        if len(chosen) == 1 and await ctx.may_read(chosen[0]):
-            return chosen[0]
-        if len(chosen) > 1:
-            raise ToolError(f"Say which folder: {', '.join(chosen)}.")
-        raise ToolError("You were given no folder. Say so in your result, under needs.")
+        found = await open_to(ctx, {RUN, *self.projects})
+        return only("folder", [h for h in found if h != RUN] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> Place:
         """Where a context works in this folder: in the folder itself, or, once it has written
@@ -93,6 +100,8 @@ class Folders:
             raise ToolError(
                 f"The folder of {project.title} is not there any more. Say so in your result."
             )
+        if project.repository:
+            project.repository.catch_up()
         label = Label(True, project.readers, frozenset({handle}))
         tree = self.home / "trees" / f"{ctx.context}-{project.title}"
         own = tree.is_dir()

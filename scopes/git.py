@@ -5,10 +5,10 @@ no setting of a user has a part in them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import time
+from time import sleep, time
 from typing import Any
 
 import pygit2
@@ -38,7 +38,13 @@ from scopes.tool import ToolError
 log = logging.getLogger(__name__)
 
 TRIES = 5
+PAUSE_S = 0.2
+"""Before an index that somebody else's git holds is tried again."""
 TIMEOUT_MS = 15_000
+BEHIND = (
+    " Somebody else's git held the index, so git status there tells of files as they were: the "
+    "next call here mends that, or `git reset` where nothing else is staged."
+)
 
 
 def apart() -> None:
@@ -61,6 +67,8 @@ class Made:
     paths: tuple[str, ...]
     left: tuple[str, ...]
     """Paths that the working folder holds otherwise, changed by others and not committed."""
+    behind: bool
+    """The index has not followed: see `Repository.catch_up`."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +92,7 @@ class Repository:
 
     def ref(self, repo: pygit2.Repository) -> str:
         """The branch that is worked on, which is checked out in the folder."""
-        head = repo.lookup_reference("HEAD").raw_target
-        name = head.decode() if isinstance(head, bytes) else ""
+        name = _checked_out(repo)
         if not name.startswith("refs/heads/"):
             raise ToolError("No branch is checked out in this folder; ask its owner to.")
         wanted = f"refs/heads/{self.branch}" if self.branch else name
@@ -114,16 +121,16 @@ class Repository:
         """Put these changes, and nothing else, on the branch; once for each call.
 
         Where others changed the same files meanwhile they are merged. The working folder follows
-        where nobody has changes of their own in it.
+        where nobody has changes of their own in it, and the index where nobody else's git holds it.
         """
         with locked(self.lock):
             repo = self.open()
             found = self._made(repo, told.call)
             if found is None:
                 found = self._commit(repo, changes, message, told)
-            paths = changed(repo, parent_of(found), found)
-            left = self.follow(repo, parent_of(found), found, paths)
-            return Made(str(found.id), paths, left)
+            was = tree_of(repo, parent_of(found))
+            left = self.follow(repo, was, found.tree)
+            return Made(str(found.id), changed(was, found.tree), left, self.behind)
 
     def _commit(
         self, repo: pygit2.Repository, changes: Mapping[str, Change], message: str, told: Told
@@ -153,52 +160,115 @@ class Repository:
     def follow(
         self,
         repo: pygit2.Repository,
-        old: pygit2.Commit | None,
-        new: pygit2.Commit,
-        paths: Sequence[str],
+        was: pygit2.Tree,
+        now: pygit2.Tree,
+        move: Callable[[], object] | None = None,
     ) -> tuple[str, ...]:
-        """Bring the working folder and the index from one commit to another, for these paths,
-        where nobody has changes of their own; the paths where somebody has."""
-        left = []
-        index = repo.index
-        index.read()
-        for path in paths:
-            was, now = entry_of(tree_of(repo, old), path), entry_of(new.tree, path)
-            if not self._place(repo, path, was, now):
-                left.append(path)
-            staged = index[path].id if path in index else None
-            if staged == (was.id if was else None):
-                stage(index, path, now)
-        try:
-            self._write(repo, index)
-        except pygit2.GitError as error:
-            raise ToolError("Somebody else's git holds this folder. Try again.") from error
+        """Bring the working folder from one commit's tree to that of the branch, and the index,
+        where nobody has changes of their own; the paths where somebody has them in the folder.
+
+        `move` brings the branch there, between the two: who was killed before it begins anew.
+        """
+        paths = changed(was, now)
+        left = [p for p in paths if not self._place(p, entry_of(was, p), entry_of(now, p))]
+        ref = self.ref(repo)
+        if not self.behind or self._stands()[0] != ref:
+            self._behind.write_text(f"{ref} {was.id}")
+        if move:
+            move()
+        for _ in range(TRIES):
+            if self._settled(repo):
+                break
+            sleep(PAUSE_S)
         return tuple(left)
 
-    def _write(self, repo: pygit2.Repository, index: pygit2.Index) -> None:
-        """Write the index. A mark tells that we are at it: where a kill left the mark, git's own
-        lock of the index is ours too, and nobody else would ever take it away."""
+    @property
+    def behind(self) -> bool:
+        """Whether the index is not yet where the branch is: somebody else's git held it, or a kill
+        kept us from it."""
+        return self._behind.exists()
+
+    @property
+    def _behind(self) -> Path:
+        """Holds a branch and the tree of it that the index stands at, until the index follows."""
+        return self.lock.with_name(f"{self.lock.name}.behind")
+
+    def _stands(self) -> tuple[str, str]:
+        ref, _, tree = self._behind.read_text().partition(" ")
+        return ref, tree
+
+    def catch_up(self) -> None:
+        """Bring the index to where the branch is, if it is behind and can be had now."""
+        if self.behind:
+            with locked(self.lock):
+                self._settled(self.open())
+
+    def _settled(self, repo: pygit2.Repository) -> bool:
+        """Whether the index is done with. It is left as it is for a file that was staged
+        otherwise, or that is (again) as it was: that may be somebody's own doing."""
+        if not self.behind:
+            return True
+        ref, tree = self._stands()
+        if ref and ref != _checked_out(repo):
+            return False
+        was, tip = repo.get(tree) if tree else None, tip_of(repo, ref) if ref else None
+        if isinstance(was, pygit2.Tree) and tip is not None:
+            index = repo.index
+            index.read()
+            for path in changed(was, tip.tree):
+                entry = entry_of(tip.tree, path)
+                before, after = _name(entry_of(was, path)), _name(entry)
+                staged = str(index[path].id) if path in index else None
+                if staged == before and not (self._here(path) == before != after):
+                    stage(index, path, entry)
+            if not self._write(repo, index):
+                return False
+        self._behind.unlink()
+        return True
+
+    def _write(self, repo: pygit2.Repository, index: pygit2.Index) -> bool:
+        """Whether the index could be written. A mark tells that we are at it: where a kill left
+        the mark, git's own lock of the index is ours too, and nobody else would take it away."""
         mark = self.lock.with_name(f"{self.lock.name}.index")
         if mark.exists():
             (Path(repo.path) / "index.lock").unlink(missing_ok=True)
         mark.touch()
         try:
             index.write()
+        except pygit2.GitError as error:
+            log.warning("the index of %s is not written: %s", self.folder.root, error)
+            return False
         finally:
             mark.unlink()
+        return True
 
-    def _place(self, repo: pygit2.Repository, path: str, was: Any, now: Any) -> bool:
+    def _place(self, path: str, was: Any, now: Any) -> bool:
         """Put one file into the working folder; whether it is as committed."""
-        try:
-            found = self.folder.read(path)
-        except ToolError:
-            return False
-        here = found.digest if found else None
-        if here == (str(now.id) if now else None):
+        here = self._here(path)
+        if here == _name(now):
             return True
-        if here != (str(was.id) if was else None):
+        if here != _name(was):
             return False
         if now is None:
             return here is None or self.folder.remove(path, here)
         self.folder.replace(path, now.data, here)
         return True
+
+    def _here(self, path: str) -> str | None:
+        """The digest of a file of the working folder; None where there is none, and a word for
+        what is not opened here: a link, a folder, a file that is too large."""
+        try:
+            found = self.folder.read(path)
+        except ToolError:
+            return "closed"
+        return found.digest if found else None
+
+
+def _checked_out(repo: pygit2.Repository) -> str:
+    """The branch that is checked out; empty where none is."""
+    head = repo.lookup_reference("HEAD").raw_target
+    return head.decode() if isinstance(head, bytes) else ""
+
+
+def _name(entry: Any) -> str | None:
+    return str(entry.id) if entry else None

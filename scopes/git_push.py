@@ -6,16 +6,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import pygit2
 from pygit2.enums import CredentialType
 
-from scopes.git import Repository
+from scopes.git import BEHIND, Repository
 from scopes.git_trees import (
     Conflict,
     call_of,
-    changed,
     commit_at,
     merged_trees,
     parent_of,
@@ -29,8 +29,6 @@ from scopes.tool import ToolError, one_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
-MAX_FILES = 30
-"""Files of a commit that a card names."""
 TOKEN_USER = "x-access-token"
 """The login beside a token: GitHub wants this one, GitLab and others take any."""
 
@@ -81,7 +79,8 @@ class Remote:
                 if head.id == there.id or self._sent(repo, head, branch):
                     self._settle(repo, head)
                     done = f"{count} commit{'s' if count != 1 else ''} pushed"
-                    return f"{done} to {branch} of {address}."
+                    late = BEHIND if self.repository.behind else ""
+                    return f"{done} to {branch} of {address}.{late}"
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
@@ -134,8 +133,8 @@ class Remote:
             return
         branch = repo.references[ref]
         if branch.target == tip.id:
-            branch.set_target(there.id)
-            self.repository.follow(repo, tip, there, changed(repo, tip, there))
+            move = partial(branch.set_target, there.id)
+            self.repository.follow(repo, tip.tree, there.tree, move)
 
     def _callbacks(self, repo: pygit2.Repository) -> Answers:
         remote = repo.remotes[self.name]
@@ -168,19 +167,6 @@ def bare(address: str) -> str:
     if not parts.scheme or not parts.netloc:
         return address
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def told(repo: pygit2.Repository, commit: pygit2.Commit) -> str:
-    """A commit in words: its subject, its files, and how many lines it adds and takes."""
-    diff = tree_of(repo, parent_of(commit)).diff_to_tree(commit.tree)
-    files = []
-    for patch in diff:
-        if patch is not None:
-            _, added, taken = patch.line_stats
-            files.append(f"{patch.delta.new_file.path} +{added} -{taken}")
-    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
-    subject = one_line(commit.message.partition("\n")[0])[:100]
-    return f"{subject} ({', '.join(files[:MAX_FILES])}{more})"
 
 
 def https_host(url: str) -> str:

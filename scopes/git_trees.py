@@ -101,12 +101,10 @@ def entry_of(tree: pygit2.Tree, path: str) -> Any:
         return None
 
 
-def changed(
-    repo: pygit2.Repository, old: pygit2.Commit | None, new: pygit2.Commit
-) -> tuple[str, ...]:
-    """Paths that are not the same in two commits."""
-    diff = tree_of(repo, old).diff_to_tree(new.tree)
-    found = {f.path for d in diff.deltas for f in (d.old_file, d.new_file)}
+def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
+    """Paths that are not the same in two trees."""
+    deltas = old.diff_to_tree(new).deltas
+    found = {f.path for d in deltas for f in (d.old_file, d.new_file)}
     return tuple(sorted(found))
 
 

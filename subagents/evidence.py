@@ -68,6 +68,18 @@ class Reading:
     """Source id -> ids of its items in the window, for sources that are to be read whole."""
     _pages: set[tuple[str, str]] = field(default_factory=set)
     label: Label = TRUSTED
+    undone: dict[str, str] = field(default_factory=dict)
+    """What the context has begun -> why it is not done; empty = it is."""
+    sent: int = 0
+    """How many of the items, from the first on, have gone to the model; the others wait."""
+
+    def shown(self, first: int | None = None) -> list[Item]:
+        """The items that the model has seen, in the order in which they came; the `first` ones."""
+        return list(self.items.values())[: self.sent if first is None else min(first, self.sent)]
+
+    def forget_unsent(self) -> None:
+        """Let go of the items that no request will hold any more; the label stays."""
+        self.items = {item.id: item for item in self.shown()}
 
     def expect(self, holds: Mapping[str, Iterable[str]]) -> None:
         """What is to be read whole, known before anything was."""
@@ -89,8 +101,11 @@ class Reading:
         return sum(map(len, self.holds.values()))
 
     def _counts(self, item: Item) -> bool:
-        """Inside the window, and inside the share of its source that is to be read here."""
-        if not item.at or BEFORE_WINDOW in item.notes:
+        """A message inside the window, and inside the share of its source that is to be read here.
+
+        Notes and kept files have a time, too, but nobody who wrote to somebody.
+        """
+        if not (item.at and item.by) or BEFORE_WINDOW in item.notes:
             return False
         held = self.holds.get(item.id.partition("/")[0])
         return held is None or item.id in held
@@ -140,7 +155,7 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         if not evidence:
             dropped.append(f"finding {number}: no evidence")
             continue
-        text = "\n".join(normal(items[e].text) for e in evidence)
+        text = "\n".join(normal(form) for e in evidence for form in _forms(items[e].text))
         about = _threads(evidence, items)
         names = "\n".join(normal(f"{i.text}\n{i.by or ''}") for i in about)
         quotes = [q for q in finding.quotes if occurs(q, text)]
@@ -152,6 +167,21 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         changed = {"evidence": evidence, "quotes": quotes, "customers": customers}
         kept.append(finding.model_copy(update=changed))
     return Checked(tuple(kept), tuple(dropped))
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """A text as it was shown, and as a page shows it: links as their words, code without its marks.
+
+    A faithful copy may be of either.
+    """
+    seen = _LINKED.sub(r"\1", text).replace("`", "")
+    return (text,) if seen == text else (text, seen)
+
+
+_LINKED = re.compile(
+    r"\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]\(https?://[^\s()]*(?:\([^\s()]*\)[^\s()]*)?\)"
+)
+"""A link in Markdown, as the text of a page has it."""
 
 
 def _threads(evidence: Sequence[str], items: Mapping[str, Item]) -> list[Item]:

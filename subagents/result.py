@@ -33,6 +33,8 @@ class Finding(FindingDraft):
     id: str
     """`F<number of the subagent>.<number>`."""
     links: list[str] = Field(default_factory=list)
+    queries: list[str] = Field(default_factory=list)
+    """Databases and statements that the rows in its evidence came from: `data:shop: SELECT ...`."""
     threads: list[str] = Field(default_factory=list)
     """Ids of the messages that opened the threads of its evidence, the oldest first."""
     messages: int = 0
@@ -162,6 +164,7 @@ def checked_findings(
                 **_on_one_line(draft),
                 id=f"F{number}.{k}",
                 links=[link for link in links if link],
+                queries=list(dict.fromkeys(item.query for item in cited if item.query)),
                 threads=roots,
                 messages=len(inside),
                 people=len(distinct(draft.customers)) or len(openers),
@@ -199,7 +202,7 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
     if isinstance(value, TriageVerdict):
         value, dropped = carried(value, reading)
     findings, unsupported = checked_findings(number, value, reading) if value else ([], [])
-    not_covered = list(value.not_covered) if value else []
+    not_covered = [*(value.not_covered if value else []), *filter(None, reading.undone.values())]
     stopped_by, reason = ending.stopped_by, ending.reason
     if stopped_by == "none" and value and value.needs:
         stopped_by, reason = "needs_context", value.needs
@@ -268,9 +271,9 @@ def crashed(id: str, scope: str, model: str, contract: str, reason: str) -> Suba
 
 
 def salvage(ending: Ending, reading: Reading) -> str:
-    """What can be said without a result: what was read, and the last words, never nothing."""
-    coverage = reading.coverage()
-    read = f"Read {coverage.messages_read} messages in {coverage.threads_read} threads"
+    """What can be said without a result: how much was read, and the last words, never nothing."""
+    count = len(reading.items)
+    read = f"Read {count} {'item' if count == 1 else 'items'}"
     why = f"then stopped ({one_line(ending.reason or ending.stopped_by)[:200]})"
     said = "" if echoes(ending.text) else shorten(ending.text, 1000)
     return f"{read}, {why}." + (f" Its last words: {said}" if said else "")

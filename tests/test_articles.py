@@ -172,6 +172,26 @@ async def test_two_who_change_one_file_are_merged_or_told(tmp_path: Path) -> Non
     assert sorted(subjects(repo)) == ["Begin", "Say left", "Say more", "Say right", "Say two"]
 
 
+def write_only(body: Json) -> Answer:
+    """Writes a file of its own beside others, and does not commit it."""
+    if turn(body) == 0:
+        path = f"{line(body, 'TASK').split()[-1]}.txt"
+        return Answer([use("write_file", path=path, text="New\n")])
+    return submitted("Written.", findings=[])
+
+
+async def test_changes_that_stay_in_a_copy_are_told_as_not_done(tmp_path: Path) -> None:
+    repository(tmp_path / "book", {"a.txt": LINES})
+    mind = led(write_only, *(delegate(f"Write a file {word}") for word in ("one", "two")))
+    async with serving(tmp_path, mind, space=people(), change=book(tmp_path / "book")) as bot:
+        await bot.answer(bot.ask("Add the files to the book."), seconds=40)
+        (run,) = await bot.store.runs()
+        ended = [s.result for s in await bot.store.subagents(run.id) if s.result]
+    why = "book is as it was: changes were left uncommitted in a subagent's own copy"
+    assert [each["not_covered"] for each in ended] == [[why], [why]]
+    assert not (tmp_path / "book/one.txt").exists()
+
+
 # ---- over a checkout
 
 PROJECT = {

@@ -164,6 +164,7 @@ def test_a_look_alike_address_is_told_apart() -> None:
     assert spelled("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
     assert spelled("https://ex\u0430mple.com/x").count("xn--exmple-4nf.com") == 1
     assert spelled("plain@acme.example") == "plain@acme.example"
+    assert spelled("@\x1b\xa1").isprintable()
 
 
 def test_a_long_text_can_be_read_to_its_last_character() -> None:

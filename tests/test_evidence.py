@@ -90,6 +90,26 @@ def test_a_faithful_copy_may_differ_in_case_spacing_and_quotation_marks(quote: s
     assert (len(checked.unsupported) == 0) == occurs(quote, normal(ITEMS["C1/1"].text))
 
 
+@pytest.mark.parametrize(
+    ("quote", "kept"),
+    [
+        ("Set [the limit](https://a.example/l_1?x=(2)) of `max_idle_s` to 5", True),
+        ("set the limit of max_idle_s to 5", True),
+        ("the limit [2] of ports", True),
+        ("the limit https://a.example", False),
+        ("set the limit to 5", False),
+    ],
+)
+def test_a_copy_of_a_page_may_be_of_what_the_page_shows(quote: str, kept: bool) -> None:
+    page = (
+        "Set [the limit](https://a.example/l_1?x=(2)) of `max_idle_s` to 5.\n"
+        "See [the limit [2]](https://a.example/2) of ports."
+    )
+    read = Item("https://a.example#1", page, None, LABEL)
+    checked = check([draft(quotes=[quote], evidence=[read.id])], {read.id: read})
+    assert [finding.quotes == [quote] for finding in checked.findings] == [kept]
+
+
 @pytest.mark.parametrize("quote", ["", "  ", '""', "...", "ERROR 21", "card reader ERROR 12"])
 def test_an_empty_or_altered_quote_is_no_quote(quote: str) -> None:
     assert check([draft(quotes=[quote])], ITEMS).findings[0].quotes == []
@@ -119,12 +139,31 @@ def test_coverage_counts_messages_inside_the_window_only() -> None:
     assert (coverage.oldest, coverage.latest) == (AT + timedelta(hours=1), AT + timedelta(hours=3))
 
 
+def test_a_note_has_a_time_and_is_no_message() -> None:
+    reading = Reading()
+    reading.add([item(1), item(2, author=None, by=None)], {})
+    assert (reading.coverage().messages_read, reading.coverage().items_read) == (1, 2)
+
+
 def test_a_page_read_twice_counts_once() -> None:
     reading = Reading()
     for _ in range(3):
         reading.add([item(1), item(2)], {"C1": ["C1/1", "C1/2"]})
     assert reading.coverage().pages == 1
     assert reading.coverage().messages_read == 2
+
+
+def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
+    reading = Reading()
+    reading.add([item(1), item(2)], {})
+    assert reading.shown() == []
+    reading.sent = len(reading.items)
+    secret = Label(readers=frozenset({"U1"}), sources=frozenset({"G1"}))
+    reading.add([item(1), Item("G1/1", "x", None, secret)], {})
+    assert [i.id for i in reading.shown()] == ["C1/1", "C1/2"]
+    reading.forget_unsent()
+    assert list(reading.items) == ["C1/1", "C1/2"]
+    assert reading.label.readers == frozenset({"U1"})
 
 
 def test_items_without_a_time_are_read_and_not_counted_as_messages() -> None:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 import struct
-import sys
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 from engine_kit import MUX
-from pypdf import PdfWriter
+from pdf_kit import pdf, shown
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from bot.files import LOGIN, PDF_PROGRAM, Attached, read_files
+from bot.files import LOGIN, Attached, read_files
 from bot.images import dimensions, image_type
 from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 from config.settings import load_settings
+from scopes.programs import started
 
 REPLY = load_settings(env={}).reply
 FENCE = "items-" + "0" * 32
@@ -163,40 +162,6 @@ async def test_what_cannot_be_read_is_refused_by_name(data: bytes, said: str) ->
 # ---- PDF
 
 
-def pdf(*pages: bytes, flate: bool = False) -> bytes:
-    """A PDF whose pages have these content streams."""
-    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
-    kids = b" ".join(b"%d 0 R" % (4 + 2 * n) for n in range(len(pages)))
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(pages)),
-        font,
-    ]
-    for number, content in enumerate(pages):
-        at = 5 + 2 * number
-        objects.append(
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
-            b"/Resources << /Font << /F1 3 0 R >> >> >>" % at
-        )
-        kind = b"/Filter /FlateDecode " if flate else b""
-        body = b"<< %s/Length %d >>\nstream\n%s\nendstream" % (kind, len(content), content)
-        objects.append(body)
-    out = bytearray(b"%PDF-1.7\n")
-    places = []
-    for number, each in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    start = len(out)
-    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"trailer << /Size %d /Root 1 0 R >>\n" % (len(objects) + 1)
-    return bytes(out + b"startxref\n%d\n%%%%EOF" % start)
-
-
-def shown(text: str) -> bytes:
-    return b"BT /F1 12 Tf 72 700 Td (%s) Tj ET" % text.encode()
-
-
 async def test_the_text_of_a_pdf_is_read() -> None:
     text = text_of(await one(pdf(shown("Invoice 7"), shown("Total 12")), "invoice.pdf"))
     head, *lines = text.splitlines()
@@ -212,16 +177,11 @@ async def test_a_long_pdf_is_cut() -> None:
 
 
 async def test_a_pdf_with_a_password_or_without_text_is_refused() -> None:
-    writer = PdfWriter()
-    writer.add_blank_page(100, 100)
-    plain, locked = io.BytesIO(), io.BytesIO()
-    writer.write(plain)
-    writer.encrypt("secret", algorithm="RC4-128")
-    writer.write(locked)
-    assert refusal(await one(locked.getvalue(), "x.pdf")) == (
+    locked, plain = pdf(shown("secret"), password=b"secret"), pdf(b"")
+    assert refusal(await one(locked, "x.pdf")) == (
         "x.pdf is a PDF with a password, which I cannot open."
     )
-    assert refusal(await one(plain.getvalue(), "x.pdf")).startswith("x.pdf is a PDF without text")
+    assert refusal(await one(plain, "x.pdf")).startswith("x.pdf is a PDF without text")
 
 
 async def test_a_bomb_of_a_pdf_takes_nothing_down() -> None:
@@ -232,12 +192,7 @@ async def test_a_bomb_of_a_pdf_takes_nothing_down() -> None:
 
 async def test_a_pdf_that_takes_too_long_is_ended() -> None:
     slow = pdf(zlib.compress(b"BT /F1 1 Tf " + b"(a) Tj " * 1_500_000, 9), flate=True)
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", str(PDF_PROGRAM), "1", "9", "9000"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    program = await started("scopes.pdf", 1, 9, 9000)
     out, _ = await program.communicate(slow)
     assert program.returncode != 0
     assert out == b""

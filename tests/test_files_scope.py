@@ -11,7 +11,7 @@ from pathlib import Path
 import pygit2
 import pytest
 from engine_kit import settings_for, store_at
-from files_kit import ANA, BOOK, Desk, git, repository, shown, written
+from files_kit import ANA, BOOK, Desk, git, repository, shown, with_remote, written
 from pygit2.enums import CredentialType
 
 import scopes
@@ -99,7 +99,7 @@ async def test_the_folder_that_is_meant_is_the_only_one_or_the_only_project(desk
     await desk.use("write_file", by=own, path="a.md", text="One\n")
     assert (await desk.use("read_file", by=own, path="a.md")).items[0].id == "run:a.md:1"
     nothing = desk.context(handles=Handles())
-    assert "given no folder" in await desk.fails("list_files", by=nothing)
+    assert "No folder is open" in await desk.fails("list_files", by=nothing)
     outside = await desk.fails("list_files", folder="files:other")
     assert outside.startswith("No folder files:other.")
 
@@ -206,10 +206,12 @@ async def test_a_commit_may_not_say_what_is_for_few(tmp_path: Path) -> None:
 async def test_who_may_not_read_a_folder_does_not_see_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
     written(desk.root)
+    only = desk.context(handles=Handles({BOOK: "book"}))
     for folder in (BOOK, "book", ""):
-        found = await desk.fails("list_files", folder=folder)
-        assert found.startswith(("No folder", "You were given no folder"))
-    assert "given no folder" in await desk.fails("read_file", path="book:README.md")
+        found = await desk.fails("list_files", by=only, folder=folder)
+        assert found.startswith("No folder")
+    assert "No folder is open" in await desk.fails("read_file", by=only, path="book:README.md")
+    assert (await desk.use("list_files")).note == "run is empty."  # as if the other were not there
 
 
 # ---- what is offered
@@ -260,6 +262,14 @@ async def test_the_command_line_brings_a_folder_and_pushes_nothing(tmp_path: Pat
 async def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     kit = await kit_of(tmp_path, projects={"book": Project(path=tmp_path / "nowhere")})
     with pytest.raises(SetupError, match="There is no folder"):
+        await kit.open("r1", ANA)
+
+
+@pytest.mark.parametrize("inner", ["bare.git", "book/.git"])
+async def test_what_git_keeps_is_no_folder_to_work_in(tmp_path: Path, inner: str) -> None:
+    with_remote(repository(tmp_path / "book"), tmp_path / "bare.git")
+    kit = await kit_of(tmp_path, projects={"book": Project(path=tmp_path / inner)})
+    with pytest.raises(SetupError, match="is what git keeps"):
         await kit.open("r1", ANA)
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from scopes.label import Label
 from scopes.tool import BEFORE_WINDOW, Item, estimate_tokens
-from subagents.contracts import CONTRACTS
+from subagents.contracts import CONTRACTS, Answer, FindingDraft
 from subagents.conversation import Ending
 from subagents.evidence import Reading
-from subagents.result import SubagentResult, read_submission, settle
+from subagents.result import SubagentResult, checked_findings, read_submission, settle
 from subagents.view import parent_view
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
@@ -212,6 +212,24 @@ def test_last_words_that_hold_a_delimiter_are_not_passed_on() -> None:
     assert "items-" not in got.model_dump_json()
 
 
+def test_a_finding_on_rows_tells_the_statements_that_found_them() -> None:
+    read, label = Reading(), Label(untrusted=True)
+    for name, query in (("q-1", "data:shop: SELECT 1"), ("q-2", "data:shop: SELECT 2")):
+        rows = [Item(f"{name}#row{n}", "n: 10", None, label, query=query) for n in (1, 2)]
+        read.add(map(Item.of, json.loads(json.dumps([row.to_json() for row in rows]))), {})
+    read.add([item(1)], {})
+    cited = FindingDraft(claim="Ten.", evidence=["q-2#row1", "q-1#row1", "q-1#row2", "C1/1"])
+    (made,), _ = checked_findings(1, Answer(text="Ten.", findings=[cited]), read)
+    assert made.queries == ["data:shop: SELECT 2", "data:shop: SELECT 1"]
+
+
+def test_what_was_read_before_an_end_is_told_in_words_that_hold_for_every_scope() -> None:
+    read = Reading()
+    read.add([Item(f"q-1#row{n}", "n: 0", None, Label(untrusted=True)) for n in range(5)], {})
+    ended = settle(Ending("steps", text="I count."), 3, "table", read)
+    assert ended["text"] == "Read 5 items, then stopped (steps). Its last words: I count."
+
+
 # ---- the view
 
 
@@ -270,10 +288,29 @@ def test_a_view_counts_the_rows_that_do_not_fit() -> None:
     assert f"(cut: {400 - shown} more rows)" in view
 
 
+@pytest.mark.parametrize(
+    ("read", "foot"),
+    [
+        (Reading(), "not covered: - | unsupported: 0"),
+        (reading(), "read: 0 messages, 0 threads, complete | not covered: - | unsupported: 0"),
+    ],
+)
+def test_a_view_tells_nothing_of_what_was_not_read(read: Reading, foot: str) -> None:
+    """A channel without a message was read; where a note was kept, nothing was."""
+    told = CONTRACTS["answer"].model_validate({"text": "Kept as note/1."})
+    got = result(Ending("none", told), read, "answer")
+    assert parent_view(got, 1500).splitlines() == [
+        "s3 complete (slack, fast): Kept as note/1.",
+        foot,
+    ]
+
+
 def test_a_view_says_how_it_ended() -> None:
     got = result(Ending("cost", reason="no more"), reading(item(1)))
     head = parent_view(got, 1500).splitlines()[0]
-    assert head.startswith("s3 partial, stopped by cost (no more) (slack, fast): Read 1 messages")
+    assert head.startswith(
+        "s3 partial, stopped by cost (no more) (slack, fast): Read 1 item, then stopped"
+    )
 
 
 def test_a_claim_cannot_forge_a_second_finding() -> None:

@@ -26,9 +26,11 @@ from serve_kit import ASKER
 
 from bot.local.google import LocalGoogle
 from bot.local.google_oauth import LocalGoogleOauth
-from bot.local.model import Answer
+from bot.local.model import Answer, Fault
+from bot.local.model_faults import refuse
 from bot.local.server import LocalServer
 from bot.local.sheets_state import SheetsState, book_of
+from bot.local.slack_delivery import Delivery
 
 SUM = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer ORDER BY customer"
 HEAD = ("Region", "Amount")
@@ -80,12 +82,14 @@ class Site:
     errors: list[str] = field(default_factory=list)
     """What tools said of failures."""
     kills: dict[Moment, float] = field(default_factory=dict)
-    """When it is to be killed, and how long after that moment in seconds; each once."""
+    """When it is to be killed, and how long after that moment in seconds; each once. What is asked
+    for at such a moment while it dies of another is refused, and so asked for again."""
     lives: int = 0
     orphans: set[tuple[int, str]] = field(default_factory=set)
     """Pid and start of each process that the bot had when it was killed."""
     bots: Fleet = field(init=False)
     _dying: bool = False
+    """From the moment that it is to be killed until it is there anew."""
 
     def __post_init__(self) -> None:
         self.base = duck_file(self.folder / "shop.duckdb")
@@ -107,7 +111,7 @@ class Site:
             "google": {"service_account": str(key_file(self.folder))},
             "mcp": {"servers": {"rogue": server}},
             "serve": {"max_crashes": 100},
-            "limits": {"seconds": 240.0, "cost_usd": 50.0},
+            "limits": {"seconds": 600.0, "cost_usd": 50.0},
         }
 
     def mind(self, body: Json) -> Answer:
@@ -116,22 +120,29 @@ class Site:
             return Answer(asked) if turn(body) == 0 else say(f"{SAID}.")
         name, step = line(body, "TASK").split()[-1], turn(body)
         self.errors += [str(each["content"]) for each in results(body) if each.get("is_error")]
-        if (name, step) in self.kills and not self._dying:
+        if (name, step) in self.kills:
+            if self._dying:
+                refuse(Fault("http_529"))
             self._dying = True
             after_s = self.kills.pop((name, step))
             threading.Thread(target=self._kill, args=(after_s,), daemon=True).start()
         steps = self.steps[name]
         return Answer(list(steps[step])) if step < len(steps) else submitted("Done.", findings=[])
 
-    async def approve(self, after_s: float | None) -> None:
-        """Click on each card; None = nothing is killed, else so many seconds after the clicks."""
-        for card in shown_in(self.bots.slack, self.home):
-            self.bots.slack.people.click(ASKER, self.home, card.ts, "action_approve")
-        if after_s is not None:
-            await asyncio.sleep(after_s)
-            self.kill()
+    async def approve(self, after_s: float) -> None:
+        """Click on each card, and kill so many seconds after the bot has taken the clicks: Slack
+        sends none again."""
+        clicks = [self._click(card.ts) for card in shown_in(self.bots.slack, self.home)]
+        await self.until(lambda: all(each.acked_at for each in clicks))
+        await asyncio.sleep(after_s)
+        self.kill()
         await self.until(lambda: len(self.rows()) > 1 and len(subjects(self.remote)) > 1)
         await self.until(lambda: not self.cards())
+
+    def _click(self, card: str) -> Delivery:
+        self.bots.slack.people.click(ASKER, self.home, card, "action_approve")
+        sent = reversed(self.bots.slack.deliveries)
+        return next(each for each in sent if each.type == "block_actions")
 
     def _kill(self, after_s: float) -> None:
         time.sleep(after_s)
@@ -139,6 +150,7 @@ class Site:
 
     def kill(self) -> None:
         """The bot dies; what it had started is noted first, while it stands still."""
+        self._dying = True
         process = self.bots.bots[-1].process
         process.send_signal(signal.SIGSTOP)
         self.note_children()
@@ -151,7 +163,7 @@ class Site:
         """Wait for it; whenever the bot was killed, see that nothing of it is left, and start it
         anew."""
         end = time.monotonic() + seconds
-        while not condition():
+        while self._dying or not condition():
             assert time.monotonic() < end, (
                 self.answers(),
                 self.attached(),
@@ -160,9 +172,10 @@ class Site:
             )
             if self.bots.bots[-1].process.poll() is not None:
                 await self.nothing_is_left()
-                self.bots.balancer.targets, self._dying = [], False
-                self.lives += 1
+                self.bots.balancer.targets = []
                 await self.bots.started()
+                self._dying = False
+                self.lives += 1
                 end = time.monotonic() + seconds
             await asyncio.sleep(0.02)
 

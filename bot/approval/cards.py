@@ -67,8 +67,9 @@ def waiting(action: Action, until: datetime) -> Card | None:
     pieces = list(_pieces(action, title(action)))
     if _size([*pieces, foot]) <= MAX_CARD:
         return Card((), _part([rich(*pieces, foot), buttons]))
-    texts = [text for _, text, is_text in arguments(action) if is_text]
-    excerpt = min(SHOWN, MAX_CARD // 2 // max(len(texts), 1))
+    texts = sum(is_text for *_, is_text in arguments(action))
+    texts += sum("\n" in value for value in action.told.values())
+    excerpt = min(SHOWN, MAX_CARD // 2 // max(texts, 1))
     before = _messages(pieces)
     pieces = list(_pieces(action, title(action), excerpt))
     told = paragraph(f"\nThe whole of it stands in the {len(before)} messages before this one.\n")
@@ -90,7 +91,9 @@ def batch(id: str, actions: Sequence[Action], until: datetime) -> Card | None:
     if _size([head, *pieces, foot]) <= MAX_CARD:
         return Card((), _part([rich(head, *pieces, foot), buttons]))
     before = _messages(pieces)
-    listed = paragraph("\n".join(titles))
+    most = MAX_CARD // 2 // len(actions)
+    short = [_in_short(action, named, most) for action, named in zip(actions, titles, strict=True)]
+    listed = paragraph("\n".join(short))
     told = paragraph(f"\nAll of it stands in the {len(before)} messages before this one.\n")
     if len(before) > MOST_MESSAGES or _size([head, listed, told, foot]) > MAX_CARD:
         return None
@@ -181,10 +184,16 @@ def _rests_on(action: Action) -> Iterator[str | Element]:
 
 
 def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
-    """All that an action says; with `most`, only so many characters of each text."""
+    """All that an action says; with `most`, only so many characters of each text.
+
+    What code tells of it is a line, or a text with a heading.
+    """
     yield paragraph(bold(f"{named}\n"))
     for name, value in action.told.items():
-        yield paragraph(bold(f"{visible(name).capitalize()}: "), f"{spelled(value)}\n")
+        heading, _, text = value.partition("\n")
+        yield paragraph(bold(f"{visible(name).capitalize()}: "), f"{spelled(heading)}\n")
+        if text:
+            yield from _text(visible(text), most)
     if action.told:
         yield paragraph("\nAll of it, as it is stored:\n")
     for name, value, is_text in arguments(action):
@@ -192,13 +201,24 @@ def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
             yield paragraph(bold(f"{visible(name)}: "), f"{value}\n")
             continue
         yield paragraph(bold(visible(name)), f" ({len(value):,} characters)\n")
-        shown = value[:most] if most else value
-        for start in range(0, max(len(shown), 1), SHOWN):
-            if start:
-                yield paragraph("(it goes on)\n")
-            yield pre(shown[start : start + SHOWN])
-        if len(shown) < len(value):
-            yield paragraph(f"… {len(value) - len(shown):,} characters more\n")
+        yield from _text(value, most)
+
+
+def _text(value: str, most: int) -> Iterator[Element]:
+    shown = value[:most] if most else value
+    for start in range(0, max(len(shown), 1), SHOWN):
+        if start:
+            yield paragraph("(it goes on)\n")
+        yield pre(shown[start : start + SHOWN])
+    if len(shown) < len(value):
+        yield paragraph(f"… {len(value) - len(shown):,} characters more\n")
+
+
+def _in_short(action: Action, named: str, most: int) -> str:
+    """What would happen, and of what code tells of it the headings."""
+    headings = ((name, value.partition("\n")[0]) for name, value in action.told.items())
+    told = "; ".join(f"{visible(name)}: {spelled(heading)}" for name, heading in headings)
+    return f"{named}\n{told[:most]}{'…' if len(told) > most else ''}".rstrip()
 
 
 def _messages(pieces: Sequence[Element]) -> tuple[Part, ...]:

@@ -88,7 +88,7 @@ def _written_out(text: str) -> str:
 
 def _punycode(host: str) -> str:
     try:
-        return host.encode("idna").decode()
+        return _letters(host.encode("idna").decode())  # which keeps control characters
     except UnicodeError:
         return ""
 

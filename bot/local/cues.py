@@ -99,6 +99,7 @@ def _clause() -> re.Pattern[str]:
     return re.compile(rf"[,:()\"“”]|(?={_patterns('any')['contrast'].pattern})")
 
 
+@lru_cache(maxsize=2_000)
 def language_of(text: str, default: str = "en") -> str:
     """The language of folded text by its function words; the default unless clearly another.
 
@@ -123,6 +124,7 @@ def _languages() -> tuple[str, ...]:
     return tuple(name for name in _words() if name not in _SHARED)
 
 
+@lru_cache(maxsize=2_000)
 def topics_of(text: str) -> frozenset[str]:
     """Which of the common topics a folded text touches, whatever its language."""
     return frozenset(name for name, words in _patterns("topics").items() if words.search(text))
@@ -217,6 +219,7 @@ def _is_notice(text: str) -> bool:
     return head[found.end() :].lstrip(" *_")[:1] in (":", "!")
 
 
+@lru_cache(maxsize=2_000)
 def read_turn(text: str, default: str = "en") -> Turn:
     """Read one person's consecutive messages, joined; `default` is the thread's language."""
     folded = fold(text)

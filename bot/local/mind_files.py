@@ -61,7 +61,7 @@ def _calls(heard: Heard, task: str) -> list[dict[str, Any]]:
         topic = re.sub(r"^(?:the|our|an?) | from .*$", "", found["topic"].strip())
         return _drafting(heard, called, topic or task)
     if found := _MAKES.search(task):
-        return _making(called, found, task)
+        return _making(heard, called, found, task)
     if not called:
         return [use("list_files")]
     if "read_file" in called or "search_files" in called:
@@ -96,12 +96,17 @@ def _paths(heard: Heard) -> list[str]:
     return [f"{inside}/{name}".lstrip("/") for inside, name in files]
 
 
-def _making(called: list[str], found: re.Match[str], task: str) -> list[dict[str, Any]]:
+def _making(
+    heard: Heard, called: list[str], found: re.Match[str], task: str
+) -> list[dict[str, Any]]:
     path = found["name"] if found["name"] not in _NOT_NAMES else ""
     path = path or "module"
     path = path if "." in path else f"{path}.py"
     if "write_file" not in called:
         return [use("write_file", path=path, text=_module(task))]
+    asked = "without git_commit" in heard.exchanges[-1].text or re.search(r"\bcommit", task)
+    if asked and "git_commit" in heard.tools and "git_commit" not in called:
+        return [use("git_commit", message=f"Add {path}")]
     return [use("read_file", path=path)] if "read_file" not in called else []
 
 

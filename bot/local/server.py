@@ -168,6 +168,16 @@ class _Server(uvicorn.Server):
                 task.cancel()
         await _abort(self._websockets())  # uvicorn would shut them down a second time
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Where all that are idle close at once there is no tenth of a second to wait for."""
+        for server in self.servers:
+            server.close()
+        for connection in self.connections():
+            connection.shutdown()
+        await asyncio.sleep(0)
+        if self.connections() or self.server_state.tasks:
+            await super().shutdown(sockets)
+
     def _websockets(self) -> list[WebSocketsSansIOProtocol]:
         return [c for c in self.connections() if isinstance(c, WebSocketsSansIOProtocol)]
 

@@ -35,6 +35,8 @@ DAY_S = 86_400.0
 LOCKS = "locks"
 SPARE_S = 5.0
 """What a command leaves of the time of a tool call."""
+INSIDE = ("HEAD", "objects", "refs")
+"""What a bare repository or a folder `.git` holds: what is written there is settings and hooks."""
 NO_GIT = "No folder here is a git repository: name one under files.projects in the settings."
 NO_PUSH = "No project may be pushed: set push: true at one under files.projects."
 NO_CARD = "A push needs a click in Slack, and there is none at the command line."
@@ -106,6 +108,9 @@ class FilesKit(Kit):
         root = each.path.expanduser().resolve()
         if not root.is_dir():
             raise SetupError("files", f"There is no folder {each.path}.", "Name one that exists.")
+        if all((root / inner).exists() for inner in INSIDE):
+            text = f"{each.path} is what git keeps, not a folder of files."
+            raise SetupError("files", text, "Name a checkout of it.")
         locks = self._work / LOCKS
         folder = Folder(root, self.settings.files.max_file_kb * KB, locks / name)
         repository = remote = None

@@ -1,0 +1,225 @@
+"""The index of a folder follows the branch, whoever holds it at the moment that we commit."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pygit2
+import pytest
+from files_kit import BOOK, Desk, committed, git, repository, subjects, with_remote
+
+from scopes.git import Repository
+from scopes.git_push import Remote
+from scopes.tool import ToolResult
+from subagents.gate import Card
+
+CLEAN = ""
+
+
+async def wrote(desk: Desk, path: str, text: str, message: str = "") -> ToolResult:
+    ctx = desk.context("s1")
+    await desk.use("read_file", by=ctx, path="README.md", folder=BOOK)
+    made = await desk.use("write_file", by=ctx, path=path, text=text, folder=BOOK)
+    if message:
+        made = await desk.use("git_commit", by=ctx, message=message, folder=BOOK)
+    return made
+
+
+def status(desk: Desk) -> str:
+    return git(desk.root, "status", "--porcelain")
+
+
+async def held(tmp_path: Path) -> tuple[Desk, Path, ToolResult]:
+    """A commit that was made while somebody else's git held the index; the lock; what was said."""
+    desk = Desk(tmp_path, push=True)
+    repository(desk.root)
+    lock = desk.root / ".git/index.lock"
+    lock.touch()
+    made = await wrote(desk, "README.md", "# Book, anew\n", "Anew")
+    assert lock.exists()  # it is not ours to take away
+    return desk, lock, made
+
+
+async def test_a_commit_beside_a_locked_index_is_made_and_says_what_is_behind(
+    tmp_path: Path,
+) -> None:
+    desk, _, made = await held(tmp_path)
+    assert made.note.startswith("Committed as ")
+    assert "Somebody else's git held the index" in made.note
+    assert subjects(pygit2.Repository(str(desk.root))) == ["Anew", "Begin"]
+    assert "changed nothing" in await desk.fails("git_commit", message="Anew", folder=BOOK)
+
+
+async def test_the_next_call_in_the_folder_brings_the_index_up(tmp_path: Path) -> None:
+    desk, lock, _ = await held(tmp_path)
+    assert status(desk) == "MM README.md\n"  # to git it is as if somebody took the commit back
+    await desk.use("list_files", by="s2", folder=BOOK)
+    assert status(desk) == "MM README.md\n"
+    lock.unlink()
+    desk.begin()
+    await desk.use("list_files", by="s2", folder=BOOK)
+    assert status(desk) == CLEAN
+    assert not list(desk.data.glob("locks/*.behind"))
+
+
+async def test_a_command_that_a_person_is_told_of_mends_it_too(tmp_path: Path) -> None:
+    desk, lock, made = await held(tmp_path)
+    lock.unlink()
+    told = made.note.partition("`git ")[2].partition("`")[0]
+    git(desk.root, *told.split())
+    assert status(desk) == CLEAN
+
+
+async def test_a_lock_of_a_moment_is_waited_for(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    lock = desk.root / ".git/index.lock"
+    lock.touch()
+    await wrote(desk, "README.md", "# Book, anew\n")
+
+    class Released(logging.Handler):
+        """Takes the lock away when the first try is told of."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            lock.unlink()
+
+    tried = Released()
+    logging.getLogger("scopes.git").addHandler(tried)
+    try:
+        made = await desk.use("git_commit", message="Anew", folder=BOOK)
+    finally:
+        logging.getLogger("scopes.git").removeHandler(tried)
+    assert not lock.exists()
+    assert "index" not in made.note
+    assert status(desk) == CLEAN
+
+
+async def test_several_commits_behind_a_lock_are_all_caught_up_with(tmp_path: Path) -> None:
+    desk, lock, _ = await held(tmp_path)
+    await wrote(desk, "b.md", "Two\n", "Two")
+    await wrote(desk, "README.md", "# Book, once more\n", "Once more")
+    lock.unlink()
+    await wrote(desk, "c.md", "Three\n", "Three")
+    assert status(desk) == CLEAN
+    assert subjects(pygit2.Repository(str(desk.root)))[:2] == ["Three", "Once more"]
+
+
+async def test_what_a_person_staged_or_took_back_meanwhile_stays_so(tmp_path: Path) -> None:
+    desk, lock, _ = await held(tmp_path)
+    await wrote(desk, "src/app.py.txt", "One\n", "One")
+    lock.unlink()
+    (desk.root / "README.md").write_text("# Book\n")  # the commit taken back, not yet committed
+    (desk.root / "src/app.py.txt").write_text("Mine\n")
+    git(desk.root, "add", "src/app.py.txt")
+    await desk.use("list_files", folder=BOOK)
+    assert status(desk) == "M  README.md\nM  src/app.py.txt\n"
+    assert (desk.root / "README.md").read_text() == "# Book\n"
+
+
+async def test_a_branch_that_a_person_went_to_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    desk, lock, _ = await held(tmp_path)
+    lock.unlink()
+    git(desk.root, "stash")
+    git(desk.root, "checkout", "-q", "-b", "other", "HEAD~1")
+    await desk.use("list_files", folder=BOOK)
+    assert status(desk) == CLEAN
+    await wrote(desk, "b.md", "Two\n", "Two")
+    assert status(desk) == CLEAN
+    git(desk.root, "checkout", "-q", "--detach")
+    assert (await desk.use("read_file", path="README.md", folder=BOOK)).items
+
+
+async def over_a_moved_remote(desk: Desk, tmp_path: Path) -> tuple[pygit2.Repository, Card]:
+    """A remote to which somebody else pushed after our commit, and the card of our push."""
+    remote = with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "a.md", "One\n", "Add a")
+    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
+    (tmp_path / "other/README.md").write_text("# Book, edited elsewhere\n")
+    committed(other, "Elsewhere", "README.md")
+    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    card = await desk.asks("git_push", folder=BOOK)
+    assert isinstance(card, Card)
+    return remote, card
+
+
+async def test_a_push_beside_a_locked_index_is_done_and_says_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    remote, card = await over_a_moved_remote(desk, tmp_path)
+    lock = desk.root / ".git/index.lock"
+    lock.touch()
+    done = await desk.approve(card.action)
+    assert isinstance(done, ToolResult)
+    assert done.note.startswith("1 commit pushed to main of ")
+    assert "Somebody else's git held the index" in done.note
+    assert subjects(remote) == ["Add a", "Elsewhere", "Begin"]
+    lock.unlink()
+    await desk.use("list_files", folder=BOOK)
+    assert status(desk) == CLEAN
+
+
+class Killed(BaseException):
+    """Not to be caught by anything."""
+
+
+@dataclass(frozen=True)
+class Dying(Repository):
+    """A repository whose process dies as it brings one of these up to date."""
+
+    at: str = ""
+
+    def _place(self, path: str, was: Any, now: Any) -> bool:
+        if self.at == "folder":
+            raise Killed
+        return super()._place(path, was, now)
+
+    def _settled(self, repo: pygit2.Repository) -> bool:
+        if self.at == "index":
+            raise Killed
+        return super()._settled(repo)
+
+
+@pytest.mark.parametrize("at", ["folder", "index"])
+async def test_a_push_that_was_killed_brings_the_folder_up_when_it_is_done_again(
+    tmp_path: Path, at: str
+) -> None:
+    desk = Desk(tmp_path, push=True)
+    _, card = await over_a_moved_remote(desk, tmp_path)
+    found = desk.projects[BOOK].repository
+    assert found
+    dying = Dying(found.folder, found.branch, found.lock, at)
+    with pytest.raises(Killed):
+        Remote(dying, "origin", None).push([git(desk.root, "rev-parse", "HEAD").strip()])
+
+    await desk.approve(card.action)
+    await desk.use("list_files", folder=BOOK)
+    assert (desk.root / "README.md").read_text() == "# Book, edited elsewhere\n"
+    assert status(desk) == CLEAN
+
+
+async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await wrote(desk, "b.md", "Two\n")
+    lock, mark = desk.root / ".git/index.lock", desk.data / "locks/book.git.index"
+    lock.touch()
+    mark.touch()  # ours: we died while we wrote
+    call = desk.context(key="r1/s1/commit")
+    await desk.use("git_commit", by=call, message="Two", folder=BOOK)
+    assert status(desk) == CLEAN
+    assert not lock.exists()
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("left", ["refs/heads/main " + "0" * 40, ""])
+async def test_a_note_of_what_is_gone_keeps_nobody_from_anything(tmp_path: Path, left: str) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    note = desk.data / "locks/book.git.behind"
+    note.parent.mkdir(parents=True)
+    note.write_text(left)
+    await wrote(desk, "b.md", "Two\n", "Two")
+    assert status(desk) == CLEAN
+    assert not note.exists()

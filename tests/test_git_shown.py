@@ -1,0 +1,180 @@
+"""What a person sees before a push: all that would leave, within what a card can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pygit2
+import pytest
+from files_kit import BOOK, Desk, committed, git, repository, with_remote
+
+from bot.approval import cards
+from bot.approval.cards import MOST_MESSAGES, Card
+from bot.local.slack_blocks import checked
+from bot.local.slack_shown import flat
+from bot.render import Part
+from scopes.files import MAX_PUSHED
+from scopes.git_shown import ROOM, shown
+from scopes.tool import ToolContext
+from subagents import gate
+from subagents.action import Action, new_id
+from subagents.gate import MAX_PROPOSED
+
+NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
+SENTENCE = "The harbour opens at dawn & closes when the last ferry is in. "
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    made = Desk(tmp_path, push=True)
+    with_remote(repository(made.root), tmp_path / "bare.git")
+    return made
+
+
+async def proposed(
+    desk: Desk, files: dict[str, str], message: str = "Add them", by: str = "s1"
+) -> Action:
+    await commit(desk, files, message, by)
+    card = await desk.asks("git_push", by=by, folder=BOOK)
+    assert isinstance(card, gate.Card), card
+    return card.action
+
+
+async def commit(desk: Desk, files: dict[str, str], message: str, by: str = "s1") -> None:
+    ctx: ToolContext = desk.context(by)
+    for path, text in files.items():
+        if (desk.root / path).exists():
+            await desk.use("read_file", by=ctx, path=path, folder=BOOK)
+        await desk.use("write_file", by=ctx, path=path, text=text, folder=BOOK)
+    await desk.use("git_commit", by=ctx, message=message, folder=BOOK)
+
+
+def said(parts: Sequence[Part]) -> str:
+    """All that these messages say, each of which Slack takes."""
+    return "\n".join(flat(block) for part in parts for block in checked(part.blocks))
+
+
+def card_of(*actions: Action) -> Card:
+    made = cards.waiting(actions[0], NOW) if len(actions) == 1 else (
+        cards.batch(new_id(), actions, NOW))  # fmt: skip
+    assert made
+    return made
+
+
+async def test_a_card_shows_the_changed_lines_as_git_does(desk: Desk) -> None:
+    new = "def one():\n    return 10\n\n\ndef two():\n    return 2\n"
+    action = await proposed(desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked.")
+    heading, _, lines = action.told["commit 1"].partition("\n")
+    assert heading == "Say ten (a.md +1 -0, src/app.py +1 -1)"
+    of_git = git(desk.root, "show", "--format=%w(0,4,4)%B", "HEAD")
+    assert lines.split() == of_git.split()
+    assert "    As she asked.\n\n    Requested-by: U0ANA\n" in lines
+    assert "-    return 1\n+    return 10\n" in lines
+    card = card_of(action)
+    assert card.before == ()
+    assert all(line in said([card.last]) for line in lines.splitlines())
+
+
+async def test_no_file_says_of_itself_that_it_is_not_to_be_shown(desk: Desk) -> None:
+    files = {".gitattributes": "*.md binary\n*.md -diff\n", "a.md": "To be read\n"}
+    told = (await proposed(desk, files)).told["commit 1"]
+    assert "+To be read\n" in told
+    assert "a.md +1 -0" in told
+    nul = (await proposed(desk, {"b.md": "a\0b\n"}, by="s2")).told["commit 1"]
+    assert "+a\0b\n" in nul
+
+
+def test_a_binary_file_is_named_as_such_and_a_heading_names_few(tmp_path: Path) -> None:
+    repo = repository(tmp_path)
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
+    made = repo.get(committed(repo, "Add a logo", "logo.png"))
+    assert isinstance(made, pygit2.Commit)
+    (told,) = shown(repo, [made], "book")
+    assert told.startswith("Add a logo (logo.png, binary)\n")
+    assert "Binary file logo.png is not shown.\n" in told
+    names = [f"{n}.md" for n in range(5)]
+    for name in names:
+        (tmp_path / name).write_text("One\n")
+    many = repo.get(committed(repo, "Add five", *names))
+    assert isinstance(many, pygit2.Commit)
+    (told,) = shown(repo, [many], "book")
+    heading = "Add five (0.md +1 -0, 1.md +1 -0, 2.md +1 -0 and 2 more files)\n"
+    assert told.startswith(heading)
+    assert all(f"+++ b/{name}\n" in told for name in names)
+
+
+async def test_nothing_in_the_lines_acts_or_hides(desk: Desk) -> None:
+    text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
+    card = card_of(await proposed(desk, {"a.md": text}))
+    kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
+             for group in block["elements"] for leaf in group["elements"]}  # fmt: skip
+    assert kinds <= {"text", "user", "date"}
+    told = said([card.last])
+    assert "+<!channel> *bold* <https://evil.example|here> :tada:" in told
+    assert "+if admin\\u202e\\u2066 {\\u200b" in told
+
+
+async def test_a_long_file_is_cut_and_hides_no_other(desk: Desk) -> None:
+    long = "".join(f"Line {n} of a long file\n" for n in range(2_000))
+    files = {"a.md": long, "b.md": long.upper(), "z.md": "Small, and last\n"}
+    action = await proposed(desk, files)
+    told = action.told["commit 1"]
+    assert "+LINE 1 OF A LONG FILE\n" in told
+    assert "+Small, and last\n" in told
+    marker = next(line for line in told.splitlines() if line.startswith("… "))
+    id = action.args["commits"][:12]
+    assert marker.endswith(f" characters more: git show {id} in the folder book")
+    left = int(marker.split()[1].replace(",", ""))
+    whole = git(desk.root, "show", "--format=", id, "--", "a.md")
+    start = told.index("diff --git")
+    kept = told[start : told.index(f"\n{marker}")]
+    assert whole.startswith(kept)
+    assert left == len(whole) - len(kept)
+    assert told.count("… ") == 2
+    assert ROOM * 0.9 < len(told) < ROOM * 1.1
+    assert card_of(action).before == ()  # one message shows it
+
+
+def dense(number: int) -> str:
+    return "&<>\u202e\U000e0041" * 4_000 if number % 2 else SENTENCE * 400
+
+
+@pytest.mark.parametrize("count", [8, MAX_PROPOSED])
+async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk, count: int) -> None:
+    actions = [
+        await proposed(desk, {f"{n}.md": dense(n)}, f"Write on topic {n}", by=f"s{n}")
+        for n in range(count)
+    ]
+    card = card_of(*actions)
+    assert 0 < len(card.before) <= MOST_MESSAGES
+    last, whole = said([card.last]), said(card.before)
+    for n, action in enumerate(actions):
+        assert f"commit 1: Write on topic {n} ({n}.md +1 -0), not shown in full\n" in last
+        assert f"characters more: git show {action.args['commits'][:12]} in" in whole
+    assert f"All of it stands in the {len(card.before)} messages before this one." in last
+
+
+async def test_short_pushes_share_the_card_itself(desk: Desk) -> None:
+    actions = [
+        await proposed(desk, {f"{n}.md": SENTENCE}, f"Write on topic {n}", by=f"s{n}")
+        for n in range(8)
+    ]
+    card = card_of(*actions)
+    assert card.before == ()
+    assert said([card.last]).count(f"+{SENTENCE}") == 8
+
+
+async def test_as_many_commits_as_may_be_pushed_are_all_shown(desk: Desk) -> None:
+    for n in range(MAX_PUSHED):
+        await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
+    asked: Any = await desk.asks("git_push", folder=BOOK)
+    card = card_of(asked.action)
+    assert len(card.before) <= MOST_MESSAGES
+    whole = said([*card.before, card.last])
+    assert all(f"Write on topic {n} ({n}.md +1 -0)" in whole for n in range(MAX_PUSHED))
+    await commit(desk, {"more.md": "x\n"}, "One more")
+    said_of_it = await desk.fails("git_push", folder=BOOK)
+    assert said_of_it == f"{MAX_PUSHED} commits may be pushed at once."
