@@ -25,6 +25,7 @@ import duckdb
 
 import scopes
 from benchmarks.table import Row
+from bot.cite import CITED
 from scopes.duck import Duck
 from scopes.duck_pool import DuckPool
 from scopes.label import PUBLIC, TRUSTED, Label
@@ -183,22 +184,35 @@ def _asked(
         )
         if done.returncode == 2:  # wrong use or set-up, such as no key: it says so on stderr
             return [], ["The questions are not measured: see what `assistant ask` says above."]
-        if not said(done.stdout, entry["answer"]):
+        if not said(json.loads(done.stdout)["answer"], entry["answer"]):
             missed.append(f"not answered: {entry['question']}")
     note = f"of {len(entries)}, --model {model}"
     return [Row("questions that are not answered", len(missed), "", None, note)], missed
 
 
 def said(text: str, answer: Sequence[Sequence[Any]]) -> bool:
-    """Whether a text says all figures and names of some rows; empty rows are said by nothing."""
-    flat = text.replace(",", "")
+    """Whether an answer says all figures and names of some rows, each standing alone; empty rows
+    are said by nothing, and the numbers of its sources say nothing."""
+    flat = _flat(CITED.sub("", text))
     return bool(answer) and all(
-        cell is None or any(form in flat for form in _forms(cell)) for row in answer for cell in row
+        cell is None or any(_stands(form, flat) for form in _forms(cell))
+        for row in answer
+        for cell in row
     )
+
+
+def _stands(form: str, text: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(form)}(?!\w|\.\d)", text) is not None
 
 
 def _forms(cell: Any) -> list[str]:
     """How a value may be written."""
     if isinstance(cell, float):
-        return [f"{cell:.0f}" if cell.is_integer() else f"{cell:.2f}".rstrip("0"), str(cell)]
-    return [str(cell).removesuffix(" 00:00:00").replace(",", "")]
+        short = f"{cell:.0f}" if cell.is_integer() else f"{cell:.2f}".rstrip("0")
+        return [short, f"{cell:.2f}", str(cell)]
+    return [_flat(str(cell).removesuffix(" 00:00:00"))]
+
+
+def _flat(text: str) -> str:
+    """Without the commas between thousands."""
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)

@@ -1,15 +1,32 @@
-"""Citations in what a parent wrote: known finding ids become links, unknown ones go."""
+"""Citations in what a parent wrote: known ids are kept for code to link, unknown ones go."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 
 CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
 SPACED = re.compile(rf"(?:(?<![ \t])[ \t]+)?{CITED.pattern}")
-OPEN = re.compile(r"(?:(?<![ \t])[ \t]+)?(?:\[[F\d.,;\s]*)?\Z")
+ID = r"[^\[\],;\s/]++(?:/[^\[\],;\n]{1,120}+)?"
+"""Of a finding, or of an item as a tool showed it: behind a slash it may hold spaces."""
+SHAPED = re.compile(
+    r"F\d+\.\d+|note/\d+|talk/[\da-f]{8,}|schedule/[a-z\d-]+|file/[^@]+@\d+(?::\d+)?"
+    r"|[A-Z](?=[A-Z]*\d)[A-Z\d]+/\d+\.\d{6}|\d{10}\.\d{6}"
+    r"|[CDGUW](?:0[A-Z\d]{7,}|(?=[A-Z]*\d+[A-Z])[A-Z\d]{8})"
+)
+"""What can be nothing but an id: where it is of nothing known, it is taken out.
+
+Ids of Slack have a 0 behind the first letter; old ones are nine signs, of which digits and letters
+take turns. So the number of an account, and a word with a number, stay.
+"""
+WRITTEN = re.compile(rf"(?:(?<![ \t])[ \t]+)?\[({ID}(?:\s*[,;]\s*{ID})*+)\]")
+OPEN = re.compile(
+    rf"(?:(?<![ \t])[ \t]+)?"
+    rf"(?:\[(?:{ID}\s*[,;]\s*)*+[^\[\],;\s/]*+(?:/[^\[\],;\n]{{0,120}}+)?\s*)?\Z"
+)
 """The end of a text that may still become a citation; the space before one goes with it."""
 WHOLE_HEADING = re.compile(r"\*[^*]+\*|_[^_]+_|[|\s:-]+")
 """A line that is all emphasis, or the rule of a table."""
@@ -41,26 +58,36 @@ STOPS = ".,;:!?"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence or line of an answer, and the findings that it rests on."""
+    """A sentence or line of an answer, and what it rests on."""
 
     text: str
     """Without citations."""
     findings: tuple[str, ...]
+    """Ids of findings, and of what was looked up."""
 
 
 def ids_in(text: str) -> list[str]:
     return [i for group in CITED.findall(text) for i in re.findall(r"F\d+\.\d+", group)]
 
 
-def drop_unknown(text: str, known: Collection[str]) -> str:
-    """The text with one bracket a known id; ids that no finding has are taken out."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def drop_unknown(text: str, known: Collection[str], looked_up: Mapping[str, str] = NOTHING) -> str:
+    """The text with one bracket a known id; ids that nothing has are taken out.
+
+    `known` are findings; an item of `looked_up` gets its id for the answer in place of its own.
+    """
 
     def put(match: re.Match[str]) -> str:
-        found = [i for i in ids_in(match.group()) if i in known]
+        ids = [each.strip() for each in re.split("[,;]", match[1])]
+        if not all(i in looked_up or SHAPED.fullmatch(i) for i in ids):
+            return match.group()
+        found = [i if i in known else looked_up[i] for i in ids if i in known or i in looked_up]
         space = match.group().partition("[")[0]
         return space + "".join(f"[{i}]" for i in found) if found else ""
 
-    return SPACED.sub(put, text)
+    return WRITTEN.sub(put, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +148,7 @@ def settled(text: str) -> int:
     def solid(match: re.Match[str]) -> str:
         return "x" * len(match.group())
 
-    words = OPEN.sub(solid, SPACED.sub(solid, MARKED.sub(solid, text)))
+    words = OPEN.sub(solid, WRITTEN.sub(solid, MARKED.sub(solid, text)))
     link = MARKING.search(text)
     return min(len(words) - len(re.split(r"\s", words)[-1]), link.start() if link else len(text))
 
@@ -163,6 +190,7 @@ class CitationFilter:
     """Addresses that may stay: those in this text."""
     hosts: Sequence[str] = ()
     """Hosts whose addresses may stay."""
+    looked_up: Callable[[], Mapping[str, str]] = dict
     _held: str = field(default="")
 
     def __call__(self, text: str) -> None:
@@ -186,4 +214,5 @@ class CitationFilter:
         self._held = ""
 
     def _clean(self, text: str) -> str:
-        return defused(drop_unknown(text, self.known()), self.allowed, self.hosts)
+        kept = drop_unknown(text, self.known(), self.looked_up())
+        return defused(kept, self.allowed, self.hosts)

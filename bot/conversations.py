@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.database import Database
+from bot.serve_tables import inbox
 from bot.tables import runs
 from bot.tool_tables import conversations
 from bot.word_index import WordIndex
@@ -25,6 +26,13 @@ USER = "user:"
 ANYWHERE = "conversation"
 """What the index calls all places of Slack that several people read."""
 WORDS = WordIndex("talk_words", "talk", "place")
+
+FOUND = sa.select(conversations, inbox.c.channel, inbox.c.ts, inbox.c.thread_ts).select_from(
+    conversations.outerjoin(runs, runs.c.id == conversations.c.run).outerjoin(
+        inbox, inbox.c.key == runs.c.request
+    )
+)
+"""With the message that asked, where it is still known."""
 
 
 class TalkShelf:
@@ -43,9 +51,7 @@ class TalkShelf:
             ids = await WORDS.find(self._database, spaces, query, limit, closed)
         else:
             ids = await self._newest(own, owner is not None, limit, closed)
-        rows = await self._database.read(
-            sa.select(conversations).where(conversations.c.id.in_(ids))
-        )
+        rows = await self._database.read(FOUND.where(conversations.c.id.in_(ids)))
         found = {row["id"]: _talk(row, spaces) for row in rows}
         return [talk for id in ids if (talk := found.get(id))]
 
@@ -125,4 +131,5 @@ def _talk(row: Mapping[str, Any], spaces: Sequence[str]) -> Talk | None:
         return None
     place = "" if body["place"] == spaces[0] else body["place"]
     label = Label.of(body["label"])
-    return Talk(body["run"], place, body["question"], body["answer"], label, row["at"])
+    message = (row["channel"], row["ts"], row["thread_ts"]) if row["channel"] else None
+    return Talk(body["run"], place, body["question"], body["answer"], label, row["at"], message)

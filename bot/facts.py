@@ -10,8 +10,8 @@ KINDS = {
     "slack:search": "SEARCH: the handle {} lets a subagent search the workspace",
     OPEN_MAIL: "MAIL: the handle {} lets a subagent of the scope email search and read the "
     "requester's own mailbox",
-    "notes:": "NOTES: {}: with it a subagent of the scope notes, email, data or files keeps and "
-    "finds notes there; with notes:own it also finds what was asked and answered before",
+    "notes:": "NOTES: {}: with it a subagent of the scope notes (or of email, data or files) keeps "
+    "and finds notes there; with notes:own it also finds what was asked and answered before",
     "data:": "DATA: {}: with it a subagent of the scope data queries that database",
     "sheet:": "SHEETS: {}: with it a subagent of the scope data reads that sheet",
     "web:search": "WEB: the handle {} lets a subagent of the scope web search the web and read "

@@ -47,16 +47,8 @@ def no_workspace() -> SetupError:
     return SetupError(
         "no_slack_token",
         "No Slack workspace to read.",
-        "Set SLACK_BOT_TOKEN, or give --slack-export ZIP (to `ask` also --database, --folder or "
-        "--mbox), or try `assistant demo`.",
+        "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
     )
-
-
-def has_other_sources(settings: Settings, options: Options) -> bool:
-    """Whether a request can be answered from something else than Slack."""
-    given = options.database or options.folder or options.mbox
-    tables = settings.data.databases or settings.data.sheets
-    return bool(given or tables or settings.files.projects or settings.web.search)
 
 
 def reader_of(
@@ -66,7 +58,7 @@ def reader_of(
     options: Options,
     stack: AsyncExitStack,
 ) -> SlackReader | None:
-    """What reads the workspace; None where there is none and other sources are given."""
+    """What reads the workspace; None where there is none."""
     slack, user = settings.slack, settings.secrets.slack_user_token
     user_token = user.get_secret_value() if user else None
     if workspace is not None:
@@ -77,13 +69,11 @@ def reader_of(
     else:
         secret = settings.secrets.slack_bot_token
         token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
-    if workspace is None and options.as_user and (token or has_other_sources(settings, options)):
+    if workspace is None and options.as_user:
         why = "A real workspace is read with the bot's rights only."
         raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
     if not token:
-        if has_other_sources(settings, options):
-            return None
-        raise no_workspace()
+        return None
     return SlackReader(
         connect(session, token, url, slack, ReadTurns(slack)),
         timedelta(days=slack.lookback_days),

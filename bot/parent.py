@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
 from bot.asked import Request
-from bot.cite import CitationFilter, defused, drop_unknown, ids_in, statements
+from bot.citable import Citable
+from bot.cite import CitationFilter, defused, ids_in, statements
+from bot.concluded import status_of, written
 from bot.facts import facts, is_open
 from bot.opening import opening
 from bot.tally import coverage_of, total
@@ -24,6 +26,7 @@ from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegate import Delegation, delegation_schemas
 from subagents.events import AnswerDelta, AnswerRestarted
+from subagents.evidence import Reading
 from subagents.fanout import Fanout, Spawner
 from subagents.fence import wrap
 from subagents.guard import SpawnGuard
@@ -81,11 +84,14 @@ class Ask:
         self.intent = self.request.intent
         self.guard.own += [self.request.text, self.request.conversation]
         self.own_words = self.intent.text if self.intent.home else self.request.text
+        self.reading = Reading()
+        self.citable = Citable(self.earlier, self.fanout.results, self.reading)
         self.citations = CitationFilter(
-            self.links,
+            self.citable.findings,
             lambda t: self.run.emit(AnswerDelta(t)),
             self.own_words,
             self.app.settings.reply.link_hosts,
+            self.citable.looked_up,
         )
 
     async def answer(self) -> dict[str, Any]:
@@ -114,6 +120,7 @@ class Ask:
             self.delegation,
             lambda: self.delegation.views,
             self._begin,
+            self.reading,
         )
 
     def _direct(self) -> dict[str, Tool]:
@@ -159,8 +166,8 @@ class Ask:
         own = [t.schema() for t in self._direct().values()]
         if not limits.max_subagents:
             return own
-        offering = scopes.offering(self.run.clients)
-        return own + delegation_schemas(limits.max_subagents, offering)
+        offering = self.request.allowed.among(scopes.offering(self.run.clients))
+        return own + (delegation_schemas(limits.max_subagents, offering) if offering else [])
 
     def _spec(self, handles: Handles) -> Spec:
         limits = self.run.limits
@@ -228,19 +235,18 @@ class Ask:
         )
 
     def links(self) -> dict[str, list[str]]:
-        earlier = {f.id: f.links for f in self.earlier.values()}
-        return earlier | {f.id: f.links for r in self.fanout.results.values() for f in r.findings}
+        return self.citable.links()
 
     def _document(self, done: ParentRun) -> dict[str, Any]:
         results = list(self.fanout.results.values())
         known = self.links()
         hosts = self.app.settings.reply.link_hosts
-        text = defused(written(results, done, known), self.own_words, hosts)
+        text = defused(written(results, done, self.citable), self.own_words, hosts)
         said = statements(text, known)
-        cited = {i for s in said for i in s.findings}
+        cited = sorted(known.keys() & ids_in(text))
         usage, cost = total(results, done.usage, done.cost_usd)
         degraded = self.run.limits.max_subagents == 0
-        label = self.request.label.join(done.label).join(joined(results))
+        label = self.request.label.join(self.reading.label).join(joined(results))
         return {
             "run_id": self.run.id,
             "kind": "ask",
@@ -254,7 +260,8 @@ class Ask:
             "statements": [{"text": s.text, "findings": list(s.findings)} for s in said],
             "cited": sum(bool(s.findings) for s in said),
             "coverage": self._coverage(results),
-            "links": {i: known[i] for i in sorted(cited)},
+            "links": {i: known[i] for i in cited},
+            "looked_up": self.citable.told(cited),
             "unsupported": sum(len(r.unsupported) for r in results),
             "degraded": degraded,
             "label": label.to_json(),
@@ -266,33 +273,5 @@ class Ask:
 
     def _coverage(self, results: Sequence[SubagentResult]) -> dict[str, Any]:
         found = coverage_of(results)
-        return {**found, "not_covered": [*found["not_covered"], *self.app.problems]}
-
-
-def written(results: Sequence[SubagentResult], done: ParentRun, known: Collection[str]) -> str:
-    """What the parent wrote; where it was stopped before it came to that, the results and why."""
-    text = drop_unknown(done.ending.text, known).strip()
-    if text and (done.ending.stopped_by == "none" or ids_in(text) or not known):
-        return text
-    why = done.ending.reason or done.ending.stopped_by
-    what = "The answer could not be finished" if text else "No answer could be written"
-    said = "It was stopped." if why == "user" else f"{what} ({why})."
-    lines = [text, ""] if text else []
-    lines.append(said + (" What the subagents returned:" if results else ""))
-    lines += [f"- {r.text} {' '.join(f'[{f.id}]' for f in r.findings[:5])}" for r in results]
-    return "\n".join(lines)
-
-
-FAULTS = ("model_error", "rate_limit", "tool_error", "invalid_output")
-"""Ends after which a parent's last words are no answer."""
-
-
-def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
-    """complete, partial, failed or cancelled: of the answer with all that went into it."""
-    stopped = done.ending.stopped_by
-    if stopped == "user":
-        return "cancelled"
-    if not done.ending.text or stopped in FAULTS:
-        return "partial" if any(r.findings for r in results) else "failed"
-    whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
-    return "complete" if whole else "partial"
+        gaps = [*found["not_covered"], *self.app.problems]
+        return {**found, "not_covered": gaps, "looked_up": len(self.reading.shown())}

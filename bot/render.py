@@ -169,16 +169,26 @@ EARLIER = "from an earlier answer"
 
 
 def _sources(document: Json, numbers: Numbers) -> Iterator[str]:
-    claims = {f["id"]: f["claim"] for r in document["subagents"] for f in r["findings"]}
+    found = [f for r in document["subagents"] for f in r["findings"]]
+    claims = {f["id"]: f["claim"] for f in found}
+    queries = {f["id"]: query for f in found for query in (f.get("queries") or [])[:1]}
+    own = document.get("looked_up") or {}
     yield "*Sources*"
     for finding, number in list(numbers.given.items())[:MAX_SOURCES]:
         url = numbers.url(finding).replace("&", "&amp;")
         mark = f"<{url}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
         count = f" (and {more} more)" if more > 0 else ""
-        yield f"{mark} {_said(claims.get(finding, EARLIER), 70)}{count}".rstrip()
+        said = _looked_up(own[finding], url) if finding in own else claims.get(finding, EARLIER)
+        query = f" · {_said(queries[finding], 100)}" if finding in queries else ""
+        yield f"{mark} {_said(said, 70)}{count}{query}".rstrip()
     if (left := len(numbers.given) - MAX_SOURCES) > 0:
         yield f"and {left} more, linked in the text"
+
+
+def _looked_up(item: Json, url: str) -> str:
+    """No quote of it was checked, as those of findings are."""
+    return f"looked up: {item['text']}" if url else f"{item['item']}, looked up: {item['text']}"
 
 
 def _missing(document: Json) -> Iterator[str]:
@@ -204,8 +214,10 @@ def _cost(document: Json, seconds: float) -> str:
         price += " at list prices, offline model: nothing was paid"
     minutes, rest = divmod(max(0, round(seconds)), 60)
     took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    parts = [_count(document["coverage"]["items"], "subagent"), price, took]
-    return f"{', '.join(parts)} · run {_mrkdwn(str(document['run_id']))}"
+    subagents, own = document["coverage"]["items"], document["coverage"].get("looked_up")
+    read = [_count(subagents, "subagent")] if subagents else []
+    read += [f"{_count(own, 'item')} looked up"] if own else []
+    return f"{', '.join([*read, price, took])} · run {_mrkdwn(str(document['run_id']))}"
 
 
 def feedback(key: str) -> Block:

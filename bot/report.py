@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -171,6 +172,8 @@ def ask_text(doc: Json) -> str:
     """An answer with its citations as numbers, and the sources that they stand for."""
     numbers: dict[str, int] = {}
     sources = dict(_cited_sources(doc))
+    found = [f for r in doc["subagents"] for f in r["findings"]]
+    queries = defaultdict(list, {f["id"]: f.get("queries") or [] for f in found})
 
     def number(match: re.Match[str]) -> str:
         cited = [i for i in ids_in(match.group()) if i in sources]
@@ -180,7 +183,7 @@ def ask_text(doc: Json) -> str:
     lines = [line for part in text.splitlines() for line in _wrapped(part, "")]
     if numbers:
         lines += ["", "Sources"]
-        lines += [line for i, n in numbers.items() for line in _wrapped(f"[{n}] {sources[i]}", "")]
+        lines += [line for i, n in numbers.items() for line in _source(n, sources[i], queries[i])]
     if named := ", ".join(f"{f['name']} ({size_of(f['bytes'])})" for f in doc.get("files", ())):
         writes = f"`assistant show {doc['run_id']} --files DIR` writes them"
         lines += ["", *_wrapped(f"Files: {named} · {writes}", "  ")]
@@ -190,12 +193,26 @@ def ask_text(doc: Json) -> str:
 
 
 def _cited_sources(doc: Json) -> Iterator[tuple[str, str]]:
-    """Finding -> its link; of a row or a line, which have none, its id and what it says."""
+    """Finding -> its link; of a row or a line, which have none, its id and what it says.
+
+    The same of what was looked up: no quote of it was checked.
+    """
     found = (f for r in doc["subagents"] for f in r["findings"] if f["evidence"])
     for each in found:
         said = ", ".join(f"\u00ab{one_line(quote)}\u00bb" for quote in each["quotes"][:3])
         yield each["id"], f"{each['evidence'][0]}{': ' if said else ''}{said}"
-    yield from ((id, links[0]) for id, links in doc["links"].items() if links)
+    own = doc.get("looked_up") or {}
+    yield from ((id, f"{one['item']}, looked up: {one['text']}") for id, one in own.items())
+    linked = ((id, links[0]) for id, links in doc["links"].items() if links)
+    yield from ((id, f"{link} (looked up)" if id in own else link) for id, link in linked)
+
+
+def _source(number: int, told: str, queries: Sequence[str]) -> Iterator[str]:
+    """A source, and below it the statement that found it, on one line each."""
+    yield from _wrapped(f"[{number}] {told}", "")
+    for query in queries:
+        line = f"    {one_line(query)}"
+        yield line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
 def _foot(doc: Json) -> Iterator[str]:
@@ -205,15 +222,21 @@ def _foot(doc: Json) -> Iterator[str]:
         for s in ("complete", "partial", "failed", "cancelled", "refused")
         if cover[s]
     )
-    what = _count(cover["items"], "channel" if doc["kind"] == "sweep" else "subagent")
     usage, cost = doc["usage"], doc["cost_usd"]
     price = "price unknown" if cost is None else f"${cost:.4f}"
     if doc["model"] == "offline":
         price += " at the models' list prices; nothing was paid"
-    statement = ""
+    told = []
+    if doc["kind"] == "sweep" or cover["items"]:
+        what = _count(cover["items"], "channel" if doc["kind"] == "sweep" else "subagent")
+        told.append(f"{what}, {ended}" if ended else what)
+    if own := cover.get("looked_up"):
+        told.append(f"{_count(own, 'item')} looked up")
     if doc["kind"] == "ask":
-        statement = f" · {doc['cited']} of {len(doc['statements'])} statements cited"
-    yield f"Coverage: {what}" + (f", {ended}" if ended else "") + statement
+        told.append(
+            f"{doc['cited']} of {len(doc['statements'])} statements cited{_by_look_up(doc)}"
+        )
+    yield from _wrapped(f"Coverage: {' · '.join(told)}", "  ") if told else ()
     for each in cover["not_covered"][:10]:
         yield from _wrapped(f"  not covered: {one_line(each)}", "    ")
     if cover["not_covered"][10:]:
@@ -221,6 +244,14 @@ def _foot(doc: Json) -> Iterator[str]:
     if doc["unsupported"]:
         yield f"Dropped because no source carries it: {doc['unsupported']}"
     yield f"Cost: {price} · {usage['total']:,} tokens · run {doc['run_id']}"
+
+
+def _by_look_up(doc: Json) -> str:
+    """How many of the cited statements rest on no finding, and so on no quote that was checked."""
+    own = (doc.get("looked_up") or {}).keys()
+    cited = [s["findings"] for s in doc["statements"] if own and s["findings"]]
+    alone = sum(own >= set(ids) for ids in cited)
+    return f" ({alone} by look-up alone, no quotes checked)" if alone else ""
 
 
 def run_text(run: Json, subagents: Sequence[Json]) -> str:

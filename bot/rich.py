@@ -123,9 +123,8 @@ class _Maker:
             breaks = "\n" if self.gap and self.parts and kind == "rich_text_section" else ""
             self._begin({"type": kind, "elements": []})
         assert self.open is not None
-        self.open["elements"] = _merged(
-            [*self.open["elements"], *([_leaf(breaks)] if breaks else []), *leaves]
-        )
+        before = self.open["elements"]
+        before[-1:] = _merged([*before[-1:], *([_leaf(breaks)] if breaks else []), *leaves])
 
     def _begin(self, part: Json) -> None:
         self.parts.append(part)

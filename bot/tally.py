@@ -17,7 +17,9 @@ def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
     missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
     missing += [f"{r.id}: {r.status}, {r.reason or r.stopped_by}" for r in results if lost(r)]
     counts = {s: sum(r.status == s for r in results) for s in STATUSES}
-    read = Coverage.sum([r.coverage for r in results if r.coverage])
+    parts = [r.coverage for r in results if r.coverage]
+    read = Coverage.sum(parts)
+    read["complete"] = bool(parts) and read["complete"]  # nothing read is nothing read whole
     return {"items": len(results), **counts, "not_covered": missing, "read": read}
 
 

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from scopes.effects import OPEN_NOTES
 from scopes.label import Label
+from scopes.slack_items import permalink
+from scopes.slack_reader import SlackReader
 from scopes.spaces import label_of, may_see, notes_of
 from scopes.tool import Item, ToolContext, ToolResult, tool
 
@@ -32,6 +34,8 @@ class Talk:
     label: Label
     """Of the answer."""
     at: datetime
+    message: tuple[str, str, str] | None = None
+    """Channel, `ts` and `thread_ts` of the request in Slack, where that is still known."""
 
 
 class Conversations(Protocol):
@@ -84,4 +88,12 @@ async def _item(ctx: ToolContext, talk: Talk, room: int) -> Item:
     text = f"Asked: {talk.question[:QUESTION]} Answered: {answer}"
     where = (f"in {talk.place}",) if talk.place else ()
     notes = (*where, *(("beginning",) if cut else ()))
-    return Item(f"talk/{talk.run}", text, None, label, at=talk.at, notes=notes)
+    return Item(f"talk/{talk.run}", text, await _link(ctx, talk), label, at=talk.at, notes=notes)
+
+
+async def _link(ctx: ToolContext, talk: Talk) -> str | None:
+    """To the request, below which the answer stands."""
+    reader = ctx.clients.get(SlackReader)
+    if talk.message is None or not isinstance(reader, SlackReader):
+        return None
+    return permalink(await reader.team_url(), *talk.message)

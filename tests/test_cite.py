@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import cycle
 
@@ -22,19 +23,30 @@ from bot.cite import (
 KNOWN = {"F1.1", "F1.2", "F12.30"}
 CITATIONS = ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", "[F"]
 OTHERS = ["1", " ", "  ", ", ", ".", "!", "\n", "\t", "word", "[Café Sol]", "[1]", "é", "(x)"]
+OWN = {
+    "note/7": "F0.1",
+    "C0ES/1740498077.000100": "F0.2",
+    "file/my *big* list (2).csv@1:3": "F0.3",
+    "U0ANA": "F0.4",
+}
+"""Items that were looked up: their ids, and those for the answer."""
+ITEMS = ["note/7", "[note/7]", "[note/8]", "[F1.1; note/7,note/8]", "[and/or]", "[n/a, ", "/", ";"]
+ITEMS += ["[file/my *big* list (2).csv@1:3]", "[file/my ", "[F0.1]", "[C0ES/1740498077.000100]"]
 ADDRESSES = ["www.", "https://", "a.example/x?y=1", "https://asked.example", "<https://b.example|"]
-PIECES = st.lists(st.sampled_from([*CITATIONS, *OTHERS, *ADDRESSES, "<", ">", "|"]), max_size=25)
+PIECES = st.lists(
+    st.sampled_from([*CITATIONS, *OTHERS, *ADDRESSES, *ITEMS, "<", ">", "|"]), max_size=25
+)
 TEXTS = PIECES.map("".join)
 ASKED = "Is https://asked.example, or https://asked.example/too, up?"
 
 
 def whole(text: str) -> str:
-    return defused(drop_unknown(text, KNOWN), ASKED)
+    return defused(drop_unknown(text, KNOWN, OWN), ASKED)
 
 
 def streamed(chunks: list[str]) -> str:
     out: list[str] = []
-    citations = CitationFilter(lambda: KNOWN, out.append, ASKED)
+    citations = CitationFilter(lambda: KNOWN, out.append, ASKED, looked_up=lambda: OWN)
     for chunk in chunks:
         citations(chunk)
     citations.close()
@@ -52,11 +64,25 @@ def test_a_stream_gives_the_same_text_however_it_is_cut(text: str, lengths: list
     assert streamed(chunks) == whole(text)
 
 
+def cited_in(text: str) -> list[str]:
+    """The ids of all brackets that hold nothing but ids."""
+    inner = re.findall(r"\[([^\[\]]*)\]", text)
+    lists = [[each.strip(" \t\n") for each in re.split("[,;]", each)] for each in inner]
+    return [i for ids in lists if all(map(is_id, ids)) for i in ids]
+
+
+def is_id(text: str) -> bool:
+    return text in OWN or re.fullmatch(r"F\d+\.\d+|note/\d+", text) is not None
+
+
 @given(TEXTS)
 def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
     kept = drop_unknown(text, KNOWN)
     assert set(ids_in(kept)) <= KNOWN
-    assert ids_in(kept) == [i for i in ids_in(text) if i in KNOWN]
+    assert ids_in(kept) == [i for i in cited_in(text) if i in KNOWN]
+    own = drop_unknown(text, KNOWN, OWN)
+    wanted = [OWN.get(i, i) for i in cited_in(text) if i in KNOWN or i in OWN]
+    assert ids_in(own) == wanted
 
 
 def test_a_long_list_of_citations_is_held_back_to_its_end() -> None:
@@ -88,6 +114,54 @@ def test_what_cites_nothing_is_passed_on_word_by_word() -> None:
 )
 def test_only_unknown_citations_are_taken_out(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Ana pays [note/7].", "Ana pays [F0.1]."),
+        ("Ana pays [note/7], Eva does [note/8].", "Ana pays [F0.1], Eva does."),
+        ("Both [F1.1; note/7, F9.9,note/8].", "Both [F1.1][F0.1]."),
+        ("Said [C0ES/1740498077.000100] there", "Said [F0.2] there"),
+        ("Not read [C0ES/1740498077.000200] [1740498077.000100]", "Not read"),
+        ("Listed [file/my *big* list (2).csv@1:3].", "Listed [F0.3]."),
+        ("Not listed [file/my *big* list (2).csv@1:4] [file/x.csv@1].", "Not listed."),
+        ("Who [U0ANA], not [U0ANNA123] [schedule/weekly] [talk/0123456789ab]", "Who [F0.4], not"),
+        ("I guess [F0.1][F0.9].", "I guess."),
+        ("See [note/7](https://evil.example)", "See [F0.1](https://evil.example)"),
+        ("Ana [24/7] [n/a] [and/or] [src/a.py:12] [HTTP/1.1] [CUSTOMER] [note/s]", ""),
+        ("Pay [DE89370400440532013000], tax [DE123456789], see [CVE20241234]", ""),
+        ("Dear [CUSTOMER1], [DOCUMENT1](notes) for [WINDOWS11] is out", ""),
+        ("Part [W12345678] [WX12345678] [C1234567890], due [D20241231]", ""),
+        ("In [UTF8STRING], `regs[DATAREG12]`, at [USD/1.083250]", ""),
+        ("Not [C0CSMGERMANY] [U012345678] [UBF7Z4GHQ] [C1H9RESGL] [C9/1.000100]", "Not"),
+        ("Ana [note/7, p. 3] [the note/7] [note/7 ", ""),
+        ("Ana [NOTE/7] [note/07] note/7 (note/7)", "Ana [NOTE/7] note/7 (note/7)"),
+    ],
+)
+def test_an_item_is_cited_by_its_very_id_and_gets_one_of_codes(text: str, kept: str) -> None:
+    assert drop_unknown(text, KNOWN, OWN) == (kept or text)
+    assert "F0." not in drop_unknown(text, KNOWN)
+
+
+def test_an_id_with_spaces_is_held_back_to_its_end() -> None:
+    out: list[str] = []
+    citations = CitationFilter(lambda: KNOWN, out.append, looked_up=lambda: OWN)
+    for piece in ("It says so [file/my *big* ", "list ", "(2).csv@1:3] and ", "[F1.1, ", "note/7]"):
+        citations(piece)
+    assert "".join(out) == "It says so [F0.3] "
+    citations.close()
+    assert "".join(out) == "It says so [F0.3] and [F1.1][F0.1]"
+
+
+def test_what_is_looked_up_while_it_writes_may_be_cited_from_then_on() -> None:
+    out: list[str] = []
+    shown: dict[str, str] = {}
+    citations = CitationFilter(lambda: KNOWN, out.append, looked_up=lambda: shown)
+    citations("Before [note/7] it. ")
+    shown |= OWN
+    citations("After [note/7] it. ")
+    assert "".join(out) == "Before it. After [F0.1] "
 
 
 @pytest.mark.parametrize(
@@ -145,13 +219,14 @@ def test_a_word_without_an_end_is_looked_through_once() -> None:
     assert time.perf_counter() - began < 2
 
 
-@pytest.mark.parametrize("unit", [" ", "[F1.1,", "x", "<https://a|", " x["])
+@pytest.mark.parametrize("unit", [" ", "[F1.1,", "x", "<https://a|", " x[", "[a/", "[a/b, ", "a/ "])
 def test_a_stream_of_what_never_ends_takes_linear_time(unit: str) -> None:
     """10,000 spaces held the whole process up for 17 seconds."""
     text = unit * (20_000 // len(unit))
     began = time.process_time()
     streamed([text[n : n + 20] for n in range(0, len(text), 20)])
-    drop_unknown(text, KNOWN)
+    drop_unknown(text, KNOWN, OWN)
+    drop_unknown(f"[a/{text}", KNOWN, OWN)
     assert time.process_time() - began < 5
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,9 @@ import scopes
 from bot.conversations import TalkShelf, made_public
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
+from bot.inbox import Inbox
 from bot.local.model import Answer
+from bot.requests import Incoming
 from bot.retention import tidy
 from bot.store import Store
 from bot.tables import runs
@@ -33,6 +34,8 @@ from config.settings import load_settings
 from scopes.conversations import MAX_HITS, Conversations
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED, Label
+from scopes.slack_client import Absent
+from scopes.slack_reader import SlackReader
 from scopes.tool import Handles, ToolContext, ToolResult
 from subagents.directory import Directory
 from subagents.gate import Deny, Gate
@@ -42,17 +45,17 @@ PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    pg_kit.with_store(tmp_path)
     opened = await Store.open(tmp_path, None, Vault.new())
     yield opened
     await opened.aclose()
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """A store of each kind: for what the index of words does."""
-    with ExitStack() as stack:
-        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
-        opened = await Store.open(tmp_path, url, Vault.new())
+    with pg_kit.kept(request.param, tmp_path) as place:
+        opened = await Store.open(place.path, place.url, Vault.new())
         yield opened
         await opened.aclose()
 
@@ -85,12 +88,26 @@ async def talks(
     return [talk.run for talk in found]
 
 
+class Reader(SlackReader):
+    """Of Slack it knows the address, and no more."""
+
+    def __init__(self) -> None:
+        return None
+
+    async def team_url(self) -> str:
+        return "https://harbour.example.com/"
+
+    async def label(self, channel: str) -> Label:
+        raise Absent(channel)
+
+
 async def look(
     store: Store, directory: Directory, who: str, query: str = "", **more: Any
 ) -> ToolResult | Deny:
     ctx = ToolContext(
         "r9", who, Handles({OPEN_NOTES: ""}), TRUSTED, None,
-        {Conversations: TalkShelf(store.database)}, 8000, key="k", scope="notes", **more,
+        {Conversations: TalkShelf(store.database), SlackReader: Reader()}, 8000,
+        key="k", scope="notes", **more,
     )  # fmt: skip
     tool = next(t for t in scopes.scope("notes").tools if t.name == "search_conversations")
     found = await Gate(lambda _: None, directory).call("s1", ctx, tool, {"query": query})
@@ -113,6 +130,22 @@ async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(each: S
     assert await talks(each, ANA) == ["r2", "r1"]
     (talk,) = await TalkShelf(each.database).search(EVA, "harbour", 5, ())
     assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
+
+
+async def test_it_comes_with_a_link_to_the_message_that_asked(each: Store) -> None:
+    await Inbox(each.database).add(
+        Incoming("T1", "CTEAM", "1.000100", "1.000050", ANA, "mention", {"text": "When?"})
+    )
+    await answered(each, "r1")
+    await answered(each, "r2", place="DANA")
+    async with world() as there:
+        found = await look(each, there.directory, ANA, "harbour")
+    assert isinstance(found, ToolResult)
+    assert {item.id: item.link for item in found.items} == {
+        "talk/r1": "https://harbour.example.com/archives/CTEAM/p1000100"
+        "?thread_ts=1.000050&cid=CTEAM",
+        "talk/r2": None,  # it is not known any more
+    }
 
 
 async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from slack_sdk.models.blocks import (
     RichTextBlock,
     TableBlock,
 )
+from timing import computed_within
 
 from bot.local.slack_blocks import checked
 from bot.local.slack_shown import flat
@@ -360,10 +360,15 @@ def test_what_may_still_change_is_held_back(so_far: str, shown: str) -> None:
 
 
 def test_odd_and_large_text_is_rendered_in_time() -> None:
-    started = time.monotonic()
-    for piece in ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n"):
-        rendered(piece * (30_000 // len(piece)))
-    assert time.monotonic() - started < 6
+    odd = ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n")
+    with computed_within(6):
+        for piece in odd:
+            rendered(piece * (30_000 // len(piece)))
+
+
+def test_what_often_changes_its_style_is_rendered_in_time() -> None:
+    with computed_within(3):
+        answer(document("**a** b\n" * 25_000), KEY, REPLY, 1.0)
 
 
 # ---- what stands below it
@@ -390,6 +395,32 @@ def test_the_last_part_ends_with_sources_gaps_cost_and_buttons() -> None:
     values = [buttons[f"{kind}_button"]["value"] for kind in ("positive", "negative")]
     assert list(map(clicked, values)) == [(KEY, FEEDBACK_GOOD), (KEY, FEEDBACK_BAD)]
     assert clicked("else") is None
+
+
+def test_what_was_looked_up_is_told_from_what_was_found() -> None:
+    own = {
+        "F0.1": {"item": "note/7", "text": "Lunch: <!here> at *noon*"},
+        "F0.2": {"item": "C1/1.1", "text": "Ana: hello"},
+    }
+    links = {**LINKS, "F0.1": [], "F0.2": [URL]}
+    made = rendered(
+        "One [F0.1]. Two [F1.1]. Three [F0.2].",
+        links=links,
+        looked_up=own,
+        coverage={"items": 0, "complete": 0, "looked_up": 2},
+    )
+    url = URL.replace("&", "&amp;")
+    assert foot(made).splitlines() == [
+        "*Sources*",
+        "[1] note/7, looked up: Lunch: &lt;!here&gt; at *noon*",
+        f"<{url}|[2]> Claim of F1.1",
+        f"<{url}|[3]> looked up: Ana: hello",
+        "2 items looked up, $0.012, 14 s · run 0123456789ab",
+    ]
+
+
+def test_what_nobody_read_is_not_counted() -> None:
+    assert foot(rendered("x", coverage={"items": 0, "complete": 0})).startswith("$0.012, 14 s")
 
 
 def test_many_sources_and_gaps_are_counted_not_listed() -> None:
@@ -448,6 +479,17 @@ def test_a_sentence_carries_its_reference_and_nothing_that_acts() -> None:
     assert foot(made) == "Reference: 0123456789ab"
     check(sentence(""))
     check(sentence("long " * 9000))
+
+
+def test_a_statement_stands_behind_its_source_and_cannot_act_there() -> None:
+    query = "data:shop: SELECT '<!channel> @here https://evil.example/x' FROM a\n\n*b*" + "x" * 300
+    one = {"id": "F1.1", "claim": "Ten.", "queries": [query, "data:shop: SELECT 2"]}
+    said = foot(rendered("One [F1.1].", subagents=[{"findings": [one]}], links={}))
+    (line,) = [each for each in said.splitlines() if each.startswith("[1]")]
+    assert line.startswith("[1] Ten. · data:shop: SELECT '&lt;!channel&gt; ")
+    assert "://evil" not in line
+    assert "@here" not in line
+    assert len(html.unescape(line)) < 130
 
 
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:

@@ -93,6 +93,7 @@ class Scrubber:
         """What a run printed: an answer or a report, with the results that went into it."""
         made = {**stored, "subagents": [self.result(r) for r in stored.get("subagents") or ()]}
         self._cited_only(stored.get("links"))
+        self._looked_up(stored.get("looked_up") or {})
         return self._mapping(made)
 
     def part(self, stored: Mapping[str, Any]) -> Json:
@@ -108,6 +109,10 @@ class Scrubber:
         for id, found in (links or {}).items() if isinstance(links, Mapping) else ():
             if found and {item_at(link) for link in found} <= self.lost.items:
                 self.gone.add(id)
+
+    def _looked_up(self, own: Mapping[str, Any]) -> None:
+        """What the parent looked up itself is in no result: its items say what they are."""
+        self.gone |= {id for id, one in own.items() if one["item"] in self.lost.items}
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -134,8 +139,9 @@ class Scrubber:
             made["text"] = REMOVED
         if isinstance(made.get("answer"), str):
             made["answer"] = replaced(made["answer"], self._is_lost)
-        if isinstance(made.get("links"), Mapping):
-            made["links"] = {i: found for i, found in made["links"].items() if i not in self.gone}
+        for cited in ("links", "looked_up"):
+            if isinstance(made.get(cited), Mapping):
+                made[cited] = {i: each for i, each in made[cited].items() if i not in self.gone}
         return {k: v if k in NO_TEXT else self._value(v) for k, v in made.items()}
 
     def _finding(self, finding: Json) -> Json:
