@@ -15,6 +15,7 @@ from bot.asked import Request
 from bot.attaching import with_files
 from bot.errors import SetupError
 from bot.given import Given
+from bot.given_slack import no_workspace
 from bot.local.sample_mailbox import SAMPLE_OWNER
 from bot.mailbox import OpenMailbox, open_mailbox
 from bot.outcome import DONE, INCOMPLETE, Document, guarded, present, tell
@@ -28,6 +29,7 @@ from bot.sweep import Sweep
 from config.settings import Settings, load_settings
 from scopes.gmail import Gmail
 from scopes.intent import Intent
+from scopes.slack_names import names_any
 
 SAMPLE_CHANNELS = "csm-*"
 
@@ -90,14 +92,18 @@ def run_ask(given: Given, question: str) -> int:
 
 
 async def answered(app: App, question: str, box: OpenMailbox | None = None) -> Document:
-    """The answer to one request, from all that is open.
+    """The answer to one request, from all that is open; without a workspace a request that names
+    something in Slack is warned of.
 
     Raises SetupError where Slack cannot be read.
     """
     if app.reader:
         await app.channels()
-    elif box:
-        app.as_of = app.options.as_of or box.as_of
+    else:
+        if names_any(question):
+            tell(f"warning: {no_workspace()}")
+        if box:
+            app.as_of = app.options.as_of or box.as_of
     only_mail = box is not None and app.reader is None
     window = app.window(app.as_of - EPOCH if only_mail else _week(app))
     async with app.run("ask", question) as run:

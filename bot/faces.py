@@ -8,6 +8,7 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import home_mail, pane
+from bot.abilities import Reach
 from bot.approval.approvals import Approvals
 from bot.approval.clicking import After
 from bot.approval.clicks import Clicked, Submitted
@@ -34,12 +35,14 @@ class Faces:
         url: str,
         approvals: Approvals,
         digests: DigestActing,
+        reach: Reach,
     ) -> None:
         """`url` is the workspace's address, as auth.test says it."""
         self._admission, self._web, self._approvals = admission, web, approvals
         self._digests = digests
         self.connecting = Connecting(settings, admission.inbox.database, web, url)
-        self._home, self._looking = Home(admission, web, url, self.connecting), pane.Looking()
+        self._home = Home(admission, web, url, reach, self.connecting)
+        self._looking = pane.Looking()
 
     def looked(self, opened: Opened) -> None:
         """Remember what a user turned to: the next message may be about it."""

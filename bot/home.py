@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import home_mail, home_schedules
-from bot.abilities import abilities
+from bot.abilities import Reach, abilities
 from bot.connecting import Connecting, MailAccess
 from bot.inbox import Inbox
 from bot.pane import attempt
@@ -21,6 +21,8 @@ from bot.policy import DIRECT, Admission, Allowed, Asked, day_of, decide, groups
 from bot.policy_file import PolicyFault
 from config.settings import Policy
 from scopes import ALL, MODULES
+from scopes.effects import OPEN_MAIL
+from scopes.slack import OPEN_CHANNELS
 from scopes.slack_items import permalink, plain
 from scopes.tool import one_line
 
@@ -54,6 +56,8 @@ class HomeFacts:
     places: tuple[str, ...] = ()
     """Where requests of this user are answered, in sentences."""
     scopes: tuple[str, ...] = ()
+    handles: Mapping[str, str] = field(default_factory=dict)
+    """Handle -> title of all that requests of this user may work with now."""
     runs: tuple[LastRun, ...] = ()
     spent_usd: float = 0.0
     """By this user since 00:00 UTC."""
@@ -74,11 +78,12 @@ class Home:
         admission: Admission,
         web: AsyncWebClient,
         url: str,
+        reach: Reach,
         connecting: Connecting | None = None,
     ) -> None:
         """`web` publishes; `url` is the workspace's address, as auth.test says it."""
         self._admission, self._web, self._url = admission, web, url
-        self._connecting = connecting
+        self._reach, self._connecting = reach, connecting
         if connecting:
             connecting.publish = self.show
 
@@ -116,18 +121,24 @@ class Home:
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
         refusal, where, offered = offers(policy, await self._asked(policy, user, team))
+        mail = await self._mail(user, offered)
         return HomeFacts(
             refusal=refusal,
             places=where,
             scopes=offered,
+            handles={} if refusal else await self._handles(user, mail),
             runs=await last_runs(inbox, user, self._url),
             spent_usd=(await inbox.spent(user, day_of(datetime.now(UTC))))[0],
             daily_usd=policy.user_daily_usd,
             paused=paused,
             admin=user in policy.admins,
-            mail=await self._mail(user, offered),
+            mail=mail,
             schedules=await home_schedules.mine(inbox.database, user),
         )
+
+    async def _handles(self, user: str, mail: MailAccess | None) -> dict[str, str]:
+        own = {OPEN_MAIL: ""} if mail and mail.state != "off" else {}
+        return {OPEN_CHANNELS: "", **own, **await self._reach.of(user)}
 
     async def _mail(self, user: str, offered: Sequence[str]) -> MailAccess | None:
         if self._connecting and _reads_mail(offered):
@@ -204,8 +215,7 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
         yield _section(facts.refusal)
     else:
         yield _header("What I can do here")
-        mailbox = facts.mail is not None and facts.mail.state != "off"
-        yield _section("\n".join(abilities(facts.scopes, mailbox=mailbox)))
+        yield _section("\n".join(abilities(facts.scopes, facts.handles)))
         yield _header("Where I answer you")
         yield _section("\n".join(f"• {place}" for place in facts.places) or "Nowhere at present.")
     if facts.mail:

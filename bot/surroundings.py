@@ -10,6 +10,7 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.citable import without_own
 from bot.cite import CITED
 from bot.erasure.sightings import of_runs
 from bot.files import read_files
@@ -139,11 +140,10 @@ class Surroundings:
             for subagent in subagents:
                 found.findings += _renumbered((subagent.result or {}).get("findings") or (), offset)
             rich += len(found.findings) > before
-            answer = document.get("answer") or ""
+            answer = without_own(document.get("answer") or "")
             if answer or len(found.findings) > before:
                 found.label = found.label.join(label)
-            renumbered = CITED.sub(lambda m, o=offset: _shifted(m[0], o), answer)
-            found.answers[id] = renumbered or LEFT_OUT
+            found.answers[id] = _moved(answer, offset) or LEFT_OUT
         return found
 
     async def _rejoined(self, label: Label, reader: SlackReader) -> Label:
@@ -173,6 +173,10 @@ class Earlier:
     """With ids of their own in this thread: the second answer's F1.2 is F2001.2 from then on."""
     answers: dict[str, str] = field(default_factory=dict)
     label: Label = TRUSTED
+
+
+def _moved(answer: str, offset: int) -> str:
+    return CITED.sub(lambda match: _shifted(match[0], offset), answer)
 
 
 def _shifted(text: str, offset: int) -> str:

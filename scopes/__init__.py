@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,22 @@ MODULES: Final = {
 
 PARENT: Final = ("scopes.slack", "scopes.notes", "scopes.schedules")
 """Modules of the tools that a parent may be offered; those of the second are for it alone."""
+
+OPENED: Final = {
+    "slack": "slack",
+    "mail": "email",
+    "data": "data",
+    "sheet": "data",
+    "web": "web",
+    "http": "web",
+    "https": "web",
+    "notes": "notes",
+    "files": "files",
+}
+"""What stands before the colon of a handle -> the scope that reads what it names."""
+
+_OF_SLACK: Final = re.compile(r"[A-Z][A-Z0-9]*(?:/.*)?", re.DOTALL)
+"""An id of a conversation or of something in it, of a list, of a person."""
 
 ALL: Final = "all"
 """Every read tool: only where the request itself needs several scopes in one head."""
@@ -72,8 +89,26 @@ def offered(name: str, clients: Mapping[type, object]) -> tuple[Tool, ...]:
 
 
 def offering(clients: Mapping[type, object]) -> list[str]:
-    """The scopes that have any tool with these clients."""
-    return [name for name in scope_names() if offered(name, clients)]
+    """The scopes that have a tool of their own with these clients: without a mailbox `email` could
+    do nothing but what `notes` does."""
+    shared = scope("notes").tools
+
+    def has_own(name: str) -> bool:
+        found = offered(name, clients)
+        return any(name in ("notes", ALL) or tool not in shared for tool in found)
+
+    return list(filter(has_own, scope_names()))
+
+
+def scope_of(handle: str) -> str:
+    """The scope that reads what a handle names; empty for a server of tools, which has its own.
+
+    A handle without a colon is an id of Slack, or of a mail thread.
+    """
+    kind, colon, _ = handle.partition(":")
+    if colon:
+        return OPENED.get(kind, "")
+    return "slack" if _OF_SLACK.fullmatch(handle) else "email"
 
 
 def outside(clients: Mapping[type, object]) -> Outside:

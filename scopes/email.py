@@ -47,7 +47,7 @@ Address = Annotated[str, AfterValidator(_an_address)]
 Labels = Annotated[tuple[Annotated[str, Field(max_length=MAX_LABEL)], ...], Field(max_length=10)]
 
 
-@tool(needs=OPEN_MAIL)
+@tool(needs=OPEN_MAIL, client=Gmail)
 async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
     """Find threads in the requester's mailbox, newest first, by Gmail's search language."""
     mailbox = _mailbox(ctx)
@@ -62,7 +62,7 @@ async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
     return ToolResult(items, truncated=more, handles=handles, note=note, label=_own(mailbox))
 
 
-@tool()
+@tool(client=Gmail)
 async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str = "") -> ToolResult:
     """Read a mail thread, oldest message first. Follow `cursor` to the end."""
     mailbox = _mailbox(ctx)
@@ -78,7 +78,7 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     return ToolResult(kept, holds, more, {found.id: TITLE}, note, label)
 
 
-@tool(needs=OPEN_MAIL)
+@tool(needs=OPEN_MAIL, client=Gmail)
 async def list_labels(ctx: ToolContext) -> ToolResult:
     """List the mailbox's labels."""
     mailbox, label = _mailbox(ctx), _own(_mailbox(ctx))
@@ -89,7 +89,7 @@ async def list_labels(ctx: ToolContext) -> ToolResult:
     return ToolResult(items, note=f"{len(items)} labels.", label=label)
 
 
-@tool(needs=OPEN_MAIL)
+@tool(needs=OPEN_MAIL, client=Gmail)
 async def sync_state(ctx: ToolContext) -> ToolResult:
     """Tell the mailbox's address and what is new since the last triage."""
     mailbox = _mailbox(ctx)
@@ -104,7 +104,7 @@ async def sync_state(ctx: ToolContext) -> ToolResult:
     return ToolResult(note=note, label=_own(mailbox))
 
 
-@tool(Access.WRITE)
+@tool(Access.WRITE, client=Gmail)
 async def apply_label(
     ctx: ToolContext,
     thread: MailThreadId,
@@ -125,7 +125,7 @@ async def apply_label(
     return ToolResult(note="Labelled.", label=label_of(id, mailbox.owner))
 
 
-@tool(Access.WRITE)
+@tool(Access.WRITE, client=Gmail)
 async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> ToolResult:
     """Put a reply to who wrote last into the requester's drafts. Nothing is sent."""
     mailbox = _mailbox(ctx)
@@ -144,7 +144,7 @@ async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> To
     )
 
 
-@tool(Access.EGRESS, Effect.SEND, needs=OPEN_MAIL)
+@tool(Access.EGRESS, Effect.SEND, needs=OPEN_MAIL, client=Gmail)
 async def send_mail(
     ctx: ToolContext,
     to: Annotated[list[Address], Field(min_length=1, max_length=MAX_RECIPIENTS)],

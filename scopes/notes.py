@@ -77,7 +77,7 @@ async def save_note(
     text: Annotated[Said, Field(max_length=MAX_TEXT)],
     space: Space = OPEN_NOTES,
 ) -> ToolResult:
-    """Keep a note; the same title replaces it."""
+    """Keep a note, in place of this task's own of that title."""
     if not title.strip() or not text.strip():
         raise ToolError("A note needs a title and a text.")
     where = space_of(space, ctx.requester)
@@ -96,7 +96,9 @@ async def search_notes(ctx: ToolContext, query: str = "", space: Space = "") -> 
     items = [await _item(ctx, each, spaces[each.space]) for each in found[:MAX_HITS]]
     hits = tuple(map(_beginning, items))
     more = "Further notes are left out: use other words." if len(found) > MAX_HITS else ""
-    note = f"{len(hits)} notes; read_note reads one." if hits else "No note has these words."
+    whole = all(hit.text == item.text for hit, item in zip(hits, items, strict=True))
+    note = f"{len(hits)} found{'' if whole else '; read_note reads one whole'}."
+    note = note if hits else "No note has these words."
     label = TRUSTED
     for handle in spaces.values():
         label = label.join(await label_of(ctx, handle))

@@ -94,6 +94,8 @@ class Item:
     """Facts that code adds: reactions, `edited`, `bot`, `before window`."""
     verbatim: bool = False
     """Its lines and their spaces are shown as they are, each behind a bar: the text of a file."""
+    query: str = ""
+    """Of a row of a database: `data:shop: SELECT ...`, told where the row is a source."""
 
     def line(self) -> str:
         if self.verbatim:
@@ -119,6 +121,7 @@ class Item:
             "thread": self.thread,
             "notes": list(self.notes),
             **({"verbatim": True} if self.verbatim else {}),
+            **({"query": self.query} if self.query else {}),
         }
 
     @classmethod
@@ -217,6 +220,8 @@ class ToolResult:
     label: Label = TRUSTED
     """Of what the call touched, where no item tells it: that a private channel is empty is a fact
     for its members."""
+    undone: Mapping[str, str] = field(default_factory=dict)
+    """What -> why it is not done yet, in words for the requester; empty = a later call did it."""
 
 
 def not_found(kind: str, value: str) -> str:

@@ -81,6 +81,8 @@ class Agent:
         self._chances = 1 if self.spec.contract else 2
         self._reminded = False
         self._parts: list[str] = []
+        self._seen = 0
+        """How many items had been shown when the text was begun."""
 
     async def run(self) -> Ending:
         """Turn after turn until it ends; raises for nothing that a model or a tool does."""
@@ -105,7 +107,10 @@ class Agent:
             reminder = f"REMINDER: limit reached ({self._limit}). {how}."
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
+        before, self.reading.sent = self.reading.sent, len(self.reading.items)
         out = await self._step("model", lambda: self._steps.model(seq, final))
+        if "limit" in out or "error" in out:
+            self.reading.sent = before  # nothing was written with the others in view
         if limit := out.get("limit"):
             if final or limit == "user":
                 return self._end("user" if limit == "user" else self._limit)
@@ -135,6 +140,8 @@ class Agent:
         ]
         said = "".join(b["text"] for b in content if b["type"] == "text")
         self.text = said.strip() or self.text
+        if said.strip() and not self._parts:
+            self._seen = self.reading.sent
         if stop in ("tool_use", "end_turn", "stop_sequence") and calls:  # some servers mix them up
             self.talk.append(content)
             return await self._answer(calls)
@@ -152,7 +159,8 @@ class Agent:
 
     def _ended(self, said: str) -> Ending | None:
         if self.spec.contract is None and (said.strip() or self._parts):
-            return Ending(self._limit or "none", text="".join([*self._parts, said]).strip())
+            text = "".join([*self._parts, said]).strip()
+            return Ending(self._limit or "none", text=text, seen=self._seen)
         what = f"end by calling {SUBMIT}" if self.spec.contract else "write the answer as text"
         return self._again(what, "invalid_output", "it ended without a result")
 
@@ -219,6 +227,7 @@ class Agent:
         crash = ""
         for call, found in zip(calls, out["results"], strict=True):
             self.reading.add([Item.of(i) for i in found["items"]], found["holds"])
+            self.reading.undone |= found.get("undone", {})  # steps of earlier versions have none
             if label := found.get("label"):
                 self.reading.label = self.reading.label.join(Label.of(label))
             # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
@@ -270,4 +279,5 @@ class Agent:
         self.tool_calls += [{"name": c.name[:60], "is_error": o.is_error} for c, o in given]
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
-        return Ending(stopped_by, text="".join(self._parts) or self.text, reason=reason)
+        text = "".join(self._parts) or self.text
+        return Ending(stopped_by, text=text, reason=reason, seen=self._seen)

@@ -135,6 +135,10 @@ CONTRACTS: Final[dict[str, type[Submission]]] = {
     "draft": Draft,
 }
 
+OFFERED: Final = ("answer", "issues", "table", "draft")
+"""What a parent may ask for. The others need what only the program places in a brief: `triage` the
+names of the categories, `tracker` the rows."""
+
 DEFAULT_MODEL: Final = {
     "issues": "fast",
     "triage": "fast",

@@ -65,6 +65,8 @@ class Ending:
     reason: str = ""
     passing: bool = False
     """It failed for what may be over later: an overloaded or unreachable provider."""
+    seen: int = 0
+    """How many items the model had been shown when it began to write the text."""
 
 
 class Conversation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,7 @@ from scopes.schema import tool_schema
 from scopes.tool import Handles, ToolContext, not_found
 from subagents.agent import Outcome
 from subagents.brief import Block, Brief, BriefDraft
-from subagents.contracts import CONTRACTS, DEFAULT_MODEL
+from subagents.contracts import DEFAULT_MODEL, OFFERED
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
 from subagents.fanout import Fanout
@@ -29,6 +29,7 @@ from subagents.view import finding_line, fitted, parent_view
 MAX_NAMED = 20
 """Refused briefs, and reasons, that one result names; the rest is counted."""
 ONE, MANY = "run_subagent", "run_subagents"
+IN_ONE_HEAD = " all = where one head needs several; it reads no web page and writes nothing."
 
 
 class ManyAlike(BaseModel):
@@ -48,8 +49,11 @@ def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list
     one = f"{prompt(ONE)} At most {max_subagents} in one request."
     made = deepcopy([tool_schema(ONE, one, BriefDraft), tool_schema(MANY, prompt(MANY), ManyAlike)])
     single, many = (schema["input_schema"]["properties"] for schema in made)
+    named = list(offering) or scopes.scope_names()
     for draft in (single, many["template"]["properties"]):
-        draft["scope"]["enum"] = list(offering) or scopes.scope_names()
+        draft["scope"]["enum"] = named
+        if scopes.ALL in named:
+            draft["scope"]["description"] += IN_ONE_HEAD
     return made
 
 
@@ -60,6 +64,10 @@ class Allowed:
     scopes: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
     """Of `fast` and `main`; a brief for the other one runs on the first of these."""
+
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Those of the scopes that may be given."""
+        return [name for name in names if self.scopes is None or name in self.scopes]
 
 
 ANYTHING = Allowed()
@@ -135,14 +143,15 @@ class Delegation:
         """The admitted brief. Raises BriefRefused."""
         if draft.scope not in scopes.scope_names():
             raise BriefRefused("scope", str(scopes.UnknownScope(draft.scope)))
-        if draft.contract not in CONTRACTS:
-            known = ", ".join(CONTRACTS)
+        if draft.contract not in OFFERED:
+            known = ", ".join(OFFERED)
             raise BriefRefused("contract", f"no contract {draft.contract[:40]!r}; known: {known}")
         if self.allowed.scopes is not None and draft.scope not in self.allowed.scopes:
             known = ", ".join(self.allowed.scopes) or "none"
             raise BriefRefused("scope", f"{draft.scope} is not allowed here; allowed: {known}")
-        if not scopes.offered(draft.scope, self.fanout.run.clients):
-            known = ", ".join(scopes.offering(self.fanout.run.clients))
+        offering = scopes.offering(self.fanout.run.clients)
+        if draft.scope not in offering:
+            known = ", ".join(offering)
             raise BriefRefused("scope", f"{draft.scope} has no tools here; these have: {known}")
         model = draft.model_preference or DEFAULT_MODEL[draft.contract]
         if self.allowed.models and model not in self.allowed.models:

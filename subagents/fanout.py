@@ -169,7 +169,11 @@ class Fanout:
     def _frozen(self, id: str, brief: Brief, fence: str, left: float) -> Frozen:
         strict = self.run.model.models.strict_tools
         system, tools, version = template(
-            brief.draft.scope, brief.draft.contract, strict, self.run.clients
+            brief.draft.scope,
+            brief.draft.contract,
+            strict,
+            self.run.clients,
+            brief.handles.titles,
         )
         return Frozen(
             id=id,

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from config.prompt import prompt
-from scopes.label import TRUSTED, Label
+from scopes.label import Label
 from scopes.tool import ToolContext, estimate_tokens
 from subagents.agent import Agent, Workflow
 from subagents.brief import Block, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegate import MANY, ONE
 from subagents.events import ParentHandedOver
+from subagents.evidence import Reading
 from subagents.fence import shorten
 from subagents.prices import Usage
 from subagents.run import Run
@@ -36,8 +37,6 @@ class ParentRun:
     cost_usd: float | None = 0.0
     steps: int = 0
     sessions: int = 0
-    label: Label = TRUSTED
-    """Of all that was read on the way to the answer."""
 
 
 def package(
@@ -66,9 +65,11 @@ async def run_parent(
     workflow: Workflow | None,
     views: Callable[[], Mapping[str, str]],
     begin: Callable[[str, str], None],
+    reading: Reading,
 ) -> ParentRun:
     """Run sessions until one ends by itself. `begin(context, before)` declares each of them.
 
+    `reading` takes in what its own tools return, and the label of all that the answer rests on.
     Steps are shared: a request does not get more of them by handing over.
     """
     done = ParentRun(Ending("none"))
@@ -86,16 +87,16 @@ async def run_parent(
             handoff_at=spec.handoff_at if done.sessions < MAX_SESSIONS else None,
         )
         names = frozenset({ONE, MANY})
-        agent = Agent(run, session, toolbox, ctx, workflow=workflow, workflow_names=names)
+        agent = Agent(run, session, toolbox, ctx, workflow, names, reading)
         done.ending = await agent.run()
         _add(done, agent)
-        ctx = replace(agent.ctx, label=agent.reading.label)
-        done.label = agent.reading.label
+        ctx = replace(agent.ctx, label=reading.label)
         if done.ending.stopped_by != "handoff":
             return done
+        reading.forget_unsent()
         before = context
         cap = int(PACKAGE_SHARE * spec.context_limit)
-        made = package(request, done.ending, views(), agent.reading.label, cap)
+        made = package(request, done.ending, views(), reading.label, cap)
         opening = [*spec.opening, (Origin.HANDOFF, made, before)]
         run.emit(ParentHandedOver(done.sessions + 1))
 

@@ -15,6 +15,7 @@ import httpx2
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 
 from config.settings import Models, Role
+from scopes.hosts import is_here
 from scopes.tool import estimate_tokens, readable
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.faults import UNFINISHED, Fault, Unusable, fault_of
@@ -42,7 +43,7 @@ class Call:
     """Estimate of the whole prompt, for the reservation."""
     max_tokens: int
     effort: str | None = None
-    """Overrides the role's effort; None = as the role says."""
+    """Overrides the role's effort, unless the role sends none; None = as the role says."""
     held: str | None = None
     """Key of a reservation made earlier, which the first attempt uses up."""
     on_text: Callable[[str], None] | None = None
@@ -73,12 +74,17 @@ class Reply:
         }
 
 
+def http_client(base_url: str | None) -> DefaultAioHttpClient:
+    """For the service at this address (None = Anthropic's)."""
+    return DefaultAioHttpClient(trust_env=not (base_url and is_here(base_url)))
+
+
 class ModelClient:
     """Calls the models of the settings. One for the whole process; `aclose` when done."""
 
     def __init__(self, models: Models, api_key: str, base_url: str | None) -> None:
         self.models = models
-        self._http = DefaultAioHttpClient()
+        self._http = http_client(base_url)
         self._client = AsyncAnthropic(
             api_key=api_key,
             base_url=base_url,
@@ -119,8 +125,8 @@ class ModelClient:
             system[-1]["cache_control"] = {"type": "ephemeral"}
             if not call.single:  # writing costs a quarter more than plain input
                 body["cache_control"] = {"type": "ephemeral"}
-        if effort := call.effort or role.effort:
-            body["output_config"] = {"effort": effort}
+        if role.effort:
+            body["output_config"] = {"effort": call.effort or role.effort}
         if role.thinking:
             body["thinking"] = {"type": role.thinking}
         return body

@@ -31,6 +31,7 @@ _UNITS = (
     r"[a-z0-9]+/\d+\.\d+",
     r"\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?z?)?",
     r"#[\w-]+",
+    r"(?<=\[)[!-Z\\^-~]+(?=\](?!\())",
 )
 _WORD = re.compile("|".join([*_UNITS, rf"[\w{_MARKS}]+"]))
 _TOKEN = re.compile(

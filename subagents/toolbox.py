@@ -78,13 +78,14 @@ class Toolbox:
             "items": [item.to_json() for item in result.items[:shown]],
             "holds": dict(result.holds),
             "handles": dict(result.handles),
+            "undone": dict(result.undone),
             "label": result.label.to_json(),
         }
 
 
 def failed(text: str, label: Label = TRUSTED) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "label": label.to_json()}
-    return {"text": text, "error": True, "crash": False, **nothing}
+    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "undone": {}}
+    return {"text": text, "error": True, "crash": False, **nothing, "label": label.to_json()}
 
 
 def crash_text(tool: str, error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scopes.tool import estimate_tokens, one_line
@@ -135,21 +135,25 @@ def _cut(left: Sequence[Finding]) -> str:
 
 
 def _foot(result: SubagentResult) -> str:
-    cover = result.coverage
-    items = int(cover.get("items_read", 0)) - int(cover.get("messages_read", 0))
-    read = [
-        f"read: {cover.get('messages_read', 0)} messages",
-        f"{cover.get('threads_read', 0)} threads",
-        *([f"{items} other items"] if items > 0 else []),
-    ]
-    if items > 0 and not cover.get("messages_read"):
-        read = [f"read: {items} items"]
-    if cover.get("complete"):
-        read.append("complete")
-    elif cover.get("messages_read"):
-        read.append("not the whole source")
     missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
-    return f"{', '.join(read)} | not covered: {missing} | unsupported: {len(result.unsupported)}"
+    read = ", ".join(_read(result.coverage))
+    told = [f"read: {read}"] if read else []
+    return " | ".join([*told, f"not covered: {missing}", f"unsupported: {len(result.unsupported)}"])
+
+
+def _read(cover: Mapping[str, Any]) -> Iterator[str]:
+    """What was read, in words that hold for it; a source of messages may be empty."""
+    messages, complete = int(cover.get("messages_read", 0)), bool(cover.get("complete"))
+    items = int(cover.get("items_read", 0)) - messages
+    if messages or (complete and not items):
+        yield f"{messages} messages"
+        yield f"{cover.get('threads_read', 0)} threads"
+    if items > 0:
+        yield f"{items} {'other items' if messages else 'items'}"
+    if complete:
+        yield "complete"
+    elif messages:
+        yield "not the whole source"
 
 
 def finding_line(finding: Finding) -> str:

@@ -485,6 +485,18 @@ def test_ids_times_links_and_footers_are_nobodys_words() -> None:
 # Provenance: each rule has a run that breaks it.
 
 
+def test_an_id_does_not_make_other_words_of_what_the_request_said() -> None:
+    run = Run()
+    order = "Create a module tax.py that has a function vat returning 21, then verify it."
+    run.parent.told(Origin.REQUEST, order)
+    child = run.brief("s1", order)
+    child.read(f'<{FENCE}>\n[shop:tax.py:1]\n|"""{order}"""\n</{FENCE}>')
+    child.submit(summary="Written.")
+    run.view("s1", "s1 complete: Written.")
+    run.parent.turn(text(f"- Tests use pytest [F1.1]\n\n*{order}*\n- It is there [F2.1]"))
+    assert run.audit().leaks == ()
+
+
 def test_a_view_of_somebody_elses_child_is_found() -> None:
     run = two_markets()
     stranger = run.start_parent("q")

@@ -60,6 +60,34 @@ def test_a_scope_without_messages_is_told_the_time_and_no_window(scope: str) -> 
     assert "WINDOW" not in text
 
 
+@pytest.mark.parametrize(
+    "handles",
+    [
+        {"notes:own": "", "web:read": ""},
+        {"data:shop": ""},
+        {"F123": "Bug tracker", "U0ANA": ""},
+        {},
+    ],
+)
+def test_all_without_messages_is_told_the_time_and_no_window(handles: dict[str, str]) -> None:
+    draft = BriefDraft(task="Count", description="Count", scope="all")
+    text = Brief(draft, Handles(handles), WINDOW, TRUSTED).text(FENCE)
+    assert "\nNOW: 2025-02-26T21:20:00Z\n" in text
+    assert "WINDOW" not in text
+
+
+@pytest.mark.parametrize(
+    "handle",
+    ["C123", "C99/1.1", "slack:channels", "slack:search", "mail:search", "0bdfb2e5421481fc"],
+)
+def test_all_with_messages_or_mails_is_told_what_its_window_is_of(handle: str) -> None:
+    draft = BriefDraft(task="Count", description="Count", scope="all")
+    text = Brief(draft, Handles({"data:shop": "", handle: ""}), WINDOW, TRUSTED).text(FENCE)
+    window = "2025-02-19T21:20:00Z to 2025-02-26T21:20:00Z (of messages and mails)"
+    assert f"\nWINDOW: {window}\n" in text
+    assert "NOW" not in text
+
+
 def test_empty_sections_are_left_out() -> None:
     draft = BriefDraft(task="Look", description="Look", scope="slack")
     text = Brief(draft, Handles(), None, TRUSTED).text(FENCE)

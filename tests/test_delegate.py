@@ -13,6 +13,7 @@ from engine_kit import (
     brief_answer,
     call,
     channel_id,
+    engine,
     finding,
     is_child,
     led_by,
@@ -25,9 +26,14 @@ from engine_kit import (
     submitted,
     thread_id,
     turn,
+    turns,
 )
 
 from bot.local.model import Answer
+from scopes.notes import Notes
+from subagents.delegate import Delegation
+from subagents.guard import SpawnGuard
+from subagents.toolbox import ToolCall
 
 ONE = channel_id(1)
 
@@ -94,6 +100,8 @@ REFUSED = [
     ({"description": "x" * 121}, "description: String should have at most 120 characters"),
     ({"scope": "mail"}, "scope: No scope 'mail'"),
     ({"contract": "poem"}, "contract: no contract 'poem'"),
+    ({"contract": "triage"}, "no contract 'triage'; known: answer, issues, table, draft"),
+    ({"contract": "tracker"}, "no contract 'tracker'; known: answer, issues, table, draft"),
     ({"model_preference": "huge"}, "model_preference: Input should be 'fast' or 'main'"),
     ({"handles": []}, "handles: names no source"),
     ({"handles": ["C00000003"]}, "handles: No source C00000003."),
@@ -121,6 +129,16 @@ async def test_a_refused_brief_names_its_field_and_costs_nothing(
     (refused,) = got.subagents
     assert (refused["status"], refused["cost_usd"], refused["id"]) == ("refused", 0.0, "r1")
     assert got.document["coverage"]["refused"] == 1
+
+
+async def test_a_scope_with_nothing_but_shared_tools_is_refused_by_name() -> None:
+    async with engine(turns()) as e:
+        e.run.clients = {**e.run.clients, Notes: object()}
+        delegation = Delegation(e.fanout(), SpawnGuard(e.run.limits))
+        asks = {"task": "Look", "description": "Look", "scope": "email", "handles": [ONE]}
+        calls = [ToolCall("t1", "run_subagent", asks)]
+        (outcome,) = await delegation(calls, e.context({ONE: "#support-1"}))
+    assert "scope: email has no tools here; these have: slack, notes, all" in outcome.text
 
 
 async def test_a_hidden_and_an_absent_source_are_refused_in_the_same_words(tmp_path: Path) -> None:

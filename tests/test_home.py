@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_kit import no_grants
 from policy_kit import TEAM, Asking, Json, asking, channel, client_of, policy, user
 from slack_sdk.models.views import View
 
-from bot.abilities import abilities
-from bot.connecting import MailAccess
+from bot.abilities import Reach, abilities
+from bot.connecting import Connecting
+from bot.directory import SlackDirectory
 from bot.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
 from bot.inbox import Inbox, Incoming
 from bot.inbox_triage import wants_triage
@@ -30,13 +32,19 @@ from bot.policy import Admission, Asked
 from bot.policy_file import PolicyFile
 from bot.serve_tables import inbox as requests
 from bot.store import Store
+from bot.tooling.wiring import toolkit_of
 from config.settings import load_settings, settings_file
 from scopes import ALL, MODULES
+from scopes.effects import OPEN_MAIL
+from scopes.members import Members
+from scopes.slack import OPEN_CHANNELS
 
+URL = "https://acme.slack.com/"
 STARTED = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 FULL = HomeFacts(
     places=("In direct messages.",),
     scopes=("slack",),
+    handles={OPEN_CHANNELS: ""},
     runs=(
         LastRun(
             "<@U0BOT> which *questions* are open?\n<!here>",
@@ -85,7 +93,8 @@ def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_
 
 
 def test_a_home_pretends_nothing_that_does_not_exist() -> None:
-    for facts in (HomeFacts(), FULL, HomeFacts(scopes=("slack", "all"), daily_usd=None)):
+    wide = HomeFacts(scopes=("slack", "all"), handles={OPEN_CHANNELS: ""}, daily_usd=None)
+    for facts in (HomeFacts(), FULL, wide):
         text = shown(facts).lower()
         for absent in ("gmail", "email", "schedule", "pause", "resume"):
             assert absent not in text
@@ -94,20 +103,40 @@ def test_a_home_pretends_nothing_that_does_not_exist() -> None:
 
 
 def test_a_home_says_what_to_ask_about_mail_where_a_mailbox_can_be_had() -> None:
-    for mail, told in ((MailAccess("off"), False), (MailAccess("absent"), True)):
-        for scopes in (("slack", "email"), ("all",)):
-            text = shown(HomeFacts(scopes=scopes, mail=mail))
-            asked = re.search(r"Write `(.*?)`", text)
-            assert (asked is not None and wants_triage(asked[1])) == told, mail
+    for scopes in (("slack", "email"), ("all",)):
+        text = shown(HomeFacts(scopes=scopes, handles={OPEN_MAIL: ""}))
+        asked = re.search(r"Write `(.*?)`", text)
+        assert asked
+        assert wants_triage(asked[1])
 
 
-def test_a_home_says_in_words_what_each_scope_is_good_for() -> None:
-    told = abilities([ALL], mailbox=True)
-    assert len(told) == len(MODULES)
-    assert not re.search(r"\w_\w", " ".join(told)), "names of tools are no words of a user"
-    text = shown(HomeFacts(scopes=("data", "web", "notes", "files")))
-    for promise in ("databases and spreadsheets", "pages that you name", "keep notes", "folders"):
-        assert promise in text
+HELD = {
+    OPEN_CHANNELS: "slack",
+    OPEN_MAIL: "email",
+    "data:sales": "data",
+    "sheet:targets": "data",
+    "web:search": "web",
+    "web:read": "web",
+    "notes:own": "notes",
+    "files:run": "files",
+    "files:handbook": "files",
+    "mcp:crm": "data",
+}
+"""A handle of each kind -> its scope."""
+
+
+def test_a_home_says_in_words_what_each_source_is_good_for() -> None:
+    titles = {handle: f"scope {scope}" for handle, scope in HELD.items()}
+    told = [abilities([ALL], {handle: title}) for handle, title in titles.items()]
+    assert len({sentence for (sentence,) in told}) == len(HELD)
+    assert not re.search(r"\w_\w", str(told)), "names of tools are no words of a user"
+    every = [sentence for (sentence,) in told]
+    assert every == abilities([ALL], titles) == abilities(list(MODULES), titles)
+    for handle, scope in HELD.items():
+        (only,) = abilities([scope], {handle: titles[handle]})
+        others = [name for name in MODULES if name != scope]
+        assert only not in abilities(others, titles)
+        assert "no source is open" in abilities([ALL], {})[0]
 
 
 def test_a_home_of_someone_who_may_not_ask_says_why_and_offers_nothing() -> None:
@@ -163,21 +192,28 @@ def test_where_it_answers_is_what_the_policy_says_of_this_user() -> None:
 async def home_of(
     data_dir: Path, answers: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Home, Asking, Store]]:
-    store = await Store.open(data_dir)
+    settings, store = load_settings(), await Store.open(data_dir)
     said = {"users.info": user("U0ANA"), "views.publish": {"ok": True, "view": {}}}
     try:
         async with asking({**said, **(answers or {})}) as at:
-            file = PolicyFile(settings_file(), load_settings().policy)
+            file = PolicyFile(settings_file(), settings.policy)
             admission = Admission(file, at.people, Inbox(store.database), 1.0)
-            yield Home(admission, at.web, "https://acme.slack.com/"), at, store
+            toolkit, members = toolkit_of(settings, store.database), Members(at.people.client)
+            directory = SlackDirectory(members, at.people, no_grants, BOT_USER, TEAM)
+            directory.things = toolkit.readers()
+            connecting = Connecting(settings, store.database, at.web, URL)
+            reach = Reach(toolkit, directory)
+            yield Home(admission, at.web, URL, reach, connecting), at, store
+            await members.aclose()
+            await toolkit.aclose()
     finally:
         await store.aclose()
 
 
-def published(at: Asking) -> str:
+def published(at: Asking, user: str = "U0ANA") -> str:
     """What the last Home that was published says."""
     last = at.slack.sent("views.publish")[-1]
-    assert last["user_id"] == "U0ANA"
+    assert last["user_id"] == user
     made: Json = last["view"] if isinstance(last["view"], dict) else json.loads(last["view"])
     return "\n".join(_texts(made))
 
@@ -204,8 +240,75 @@ async def test_a_users_own_runs_are_shown_with_links_to_their_answers(data_dir: 
     assert "You have spent $0.50 of $10.00 today." in text
 
 
+SOURCES = """
+data: {databases: {shops: {path: tables, readers: [U0EVA]}}}
+files: {projects: {handbook: {path: tables, readers: [members]}}}
+policy: {everywhere: {scopes: [slack, email, data, web, notes, files]}}
+"""
+
+
+def written(name: str, text: str) -> None:
+    """A file of the folder that the test runs in."""
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(text, "utf-8")
+
+
+async def test_a_home_tells_of_what_is_configured_and_its_user_may_read(data_dir: Path) -> None:
+    written("tables/shops.csv", "id,city\n1,Lisbon\n")
+    told = {}
+    for name, text in (("bare", SOURCES.splitlines()[-1]), ("set", SOURCES)):
+        written("assistant.yaml", text)
+        async with home_of(data_dir, {"users.info U0EVA": user("U0EVA")}) as (home, at, _):
+            for who in ("U0ANA", "U0EVA"):
+                await home.show(who, TEAM)
+                told[name, who] = re.findall(r"\*([\w ]+)\.\* I", published(at, who))
+    always = ["Slack", "Web", "Notes", "Files"]
+    assert told["bare", "U0ANA"] == told["bare", "U0EVA"] == always
+    assert told["set", "U0ANA"] == [*always, "Project folders"]
+    assert told["set", "U0EVA"] == [
+        "Slack",
+        "Databases",
+        "Web",
+        "Notes",
+        "Files",
+        "Project folders",
+    ]
+
+
+async def test_a_home_tells_of_a_search_and_of_mail_where_they_can_be_had(data_dir: Path) -> None:
+    scopes = "policy: {everywhere: {scopes: [email, web]}}\n"
+    written("assistant.yaml", scopes)
+    async with home_of(data_dir) as (home, at, _):
+        await home.show("U0ANA", TEAM)
+        text = published(at)
+    assert "*Web.* I read pages that you name" in text
+    assert "I read the mailbox" not in text
+    google = "serve: {public_url: 'https://bot.example.com'}\ngoogle: {service_account: key.json}\n"
+    search = "web: {search: searxng, searxng_url: 'https://search.example.com'}\n"
+    written("assistant.yaml", scopes + google + search)
+    async with home_of(data_dir) as (home, at, _):
+        await home.show("U0ANA", TEAM)
+        text = published(at)
+    assert "*Web.* I search it" in text
+    assert "pages that you name" not in text
+    assert "*Email.* I read the mailbox" in text
+
+
+async def test_a_home_is_shown_where_a_source_cannot_be_opened(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scopes = "policy: {everywhere: {scopes: [slack, data]}}\n"
+    bad = "data: {sheets: {targets: {id: abc, service_account: no.json, readers: [members]}}}\n"
+    written("assistant.yaml", scopes + bad)
+    async with home_of(data_dir) as (home, at, _):
+        await home.show("U0ANA", TEAM)
+        assert "*Slack.*" in published(at)
+        assert "Spreadsheets" not in published(at)
+    assert "nothing is open to requests: data.sheets.targets" in caplog.text
+
+
 async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
-    Path("assistant.yaml").write_text("policy: {admins: [U0BOSS]}", "utf-8")  # noqa: ASYNC240
+    written("assistant.yaml", "policy: {admins: [U0BOSS]}")
     async with home_of(data_dir) as (home, at, store):
         inbox = Inbox(store.database)
         await home.press(PAUSE, "U0ANA", TEAM)
@@ -224,12 +327,11 @@ async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
 
 
 async def test_a_home_says_so_when_the_policy_or_the_user_cannot_be_read(data_dir: Path) -> None:
-    file = Path("assistant.yaml")
     async with home_of(data_dir, {"users.info": 500}) as (home, at, _):
         await home.show("U0ANA", TEAM)
         assert "I could not check who you are" in published(at)
     async with home_of(data_dir) as (home, at, _):
-        file.write_text("policy: [", "utf-8")  # noqa: ASYNC240
+        written("assistant.yaml", "policy: [")
         await home.show("U0ANA", TEAM)
         assert "I answer nobody until my settings file assistant.yaml is mended" in published(at)
         await home.press(PAUSE, "U0ANA", TEAM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import files
 
@@ -10,9 +11,20 @@ import pytest
 import scopes
 from config.prompt import VERSION, prompt
 from config.settings import load_settings
+from scopes.pages import Pages
+from scopes.sandbox import Sandbox
+from scopes.searching import Searching
 from scopes.tool import estimate_tokens
 from subagents.brief import template
-from subagents.contracts import CONTRACTS, NEEDS_ACTION, FindingDraft, Issues
+from subagents.contracts import (
+    CONTRACTS,
+    DEFAULT_MODEL,
+    NEEDS_ACTION,
+    OFFERED,
+    FindingDraft,
+    Issues,
+)
+from subagents.delegate import delegation_schemas
 
 NAMES = sorted(f.name.removesuffix(".md") for f in files("config").joinpath("prompts").iterdir())
 
@@ -52,6 +64,15 @@ def test_siblings_share_a_prefix_with_nothing_of_one_run_in_it(scope: str, contr
     ]
 
 
+def test_the_prompt_of_the_web_tells_of_a_search_only_where_there_is_one() -> None:
+    told = []
+    for clients in ((Pages, Sandbox), (Pages, Sandbox, Searching)):
+        system, tools, _ = template("web", "answer", True, dict.fromkeys(clients))
+        told.append(system[0]["text"] + json.dumps(tools))
+    assert "search" not in told[0].lower()
+    assert "read_url reads the page" in told[1]
+
+
 def test_the_fixed_part_of_a_slack_subagent_is_small() -> None:
     system, tools, _ = template("slack", "issues", True)
     assert estimate_tokens(str(system) + str(tools)) <= 2_200  # by bytes; in tokens about 1,500
@@ -83,3 +104,23 @@ def test_the_parent_knows_the_contracts_and_how_to_cite() -> None:
     for word in ("issues", "answer", "table", "draft", "run_subagents", "[F1.2]", "not covered"):
         assert word in text
     assert load_settings(env={}).limits.max_subagents > 0
+
+
+def test_the_parent_is_told_of_every_field_and_contract_that_it_may_set() -> None:
+    told = prompt("parent")
+    single, many = (t["input_schema"]["properties"] for t in delegation_schemas(24))
+    assert single["contract"]["enum"] == list(OFFERED)
+    assert all(f"`{name}`" in told for name in OFFERED)
+    for draft in (single, many["template"]["properties"]):
+        for name, field in draft.items():
+            assert field.get("description") or f"{name}:" in told, name
+        models = draft["model_preference"]["description"]
+        for model in ("fast", "main"):
+            by = " and ".join(name for name in OFFERED if DEFAULT_MODEL[name] == model)
+            assert f"{model} for {by}" in models
+
+
+def test_the_parent_is_told_of_all_only_where_it_is_offered() -> None:
+    for offering, told in ((["web"], False), (["notes", "all"], True), ([], True)):
+        for made in delegation_schemas(24, offering):
+            assert ("all =" in json.dumps(made)) is told, offering

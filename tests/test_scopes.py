@@ -22,7 +22,12 @@ from hypothesis import strategies as st
 import scopes
 from bot.local.model_checks import check_message_request
 from bot.local.slack import LocalSlack
+from scopes.conversations import Conversations
+from scopes.gmail import Gmail
 from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.notes import Notes
+from scopes.resources import Resources
+from scopes.sheets import Sheets
 from scopes.slack_names import named_in
 from scopes.tool import (
     Access,
@@ -67,6 +72,16 @@ def test_an_unknown_scope_says_which_there_are() -> None:
         scopes.scope("mail")
     assert error.value.names == NAMES
     assert str(error.value) == f"No scope 'mail'. Scopes: {', '.join(NAMES)}."
+
+
+def test_a_scope_without_a_tool_of_its_own_is_not_offered_to_a_parent() -> None:
+    kept = (Notes, Conversations)
+    assert scopes.offering(dict.fromkeys(kept)) == ["notes", "all"]
+    assert scopes.offering(dict.fromkeys((*kept, Gmail))) == ["email", "notes", "all"]
+    assert scopes.offering(dict.fromkeys((*kept, Sheets))) == ["data", "notes", "all"]
+    drawing: dict[type, object] = dict.fromkeys((*kept, Resources))
+    assert scopes.offering(drawing) == ["data", "notes", "all"]  # charts of kept tables
+    assert scopes.offering({}) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

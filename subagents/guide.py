@@ -1,0 +1,39 @@
+"""What a scope's prompt tells a context: the lines that its tools and its sources bear out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+import scopes
+from config.prompt import prompt
+from scopes.tool import Tool
+
+_LINE = re.compile(r"(?:\{(?P<tools>\w+(?:[ |]\w+)*)\} )?(?P<text>.+)")
+"""A line of a scope's prompt. In front stand the tools without which it is not told: all of
+`{a b}`, any of `{a|b}`."""
+
+
+def guide(name: str, tools: Sequence[Tool], held: Collection[str] | None = None) -> str:
+    """The prompt of a scope for who is offered these tools.
+
+    `all` has its own lines, then those of each scope in `held` (None = every one), and of tools
+    that read no source. For the same `held` they are the same in the same order: a cached prefix
+    is shared. Raises `UnknownScope`.
+    """
+    offered = {t.name for t in tools}
+    told = list(_told(name, offered))
+    if name == scopes.ALL:
+        bare = {t.name for t in tools if t.sandboxed and not t.handle_arguments}
+        for each in scopes.MODULES:
+            told += _told(each, offered if held is None or each in held else bare)
+    return "\n".join(told)
+
+
+def _told(name: str, offered: Collection[str]) -> Iterator[str]:
+    """The lines of a scope's prompt whose tools are offered."""
+    for line in prompt(scopes.scope(name).prompt).splitlines():
+        if match := _LINE.fullmatch(line):
+            needed = (each.split("|") for each in (match["tools"] or "").split())
+            if all(any(tool in offered for tool in each) for each in needed):
+                yield match["text"]
