@@ -23,6 +23,8 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from scopes.hosts import is_here
+
 log = logging.getLogger(__name__)
 
 LINGER_S = 3.0
@@ -44,6 +46,8 @@ class Connection(SocketModeClient):
     ) -> None:
         super().__init__(app_token, log, web, ping_interval=deaf_after_s / 4)
         self.wss_uri = url
+        if is_here(url):
+            self.proxy = None
         self.ended = asyncio.Event()
         self.why = ""
         """Why it ended: Slack's reason, or `lost`."""

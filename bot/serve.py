@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bot.abilities import Reach
 from bot.answering import Answering
 from bot.approval.approvals import Approvals
 from bot.approval.grants import Grants
@@ -148,9 +149,8 @@ async def _bench(
     asked, slots = Inbox(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
     known = (Names(client), people, settings.reply, bot.user, address)
     around = Surroundings(kept, asked, client.web, *known)
-    proposals = Proposals.made(
-        settings.approvals, kept.database, outbox, admission, directory, address
-    )
+    cards = (kept.database, outbox, admission, directory, address)
+    proposals = Proposals.made(settings.approvals, *cards)
     finishing = Finishing(settings, kept, asked, outbox, runs, proposals)
     approvals = Approvals.made(proposals, store.database, web, durable, bot.team, finishing)
     answering = Answering(
@@ -163,7 +163,8 @@ async def _bench(
     desks[ScheduleDesk] = ChatDesk(schedules.book, checking)
     children = Subagents(runs, kept, slots, metrics)
     give_workflows(durable, dispatch, answering, children, approvals, schedules)
-    face = Faces(settings, admission, web, address, approvals, DigestActing(inbox, mail, outbox))
+    pressed = (approvals, DigestActing(inbox, mail, outbox), Reach(toolkit, directory))
+    face = Faces(settings, admission, web, address, *pressed)
     parts = (inbox, cursors, outbox, client, web, bot, face, dispatch, metrics)
     intake, backfill, sockets = listening(stack, settings, *parts)
     seen = (health, metrics, sockets, backfill, face.connecting)

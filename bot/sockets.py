@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
-from slack_sdk.http_retry.async_handler import AsyncRetryHandler
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.connection import Connection, Hear
 from bot.errors import SetupError
 from config.settings import Slack
+from scopes.slack_client import web_client
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +68,7 @@ class Sockets:
         self.settings = settings
         self._hear, self._token, self._on_gap = hear, app_token, on_gap
         self._stagger_s = stagger_s
-        no_retries: list[AsyncRetryHandler] = []
-        self._web = AsyncWebClient(timeout=settings.timeout_s, retry_handlers=no_retries)
-        if base_url:
-            self._web.base_url = base_url if base_url.endswith("/") else base_url + "/"
+        self._web = web_client(base_url, timeout=settings.timeout_s, retry_handlers=[])
         self._open: set[Connection] = set()
         self._turn = asyncio.Lock()
         self._gap: asyncio.TimerHandle | None = None

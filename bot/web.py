@@ -191,6 +191,13 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Where nobody is connected there is nothing to wait a tenth of a second for."""
+        for server in self.servers:
+            server.close()
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+
     async def begun(self, serving: asyncio.Task[None]) -> None:
         """Return when requests are taken; raises what the start failed with."""
         ready = asyncio.ensure_future(self._ready.wait())

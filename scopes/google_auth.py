@@ -87,14 +87,15 @@ class Access:
         """
         if self._revoked:
             raise self.refused()
-        token = self._credentials.token
-        if token and token != spent and self._credentials.valid and not self._unstored:
-            return str(token)
-        if not self._renewal or self._renewal.done():
-            self._renewal = asyncio.create_task(self._renew())
-            self._renewal.add_done_callback(_seen)
+        renewal = self._renewal
+        if not renewal or renewal.done():  # else the credentials may hold what is not stored yet
+            token = self._credentials.token
+            if token and token != spent and self._credentials.valid and not self._unstored:
+                return str(token)
+            renewal = self._renewal = asyncio.create_task(self._renew())
+            renewal.add_done_callback(_seen)
         # One caller's end is not that of the others, and a token that Google gave is not lost.
-        return await asyncio.shield(self._renewal)
+        return await asyncio.shield(renewal)
 
     def refused(self) -> GoogleRevoked:
         """What it means that Google refuses to renew a token, or one that it has just given."""

@@ -1,4 +1,5 @@
-"""Names of hosts that may be asked: public ones. Where they lead is for the connection to check."""
+"""Names of hosts: public ones may be asked (where they lead is for the connection to check), and
+this machine is asked without a proxy."""
 
 from __future__ import annotations
 
@@ -16,6 +17,14 @@ METADATA = frozenset({"metadata", "instance-data"})
 """First labels of hosts that tell a cloud machine its own secrets."""
 MIRRORS = re.compile(r"(?:.*\.)?(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|vcap\.me)")
 """Names that lead to the number that stands in them, or back to the asker."""
+
+
+HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_here(url: str) -> bool:
+    """Whether it leads to this machine: no proxy that the environment names lies on the way."""
+    return urlsplit(url).hostname in HERE
 
 
 def is_public(host: str) -> bool:

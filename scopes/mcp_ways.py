@@ -9,6 +9,7 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +30,9 @@ MAX_MESSAGE = 16 * 1024 * 1024
 """Bytes of one message; a server that sends more is cut off."""
 LEAVE_S = 1.0
 """Seconds for a process to end by itself when its input ends, then again by SIGTERM."""
+MAX_LOG = 1 << 20
+"""Bytes of each of the two files that hold the last of what a server complains of."""
+PIECE = 1 << 16
 REQUEST_S, STREAM_S = 30.0, 300.0
 """Seconds for connecting and sending, and between two pieces of an answer."""
 
@@ -41,12 +45,14 @@ async def process(
     environment without anything of ours, and this folder as its home. `ended` is called when it
     ends. Raises OSError. The SDK's own way has no bound, and tells of an end only who asks."""
     path = get_default_environment().get("PATH", os.defpath)
-    with _log_in(folder) as errors:
-        server = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=errors, cwd=folder, limit=MAX_MESSAGE,
-            env={"PATH": path, "LANG": "C.UTF-8", "HOME": str(folder)}, start_new_session=True,
-            preexec_fn=leashed,
-        )  # fmt: skip
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    server = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, limit=MAX_MESSAGE,
+        env={"PATH": path, "LANG": "C.UTF-8", "HOME": str(folder)}, start_new_session=True,
+        preexec_fn=partial(leashed, os.getpid()),
+    )  # fmt: skip
+    assert server.stderr, "it was started with pipes"
+    complaints = asyncio.create_task(_keep(server.stderr, folder))
     try:
         arriving, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         leaving, left = anyio.create_memory_object_stream[SessionMessage](0)
@@ -58,12 +64,39 @@ async def process(
     finally:
         with anyio.CancelScope(shield=True):
             await _end(server)
+            with suppress(TimeoutError):  # what it left behind may hold the pipe
+                await asyncio.wait_for(complaints, LEAVE_S)
+
+
+async def _keep(said: asyncio.StreamReader, folder: Path) -> None:
+    """Write down what a server complains of, within bounds. A full disk takes no server down."""
+    try:
+        await _written(said, folder)
+    except OSError as error:
+        log.warning("what a server of tools complains of is not kept: %s", error)
+        while await said.read(PIECE):
+            pass
+
+
+async def _written(said: asyncio.StreamReader, folder: Path) -> None:
+    piece = b""
+    while True:
+        with _log_in(folder) as file:
+            file.write(piece)
+            while piece := await said.read(PIECE):
+                if file.tell() + len(piece) > MAX_LOG:
+                    break
+                file.write(piece)
+            else:
+                return
 
 
 def _log_in(folder: Path) -> BinaryIO:
-    """Where a server complains; what its last life said is gone."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / "stderr.log").open("wb")
+    """A new file; what it held before goes into the second one."""
+    path = folder / "stderr.log"
+    if path.exists() and path.stat().st_size:
+        path.replace(folder / "stderr.old.log")
+    return path.open("wb", 0)
 
 
 async def _read(

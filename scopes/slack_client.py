@@ -19,6 +19,7 @@ from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 
 from config.settings import Slack
+from scopes.hosts import is_here
 from scopes.tool import SourceFailed, readable
 
 ABSENT = frozenset(
@@ -144,6 +145,19 @@ def open_session(limits: Slack) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=limits.timeout_s))
 
 
+def web_client(base_url: str | None, **how: Any) -> AsyncWebClient:
+    """The SDK's client for Slack (None), or for what stands in its place; `how` as the SDK has it.
+
+    The SDK takes the environment's proxy for every address, whatever NO_PROXY says.
+    """
+    client = AsyncWebClient(**how)
+    if base_url:
+        client.base_url = base_url if base_url.endswith("/") else base_url + "/"
+        if is_here(base_url):
+            client.proxy = None
+    return client
+
+
 def connect(
     session: aiohttp.ClientSession,
     token: str,
@@ -153,7 +167,8 @@ def connect(
 ) -> SlackClient:
     """A client that waits out 429s and repeats reads that failed; writes must not go through it."""
     limited = AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts)
-    client = AsyncWebClient(
+    client = web_client(
+        base_url,
         token=token,
         timeout=limits.timeout_s,
         session=session,
@@ -166,6 +181,4 @@ def connect(
             AsyncServerErrorRetryHandler(max_retry_count=limits.retry_attempts),
         ],
     )
-    if base_url:
-        client.base_url = base_url if base_url.endswith("/") else base_url + "/"
     return SlackClient(client, limits.page_size, turns)

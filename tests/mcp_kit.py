@@ -51,7 +51,13 @@ def call(name, given):
     if name == "hang":
         time.sleep(60)
     if name == "die":
+        sys.stderr.write("It dies.")
+        sys.stderr.flush()
         os._exit(3)
+    if name == "complain":
+        for number in range(40_000):
+            sys.stderr.write(f"{number:999}\n")
+        sys.stderr.flush()
     if name == "nap":
         time.sleep(0.3)
     if name == "look":

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from engine_kit import MUX, say
 from googleapiclient.discovery_cache import get_static_doc  # type: ignore[import-untyped]
+from pg_kit import with_store
 from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -199,6 +200,7 @@ def test_tokens_go_also_where_google_cannot_be_told(
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
+    with_store(tmp_path / "state")
     database = await Database.open(tmp_path / "state", vault=Vault.new())
     yield Credentials(database)
     await database.aclose()

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import sqlalchemy as sa
 from connect_kit import ANA, MAILBOX, MAL, TEAM, Desk, StandIn, desk_at, settings_at
-from pg_kit import Kept, place
+from pg_kit import Kept, place, with_store
 from pydantic import SecretStr
 from starlette.responses import JSONResponse
 
@@ -36,6 +36,7 @@ __all__ = ["place"]
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    with_store(tmp_path)
     opened = await Database.open(tmp_path, vault=Vault.new())
     yield opened
     await opened.aclose()

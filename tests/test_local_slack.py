@@ -8,11 +8,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.client import RemoteDisconnected
+from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
 
 import aiohttp
 import pytest
+import uvicorn
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
@@ -675,6 +676,25 @@ def test_the_server_leaves_no_thread_no_port_and_no_signal_handler_behind() -> N
     with pytest.raises(OSError, match="refused"):
         client.auth_test()
     LocalServer(LocalSlack(WORKSPACE).app, "never started").stop()
+
+
+def test_a_stop_closes_what_is_idle_and_waits_for_nothing(
+    slack: LocalSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn would sleep for a tenth of a second."""
+    waited: list[uvicorn.Server] = []
+
+    async def shutdown(server: uvicorn.Server, sockets: object = None) -> None:
+        waited.append(server)
+
+    monkeypatch.setattr(uvicorn.Server, "shutdown", shutdown)
+    with LocalServer(slack.app, "slack") as server:
+        idle = HTTPConnection(server.url.removeprefix("http://"))
+        idle.request("GET", "/")
+        idle.getresponse().read()
+    assert not waited
+    assert idle.sock.recv(1) == b""
+    idle.close()
 
 
 def test_a_stopping_server_ends_open_requests_without_a_word(

@@ -152,6 +152,20 @@ async def test_a_request_may_not_pass_what_it_may_cost(tmp_path: Path) -> None:
         assert run.cost_usd <= 0.001
 
 
+@pytest.mark.parametrize("scopes", [("slack", "web"), ("web",), ("email",)])
+async def test_a_parent_is_offered_the_scopes_that_a_rule_allows_and_no_others(
+    tmp_path: Path, scopes: tuple[str, ...]
+) -> None:
+    async with serving(tmp_path, led_by(echo), change=ruled(scopes=scopes)) as bot:
+        await bot.answer(bot.ask())
+        offered = {tool["name"]: tool["input_schema"] for tool in bot.parents()[0]["tools"]}
+    possible = [name for name in scopes if name != "email"]  # there is no mailbox
+    if possible:
+        assert offered["run_subagent"]["properties"]["scope"]["enum"] == possible
+    else:
+        assert "run_subagent" not in offered
+
+
 # ---- pause
 
 

@@ -105,6 +105,14 @@ async def test_as_many_sockets_as_are_set_hear_each_event_once() -> None:
     await until(lambda: on.slack.sockets.count == 0)
 
 
+async def test_a_proxy_of_the_environment_does_not_lie_before_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    async with line(count=1) as on:
+        await until(on.sockets.healthy)
+
+
 async def test_what_is_not_answered_by_200_comes_again() -> None:
     async with line() as on:
         await until(lambda: on.sockets.alive == 2)
