@@ -6,6 +6,7 @@ Commands run in this process, against real servers on loopback; nothing of ours 
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import MUX
+from engine_kit import MUX, is_child
+from pg_kit import with_store
 
 from bot.__main__ import main
 from bot.local.mind import answer as offline_mind
@@ -136,6 +138,7 @@ class Shell:
 
     def sweep(self, zip_file: Path, channels: str = "*", *more: str) -> Json:
         """The document of an offline sweep of the days before AS_OF."""
+        _begun_before()
         done = self(
             *("sweep", "--channels", channels, "--slack-export", zip_file, "--as-of", AS_OF),
             *("--since", "30d", "--model", "offline", "--json", *more),
@@ -144,12 +147,18 @@ class Shell:
         return document
 
     def ask(self, zip_file: Path, question: str, *more: str) -> Json:
+        _begun_before()
         done = self(
             *("ask", question, "--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d"),
             *("--model", "offline", "--json", *more),
         )
         document: Json = done.json
         return document
+
+
+def _begun_before() -> None:
+    """What a first command takes time to make."""
+    with_store(Path(os.environ["ASSISTANT_DATA_DIR"]))
 
 
 def refused(done: Done, code: str) -> str:
@@ -178,6 +187,12 @@ def model_at(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
         yield server
+
+
+def in_one_turn(server: ModelServer) -> list[str]:
+    """Names of the calls of the parent's first turn that calls anything."""
+    parents = [body for body in server.recorded if not is_child(body)]
+    return [block["name"] for block in parents[1]["messages"][1]["content"]]
 
 
 @contextmanager

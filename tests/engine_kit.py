@@ -24,6 +24,7 @@ from typing import Any
 import aiohttp
 from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
+from pg_kit import with_store
 from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 
@@ -634,6 +635,7 @@ async def run_agent(agent: Agent) -> Ending:
 
 @asynccontextmanager
 async def store_at(path: Path) -> AsyncIterator[Store]:
+    with_store(path)
     store = await Store.open(path)
     try:
         yield store

@@ -181,6 +181,13 @@ class Fleet:
         return [b for b in self.model.recorded if is_child(b) == of_children]
 
 
+async def at_work_first(bots: Fleet) -> list[Bot]:
+    """The replica that has the one request at work, whichever took it, and the other one."""
+    counted = [(await asyncio.to_thread(bot.at_work), bot) for bot in bots.bots]
+    assert sorted(number for number, _ in counted) == [0, 1]
+    return [bot for _, bot in sorted(counted, key=lambda pair: -pair[0])]
+
+
 @contextmanager
 def fleet(
     folder: Path,

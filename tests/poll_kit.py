@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from engine_kit import MUX
 from gmail_kit import ME, START, mail
 from outbox_kit import desk
+from pg_kit import with_store
 from pydantic import SecretStr
 
 from bot.connected import GOOGLE
@@ -184,6 +185,8 @@ async def post(
     accounts = LocalGoogleOauth()
     served = LocalGoogle(Mailbox(ME, messages), now=clock.seconds, whose=accounts.whose)
     people = tuple(User(id, id.lower(), id) for id in (ANA, EVA, ADMIN))
+    if isinstance(store, Path):
+        with_store(store)
     opened = await Store.open(store) if isinstance(store, Path) else store
     try:
         with MUX.serving(served.app) as url, MUX.serving(accounts.app) as oauth:

@@ -115,7 +115,6 @@ async def test_everything_is_closed_even_where_the_start_fails(
     for given in (
         Options("claude", slack_export=small_export(tmp_path)),
         Options("offline", slack_export=tmp_path / "none.zip"),
-        Options("offline"),
     ):
         with pytest.raises(SetupError):
             async with open_app(settings(data_dir), given, ignore):

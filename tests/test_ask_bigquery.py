@@ -6,33 +6,37 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from bot_kit import Shell, configure
+from bot_kit import Shell, configure, in_one_turn, model_at
 from google_data_kit import asked_wrongly
 
 from bot.local.bigquery_tables import bigquery_of
 from bot.local.google import TOKEN, LocalGoogle
 from bot.local.server import LocalServer
 
-DEV = Path("/work/shared/data/dev/business.duckdb")
 QUESTION = (
     "How many customers are there? How many transactions are there? How many tickers are there?"
 )
 
 
-@pytest.mark.skipif(not DEV.exists(), reason="the development data is not there")
 def test_three_questions_at_once_are_asked_of_bigquery_by_three_subagents(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dev_data: Path
 ) -> None:
-    state = bigquery_of(DEV)
+    database = dev_data / "business.duckdb"
+    state = bigquery_of(database)
     served = LocalGoogle(bigquery=state)
     configure("data: {databases: {broker: {bigquery: local-project.broker}}}")
     with LocalServer(served.app, "google") as server:
         monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
         monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", TOKEN)
-        document = Shell(capsys)("ask", QUESTION, "--model", "offline", "--json").json
+        shell = Shell(capsys)
+        with model_at(monkeypatch) as model:
+            document = shell("ask", QUESTION, "--json").json
+        audit = shell("audit", document["run_id"])
+    assert "0 leaks" in audit.out
+    assert in_one_turn(model) == ["run_subagent"] * 3
     assert [s["status"] for s in document["subagents"]] == ["complete"] * 3
     assert [s["scope"] for s in document["subagents"]] == ["data"] * 3
-    with duckdb.connect(DEV, read_only=True) as base:
+    with duckdb.connect(database, read_only=True) as base:
         for table in ("sbCustomer", "sbTransaction", "sbTicker"):
             (count,) = base.execute(f"SELECT count(*) FROM broker.{table}").fetchone() or (None,)
             assert f": {count}»" in document["answer"]

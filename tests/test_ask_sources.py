@@ -6,13 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import pygit2
 import pytest
-from bot_kit import Done, Json, Shell, model_at, refused
-from engine_kit import is_child
+from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
+from engine_kit import call, is_child, results, say, submitted
 
-from bot.local.model import ModelServer
+from bot.local.model import Answer
+from bot.report import WIDTH
 
-DEV = Path("/work/shared/data/dev")
 THREE = (
     "1) How many shops are there in Lisbon?\n2) What is the total amount of sales in March 2026?\n"
     "3) Which city has the most shops?"
@@ -72,12 +73,6 @@ def section(document: Json, head: str) -> str:
     return found
 
 
-def in_one_turn(server: ModelServer) -> list[str]:
-    """Names of the calls of the parent's first turn that calls anything."""
-    parents = [body for body in server.recorded if not is_child(body)]
-    return [block["name"] for block in parents[1]["messages"][1]["content"]]
-
-
 # ---- databases
 
 
@@ -102,25 +97,34 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     assert "0 leaks" in audit.out
 
 
-def test_three_questions_at_once_on_the_business_database(shell: Shell) -> None:
-    if not (DEV / "business.duckdb").exists():
-        pytest.skip(f"{DEV} is not there")
+def test_three_questions_at_once_on_the_business_database(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, dev_data: Path
+) -> None:
     question = (
         "1. What are the top 3 transaction statuses by number of transactions? Return the status "
         "and number of transactions.\n2. What is the number of payments made on weekends to the "
         "vendor named 'Utility Company'?\n3. Return the ticker ID and symbol of tickers that do "
         "not have any daily price records."
     )
-    database = DEV / "business.duckdb"
-    done = asked(shell, question, "--database", database, "--as-of", "2024-07-01")
+    database = dev_data / "business.duckdb"
+    with model_at(monkeypatch) as server:
+        done = shell("ask", question, "--database", database, "--as-of", "2024-07-01", "--json")
     document = done.json
+    assert done.code == 0
+    assert in_one_turn(server) == ["run_subagent"] * 3
     first, second, third = document["subagents"]
     assert {s["scope"] for s in document["subagents"]} == {"data"}
     assert "success" in first["findings"][0]["claim"]
     assert first["findings"][0]["quotes"] == ["success", "50"]
     assert second["findings"][0]["claim"].endswith(": 1")
     assert {"T016", "T017"} <= {q for f in third["findings"] for q in f["quotes"]}
-    assert shell("audit", document["run_id"]).code == 0
+    answers = [section(document, part[3:]) for part in question.splitlines()]
+    assert all(f"[F{n}.1]" in said for n, said in enumerate(answers, 1))
+    assert "success" in answers[0]
+    assert "T016" in answers[2]
+    audit = shell("audit", document["run_id"])
+    assert audit.code == 0
+    assert "0 leaks" in audit.out
 
 
 def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
@@ -133,6 +137,9 @@ def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
     assert "[1]" in done.out
     assert re.search(r"^\[1\] q-[0-9a-f]+#row1: «Lisbon»$", done.out, re.MULTILINE)
     assert "counted by: SELECT" in " ".join(done.out.split())
+    below = done.out.partition("#row1: «Lisbon»\n")[2].splitlines()[0]
+    assert re.match(r"    data:\w+: SELECT ", below)
+    assert len(below) <= WIDTH
 
 
 def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
@@ -239,6 +246,31 @@ def test_a_module_is_written_by_a_subagent_and_read_again(shell: Shell, checkout
     assert "(defines vat)" in document["answer"]
 
 
+def test_three_requests_over_a_repository_are_done_side_by_side(
+    shell: Shell, checkout: Path
+) -> None:
+    repo = pygit2.init_repository(checkout)
+    repo.index.add_all()
+    repo.index.write()
+    who = pygit2.Signature("Ana", "ana@acme.example")
+    repo.create_commit("HEAD", who, who, "Begin", repo.index.write_tree(), [])
+    parts = (
+        "What testing framework does this project use?",
+        "Summarize what every .py file does.",
+        "Create a module tax.py that has a function vat returning 21, then verify it.",
+    )
+    question = "\n".join(f"{n}. {part}" for n, part in enumerate(parts, 1))
+    document = asked(shell, question, "--folder", checkout).json
+    assert [s["scope"] for s in document["subagents"]] == ["files"] * 3
+    assert "return 21" in (checkout / "tax.py").read_text("utf-8")
+    assert repo.head.peel(pygit2.Commit).message.startswith("Add tax.py")
+    assert "Tests use pytest" in section(document, parts[0])
+    assert "cart.py: Carts. (defines add)" in section(document, parts[1])
+    audit = shell("audit", document["run_id"])
+    assert "0 leaks" in audit.out
+    assert audit.code == 0
+
+
 def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -> None:
     order = "Remember that the voice of our articles is calm and plain."
     asked(shell, order, "--folder", checkout)
@@ -246,6 +278,42 @@ def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -
     document = asked(shell, question, "--folder", checkout).json
     assert document["subagents"][0]["scope"] == "notes"
     assert "calm and plain" in document["answer"]
+
+
+# ---- nothing given
+
+
+def test_without_any_source_it_computes_and_finds_its_notes(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(shell, "Remember that the lease of the shop in Porto ends in June.")
+    document = asked(shell, "What did I note about the lease in Porto?").json
+    assert document["subagents"][0]["scope"] == "notes"
+    assert "ends in June" in document["answer"]
+
+    def mind(body: Json) -> Answer:
+        back = "".join(r["content"] for r in results(body))
+        if is_child(body):
+            computed = call("run_python", code="print(17 * 2340 / 100)")
+            return submitted("It is 397.8.") if "397.8" in back else computed
+        brief = {"task": "Compute 17 % of 2340", "description": "Sum", "handles": ["web:read"]}
+        return say("It is 397.8.") if back else call("run_subagent", scope="web", **brief)
+
+    with model_at(monkeypatch, mind):
+        done = asked_at(shell, "What is 17 percent of 2340?")
+    (subagent,) = done.json["subagents"]
+    assert [c["name"] for c in subagent["tool_calls"]] == ["run_python", "submit_result"]
+    assert subagent["text"] == done.json["answer"] == "It is 397.8."
+    assert done.code == 0
+    assert "SLACK_BOT_TOKEN" not in done.err
+
+
+def test_a_question_that_names_a_channel_is_warned_that_there_is_no_workspace(
+    shell: Shell,
+) -> None:
+    done = asked(shell, "Which questions in #support-es are unanswered?")
+    assert done.json["subagents"][0]["status"] == "refused"
+    assert "warning: No Slack workspace to read. Set SLACK_BOT_TOKEN" in done.err
 
 
 # ---- wrong use
@@ -263,7 +331,7 @@ def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -
         (("--sample", "--mbox", "x.mbox"), "two_sources", "Two mailboxes"),
         (("--folder", "empty", "--me", "a@b.example"), "me_of_what", "--mbox"),
         (("--folder", "empty", "--as-user", "U0ANA"), "as_user", "--slack-export"),
-        ((), "no_slack_token", "SLACK_BOT_TOKEN"),
+        (("--as-user", "U0ANA"), "as_user", "--slack-export"),
     ],
 )
 def test_wrong_sources_are_refused_in_one_sentence(

@@ -32,9 +32,6 @@ from scopes.sheets import Sheets
 from scopes.tables import Column, StatementFailed
 from scopes.tool import ToolError
 
-DEV = Path("/work/shared/data/dev/business.duckdb")
-
-
 # ---- what there is
 
 
@@ -375,9 +372,9 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
     state.tables.close()
 
 
-@pytest.mark.skipif(not DEV.exists(), reason="the development data is not there")
-async def test_the_sample_database_answers_as_a_project_of_bigquery() -> None:
-    async with bigquery(served(DEV, PROJECT), "broker") as (base, _):
+async def test_the_sample_database_answers_as_a_project_of_bigquery(dev_data: Path) -> None:
+    sample = served(dev_data / "business.duckdb", PROJECT)
+    async with bigquery(sample, "broker") as (base, _):
         assert [t.name for t in await base.tables()] == [
             "sbCustomer",
             "sbDailyPrice",

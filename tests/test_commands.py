@@ -66,8 +66,10 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """The demo as it was printed, and its document."""
+    """The demo as it was printed, and its document: also where all goes through some proxy."""
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+            patch.setenv(name, "http://127.0.0.1:9")
         patch.setenv("ASSISTANT_DATA_DIR", str(tmp_path_factory.mktemp("demo")))
         with pytest.raises(SystemExit) as ended, redirected() as (out, err):
             main(["demo"])
@@ -268,6 +270,8 @@ def test_scopes_are_listed_with_their_tools(shell: Shell, monkeypatch: pytest.Mo
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
     text = shell("scopes").out
     assert "slack: list_channels, read_channel_history" in text
+    assert "not offered: search_mail" in text
+    Path("assistant.yaml").write_text("google: {service_account: key.json}\n", "utf-8")
     listed = shell("scopes", "--json").json
     names = ["slack", "email", "data", "web", "notes", "files", "all"]
     assert [s["name"] for s in listed] == names

@@ -173,9 +173,7 @@ async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_p
     got = await asked(mind, tmp_path, settings_for({"subagent_steps": 3}))
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
-    assert one["text"] == (
-        "Read 4 messages in 2 threads, then stopped (steps). Its last words: I go on."
-    )
+    assert one["text"] == "Read 4 items, then stopped (steps). Its last words: I go on."
 
 
 # ---- the same agent, five at once

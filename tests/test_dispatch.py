@@ -13,6 +13,7 @@ import pytest
 from engine_kit import brief_answer, is_child, led_by, say, turns, until
 from pg_kit import Kept, place
 from serve_kit import ASKER, Served, mentioned, serving
+from timing import waited_within
 
 from bot.database import Database
 from bot.dispatch import LOOK_EVERY_S, Dispatch
@@ -117,15 +118,14 @@ async def test_who_has_no_time_to_drain_is_told(place: Kept) -> None:
 
 async def test_a_stop_that_another_replica_heard_reaches_the_run(place: Kept) -> None:
     mind = led_by(brief_answer(2), say("Never."))
-    async with served(place, mind, latency_s=2.0) as bot:
+    async with served(place, mind, latency_s=4.0) as bot:
         asked = bot.ask("What is open in #support-2?")
         await until(lambda: any(is_child(b) for b in bot.model.recorded), 20)
-        pressed = time.monotonic()
-        assert await bot.inbox.stop("T0ACME", bot.channel, asked, ASKER) == 1
-        shown = await bot.answer(asked)
+        with waited_within(2.0):
+            assert await bot.inbox.stop("T0ACME", bot.channel, asked, ASKER) == 1
+            shown = await bot.answer(asked)
 
         assert "Stopped as asked" in shown.text
-        assert time.monotonic() - pressed < 2.0
 
 
 # ---- what failed on the way

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +32,7 @@ from engine_kit import (
     use,
     workspace,
 )
+from timing import waited_within
 
 from bot.local.model import Answer, Faults
 from bot.local.model_faults import KINDS, Fault
@@ -217,13 +217,11 @@ async def test_a_silent_sibling_costs_no_more_than_its_time() -> None:
     async with engine(
         reader, settings_for({"seconds": 3.0}), slack=slack(), faults=Faults(choose)
     ) as e:
-        began = time.monotonic()
-        got = await e.fanout().run_all(briefs(e, 3))
-        took = time.monotonic() - began
+        with waited_within(3):
+            got = await e.fanout().run_all(briefs(e, 3))
 
     assert [r.stopped_by for r in got] == ["none", "time", "none"]
     assert got[1].status == "failed"
-    assert took < 3
 
 
 async def test_a_crashing_tool_fails_only_its_subagent() -> None:
@@ -268,7 +266,7 @@ async def test_a_dead_api_salvages_what_was_read() -> None:
         got = await e.fanout().run_all(briefs(e, 3))
 
     assert [(r.status, r.stopped_by) for r in got] == [("partial", "rate_limit")] * 3
-    assert got[0].text.startswith("Read 4 messages in 2 threads, then stopped (overloaded_error")
+    assert got[0].text.startswith("Read 4 items, then stopped (overloaded_error")
 
 
 async def test_stop_ends_all_as_cancelled_within_two_seconds_with_what_they_have() -> None:
@@ -280,16 +278,14 @@ async def test_stop_ends_all_as_cancelled_within_two_seconds_with_what_they_have
         fanout = e.fanout()
         task = asyncio.create_task(fanout.run_all(briefs(e, 30)))
         await until(lambda: sum(turn(b) == 1 for b in e.requests) == 10)
-        began = time.monotonic()
-        e.run.stop.set()
-        got = await task
-        took = time.monotonic() - began
+        with waited_within(2):
+            e.run.stop.set()
+            got = await task
 
-    assert took < 2
     assert_accounted(e, got, 30)
     assert {(r.status, r.stopped_by) for r in got} == {("cancelled", "user")}
     assert [r.coverage["messages_read"] for r in got[:10]] == [4] * 10
-    assert all("Read 4 messages" in r.text for r in got[:10])
+    assert all("Read 4 items" in r.text for r in got[:10])
     assert len(e.requests) == 20  # the queued ones sent nothing
 
 

@@ -10,6 +10,7 @@ import pytest
 from engine_kit import engine, run_agent, settings_for, submitted, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing import waited_within
 
 from bot.local.model import Faults, RateLimits
 from bot.local.model_faults import Fault
@@ -95,8 +96,8 @@ async def test_a_429_holds_siblings_of_its_model_until_it_is_over_and_no_others(
     crowd = Crowd(governor)
     governor.refused(MODEL, 0.3)
     began = time.monotonic()
-    await crowd.call(model="another")
-    assert time.monotonic() - began < 0.2
+    with waited_within(0.2):
+        await crowd.call(model="another")
     await asyncio.gather(*(crowd.call() for _ in range(3)))
     assert time.monotonic() - began >= 0.3
 
@@ -180,12 +181,10 @@ async def test_one_subagents_429_slows_its_siblings() -> None:
     faults = Faults([Fault("http_429", retry_after=0.4)])
     async with engine(turns(submitted()), settings_for({"max_concurrency": 1}, models),
                       faults=faults) as e:  # fmt: skip
-        began = time.monotonic()
         agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
-        await asyncio.gather(*(a.run() for a in agents))
-        took = time.monotonic() - began
+        with waited_within(2, least=0.4):
+            await asyncio.gather(*(a.run() for a in agents))
 
-    assert 0.4 <= took < 2
     assert len(e.requests) == 4
     assert [r.sound for r in e.served.replies] == [True] * 3
 
@@ -220,11 +219,10 @@ async def test_a_wait_is_no_longer_than_the_cap() -> None:
     models = {"retry_after_cap_s": 0.1}
     faults = Faults([Fault("http_429", retry_after=3600)])
     async with engine(turns(submitted()), settings_for(models=models), faults=faults) as e:
-        began = time.monotonic()
-        ending = await run_agent(e.agent())
+        with waited_within(1):
+            ending = await run_agent(e.agent())
 
     assert ending.stopped_by == "none"
-    assert time.monotonic() - began < 1
 
 
 async def test_waits_never_outlive_the_run() -> None:
@@ -232,10 +230,8 @@ async def test_waits_never_outlive_the_run() -> None:
     faults = Faults(lambda index, body: Fault("http_429", retry_after=20))
     settings_ = settings_for({"seconds": 2.0}, models)
     async with engine(turns(submitted()), settings_, faults=faults) as e:
-        began = time.monotonic()
         agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
-        endings = await asyncio.gather(*(a.run() for a in agents))
-        took = time.monotonic() - began
+        with waited_within(2.5):
+            endings = await asyncio.gather(*(a.run() for a in agents))
 
-    assert took < 2.5
     assert {x.stopped_by for x in endings} <= {"rate_limit", "time"}

@@ -253,9 +253,7 @@ async def test_what_a_foreign_error_says_reaches_no_parent(tmp_path: Path) -> No
         "partial", "tool_error", "complete",
     )  # fmt: skip
     assert one["reason"] == "read_thread failed: ValueError"
-    assert one["text"] == (
-        "Read 2 messages in 1 threads, then stopped (read_thread failed: ValueError)."
-    )
+    assert one["text"] == "Read 2 items, then stopped (read_thread failed: ValueError)."
     view = results([b for b in e.requests if not is_child(b)][1])[0]["content"]
     assert "read_thread failed: ValueError" in view
     assert WORDS not in json.dumps(e.requests) + json.dumps(document)

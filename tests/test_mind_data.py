@@ -15,7 +15,6 @@ from bot.local.mind_sql import select
 from bot.local.mind_sql_where import unknown
 from bot.local.sample_sales import SALES
 
-DEV = Path("/work/shared/data/dev")
 MANY = 40
 
 
@@ -140,11 +139,9 @@ def test_a_quote_in_a_value_stays_in_the_value(sales: Asked) -> None:
     assert shops("How many shops are in L'Orto?") == [(1,)]
 
 
-def test_of_the_gold_questions_it_answers_many_right_and_none_wrong() -> None:
-    if not (DEV / "business.duckdb").exists():
-        pytest.skip(f"{DEV} is not there")
-    entries = json.loads((DEV / "labels" / "sql_gold.json").read_text("utf-8"))
-    connection = duckdb.connect(str(DEV / "business.duckdb"), read_only=True)
+def test_of_the_gold_questions_it_answers_many_right_and_none_wrong(dev_data: Path) -> None:
+    entries = json.loads((dev_data / "labels" / "sql_gold.json").read_text("utf-8"))
+    connection = duckdb.connect(str(dev_data / "business.duckdb"), read_only=True)
     asked = {db: Asked(connection, db, "2024-07-01") for db in ("broker", "car_dealership")}
     right, wrong = 0, []
     for entry in entries:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,17 @@ BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    pg_kit.with_store(tmp_path)
     opened = await Database.open(tmp_path, None, Vault.new())
     yield opened
     await opened.aclose()
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A database of each kind: for what the index of words does."""
-    with ExitStack() as stack:
-        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
-        opened = await Database.open(tmp_path, url, Vault.new())
+    with pg_kit.kept(request.param, tmp_path) as place:
+        opened = await Database.open(place.path, place.url, Vault.new())
         yield opened
         await opened.aclose()
 

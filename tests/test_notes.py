@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,11 +38,10 @@ MINE, BENS = f"user:{ANA}", f"user:{BEN}"
 KEY = b"k" * 32
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    with ExitStack() as stack:
-        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
-        opened = await Database.open(tmp_path, url, Vault.new())
+    with pg_kit.kept(request.param, tmp_path) as place:
+        opened = await Database.open(place.path, place.url, Vault.new())
         yield opened
         await opened.aclose()
 
@@ -192,6 +190,11 @@ async def test_many_hits_are_cut_and_a_long_note_too_and_it_is_said(database: Da
     assert len(result.items) == MAX_HITS
     assert result.truncated
     assert "beginning" in result.items[0].notes
+    assert result.note == f"{MAX_HITS} found; read_note reads one whole."
+    await shelf.save(MINE, "short", "Tides", "twice a day", TRUSTED, "r")
+    short = await use(context(shelf), "search_notes", query="tides")
+    assert isinstance(short, ToolResult)
+    assert short.note == "1 found."  # a parent reads this, which has no read_note
     read = await use(ctx, "read_note", note="note/1")
     assert isinstance(read, ToolResult)
     assert read.truncated == "The end of the note is left out."

@@ -13,6 +13,7 @@ from engine_kit import MUX
 from outbox_kit import ASKED, CHANNEL, DM, USER, desk, workspace
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.responses import Response
+from timing import waited_within
 
 from bot.local.slack import API_PATH, Fault, LocalSlack
 from bot.local.slack_state import Identity
@@ -146,9 +147,9 @@ async def test_an_update_with_text_alone_takes_the_old_blocks_away() -> None:
 async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "429", 1)]
-        began = time.monotonic()
-        await asyncio.gather(*(d.outbox.post(f"k{n}", CHANNEL, ASKED, f"{n}") for n in range(5)))
-        assert 1.0 <= time.monotonic() - began < 4
+        posts = (d.outbox.post(f"k{n}", CHANNEL, ASKED, f"{n}") for n in range(5))
+        with waited_within(4, least=1.0):
+            await asyncio.gather(*posts)
         assert sorted(m.text for m in d.answers()) == list("01234")
         assert d.outbox.calls[POST, "ratelimited"] == 1
         assert d.outbox.calls[POST, "ok"] == 5
@@ -168,10 +169,8 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "slow", 5)]
         outbox = d.new_outbox(deadline_s=0.2)
-        began = time.monotonic()
-        with pytest.raises(Unsettled, match="deadline"):
+        with waited_within(1), pytest.raises(Unsettled, match="deadline"):
             await outbox.post("k1", CHANNEL, ASKED, "x")
-        assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize(

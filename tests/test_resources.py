@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,16 +49,16 @@ class Members(Operator):
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    pg_kit.with_store(tmp_path)
     opened = await Database.open(tmp_path, None, Vault.new())
     yield opened
     await opened.aclose()
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    with ExitStack() as stack:
-        url = stack.enter_context(pg_kit.database()) if request.param == "postgres" else None
-        opened = await Database.open(tmp_path, url, Vault.new())
+    with pg_kit.kept(request.param, tmp_path) as place:
+        opened = await Database.open(place.path, place.url, Vault.new())
         yield opened
         await opened.aclose()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,13 +21,18 @@ from bot.local.slack_state import BOT_USER
 
 AT_ONCE = 2
 """Subagents at work together: so many calls of the model are under way at a kill."""
-SOON_S = 12
-"""Seconds until the one time of the schedule; by then the bot serves."""
 
 
-def once_at(at: datetime) -> str:
-    """A crontab with seconds that comes up at this time, and then in a year."""
-    return f"{at.second} {at.minute} {at.hour} {at.day} {at.month} *"
+def tomorrow() -> str:
+    """A crontab that comes up in a day, and then in a year."""
+    at = datetime.now(UTC) + timedelta(days=1)
+    return f"{at.minute} {at.hour} {at.day} {at.month} *"
+
+
+def run_now(bots: Fleet, name: str) -> None:
+    """As somebody does it in a terminal while the bot serves."""
+    command = [sys.executable, "-m", "bot", "schedules", "now", name]
+    subprocess.run(command, env=bots.env, cwd=bots.folder, check=True)
 
 
 def reports(bots: Fleet) -> list[Shown]:
@@ -49,10 +56,9 @@ def asked(bots: Fleet, count: int) -> bool:
 )
 @pytest.mark.timeout(180)
 async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
-    at = datetime.now(UTC) + timedelta(seconds=SOON_S)
     spec = {
         "kind": "sweep",
-        "cron": once_at(at),
+        "cron": tomorrow(),
         "channels": ["support-*"],
         "to": "dm",
         "owner": ASKER,
@@ -60,12 +66,13 @@ async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[i
     }
     named, few = {"markets": spec}, {"max_concurrency": AT_ONCE}
     with fleet(tmp_path, offline, latency_s=0.3, schedules=named, limits=few) as bots:
+        (bot,) = await bots.started()
+        await asyncio.to_thread(run_now, bots, "markets")
         for count in calls:
-            (bot,) = await bots.started()
             await until(partial(asked, bots, count), 60)
             bot.kill()
             bots.balancer.targets.clear()
-        (bot,) = await bots.started()
+            (bot,) = await bots.started()
         await until(lambda: reports(bots), 60)
         await asyncio.sleep(1.5)  # another one would have come by now
         assert len(reports(bots)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from mail_kit import ME, judging, letters
@@ -10,6 +11,7 @@ from serve_kit import ASKER
 from test_inbox_triage import with_mail
 
 from bot.mail_state import MailState
+from bot.schedule.lanes import LOOK_EVERY_S
 from bot.schedule.records import StoredSchedule
 
 
@@ -60,12 +62,13 @@ async def test_what_was_not_delivered_is_told_in_the_next_digest(tmp_path: Path)
 
 async def test_without_a_mailbox_it_is_refused_and_says_how_to_connect_one(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {"inbox": triage()}, judging) as s:
-        tick = await s.begin("inbox")
 
         async def refused() -> StoredSchedule | None:
             found = await s.schedules.book.get("inbox")
             return found if found and found.state == "refused" else None
 
         why = (await come(refused, 20)).why
+        tick = await s.begin("inbox")
+        await asyncio.sleep(LOOK_EVERY_S + 0.2)
         assert (await s.schedules.ticks.get("inbox", tick.at)) == tick, "it waits to be mended"
     assert why.endswith("none is connected. Press Connect Gmail in my App Home.")

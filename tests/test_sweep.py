@@ -80,7 +80,7 @@ SECTION = {
 FINDING = {
     *("issue", "change", "first", "age_days", "tracker", "threads"),
     *("id", "claim", "state", "severity", "severity_reason", "owner", "next_step", "customers"),
-    *("evidence", "quotes", "links", "messages", "people"),
+    *("evidence", "quotes", "links", "queries", "messages", "people"),
 }
 SUBAGENT = {
     *("id", "scope", "model", "status", "stopped_by", "contract", "value", "text", "findings"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from forget_kit import holding
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
 from serve_kit import ASKER, Served, serving
+from timing import waited_within
 from tools_kit import descendants, is_alive
 
 from bot.erasure.forget import Forget
@@ -95,12 +96,17 @@ ENDLESS: dict[str, Json] = {
 """By a word of the task; of the command the test knows more."""
 
 
+def children_but(others: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Processes of this test: of one before there may be Python's own, which keeps semaphores."""
+    return set(descendants(os.getpid())) - others
+
+
 async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_path: Path) -> None:
     duck_file(tmp_path / "shop.duckdb")
     repository(tmp_path / "book")
-
+    others = set(descendants(os.getpid()))
     at_work = tmp_path / "at-work"
-    sleep = use("run_command", command=f"touch {at_work}; sleep 97", folder=BOOK)
+    sleep = use("run_command", command=f"touch {quote(str(at_work))}; sleep 97", folder=BOOK)
 
     def endless(body: Json) -> Answer:
         return Answer([ENDLESS.get(task(body).split()[-1], sleep)])
@@ -111,16 +117,15 @@ async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_pat
         home, asked = await dm(bot, "Look it all up.")
         await until(lambda: at_work.exists() and len(bot.model.recorded) >= 5, 30)
         await asyncio.sleep(1.0)
-        commands = {pid for pid in descendants(os.getpid()) if is_alive(*pid)}
+        commands = {each for each in children_but(others) if is_alive(*each)}
         assert len(commands) >= 4
-        pressed = time.monotonic()
-        bot.slack.people.stop(ASKER, home, asked)
-        await bot.answer(asked, channel=home)
-        assert time.monotonic() - pressed < 2.0
+        with waited_within(2.0):
+            bot.slack.people.stop(ASKER, home, asked)
+            await bot.answer(asked, channel=home)
         (run,) = await bot.store.runs()
         ended = await bot.store.subagents(run.id)
         assert {s.result["stopped_by"] for s in ended if s.result} == {"user"}
-    assert [each for each in descendants(os.getpid()) if is_alive(*each)] == []
+    assert [each for each in children_but(others) if is_alive(*each)] == []
 
 
 # ---- many at once
@@ -128,6 +133,7 @@ async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_pat
 
 @pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
 async def test_many_who_query_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
+    others = set(descendants(os.getpid()))
     duck_file(tmp_path / "shop.duckdb")
     written(tmp_path / "book")
 
@@ -147,7 +153,7 @@ async def test_many_who_query_at_once_are_all_answered(tmp_path: Path, count: in
         (run,) = await bot.store.runs()
         ended = await bot.store.subagents(run.id)
         assert [s.result["status"] for s in ended if s.result] == ["complete"] * count
-        assert len(list(descendants(os.getpid()))) <= 4, "few processes, however many ask"
+        assert len(children_but(others)) <= 4, "few processes, however many ask"
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])

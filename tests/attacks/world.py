@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 import scopes
 import subagents.brief
+import subagents.guide
 from config.prompt import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
 from scopes.label import PUBLIC, Label
@@ -128,7 +129,7 @@ def served(world: World) -> Iterator[World]:
             module = f"attack_scope_{name}"
             patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=tools))
             patch.setitem(scopes.MODULES, name, module)
-        patch.setattr(subagents.brief, "prompt", _prompt)
+        patch.setattr(subagents.guide, "prompt", _prompt)
         _forget()
         try:
             yield world
