@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from bot.local.model_answer import Answer
+from bot.local.model.answer import Answer
 
 _LINE = re.compile(r"^BENCH-(ROUNDS|ARGS|SUBMIT): (.+)$", re.MULTILINE)
 _SUBMIT = "submit_result"

@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bot.local.model import Answer, ModelServer
+from bot.local.model.server import Answer, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 
 SERVE = [sys.executable, "-m", "bot", "serve", "--port", "0"]

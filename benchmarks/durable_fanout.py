@@ -23,9 +23,9 @@ from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
 from bot.durable import Durable
-from bot.metrics import Metrics
-from bot.runs import Runs, Subagents, WorkflowSpawner
-from bot.store import Store
+from bot.runs.runs import Runs, Subagents, WorkflowSpawner
+from bot.serving.metrics import Metrics
+from bot.storage.store import Store
 from scopes.slack_client import SlackClient
 from scopes.slack_reader import ChannelInfo, SlackReader
 from subagents.directory import Operator

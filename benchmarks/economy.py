@@ -15,7 +15,7 @@ from benchmarks.one_context import Reading, in_one_turn, one_after_another, repl
 from benchmarks.standin import standin
 from benchmarks.start import SWEEP
 from benchmarks.workload import settings_for
-from bot.store import Store
+from bot.storage.store import Store
 from subagents.prices import Usage, cost_nanousd
 from subagents.purse import NANO
 from subagents.trajectory import Trajectory
@@ -23,7 +23,7 @@ from subagents.trajectory import Trajectory
 CALL_S = 5.0
 LATENCY_S = 0.2
 """Of the sweep that is run: long enough that the five start before the first is answered."""
-MIND = "bot.local.mind:answer"
+MIND = "bot.local.mind.mind:answer"
 HEAD = ["variant", "calls", "input tokens", "from cache", "output", "largest request"]
 HEAD += ["$ read on fast", "$ read on main", "seconds"]
 

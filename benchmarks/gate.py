@@ -10,12 +10,12 @@ from typing import Any
 
 import scopes
 from benchmarks.table import Row
-from bot.directory import SlackDirectory
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
-from bot.people import People
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import People
 from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 
-from bot.store import Store
+from bot.storage.store import Store
 from subagents.audit import AuditReport, audit
 
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from benchmarks.kill_books import Books
 from benchmarks.kill_mind import CUSTOMER, OFFICE, asker, mind, workspace
 from benchmarks.kill_points import Kill
 from benchmarks.kill_watch import Phase, Watch
-from bot.local.model import ModelServer
+from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 
 LATENCY_S = 0.1
 CAP_USD = 1.0

@@ -28,7 +28,7 @@ from benchmarks.kill_points import POINTS, Point
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
-from bot.local.slack_shown import Shown
+from bot.local.slack.shown import Shown
 from subagents.prices import Usage, cost_nanousd
 from subagents.purse import NANO
 

@@ -21,14 +21,14 @@ import sqlalchemy as sa
 
 from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
-from bot.conversations import ANYWHERE, TalkShelf
-from bot.conversations import WORDS as TALK_WORDS
-from bot.database import Database
-from bot.notes import WORDS as NOTE_WORDS
-from bot.notes import NoteShelf
-from bot.notes import notes as notes_table
-from bot.tool_tables import conversations as talks
-from bot.vault import Vault
+from bot.memory.conversations import ANYWHERE, TalkShelf
+from bot.memory.conversations import WORDS as TALK_WORDS
+from bot.memory.notes import WORDS as NOTE_WORDS
+from bot.memory.notes import NoteShelf
+from bot.memory.notes import notes as notes_table
+from bot.storage.database import Database
+from bot.storage.tool_tables import conversations as talks
+from bot.storage.vault import Vault
 from scopes.conversations import LOOKED_AT
 from scopes.label import TRUSTED
 from scopes.notes import MAX_HITS

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from benchmarks.workload import settings_for
-from bot.local.model import Answer, ModelServer
+from bot.local.model.server import Answer, ModelServer
 from subagents.brief import SUBMIT, template
 from subagents.prices import Usage
 from subagents.trajectory import Trajectory, rebuild

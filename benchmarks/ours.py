@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.workload import FixedChannels, briefs, settings_for
-from bot.sink import StoreSink
-from bot.store import Store
+from bot.runs.sink import StoreSink
+from bot.storage.store import Store
 from scopes.slack_reader import SlackReader
 from subagents.brief import Frozen
 from subagents.fanout import Fanout, TaskSpawner

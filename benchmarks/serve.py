@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from benchmarks import durable_fanout, start
 from benchmarks.bot_process import BotProcess, bot_process
 from benchmarks.table import Row
-from bot.local.slack import TIERS
+from bot.local.slack.server import TIERS
 
 STORM_PER_S, STORM_S = 50, 30
 CALM_PER_S, CALM_S = 1, 30

@@ -25,11 +25,11 @@ import duckdb
 
 import scopes
 from benchmarks.table import Row
-from bot.cite import CITED
-from scopes.duck import Duck
-from scopes.duck_pool import DuckPool
+from bot.replies.cite import CITED
+from scopes.databases.duck import Duck
+from scopes.databases.duck_pool import DuckPool
+from scopes.databases.tables import Database, Databases, Rows, TableInfo
 from scopes.label import PUBLIC, TRUSTED, Label
-from scopes.tables import Database, Databases, Rows, TableInfo
 from scopes.tool import Handles, ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate

@@ -26,8 +26,8 @@ from starlette.types import Message as Sent
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_limits import TIERS
+from bot.local.slack.limits import TIERS
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from config.settings import load_settings
 
@@ -48,7 +48,7 @@ MODEL_CALLS = 2
 """Of a subagent at the least: one to ask for the channel, one to give its result."""
 PAGE = 999
 """Messages that Slack gives in one call at the most."""
-MIND = "bot.local.mind:answer"
+MIND = "bot.local.mind.mind:answer"
 DAY = 86_400
 AS_OF = 1_773_619_200
 """16 March 2026, 00:00 UTC."""

@@ -15,8 +15,8 @@ from benchmarks.tool_calls import Caller, cpu_ms, in_turns, over, rss_mb, took
 from bot.local.server import LocalServer
 from bot.local.web import LocalWeb, Page
 from bot.tooling.kit import Opened
-from scopes.fetching import Fetcher, Place, Reach
-from scopes.pages import Pages
+from scopes.pages.fetching import Fetcher, Place, Reach
+from scopes.pages.pages import Pages
 from scopes.tool import ToolError
 from scopes.web import OPEN_WEB
 

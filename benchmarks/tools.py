@@ -27,16 +27,16 @@ from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, in_turns, over, rss_mb, took
 from benchmarks.tool_pages import page_rows
-from bot.store import Store
+from bot.storage.store import Store
+from bot.storage.vault import Vault
 from bot.tooling.kit import Toolkit
 from bot.tooling.wiring import toolkit_of
-from bot.vault import Vault
 from config.settings import load_settings
-from scopes.duck import Duck
-from scopes.duck_pool import DuckPool
-from scopes.duck_program import LINGER_S
-from scopes.postgres import Postgres
-from scopes.tables import Databases
+from scopes.databases.duck import Duck
+from scopes.databases.duck_pool import DuckPool
+from scopes.databases.duck_program import LINGER_S
+from scopes.databases.postgres import Postgres
+from scopes.databases.tables import Databases
 
 ORDERS = 100_000
 KEPT = 10_000

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.workload import settings_for
-from bot.local.google import TOKEN
+from bot.local.google.server import TOKEN
 
 MAIL = {"authorization": f"Bearer {TOKEN}"}
 MODEL = {"x-api-key": "bench", "anthropic-version": "2023-06-01"}

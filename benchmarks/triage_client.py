@@ -22,8 +22,8 @@ from typing import Any
 from cryptography.fernet import Fernet
 
 from bot.app import open_app
-from bot.local.google import TOKEN
-from bot.triage_command import TriageGiven
+from bot.local.google.server import TOKEN
+from bot.triage.command import TriageGiven
 from config.settings import Settings, load_settings
 from subagents.events import ignore
 

@@ -27,10 +27,10 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from bot.local.google import LocalGoogle
-from bot.local.mbox import Entry, Mailbox, mailbox_of
-from bot.local.model import ModelServer
-from bot.local.model_answer import Answer
+from bot.local.google.mbox import Entry, Mailbox, mailbox_of
+from bot.local.google.server import LocalGoogle
+from bot.local.model.answer import Answer
+from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
 
 ME = "helena@acme.example"

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import columns
-from bot.local.gmail_mime import attachment_id, parts_of
-from bot.local.mbox import StoredMessage, load_mbox
-from bot.prefilter import why_automatic
-from scopes.gmail_payload import thread_of
+from bot.local.google.gmail_mime import attachment_id, parts_of
+from bot.local.google.mbox import StoredMessage, load_mbox
+from bot.triage.prefilter import why_automatic
+from scopes.google.gmail_payload import thread_of
 from scopes.mail import MailThread
 
 MBOX = Path("../shared/data/dev/mail.mbox")

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
+from bot.accounts.connect_cli import connect
 from bot.approval.cli import approvals
-from bot.connect_cli import connect
-from bot.mcp_cli import mcp
+from bot.cli.mcp_cli import mcp
+from bot.cli.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, Since
 from bot.schedule.cli import schedules
-from bot.sweep_cli import sweep
-from bot.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, Since
+from bot.sweep.cli import sweep
 
 app = typer.Typer(
     name="assistant",
@@ -30,7 +30,7 @@ app = typer.Typer(
 @app.command()
 def demo(json: AsJson = False) -> None:
     """Sweep and triage the samples: five markets, one mailbox. No keys, no cost."""
-    from bot.demo import run_demo
+    from bot.cli.demo import run_demo
 
     raise typer.Exit(run_demo(json))
 
@@ -55,8 +55,8 @@ def ask(
     json: AsJson = False,
 ) -> None:
     """Answer one request, from all sources that are given."""
-    from bot.commands import run_ask
-    from bot.given import GivenAsk
+    from bot.cli.commands import run_ask
+    from bot.cli.given import GivenAsk
 
     shared = (slack_export, sample, as_of, since, model, as_user, json)
     raise typer.Exit(run_ask(GivenAsk(*shared, database, folder, mbox, me), question))
@@ -84,7 +84,7 @@ def triage(
     json: AsJson = False,
 ) -> None:
     """Triage a mailbox: one subagent a thread, one digest."""
-    from bot.triage_command import TriageGiven, run_triage
+    from bot.triage.command import TriageGiven, run_triage
 
     raise typer.Exit(
         run_triage(TriageGiven(mbox, me, sample, as_of, since, limit, model, json, resume))
@@ -105,7 +105,7 @@ def serve(
 ) -> None:
     """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
     gc.disable()  # collecting while all that is imported, and again and again later, costs 0.5 s
-    from bot.serving import run_serve
+    from bot.serving.command import run_serve
 
     gc.freeze()
     gc.enable()
@@ -118,7 +118,7 @@ def pause(
     json: AsJson = False,
 ) -> None:
     """Stop all new work of the bot, workspace-wide, at once."""
-    from bot.paused import run_pause
+    from bot.cli.paused import run_pause
 
     raise typer.Exit(run_pause(by, json))
 
@@ -126,7 +126,7 @@ def pause(
 @app.command()
 def resume(json: AsJson = False) -> None:
     """Go on after `pause`; what was asked meanwhile is answered now."""
-    from bot.paused import run_resume
+    from bot.cli.paused import run_resume
 
     raise typer.Exit(run_resume(json))
 
@@ -136,7 +136,7 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20, json: AsJson = False
 ) -> None:
     """List the latest runs."""
-    from bot.lookups import list_runs
+    from bot.cli.lookups import list_runs
 
     raise typer.Exit(list_runs(limit, json))
 
@@ -150,7 +150,7 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show one run: its subagents, how they ended, its result."""
-    from bot.lookups import show_run
+    from bot.cli.lookups import show_run
 
     raise typer.Exit(show_run(run, json, files))
 
@@ -158,7 +158,7 @@ def show(
 @app.command()
 def audit(run: str, json: AsJson = False) -> None:
     """Prove that nothing leaked between the contexts of a run."""
-    from bot.lookups import audit_run
+    from bot.cli.lookups import audit_run
 
     raise typer.Exit(audit_run(run, json))
 
@@ -175,7 +175,7 @@ def decisions(
     json: AsJson = False,
 ) -> None:
     """Show what the gate decided, and by which rule; with --json all of it."""
-    from bot.decisions import show_log
+    from bot.storage.decisions import show_log
 
     raise typer.Exit(show_log(run, since, tool, verdict, limit, json))
 
@@ -213,7 +213,7 @@ app.command()(connect)
 @app.command("review-briefs")
 def review_briefs(json: AsJson = False) -> None:
     """List failed, partial and under-briefed subagents by version of their template."""
-    from bot.lookups import review
+    from bot.cli.lookups import review
 
     raise typer.Exit(review(json))
 
@@ -221,7 +221,7 @@ def review_briefs(json: AsJson = False) -> None:
 @app.command()
 def scopes(json: AsJson = False) -> None:
     """List the scopes: what each offers now, why a tool is missing, its fixed tokens."""
-    from bot.offers import list_scopes
+    from bot.tooling.offers import list_scopes
 
     raise typer.Exit(list_scopes(json))
 
@@ -252,7 +252,7 @@ def setup(
     ] = None,
 ) -> None:
     """Ask for the tokens, try each, and write them to .env."""
-    from bot.setup import run_setup
+    from bot.cli.setup import run_setup
 
     raise typer.Exit(run_setup(from_env, url))
 
@@ -260,7 +260,7 @@ def setup(
 @app.command()
 def doctor(json: AsJson = False) -> None:
     """Check tokens, scopes, events, channels, database and models; say what to mend."""
-    from bot.doctor import diagnose
+    from bot.checks.doctor import diagnose
 
     raise typer.Exit(diagnose(json))
 

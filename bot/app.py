@@ -13,18 +13,18 @@ from typing import Any
 
 import aiohttp
 
+from bot.cli.given_slack import directory_of, end_of, loaded, no_workspace, reader_of
+from bot.cli.options import Options as Options
 from bot.errors import SetupError
-from bot.given_slack import directory_of, end_of, loaded, no_workspace, reader_of
 from bot.local.sample_workspace import SAMPLE_DAYS
-from bot.model_search import bind
 from bot.models import model_client
-from bot.options import Options as Options
-from bot.retention import tidy
-from bot.sink import StoreSink
-from bot.store import Store, StoreError
+from bot.runs.sink import StoreSink
+from bot.storage.retention import tidy
+from bot.storage.store import Store, StoreError
+from bot.storage.vault import vault_of
 from bot.tooling.kit import Toolkit
+from bot.tooling.model_search import bind
 from bot.tooling.wiring import toolkit_of
-from bot.vault import vault_of
 from config.settings import Limits, Settings
 from scopes.slack_client import SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import yaml
 
+from bot.cli.outcome import DONE, dump, guarded, say
 from bot.errors import SetupError
-from bot.outcome import DONE, dump, guarded, say
-from bot.pane import prompts
+from bot.faces.pane import prompts
 from config.settings import Settings, load_settings
 
 Manifest = dict[str, Any]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bot.errors import SetupError
-from bot.local.mind import answer as offline_mind
-from bot.local.model import ModelServer
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
 from config.settings import Settings
 from subagents.model import ModelClient

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
-from bot.asked import Request
-from bot.citable import Citable
-from bot.cite import CitationFilter, defused, ids_in, statements
-from bot.concluded import status_of, written
 from bot.facts import facts, is_open
-from bot.opening import opening
+from bot.replies.citable import Citable
+from bot.replies.cite import CitationFilter, defused, ids_in, statements
+from bot.requests.asked import Request
+from bot.requests.concluded import status_of, written
+from bot.requests.opening import opening
 from bot.tally import coverage_of, total
 from config.settings import Settings
 from scopes.label import Label

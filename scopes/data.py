@@ -13,14 +13,7 @@ from typing import Annotated
 
 from scopes.charts import make_chart
 from scopes.clean import csv_cell
-from scopes.effects import Effect, HandleArgument, Statement
-from scopes.fitting import fitting
-from scopes.held import only, open_to
-from scopes.label import Label
-from scopes.notes import read_note, save_note, search_notes
-from scopes.resources import KINDS, MAX_BYTES, Resources, file_name, resources_of, space_of_run
-from scopes.sheets import append_rows, read_sheet
-from scopes.tables import (
+from scopes.databases.tables import (
     Column,
     Database,
     Databases,
@@ -29,6 +22,13 @@ from scopes.tables import (
     TableInfo,
     Value,
 )
+from scopes.effects import Effect, HandleArgument, Statement
+from scopes.fitting import fitting
+from scopes.held import only, open_to
+from scopes.label import Label
+from scopes.notes import read_note, save_note, search_notes
+from scopes.resources import KINDS, MAX_BYTES, Resources, file_name, resources_of, space_of_run
+from scopes.sheets import append_rows, read_sheet
 from scopes.tool import (
     Item,
     ToolContext,

@@ -12,10 +12,10 @@ from pydantic import AfterValidator, Field
 
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Said
 from scopes.fitting import fitting, tokens_of
-from scopes.gmail import Gmail, HistoryTooOld
-from scopes.gmail_compose import NoRecipient, is_address
-from scopes.google import GoogleAbsent, GoogleError
-from scopes.google_errors import GoogleUnsure
+from scopes.google.client import GoogleAbsent, GoogleError
+from scopes.google.errors import GoogleUnsure
+from scopes.google.gmail import Gmail, HistoryTooOld
+from scopes.google.gmail_compose import NoRecipient, is_address
 from scopes.label import Label
 from scopes.mail import MailThread, item_of, label_of
 from scopes.notes import read_note, save_note, search_notes

@@ -10,15 +10,15 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 
 from pygit2 import GitError
 
-from scopes.commands import OUTPUT, Commands
 from scopes.conversations import search_conversations
 from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.fitting import fitting
-from scopes.folder_search import ends_in_crlf, lines_of, listing, pieces, searched, text_of
-from scopes.folders import KIND, Folders, Place
-from scopes.git import BEHIND, Git
-from scopes.git_push import Pushing, Remote
-from scopes.git_shown import shown
+from scopes.folders.commands import OUTPUT, Commands
+from scopes.folders.folders import KIND, Folders, Place
+from scopes.folders.git import BEHIND, Git
+from scopes.folders.git_push import Pushing, Remote
+from scopes.folders.git_shown import shown
+from scopes.folders.search import ends_in_crlf, lines_of, listing, pieces, searched, text_of
 from scopes.label import Label
 from scopes.locked import waiting
 from scopes.notes import read_note, search_notes

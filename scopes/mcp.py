@@ -13,9 +13,9 @@ import scopes
 from scopes.clean import printable
 from scopes.effects import Access, Effect, Part, Prepared
 from scopes.label import Label, Readers
-from scopes.mcp_said import Answer, Offer
-from scopes.mcp_schema import arguments_of, plain, taken_over
-from scopes.mcp_servers import Connection, Unreachable
+from scopes.servers.said import Answer, Offer
+from scopes.servers.schema import arguments_of, plain, taken_over
+from scopes.servers.servers import Connection, Unreachable
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, not_found, readable, under
 
 KINDS: dict[str, tuple[Access, Effect]] = {

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, WithJsonSchema
 
-from scopes.cells import Area, area_of, letters, parsed
 from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.fitting import fitting
-from scopes.google import GoogleError
-from scopes.google_errors import GoogleUnsure
+from scopes.google.cells import Area, area_of, letters, parsed
+from scopes.google.client import GoogleError
+from scopes.google.errors import GoogleUnsure
+from scopes.google.spreadsheet import Block, Cell, Spreadsheet, Tab
 from scopes.label import Label
-from scopes.spreadsheet import Block, Cell, Spreadsheet, Tab
 from scopes.tool import (
     Item,
     ToolContext,

@@ -19,7 +19,7 @@ from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 
 from config.settings import Slack
-from scopes.hosts import is_here
+from scopes.pages.hosts import is_here
 from scopes.tool import SourceFailed, readable
 
 ABSENT = frozenset(

@@ -13,13 +13,13 @@ from pydantic import Field
 
 from scopes.clean import printable
 from scopes.effects import Access, Address, Effect, Words
-from scopes.fetching import NotFetched
 from scopes.fitting import fitting
-from scopes.hosts import is_plain
 from scopes.kept import list_resources, read_resource, save_resource
 from scopes.label import Label
-from scopes.page_text import Unreadable
-from scopes.pages import Page, Pages
+from scopes.pages.fetching import NotFetched
+from scopes.pages.hosts import is_plain
+from scopes.pages.pages import Page, Pages
+from scopes.pages.text import Unreadable
 from scopes.sandbox import ProgramFailed, Sandbox
 from scopes.searching import Searching
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool

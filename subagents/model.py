@@ -15,7 +15,7 @@ import httpx2
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 
 from config.settings import Models, Role
-from scopes.hosts import is_here
+from scopes.pages.hosts import is_here
 from scopes.tool import estimate_tokens, readable
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.faults import UNFINISHED, Fault, Unusable, fault_of

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from scopes.databases.statement import REFUSED, is_one_read
 from scopes.effects import (
     MAIL_THREAD,
     NOTES,
@@ -18,10 +19,9 @@ from scopes.effects import (
     Effect,
     Part,
 )
-from scopes.hosts import is_plain
 from scopes.intent import UNASKED
 from scopes.label import PUBLIC
-from scopes.statement import REFUSED, is_one_read
+from scopes.pages.hosts import is_plain
 from scopes.tool import not_found
 from subagents.call import Call as Call
 from subagents.call import Objection as Objection

@@ -20,9 +20,9 @@ from engine_kit import MUX, is_child
 from pg_kit import with_store
 
 from bot.__main__ import main
-from bot.local.mind import answer as offline_mind
-from bot.local.model import Faults, Mind, ModelServer
-from bot.local.slack import API_PATH, LocalSlack
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import Faults, Mind, ModelServer
+from bot.local.slack.server import API_PATH, LocalSlack
 
 Json = dict[str, Any]
 

@@ -13,12 +13,12 @@ from serve_kit import ASKER as ASKER
 from serve_kit import Served
 
 from bot.approval.actions import StoredAction
-from bot.local.model import Answer, Mind
-from bot.local.slack import LocalSlack
-from bot.local.slack_records import View
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
-from bot.local.slack_state import Effect as Write
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.records import View
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
+from bot.local.slack.state import Effect as Write
 from bot.local.workspace import User, Workspace
 from config.settings import Settings
 from scopes.effects import Access, Effect, Said

@@ -19,14 +19,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.connect_pages import connect_routes
-from bot.connecting import Connecting
-from bot.credentials import Credentials
-from bot.database import Database
-from bot.health import Health
-from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.metrics import Metrics
-from bot.web import served, web_app
+from bot.accounts.connect_pages import connect_routes
+from bot.accounts.connecting import Connecting
+from bot.accounts.credentials import Credentials
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.serving.health import Health
+from bot.serving.metrics import Metrics
+from bot.serving.web import served, web_app
+from bot.storage.database import Database
 from config.settings import Settings, load_settings
 
 Json = dict[str, Any]

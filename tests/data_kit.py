@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 
 import scopes
-from scopes.duck import Duck
-from scopes.duck_pool import DuckPool
+from scopes.databases.duck import Duck
+from scopes.databases.duck_pool import DuckPool
+from scopes.databases.tables import Database, Databases
 from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.resources import Resource, Resources
-from scopes.tables import Database, Databases
 from scopes.tool import Handles, ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate

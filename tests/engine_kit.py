@@ -29,16 +29,16 @@ from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 
 from bot.app import App, Options
-from bot.asked import Request
-from bot.directory import SlackDirectory
-from bot.local.model import Answer, Fault, Faults, Mind, ModelServer, RateLimits
+from bot.local.model.server import Answer, Fault, Faults, Mind, ModelServer, RateLimits
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.parent import Ask
-from bot.people import People
-from bot.store import Store
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import People
+from bot.requests.asked import Request
+from bot.storage.store import Store
 from config.settings import Settings, load_settings
 from scopes.label import TRUSTED, Label
 from scopes.members import Members

@@ -11,10 +11,10 @@ from typing import Any
 import pygit2
 
 import scopes
-from scopes.folder import KB, Folder
-from scopes.folders import MB, RUN, Folders, Project
-from scopes.git import Git, Repository, apart
-from scopes.git_push import Pushing, Remote
+from scopes.folders.folder import KB, Folder
+from scopes.folders.folders import MB, RUN, Folders, Project
+from scopes.folders.git import Git, Repository, apart
+from scopes.folders.git_push import Pushing, Remote
 from scopes.intent import Intent
 from scopes.label import PUBLIC, TRUSTED, Label, Readers
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult

@@ -26,11 +26,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.model import Mind, ModelServer
+from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent

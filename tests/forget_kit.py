@@ -11,12 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
-from bot.gate_tables import actions, proposal
-from bot.inbox import Inbox, Incoming
-from bot.sink import StoreSink
-from bot.store import Store
-from bot.tables import METADATA
+from bot.requests.inbox import Inbox, Incoming
+from bot.runs.sink import StoreSink
+from bot.storage.database import Database
+from bot.storage.gate_tables import actions, proposal
+from bot.storage.store import Store
+from bot.storage.tables import METADATA
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.tool import Item

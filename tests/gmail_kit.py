@@ -12,11 +12,11 @@ from typing import Any
 
 from engine_kit import MUX
 
-from bot.local.google import TOKEN, LocalGoogle
-from bot.local.mbox import Mailbox, StoredMessage
+from bot.local.google.mbox import Mailbox, StoredMessage
+from bot.local.google.server import TOKEN, LocalGoogle
 from config.settings import load_settings
-from scopes.gmail import Gmail
-from scopes.google import Google, token_credentials
+from scopes.google.client import Google, token_credentials
+from scopes.google.gmail import Gmail
 
 ME = "ana@acme.example"
 OWNER = "U0ANA"

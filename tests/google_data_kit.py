@@ -15,17 +15,17 @@ from google_kit import Clock
 from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 
-from bot.local.bigquery_jobs import BigQueryState
-from bot.local.bigquery_tables import bigquery_of
-from bot.local.google import TOKEN, LocalGoogle
-from bot.local.google_call import Method
+from bot.local.google.bigquery_jobs import BigQueryState
+from bot.local.google.bigquery_tables import bigquery_of
+from bot.local.google.call import Method
+from bot.local.google.server import TOKEN, LocalGoogle
+from bot.local.google.sheets_state import Book, SheetsState
 from bot.local.server import LocalServer
-from bot.local.sheets_state import Book, SheetsState
 from config.settings import load_settings
-from scopes.bigquery import BigQuery
-from scopes.google import Google, token_credentials
-from scopes.google_quota import Quota
-from scopes.spreadsheet import Spreadsheet
+from scopes.databases.bigquery import BigQuery
+from scopes.google.client import Google, token_credentials
+from scopes.google.quota import Quota
+from scopes.google.spreadsheet import Spreadsheet
 
 Json = dict[str, Any]
 PROJECT, DATASET = "local-project", "shop"

@@ -30,9 +30,9 @@ from starlette.routing import Route
 from bot.local.server import LocalServer, drop_connection
 from config.settings import Google as Limits
 from config.settings import load_settings
-from scopes.google import Google, token_credentials
-from scopes.google_auth import Access
-from scopes.google_quota import Quota
+from scopes.google.auth import Access
+from scopes.google.client import Google, token_credentials
+from scopes.google.quota import Quota
 
 TOKEN = "ya29.a-token-that-nobody-may-see"
 PROFILE = {"emailAddress": "ana@acme.example", "historyId": "7"}

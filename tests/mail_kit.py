@@ -11,7 +11,7 @@ from typing import Any
 
 from engine_kit import call, is_child, opening, say
 
-from bot.local.model import Answer
+from bot.local.model.server import Answer
 
 Json = dict[str, Any]
 

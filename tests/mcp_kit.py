@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from bot.database import Database
+from bot.storage.database import Database
+from bot.storage.vault import vault_of
 from bot.tooling.mcp import McpKit
-from bot.vault import vault_of
 from config.settings import Settings, load_settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED

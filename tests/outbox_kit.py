@@ -11,15 +11,15 @@ import aiohttp
 from engine_kit import MUX
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.live import Place
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, User, Workspace
-from bot.outbox import Outbox
-from bot.pace import Pace
-from bot.render import Part, Rendered
-from bot.reply import Reply
+from bot.replies.live import Place
+from bot.replies.outbox import Outbox
+from bot.replies.pace import Pace
+from bot.replies.render import Part, Rendered
+from bot.replies.reply import Reply
 from config.settings import Reply as ReplySettings
 from config.settings import load_settings
 

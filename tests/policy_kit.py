@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.people import People
+from bot.policy.people import People
 from config.settings import Policy, load_policy, load_settings
 from scopes.slack_client import SlackClient, connect, open_session
 

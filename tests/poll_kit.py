@@ -18,32 +18,32 @@ from outbox_kit import desk
 from pg_kit import with_store
 from pydantic import SecretStr
 
-from bot.connected import GOOGLE
-from bot.credentials import Credentials
-from bot.local import google_pubsub
-from bot.local.gmail_state import Held
-from bot.local.google import TOKEN, Grant, LocalGoogle
-from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.mbox import Mailbox
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.accounts.connected import GOOGLE
+from bot.accounts.credentials import Credentials
+from bot.local.google import pubsub as google_pubsub
+from bot.local.google.gmail_state import Held
+from bot.local.google.mbox import Mailbox
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.google.server import TOKEN, Grant, LocalGoogle
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import User, Workspace
-from bot.mail_alarm import MailAlarm
-from bot.mail_polling import MailPolling
-from bot.mail_polls import Noticed, Poll, noticed
-from bot.mail_state import MailState, seen_of
-from bot.mail_sync import Sync, new_threads
-from bot.mail_watching import MailWatching
-from bot.mailboxes import Mailboxes
-from bot.metrics import Metrics
-from bot.outbox import Outbox
-from bot.policy_file import PolicyFile
-from bot.store import Store
+from bot.mail.alarm import MailAlarm
+from bot.mail.mailboxes import Mailboxes
+from bot.mail.polling import MailPolling
+from bot.mail.polls import Noticed, Poll, noticed
+from bot.mail.state import MailState, seen_of
+from bot.mail.sync import Sync, new_threads
+from bot.mail.watching import MailWatching
+from bot.policy.policy_file import PolicyFile
+from bot.replies.outbox import Outbox
+from bot.serving.metrics import Metrics
+from bot.storage.store import Store
 from config.settings import Settings, load_settings
-from scopes.gmail import Gmail
-from scopes.google_auth import token_credentials
+from scopes.google.auth import token_credentials
+from scopes.google.gmail import Gmail
+from scopes.google.pubsub import Pubsub
 from scopes.mail import MailThread
-from scopes.pubsub import Pubsub
 from scopes.tool import Window
 
 ANA, EVA, ADMIN = "U0ANA", "U0EVA", "U0ADA"
@@ -146,7 +146,7 @@ class Post:
         return noticed(await self.polling.polls.get(user), cursor)
 
     async def triage(self, user: str = ANA, *, delivered: bool = True) -> Round:
-        """As bot/triage.py goes about it."""
+        """As bot/triage/triage.py goes about it."""
         opened = await self.polling.mailboxes.open(user)
         assert opened
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bot.sealed import differs
+from bot.storage.sealed import differs
 
 
 def _ours(name: str | None, kind: str, _: object) -> bool:

@@ -27,15 +27,15 @@ from engine_kit import (
 from pg_kit import with_store
 from pydantic import SecretStr
 
-from bot.inbox import Inbox
-from bot.local.model import Answer, Faults, Mind, ModelServer
+from bot.local.model.server import Answer, Faults, Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.serve import Bench, working
-from bot.store import Store
+from bot.requests.inbox import Inbox
+from bot.serving.serve import Bench, working
+from bot.storage.store import Store
 from config.settings import Settings
 from subagents.audit import Leak, audit
 from subagents.model import ModelClient

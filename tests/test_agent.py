@@ -31,8 +31,8 @@ from engine_kit import (
 )
 from timing import waited_within
 
-from bot.local.model import Answer, Faults
-from bot.local.model_faults import Fault
+from bot.local.model.faults import Fault
+from bot.local.model.server import Answer, Faults
 from scopes.tool import estimate_tokens
 from subagents.agent import Agent
 from subagents.conversation import Ending

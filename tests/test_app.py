@@ -10,12 +10,12 @@ import pytest
 from bot_kit import export, said, small_export
 
 from bot.app import App, Options, open_app
-from bot.asked import Request
 from bot.errors import SetupError
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.workspace import SLACKBOT
 from bot.parent import Ask
-from bot.store import Store
+from bot.requests.asked import Request
+from bot.storage.store import Store
 from config.settings import Settings, load_settings
 from subagents.events import AnswerDelta, Event, ignore
 

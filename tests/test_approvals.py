@@ -37,8 +37,8 @@ from engine_kit import brief_answer, call, led_by, say, sentence, until
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, serving
 
-from bot.local.slack import Fault, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace, micros
 
 SECRET, HELD = sentence("q2.0"), "The widget is late"

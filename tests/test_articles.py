@@ -14,8 +14,8 @@ from engine_kit import Json, finding, is_child, line, results, say, sentence, su
 from files_kit import git, repository, subjects, text_at, with_remote
 from serve_kit import ASKER, Served, request_in, serving
 
-from bot.local.model import Answer, Mind
-from bot.notes import NoteShelf
+from bot.local.model.server import Answer, Mind
+from bot.memory.notes import NoteShelf
 from config.settings import Settings
 from config.tools import Project
 from scopes.label import Label

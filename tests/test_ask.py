@@ -22,8 +22,8 @@ from engine_kit import (
     words,
 )
 
-from bot.local.mind import answer as offline_mind
-from bot.local.model import Answer, Fault, Faults, Mind
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import Answer, Fault, Faults, Mind
 
 SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 

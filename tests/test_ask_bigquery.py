@@ -9,8 +9,8 @@ import pytest
 from bot_kit import Shell, configure, in_one_turn, model_at
 from google_data_kit import asked_wrongly
 
-from bot.local.bigquery_tables import bigquery_of
-from bot.local.google import TOKEN, LocalGoogle
+from bot.local.google.bigquery_tables import bigquery_of
+from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.server import LocalServer
 
 QUESTION = (

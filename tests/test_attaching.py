@@ -24,15 +24,15 @@ from engine_kit import (
 )
 from serve_kit import ASKER, Served, request_in, serving
 
-from bot import serve_tables
-from bot.attaching import Attaching
-from bot.finishing import bare_context
-from bot.local.model import Answer, Mind
-from bot.local.slack import BOT_TOKEN, Fault, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.server import BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Workspace
-from bot.requests import StoredRequest
-from bot.sentences import SENT_IN_PRIVATE
+from bot.replies.attaching import Attaching
+from bot.requests.finishing import bare_context
+from bot.requests.requests import StoredRequest
+from bot.requests.sentences import SENT_IN_PRIVATE
+from bot.storage import serve_tables
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 

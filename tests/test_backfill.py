@@ -15,20 +15,20 @@ import pytest
 import sqlalchemy as sa
 from timing import waited_within
 
-from bot.backfill import Backfill
-from bot.cursors import Cursors
-from bot.database import Database
-from bot.heard import Bot
-from bot.inbox import Inbox, Incoming
-from bot.intake import Intake
+from bot.hearing.backfill import Backfill
+from bot.hearing.cursors import Cursors
+from bot.hearing.heard import Bot
+from bot.hearing.intake import Intake
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_faults import Fault
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Team, User, Workspace
-from bot.outbox import Outbox
-from bot.serve_tables import cursors as cursors_table
-from bot.serve_tables import inbox as inbox_table
+from bot.replies.outbox import Outbox
+from bot.requests.inbox import Inbox, Incoming
+from bot.storage.database import Database
+from bot.storage.serve_tables import cursors as cursors_table
+from bot.storage.serve_tables import inbox as inbox_table
 from config.settings import load_settings
 from scopes.slack_client import connect, open_session
 

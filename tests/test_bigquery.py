@@ -16,20 +16,20 @@ from google_kit import until
 from poll_kit import key_file
 
 from bot.errors import SetupError
-from bot.local.bigquery_tables import bigquery_of as served
-from bot.local.google import Fault, LocalGoogle
-from bot.local.google_oauth import LocalGoogleOauth
-from bot.local.google_pubsub import ACCOUNT
+from bot.local.google.bigquery_tables import bigquery_of as served
+from bot.local.google.oauth import LocalGoogleOauth
+from bot.local.google.pubsub import ACCOUNT
+from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.sheets_state import SheetsState, book_of
 from bot.local.server import LocalServer
-from bot.local.sheets_state import SheetsState, book_of
 from bot.tooling.bigquery import bigquery_of
 from bot.tooling.sheets import SheetsKit
 from config.settings import load_settings
-from scopes.bigquery import TIB, USD_PER_TIB
-from scopes.bigquery_values import column_of, parameter_of, row_of
-from scopes.google import GoogleBusy, GoogleError
+from scopes.databases.bigquery import TIB, USD_PER_TIB
+from scopes.databases.bigquery_values import column_of, parameter_of, row_of
+from scopes.databases.tables import Column, StatementFailed
+from scopes.google.client import GoogleBusy, GoogleError
 from scopes.sheets import Sheets
-from scopes.tables import Column, StatementFailed
 from scopes.tool import ToolError
 
 # ---- what there is

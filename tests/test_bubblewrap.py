@@ -16,8 +16,8 @@ import yaml
 from engine_kit import until
 from files_kit import BOOK, Desk, written
 
-from scopes.commands import Commands
-from scopes.folders import MB
+from scopes.folders.commands import Commands
+from scopes.folders.folders import MB
 from scopes.tool import ToolResult
 
 DOCS = Path(__file__).parent.parent / "docs" / "files.md"

@@ -19,9 +19,9 @@ from bot.approval.actions import StoredAction
 from bot.approval.cards import MAX_CARD, MOST_MESSAGES, SHOWN, Card
 from bot.approval.described import editable, title
 from bot.approval.exact import spelled, visible
-from bot.local.slack_blocks import checked
-from bot.local.slack_shown import flat
-from bot.render import Part
+from bot.local.slack.blocks import checked
+from bot.local.slack.shown import flat
+from bot.replies.render import Part
 from scopes.clean import unseen
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label

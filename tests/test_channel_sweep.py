@@ -14,9 +14,9 @@ from engine_kit import until
 from fleet_kit import fleet
 from serve_kit import ASKER, CENTURY_DAYS, Served, serving
 
-from bot.local.mind import answer as offline_mind
+from bot.local.mind.mind import answer as offline_mind
 from bot.local.sample_workspace import load_sample
-from bot.sweep_words import SweepAsked, sweep_asked, wants_sweep
+from bot.sweep.words import SweepAsked, sweep_asked, wants_sweep
 from config.settings import Settings
 
 Json = dict[str, Any]

@@ -14,9 +14,9 @@ from data_kit import context, duck, duck_file, use
 from pg_kit import with_store
 
 import scopes
-from bot.database import Database
-from bot.resources import ResourceShelf
-from bot.vault import Vault
+from bot.memory.resources import ResourceShelf
+from bot.storage.database import Database
+from bot.storage.vault import Vault
 from scopes.charts import MAX_BARS, MAX_POINTS, chart_of, number_of, table_of, time_of
 from scopes.drawing import PNG, drawn
 from scopes.intent import Intent

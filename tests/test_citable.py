@@ -40,13 +40,13 @@ from fleet_kit import fleet
 from serve_kit import ASKER, request_in, ruled, serving
 from test_private_answer import SECRET, TEAM, direct, in_private, markets
 
-from bot.citable import Citable, without_own
+from bot.cli.report import ask_text
 from bot.erasure.scrub import Lost, Scrubber
 from bot.erasure.traces import REMOVED, Traces
-from bot.local.model import Answer, Fault, Faults
-from bot.local.slack import LocalSlack
-from bot.report import ask_text
-from bot.sentences import SENT_IN_PRIVATE
+from bot.local.model.server import Answer, Fault, Faults
+from bot.local.slack.server import LocalSlack
+from bot.replies.citable import Citable, without_own
+from bot.requests.sentences import SENT_IN_PRIVATE
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item
 from subagents.events import AnswerDelta

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.cite import (
+from bot.replies.cite import (
     MAX_HELD,
     CitationFilter,
     Statement,

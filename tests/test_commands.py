@@ -34,16 +34,16 @@ from engine_kit import MUX
 
 import scopes
 from bot.__main__ import main
+from bot.cli.given import read_date, read_length
 from bot.errors import SetupError
-from bot.given import read_date, read_length
 from bot.local.export import load_export
-from bot.local.mind import answer as offline_mind
-from bot.local.model import Fault, Faults, ModelServer
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import Fault, Faults, ModelServer
 from bot.local.sample_labels import labels
 from bot.local.sample_workspace import load_sample
-from bot.local.slack import Fault as SlackFault
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_USER, Identity
+from bot.local.slack.server import Fault as SlackFault
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 
 ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = ("--as-of", AS_OF, "--since", "30d", "--model", "offline")

@@ -240,9 +240,9 @@ sys.stdin = Hostile.buffer
 """
 """What reads its input is in the hands of who wrote it."""
 HELD = {
-    "scopes.page_worker": "EPERM done EACCES EACCES",
-    "scopes.pdf": "EPERM EPERM EACCES EACCES",
-    "scopes.duck_program": "EPERM EPERM EACCES done",
+    "scopes.pages.worker": "EPERM done EACCES EACCES",
+    "scopes.pages.pdf": "EPERM EPERM EACCES EACCES",
+    "scopes.databases.duck_program": "EPERM EPERM EACCES done",
     "scopes.drawing_program": "EPERM EPERM EACCES done",
 }
 
@@ -278,7 +278,7 @@ async def test_each_of_our_programs_is_confined_and_its_companion(module: str) -
     program = await started(module, *PROGRAMS[module])
     try:
         await until(lambda: state(program.pid) == {"Seccomp:\t2"}, 60)
-        if module == "scopes.page_worker":
+        if module == "scopes.pages.worker":
             await until(lambda: companions(program.pid) != [], 60)
             assert [state(each) for each in companions(program.pid)] == [{"Seccomp:\t2"}]
     finally:

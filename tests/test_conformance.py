@@ -37,9 +37,9 @@ from engine_kit import (
     workspace,
 )
 
-from bot.local.model import Answer, Faults
-from bot.local.slack import Fault as SlackFault
-from bot.local.slack import LocalSlack
+from bot.local.model.server import Answer, Faults
+from bot.local.slack.server import Fault as SlackFault
+from bot.local.slack.server import LocalSlack
 
 ROOT = Path(__file__).resolve().parent.parent
 RICH = {"cost_usd": 20.0, "seconds": 60.0}

@@ -29,21 +29,21 @@ from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from bot.credentials import Credentials
-from bot.database import Database
+from bot.accounts.credentials import Credentials
+from bot.accounts.google_oauth import SCOPE, oauth_of
+from bot.accounts.mail_credentials import mail_credentials
 from bot.errors import SetupError
-from bot.google_oauth import SCOPE, oauth_of
-from bot.local.google import LocalGoogle
-from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.mbox import Mailbox
-from bot.local.slack import LocalSlack
+from bot.local.google.mbox import Mailbox
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.google.server import LocalGoogle
+from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
 from bot.logs import Redactor, learn
-from bot.mail_credentials import mail_credentials
-from bot.vault import Vault
+from bot.storage.database import Database
+from bot.storage.vault import Vault
 from config.settings import SettingsError, load_settings
-from scopes.gmail import Gmail
-from scopes.google import Google, GoogleRevoked
+from scopes.google.client import Google, GoogleRevoked
+from scopes.google.gmail import Gmail
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
 

@@ -13,13 +13,13 @@ from engine_kit import until
 from serve_kit import Served, free_port, ruled, serving
 from slack_sdk.models.views import View
 
-from bot.connecting import MailAccess
-from bot.credentials import Credentials
-from bot.gate_tables import oauth_states
-from bot.home import HomeFacts, view
-from bot.home_mail import CANCEL, CODE, CONNECT, DISCONNECT, FORGET, LINK
-from bot.local.slack_views import home
-from bot.mail_state import MailState
+from bot.accounts.connecting import MailAccess
+from bot.accounts.credentials import Credentials
+from bot.faces.home import HomeFacts, view
+from bot.faces.home_mail import CANCEL, CODE, CONNECT, DISCONNECT, FORGET, LINK
+from bot.local.slack.views import home
+from bot.mail.state import MailState
+from bot.storage.gate_tables import oauth_states
 from config.settings import Settings
 
 BOTH = [DISCONNECT, FORGET]

@@ -16,19 +16,19 @@ from pg_kit import Kept, place, with_store
 from pydantic import SecretStr
 from starlette.responses import JSONResponse
 
-from bot.connect_pages import BEGIN_ANEW, connect_routes
-from bot.connecting import Connecting
-from bot.database import Database
+from bot.accounts.connect_pages import BEGIN_ANEW, connect_routes
+from bot.accounts.connecting import Connecting
+from bot.accounts.google_oauth import SCOPE
+from bot.accounts.oauth_states import MOST_TRIES, OauthStates
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.gate_tables import credentials, oauth_states
-from bot.google_oauth import SCOPE
-from bot.health import Health
-from bot.metrics import Metrics
-from bot.oauth_states import MOST_TRIES, OauthStates
-from bot.retention import tidy
-from bot.vault import Vault
-from bot.web import served, web_app
+from bot.serving.health import Health
+from bot.serving.metrics import Metrics
+from bot.serving.web import served, web_app
+from bot.storage.database import Database
+from bot.storage.gate_tables import credentials, oauth_states
+from bot.storage.retention import tidy
+from bot.storage.vault import Vault
 from config.settings import load_settings
 
 __all__ = ["place"]

@@ -19,17 +19,17 @@ from test_private_answer import LUIS as COLLEAGUE
 from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, markets
 
 import scopes
-from bot.conversations import TalkShelf, made_public
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.inbox import Inbox
-from bot.local.model import Answer
-from bot.requests import Incoming
-from bot.retention import tidy
-from bot.store import Store
-from bot.tables import runs
-from bot.tool_tables import conversations
-from bot.vault import Vault
+from bot.local.model.server import Answer
+from bot.memory.conversations import TalkShelf, made_public
+from bot.requests.inbox import Inbox
+from bot.requests.requests import Incoming
+from bot.storage.retention import tidy
+from bot.storage.store import Store
+from bot.storage.tables import runs
+from bot.storage.tool_tables import conversations
+from bot.storage.vault import Vault
 from config.settings import load_settings
 from scopes.conversations import MAX_HITS, Conversations
 from scopes.effects import OPEN_NOTES

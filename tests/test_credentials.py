@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from pg_kit import Kept, execute, place
 from pydantic import SecretStr
 
-from bot.credentials import Credentials
-from bot.database import Database
-from bot.gate_tables import credentials
-from bot.schema import StoreError
+from bot.accounts.credentials import Credentials
+from bot.storage.database import Database
+from bot.storage.gate_tables import credentials
+from bot.storage.schema import StoreError
 
 __all__ = ["place"]
 

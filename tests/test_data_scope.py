@@ -32,16 +32,16 @@ from engine_kit import (
 from engine_kit import use as kit_use
 
 import scopes
-from bot.local.model import Answer
-from bot.options import Options
+from bot.cli.options import Options
+from bot.local.model.server import Answer
 from bot.tooling.data import NONE, DataKit, handle_of
 from config.settings import load_settings
 from config.tools import Data
 from scopes.data import csv_of, shown
-from scopes.duck import Duck
+from scopes.databases.duck import Duck
+from scopes.databases.tables import Column, Databases, Rows
 from scopes.label import PUBLIC, Label
 from scopes.resources import Resources
-from scopes.tables import Column, Databases, Rows
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.audit import audit
 from subagents.brief import template

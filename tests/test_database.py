@@ -21,12 +21,12 @@ from pg_kit import Kept, at, bare, bare_postgres, execute, of, place, postgres, 
 from schema_kit import COMPARED
 from test_store import decision, integrity, python, record, result
 
-import bot.serve_tables  # noqa: F401 - adds its tables to the metadata
-from bot.database import SCHEMA, Database, _file_engine, server_url
-from bot.sink import StoreSink
-from bot.store import RunNotFound, Store, StoreError
-from bot.tables import METADATA
-from bot.vault import CHECK
+import bot.storage.serve_tables  # noqa: F401 - adds its tables to the metadata
+from bot.runs.sink import StoreSink
+from bot.storage.database import SCHEMA, Database, _file_engine, server_url
+from bot.storage.store import RunNotFound, Store, StoreError
+from bot.storage.tables import METADATA
+from bot.storage.vault import CHECK
 from subagents.trajectory import MemorySink, Trajectory
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
@@ -495,7 +495,7 @@ async def test_changes_that_wait_while_the_disk_is_full_are_all_told_and_later_o
 GROUP = """
 import asyncio, json, os, pathlib, resource
 import sqlalchemy as sa
-from bot.database import Database
+from bot.storage.database import Database
 
 SAVE = sa.text("INSERT INTO flags (name, at) VALUES (:name, :at)")
 

@@ -16,14 +16,14 @@ from bot_kit import Shell, refused
 from pg_kit import Kept, bare, place
 from schema_kit import COMPARED
 
-from bot.database import SCHEMA, Database, server_url
-from bot.decisions import CHUNK, Wanted, read_log, run_of
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.retention import tidy
-from bot.sink import StoreSink
-from bot.store import RunNotFound, Store
-from bot.tables import METADATA, decisions, runs
+from bot.runs.sink import StoreSink
+from bot.storage.database import SCHEMA, Database, server_url
+from bot.storage.decisions import CHUNK, Wanted, read_log, run_of
+from bot.storage.retention import tidy
+from bot.storage.store import RunNotFound, Store
+from bot.storage.tables import METADATA, decisions, runs
 from config.settings import load_settings
 from subagents.gate import Decision
 

@@ -29,7 +29,7 @@ from engine_kit import (
     turns,
 )
 
-from bot.local.model import Answer
+from bot.local.model.server import Answer
 from scopes.notes import Notes
 from subagents.delegate import Delegation
 from subagents.guard import SpawnGuard

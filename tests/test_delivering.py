@@ -22,17 +22,17 @@ from slack_sdk.web.async_client import AsyncWebClient
 from test_inbox_triage import pressed, with_mail
 
 from bot.approval.grants import Grants
-from bot.digest_clicks import LABEL
-from bot.local.mind import answer as offline
-from bot.local.model import Answer, Mind
-from bot.local.slack import BOT_TOKEN, Fault, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.mind.mind import answer as offline
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.server import BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
-from bot.outbox import Outbox
+from bot.replies.outbox import Outbox
 from bot.schedule.records import Tick
 from bot.schedule.tables import deliveries, issues
-from bot.store import Store
+from bot.storage.store import Store
+from bot.triage.digest_clicks import LABEL
 from config.schedules import Schedule
 from config.settings import Settings
 

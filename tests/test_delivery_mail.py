@@ -20,10 +20,10 @@ from serve_kit import ASKER, ruled
 from test_delivering import FAILED, impatient, once_read, space
 from test_inbox_triage import with_mail
 
-from bot.local.google import Fault, LocalGoogle
-from bot.local.mind import answer as offline
-from bot.local.slack import LocalSlack
-from bot.render import Part
+from bot.local.google.server import Fault, LocalGoogle
+from bot.local.mind.mind import answer as offline
+from bot.local.slack.server import LocalSlack
+from bot.replies.render import Part
 from bot.schedule.letter import page_of, text_of
 from config.schedules import Schedule
 from config.settings import Settings

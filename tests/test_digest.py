@@ -12,10 +12,10 @@ from digest_kit import CATEGORIES, LINK, triage, triages, verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.digest import Digest, Line, digest_of, summary
-from bot.digest_text import digest_text
-from bot.mail_words import age, due, sender
-from bot.report import WIDTH
+from bot.cli.report import WIDTH
+from bot.mail.words import age, due, sender
+from bot.triage.digest import Digest, Line, digest_of, summary
+from bot.triage.digest_text import digest_text
 from scopes.clean import unseen
 
 NOW = datetime(2025, 3, 15, 9, tzinfo=UTC)

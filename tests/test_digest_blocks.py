@@ -11,8 +11,11 @@ from digest_kit import CATEGORIES, LINK, triage, triages, verdict
 from hypothesis import given, settings
 from slack_sdk.models.blocks import Block
 
-from bot.digest_blocks import MAX_BLOCKS, digest_parts, fallback
-from bot.digest_clicks import (
+from bot.local.slack.blocks import checked
+from bot.local.slack.shown import flat
+from bot.replies.render import Part
+from bot.triage.digest_blocks import MAX_BLOCKS, digest_parts, fallback
+from bot.triage.digest_clicks import (
     ACTIONS,
     ASKED,
     CATEGORY,
@@ -25,9 +28,6 @@ from bot.digest_clicks import (
     answered,
     digest_click,
 )
-from bot.local.slack_blocks import checked
-from bot.local.slack_shown import flat
-from bot.render import Part
 
 ANA, CHANNEL, TS = "U0ANA", "D0ANA", "1741597200.000100"
 Json = Mapping[str, Any]

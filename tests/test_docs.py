@@ -21,8 +21,8 @@ import typer
 from bot.__main__ import app, main
 from bot.approval.actions import Actions
 from bot.approval.grants import Grants
-from bot.store import Store
-from bot.vault import vault_of
+from bot.storage.store import Store
+from bot.storage.vault import vault_of
 from config.settings import load_settings
 from scopes.intent import UNASKED
 from scopes.label import TRUSTED

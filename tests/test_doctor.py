@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.sync.client import connect
 
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, Fault, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.server import API_PATH, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
 
 HTTP = "slack: {mode: http}\nserve: {port: 0}\n"

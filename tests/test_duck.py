@@ -22,9 +22,9 @@ import data_kit
 import duckdb
 import pytest
 
-from scopes.duck import Duck
-from scopes.duck_pool import MAX_IDLE, DuckPool
-from scopes.tables import StatementFailed, TableInfo
+from scopes.databases.duck import Duck
+from scopes.databases.duck_pool import MAX_IDLE, DuckPool
+from scopes.databases.tables import StatementFailed, TableInfo
 from scopes.tool import SourceFailed, ToolError
 
 
@@ -228,8 +228,8 @@ def test_no_process_outlives_a_bot_that_was_killed_in_the_middle_of_a_query(tmp_
     bot = f"""
 import asyncio, sys
 from pathlib import Path
-from scopes.duck import Duck
-from scopes.duck_pool import DuckPool
+from scopes.databases.duck import Duck
+from scopes.databases.duck_pool import DuckPool
 async def main():
     pool = DuckPool(512)
     duck = Duck(Path({str(path)!r}), None, pool, 60, 5000000)

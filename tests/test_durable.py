@@ -31,9 +31,9 @@ from serve_kit import serving
 from test_database import drop_connections, refusing
 
 from bot.durable import APPLICATION, Durable, LockLost, WorkflowLost
-from bot.local.model import Answer
-from bot.schema import StoreError
-from bot.sentences import CRASHED
+from bot.local.model.server import Answer
+from bot.requests.sentences import CRASHED
+from bot.storage.schema import StoreError
 
 __all__ = ["place", "postgres"]
 
@@ -240,8 +240,8 @@ DONE = "SUCCESS"
 LIFE = """
 import asyncio, os, pathlib, sys
 from bot.durable import Durable, LockLost
-from bot.local.model import Answer
-from bot.schema import StoreError
+from bot.local.model.server import Answer
+from bot.storage.schema import StoreError
 
 URL, EXECUTOR, CRASHES, LIMIT, RATE, PERIOD = sys.argv[1:7]
 
@@ -551,7 +551,7 @@ async def crash_by_crash(folder: Path, place: Kept, crashes: int, poisoned: bool
 
 
 async def _runs(place: Kept, folder: Path) -> list[dict[str, Any]]:
-    from bot.store import Store
+    from bot.storage.store import Store
 
     store = await Store.open(folder / "data", place.url)
     found = [{"id": r.id, "question": r.question, "status": r.status} for r in await store.runs()]

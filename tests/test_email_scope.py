@@ -15,10 +15,10 @@ from gmail_kit import ME, OWNER, Office, id_of, mail, office, stored
 
 import scopes
 from bot.approval.described import arguments, editable, title
-from bot.local.google import Fault
+from bot.local.google.server import Fault
 from scopes.effects import OPEN_MAIL
 from scopes.email import MAX_HITS, TITLE
-from scopes.gmail import Gmail
+from scopes.google.gmail import Gmail
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.mail import label_of

@@ -15,10 +15,10 @@ import pytest
 from engine_kit import Json, led_by, say, workspace
 from serve_kit import Served, mentioned, request_in, serving
 
-from bot.local.model import Answer
-from bot.local.slack import Fault, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.model.server import Answer
+from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 
 HOUR_S = 2.0

@@ -33,9 +33,9 @@ from policy_kit import Clock
 from serve_kit import Served, ruled, serving
 
 import scopes
-from bot.local.model import Answer
-from bot.local.slack import Fault, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.model.server import Answer
+from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from config.settings import Settings
 from scopes.intent import Intent

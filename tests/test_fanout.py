@@ -34,10 +34,10 @@ from engine_kit import (
 )
 from timing import waited_within
 
-from bot.local.model import Answer, Faults
-from bot.local.model_faults import KINDS, Fault
-from bot.local.slack import Fault as SlackFault
-from bot.local.slack import LocalSlack
+from bot.local.model.faults import KINDS, Fault
+from bot.local.model.server import Answer, Faults
+from bot.local.slack.server import Fault as SlackFault
+from bot.local.slack.server import LocalSlack
 from config.settings import Settings
 from subagents.brief import Brief
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted

@@ -15,9 +15,9 @@ from web_kit import Names
 
 from bot.local.server import listen
 from bot.local.web import LocalWeb, Page
-from scopes.fetching import AGENT, Fetched, Fetcher, NotFetched, is_outside, look_up
-from scopes.hosts import is_plain
-from scopes.robots import KEPT_S, Robots, allows, rules_of
+from scopes.pages.fetching import AGENT, Fetched, Fetcher, NotFetched, is_outside, look_up
+from scopes.pages.hosts import is_plain
+from scopes.pages.robots import KEPT_S, Robots, allows, rules_of
 
 MB = 1_000_000
 START = Page(b"<p>Welcome to the handbook</p>")

@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from bot.files import LOGIN, Attached, read_files
-from bot.images import dimensions, image_type
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
+from bot.requests.files import LOGIN, Attached, read_files
+from bot.requests.images import dimensions, image_type
 from config.settings import load_settings
 from scopes.programs import started
 
@@ -192,7 +192,7 @@ async def test_a_bomb_of_a_pdf_takes_nothing_down() -> None:
 
 async def test_a_pdf_that_takes_too_long_is_ended() -> None:
     slow = pdf(zlib.compress(b"BT /F1 1 Tf " + b"(a) Tj " * 1_500_000, 9), flate=True)
-    program = await started("scopes.pdf", 1, 9, 9000)
+    program = await started("scopes.pages.pdf", 1, 9, 9000)
     out, _ = await program.communicate(slow)
     assert program.returncode != 0
     assert out == b""

@@ -15,16 +15,16 @@ from files_kit import ANA, BOOK, Desk, git, repository, shown, with_remote, writ
 from pygit2.enums import CredentialType
 
 import scopes
+from bot.cli.options import Options
 from bot.errors import SetupError
-from bot.options import Options
 from bot.tooling.files import FilesKit, name_of, place_of
 from config.errors import SettingsError
 from config.settings import Settings, load_settings
 from config.tools import Project
-from scopes.commands import Commands
-from scopes.folders import RUN, Folders
-from scopes.git import Git
-from scopes.git_push import Answers, Pushing, https_host
+from scopes.folders.commands import Commands
+from scopes.folders.folders import RUN, Folders
+from scopes.folders.git import Git
+from scopes.folders.git_push import Answers, Pushing, https_host
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.tool import Handles, Item, ToolResult, estimate_tokens

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.folder import Changed, Folder, digest_of, parts_of
-from scopes.folder_search import MAX_LISTED, listing, pieces, searched
+from scopes.folders.folder import Changed, Folder, digest_of, parts_of
+from scopes.folders.search import MAX_LISTED, listing, pieces, searched
 from scopes.label import TRUSTED
 from scopes.locked import locked
 from scopes.tool import Item, ToolError

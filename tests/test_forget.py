@@ -38,19 +38,19 @@ from pydantic import SecretStr
 from serve_kit import ASKER, Served, echo, mentioned, serving
 from test_decisions import engine_of, upgraded
 
-from bot.credentials import Credentials
+from bot.accounts.credentials import Credentials
 from bot.erasure.forget import Forget, Forgotten
 from bot.erasure.noticed import forget_noted, note_missed
 from bot.erasure.scrub import item_at
 from bot.erasure.sightings import source_of
 from bot.erasure.targets import Target, forget_later
 from bot.erasure.traces import REMOVED, Traces
-from bot.gate_tables import actions, quoted
-from bot.inbox import Inbox
-from bot.local.slack_state import BOT_USER
-from bot.retention import trajectories
-from bot.serve_tables import flags
-from bot.store import Store
+from bot.local.slack.state import BOT_USER
+from bot.requests.inbox import Inbox
+from bot.storage.gate_tables import actions, quoted
+from bot.storage.retention import trajectories
+from bot.storage.serve_tables import flags
+from bot.storage.store import Store
 from subagents.audit import audit
 
 __all__ = ["bare", "place"]

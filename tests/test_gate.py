@@ -26,8 +26,8 @@ from engine_kit import (
 )
 
 import scopes
-from bot.local.model import Answer
-from bot.local.slack import LocalSlack
+from bot.local.model.server import Answer
+from bot.local.slack.server import LocalSlack
 from bot.local.workspace import ListColumn, ListItem, SlackList
 from scopes.intent import Intent
 from scopes.slack_reader import SlackReader

@@ -11,8 +11,8 @@ import pygit2
 import pytest
 from files_kit import BOOK, Desk, committed, git, repository, subjects, with_remote
 
-from scopes.git import Repository
-from scopes.git_push import Remote
+from scopes.folders.git import Repository
+from scopes.folders.git_push import Remote
 from scopes.tool import ToolResult
 from subagents.gate import Card
 
@@ -87,11 +87,11 @@ async def test_a_lock_of_a_moment_is_waited_for(tmp_path: Path) -> None:
             lock.unlink()
 
     tried = Released()
-    logging.getLogger("scopes.git").addHandler(tried)
+    logging.getLogger("scopes.folders.git").addHandler(tried)
     try:
         made = await desk.use("git_commit", message="Anew", folder=BOOK)
     finally:
-        logging.getLogger("scopes.git").removeHandler(tried)
+        logging.getLogger("scopes.folders.git").removeHandler(tried)
     assert not lock.exists()
     assert "index" not in made.note
     assert status(desk) == CLEAN

@@ -9,7 +9,7 @@ import pygit2
 import pytest
 from files_kit import ANA, BOOK, Desk, committed, git, repository, subjects, text_at, with_remote
 
-from scopes.git_push import bare
+from scopes.folders.git_push import bare
 from scopes.tool import ToolContext, ToolResult
 from subagents.gate import Card
 

@@ -13,11 +13,11 @@ from files_kit import BOOK, Desk, committed, git, repository, with_remote
 
 from bot.approval import cards
 from bot.approval.cards import MOST_MESSAGES, Card
-from bot.local.slack_blocks import checked
-from bot.local.slack_shown import flat
-from bot.render import Part
+from bot.local.slack.blocks import checked
+from bot.local.slack.shown import flat
+from bot.replies.render import Part
 from scopes.files import MAX_PUSHED
-from scopes.git_shown import ROOM, shown
+from scopes.folders.git_shown import ROOM, shown
 from scopes.tool import ToolContext
 from subagents import gate
 from subagents.action import Action, new_id

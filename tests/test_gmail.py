@@ -14,12 +14,12 @@ from gmail_kit import ME, START, Office, id_of, mail, office, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.local.google import Fault
-from scopes.gmail import HistoryTooOld
-from scopes.gmail_compose import MARK, NoRecipient, is_address, mark_of
-from scopes.gmail_payload import NO_CONTENT, NO_SENSE, NOT_FETCHED, message_of, thread_of
-from scopes.google import GoogleAbsent, GoogleError
-from scopes.google_errors import GoogleUnsure
+from bot.local.google.server import Fault
+from scopes.google.client import GoogleAbsent, GoogleError
+from scopes.google.errors import GoogleUnsure
+from scopes.google.gmail import HistoryTooOld
+from scopes.google.gmail_compose import MARK, NoRecipient, is_address, mark_of
+from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, NOT_FETCHED, message_of, thread_of
 from scopes.mail import label_of
 from scopes.reduction.mail_text import reduce
 from scopes.reduction.quoted import CONTEXT, without_repeats

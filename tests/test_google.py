@@ -42,7 +42,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-from scopes.google import (
+from scopes.google.client import (
     Google,
     GoogleAbsent,
     GoogleBusy,
@@ -50,8 +50,8 @@ from scopes.google import (
     GoogleRevoked,
     token_credentials,
 )
-from scopes.google_errors import GoogleUnsure
-from scopes.google_http import Attempt, Http, Lines
+from scopes.google.errors import GoogleUnsure
+from scopes.google.http import Attempt, Http, Lines
 
 TOO_FAST = [
     refused(429, "rateLimitExceeded"),

@@ -29,9 +29,9 @@ from google_kit import (
 )
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from scopes.google import Google, GoogleBusy, GoogleError, GoogleRevoked
-from scopes.google_auth import Access, Tokens, delegated_credentials, user_credentials
-from scopes.google_errors import MODIFY
+from scopes.google.auth import Access, Tokens, delegated_credentials, user_credentials
+from scopes.google.client import Google, GoogleBusy, GoogleError, GoogleRevoked
+from scopes.google.errors import MODIFY
 
 HOUR = timedelta(hours=1)
 SECRETS = ("ya29.old", "1//refresh", "GOCSPX-secret")

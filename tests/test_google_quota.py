@@ -9,7 +9,7 @@ from google_kit import Clock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scopes.google_quota import Quota
+from scopes.google.quota import Quota
 
 
 def quota(units: int, clock: Clock) -> Quota:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import waited_within
 
-from bot.local.model import Faults, RateLimits
-from bot.local.model_faults import Fault
+from bot.local.model.faults import Fault
+from bot.local.model.server import Faults, RateLimits
 from subagents.governor import PREFIX, RateGovernor
 from subagents.prices import Usage
 

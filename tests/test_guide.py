@@ -13,7 +13,7 @@ from engine_kit import engine, submitted, turns
 import scopes
 from config.prompt import prompt
 from scopes.notes import Notes
-from scopes.pages import Pages
+from scopes.pages.pages import Pages
 from scopes.resources import Resources
 from scopes.sandbox import Sandbox
 from scopes.searching import Searching

@@ -15,24 +15,24 @@ from engine_kit import no_grants
 from policy_kit import TEAM, Asking, Json, asking, channel, client_of, policy, user
 from slack_sdk.models.views import View
 
-from bot.abilities import Reach, abilities
-from bot.connecting import Connecting
-from bot.directory import SlackDirectory
-from bot.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
-from bot.inbox import Inbox, Incoming
-from bot.inbox_triage import wants_triage
-from bot.local.slack import BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.accounts.connecting import Connecting
+from bot.cli.outcome import DONE
+from bot.cli.paused import run_pause, run_resume
+from bot.faces.abilities import Reach, abilities
+from bot.faces.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
+from bot.faces.pane import Looking, channel_in, entitle, hint, prompts, suggest, title_of
+from bot.local.slack.server import BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
-from bot.outcome import DONE
-from bot.pane import Looking, channel_in, entitle, hint, prompts, suggest, title_of
-from bot.paused import run_pause, run_resume
-from bot.people import ChannelFacts, Kind, People, Person
-from bot.policy import Admission, Asked
-from bot.policy_file import PolicyFile
-from bot.serve_tables import inbox as requests
-from bot.store import Store
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import ChannelFacts, Kind, People, Person
+from bot.policy.policy import Admission, Asked
+from bot.policy.policy_file import PolicyFile
+from bot.requests.inbox import Inbox, Incoming
+from bot.storage.serve_tables import inbox as requests
+from bot.storage.store import Store
 from bot.tooling.wiring import toolkit_of
+from bot.triage.inbox_triage import wants_triage
 from config.settings import load_settings, settings_file
 from scopes import ALL, MODULES
 from scopes.effects import OPEN_MAIL
@@ -353,7 +353,7 @@ async def test_a_home_that_slack_refuses_is_logged_and_no_more(
 ) -> None:
     async with asking({"views.publish": answer}) as at:
         assert await publish(at.web, "U0ANA", view(FULL)) is is_shown
-    logged = [r for r in caplog.records if r.name == "bot.pane"]
+    logged = [r for r in caplog.records if r.name == "bot.faces.pane"]
     assert len(logged) == (answer != {"ok": True})
 
 

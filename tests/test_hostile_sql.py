@@ -9,9 +9,9 @@ from pathlib import Path
 import data_kit
 import pytest
 
-from scopes.duck import Duck
-from scopes.statement import is_one_read
-from scopes.tables import Rows, StatementFailed
+from scopes.databases.duck import Duck
+from scopes.databases.statement import is_one_read
+from scopes.databases.tables import Rows, StatementFailed
 from scopes.tool import SourceFailed, ToolError
 
 QUERY_S = 0.6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scopes.hosts import is_public
+from scopes.pages.hosts import is_public
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, place, postgres
 
-from bot.inbox import Inbox, Incoming, StoredRequest
-from bot.purses import StoredPurse
-from bot.serve_tables import inbox as table
-from bot.serve_tables import reservations, steps
-from bot.store import Store
+from bot.requests.inbox import Inbox, Incoming, StoredRequest
+from bot.runs.purses import StoredPurse
+from bot.storage.serve_tables import inbox as table
+from bot.storage.serve_tables import reservations, steps
+from bot.storage.store import Store
 from subagents.purse import Amount, Caps
 
 __all__ = ["place", "postgres"]

@@ -13,20 +13,20 @@ from mail_kit import ME, judging, letters, mail, mbox, verdict
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, ruled, serving
 
-from bot.connected import GOOGLE
-from bot.credentials import Credentials
-from bot.digest_acting import NEWER, NOT_YOURS, DigestActing
-from bot.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
-from bot.heard import Acted
-from bot.inbox_triage import wants_triage
-from bot.local.google import TOKEN, Fault, LocalGoogle
-from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.mbox import load_mbox
-from bot.local.model import Answer
-from bot.local.slack import Fault as SlackFault
-from bot.local.slack_shown import Shown
-from bot.mail_state import MailState
-from bot.mailboxes import Mailboxes
+from bot.accounts.connected import GOOGLE
+from bot.accounts.credentials import Credentials
+from bot.hearing.heard import Acted
+from bot.local.google.mbox import load_mbox
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.google.server import TOKEN, Fault, LocalGoogle
+from bot.local.model.server import Answer
+from bot.local.slack.server import Fault as SlackFault
+from bot.local.slack.shown import Shown
+from bot.mail.mailboxes import Mailboxes
+from bot.mail.state import MailState
+from bot.triage.digest_acting import NEWER, NOT_YOURS, DigestActing
+from bot.triage.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
+from bot.triage.inbox_triage import wants_triage
 from config.settings import Settings
 
 Json = dict[str, Any]

@@ -16,16 +16,16 @@ from pg_kit import with_store
 from test_directory import ANA, EVA, LUIS, world
 
 import scopes
-from bot.database import Database
-from bot.notes import NoteShelf
-from bot.resources import ResourceShelf
-from bot.vault import Vault
-from scopes.commands import copied
-from scopes.folders import RUN
+from bot.memory.notes import NoteShelf
+from bot.memory.resources import ResourceShelf
+from bot.storage.database import Database
+from bot.storage.vault import Vault
+from scopes.folders.commands import copied
+from scopes.folders.folders import RUN
 from scopes.intent import Intent
 from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.notes import Notes
-from scopes.page_text import Unreadable, kind_of
+from scopes.pages.text import Unreadable, kind_of
 from scopes.resources import KINDS, Resource, Resources
 from scopes.tool import Handles, ToolContext
 from subagents.brief import Brief, BriefDraft

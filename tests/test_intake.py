@@ -23,9 +23,8 @@ from starlette.routing import Route
 
 from bot.approval.clicking import After
 from bot.approval.clicks import Clicked, Submitted
-from bot.cursors import Cursors
-from bot.database import Database
-from bot.heard import (
+from bot.hearing.cursors import Cursors
+from bot.hearing.heard import (
     Acted,
     Amended,
     Bot,
@@ -37,19 +36,20 @@ from bot.heard import (
     Stopped,
     heard,
 )
-from bot.inbox import Inbox, Incoming, StoredRequest
-from bot.intake import THANKS, Intake
+from bot.hearing.intake import THANKS, Intake
+from bot.hearing.payload import MAX_TEXT
+from bot.hearing.sockets import Sockets
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_USER
+from bot.local.slack.server import API_PATH, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
-from bot.outbox import Outbox
-from bot.payload import MAX_TEXT
-from bot.render import FEEDBACK
-from bot.serve_tables import cursors as cursor_table
-from bot.serve_tables import feedback as feedback_table
-from bot.serve_tables import inbox as inbox_table
-from bot.sockets import Sockets
+from bot.replies.outbox import Outbox
+from bot.replies.render import FEEDBACK
+from bot.requests.inbox import Inbox, Incoming, StoredRequest
+from bot.storage.database import Database
+from bot.storage.serve_tables import cursors as cursor_table
+from bot.storage.serve_tables import feedback as feedback_table
+from bot.storage.serve_tables import inbox as inbox_table
 from config.settings import load_settings
 
 BOT = Bot("U0BOT", "B0BOT", "T0ACME")

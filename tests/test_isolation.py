@@ -28,8 +28,8 @@ from engine_kit import (
     workspace,
 )
 
-from bot.local.model import Answer
-from bot.local.slack import LocalSlack
+from bot.local.model.server import Answer
+from bot.local.slack.server import LocalSlack
 from scopes.label import TRUSTED
 from scopes.tool import Item
 from subagents.audit import AuditReport, audit

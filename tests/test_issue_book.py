@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from issue_kit import ES, Json, findings, found, report, week
 from pg_kit import Kept, place
 
-from bot.database import Database
 from bot.schedule.compared import compared
 from bot.schedule.issues import KEPT, IssueBook
 from bot.schedule.tables import issues
+from bot.storage.database import Database
 
 __all__ = ["place"]
 

@@ -39,12 +39,12 @@ from engine_kit import (
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bot.app import App
-from bot.asked import Request
-from bot.local.model import Answer, Mind
-from bot.local.slack import Fault as SlackFault
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER
-from bot.sweep import Sweep
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.server import Fault as SlackFault
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_USER
+from bot.requests.asked import Request
+from bot.sweep.sweep import Sweep
 from config.settings import Settings
 from scopes.label import Label
 from scopes.tool import Item, Window

@@ -17,16 +17,16 @@ from pg_kit import Kept, place, postgres
 from serve_kit import serving
 from test_ticks import spec
 
-from bot.database import Database
 from bot.durable import Durable
 from bot.errors import SetupError
-from bot.inbox import Inbox
+from bot.requests.inbox import Inbox
 from bot.schedule.book import ScheduleBook
 from bot.schedule.due import Work
 from bot.schedule.lanes import CRASHED, FELL_OVER, Lanes
 from bot.schedule.records import Tick
 from bot.schedule.ticks import Ticks
-from bot.serve import working
+from bot.serving.serve import working
+from bot.storage.database import Database
 from subagents.model import ModelClient
 
 __all__ = ["place", "postgres"]

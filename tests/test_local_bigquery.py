@@ -8,9 +8,9 @@ import duckdb
 import pytest
 from google_data_kit import DATASET, PROJECT, World, shop, unlike_the_document, world
 
-from bot.local.bigquery_tables import bigquery_of, ours
-from bot.local.google import Fault, LocalGoogle
-from bot.local.google_bigquery import METHODS
+from bot.local.google.bigquery import METHODS
+from bot.local.google.bigquery_tables import bigquery_of, ours
+from bot.local.google.server import Fault, LocalGoogle
 
 Json = dict[str, Any]
 AT = {"projectId": PROJECT, "datasetId": DATASET}

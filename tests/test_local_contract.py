@@ -47,10 +47,10 @@ from slack_sdk.models.metadata import Metadata
 from slack_sdk.models.views import View
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_blocks import checked
-from bot.local.slack_state import APP_ID, BOT_ID, SlackError
-from bot.local.slack_views import new_trigger
+from bot.local.slack.blocks import checked
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import APP_ID, BOT_ID, SlackError
+from bot.local.slack.views import new_trigger
 from bot.local.workspace import Channel, File, Message, User, UserGroup, Workspace
 
 ROOT = "1740000000.000100"

@@ -26,9 +26,9 @@ from starlette.routing import Route
 from timing import waited_within
 
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Fault, LocalSlack
-from bot.local.slack_limits import TIERS
-from bot.local.slack_state import BOT_ID, BOT_USER
+from bot.local.slack.limits import TIERS
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Team, User, Workspace
 
 Json = dict[str, Any]

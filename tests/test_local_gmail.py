@@ -21,14 +21,14 @@ from googleapiclient.http import BatchHttpRequest  # type: ignore[import-untyped
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.local.gmail_match import matches
-from bot.local.gmail_mime import MAX_PARTS, parts_of, snippet
-from bot.local.gmail_query import parsed
-from bot.local.gmail_state import GmailState
-from bot.local.google import METHODS, TOKEN, Fault, Grant, LocalGoogle
-from bot.local.google_errors import REASONS
-from bot.local.google_fields import selected
-from bot.local.mbox import Entry, Mailbox, load_mbox, mailbox_of
+from bot.local.google.errors import REASONS
+from bot.local.google.fields import selected
+from bot.local.google.gmail_match import matches
+from bot.local.google.gmail_mime import MAX_PARTS, parts_of, snippet
+from bot.local.google.gmail_query import parsed
+from bot.local.google.gmail_state import GmailState
+from bot.local.google.mbox import Entry, Mailbox, load_mbox, mailbox_of
+from bot.local.google.server import METHODS, TOKEN, Fault, Grant, LocalGoogle
 from bot.local.server import LocalServer
 
 Json = dict[str, Any]

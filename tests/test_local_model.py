@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from bot.local.model import Answer, Faults, Mind, ModelServer, RateLimits
-from bot.local.model_checks import check_message_request, effort_of
-from bot.local.model_errors import Json, Refused
-from bot.local.model_faults import KINDS, WIRE_KINDS, Fault
-from bot.local.model_prompt import read_prompt
+from bot.local.model.checks import check_message_request, effort_of
+from bot.local.model.errors import Json, Refused
+from bot.local.model.faults import KINDS, WIRE_KINDS, Fault
+from bot.local.model.prompt import read_prompt
+from bot.local.model.server import Answer, Faults, Mind, ModelServer, RateLimits
 from bot.local.server import LocalServer
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
@@ -727,7 +727,7 @@ async def test_a_mind_that_crashes_is_a_500(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_the_bench_mind_plays_its_script_from_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "bot.local.model", "--latency", "0.01"]
+    command = [sys.executable, "-m", "bot.local.model.server", "--latency", "0.01"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout

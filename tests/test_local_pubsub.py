@@ -17,10 +17,10 @@ from google_contract import departures, discovery, methods
 from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 
-from bot.local.google import TOKEN, Fault, LocalGoogle
-from bot.local.google_pubsub import CONSUME, METHODS
-from bot.local.google_pubsub import TOKEN as PULLER
-from bot.local.mbox import Mailbox
+from bot.local.google.mbox import Mailbox
+from bot.local.google.pubsub import CONSUME, METHODS
+from bot.local.google.pubsub import TOKEN as PULLER
+from bot.local.google.server import TOKEN, Fault, LocalGoogle
 
 ME = "ana@acme.example"
 TOPIC, NAME = "projects/p/topics/mail", "projects/p/subscriptions/bot"

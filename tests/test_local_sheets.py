@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from google_data_kit import SHEET, World, unlike_the_document, world
 
-from bot.local.google import Fault, LocalGoogle
-from bot.local.google_sheets import METHODS
-from bot.local.sheets_state import Formula, SheetsState, Tab, Value, book_of
+from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.sheets import METHODS
+from bot.local.google.sheets_state import Formula, SheetsState, Tab, Value, book_of
 
 Json = dict[str, Any]
 

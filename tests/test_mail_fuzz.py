@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot import prefilter
-from bot.local.gmail_mime import attachment_id, parts_of
-from bot.local.mbox import load_mbox
-from scopes.gmail_payload import message_of, thread_of
+from bot.local.google.gmail_mime import attachment_id, parts_of
+from bot.local.google.mbox import load_mbox
+from bot.triage import prefilter
+from scopes.google.gmail_payload import message_of, thread_of
 from scopes.reduction.mail_text import MailText, reduce
 
 T = TypeVar("T")

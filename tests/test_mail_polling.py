@@ -13,14 +13,14 @@ from gmail_kit import id_of, mail, stored
 from pg_kit import Kept, place, postgres
 from poll_kit import ANA, EVA, EVERY, Post, post
 
-from bot.connected import GOOGLE
+from bot.accounts.connected import GOOGLE
 from bot.erasure.mail import forget_mail
 from bot.erasure.targets import Target
-from bot.local.google import TOKEN, Fault
-from bot.local.mbox import Mailbox
-from bot.local.slack_faults import Fault as SlackFault
-from bot.mail_polls import TAKEN_FOR
-from bot.mail_sync import OTHER, TOO_OLD
+from bot.local.google.mbox import Mailbox
+from bot.local.google.server import TOKEN, Fault
+from bot.local.slack.faults import Fault as SlackFault
+from bot.mail.polls import TAKEN_FOR
+from bot.mail.sync import OTHER, TOO_OLD
 from scopes.mail import Changes
 
 __all__ = ["place", "postgres"]

@@ -14,20 +14,20 @@ from forget_kit import Told, finding, holding, item, result
 from pg_kit import Kept, execute, place
 from test_retention import kept
 
-from bot.addresses import address_of
 from bot.erasure.forget import Forget, Forgotten
 from bot.erasure.targets import Target
 from bot.erasure.traces import REMOVED
-from bot.gate_tables import quoted
-from bot.mail_acts import GIVEN_UP_AFTER, UnderWay
-from bot.mail_corrections import Correction, told_of
-from bot.mail_state import Cursor, MailState
-from bot.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_threads
-from bot.resealing import reseal
-from bot.retention import empty_trajectories, tidy
-from bot.serve_tables import flags
-from bot.store import Store
-from bot.vault import Vault, WrongKey
+from bot.mail.acts import GIVEN_UP_AFTER, UnderWay
+from bot.mail.addresses import address_of
+from bot.mail.corrections import Correction, told_of
+from bot.mail.state import Cursor, MailState
+from bot.storage.gate_tables import quoted
+from bot.storage.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_threads
+from bot.storage.resealing import reseal
+from bot.storage.retention import empty_trajectories, tidy
+from bot.storage.serve_tables import flags
+from bot.storage.store import Store
+from bot.storage.vault import Vault, WrongKey
 
 __all__ = ["place"]
 

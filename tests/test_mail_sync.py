@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, kept, place
 
-from bot.mail_state import MailState, seen_of
-from bot.mail_sync import ANEW, FIRST, OTHER, PAST, TOO_OLD, Sync, new_threads
-from scopes.gmail import HistoryTooOld
+from bot.mail.state import MailState, seen_of
+from bot.mail.sync import ANEW, FIRST, OTHER, PAST, TOO_OLD, Sync, new_threads
+from scopes.google.gmail import HistoryTooOld
 from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
 from scopes.reduction.mail_text import MailText
 from scopes.tool import Window
@@ -110,7 +110,7 @@ class Mailbox:
 
 @dataclass
 class Triage:
-    """As bot/triage.py goes about it: what it read, and what its digest says."""
+    """As bot/triage/triage.py goes about it: what it read, and what its digest says."""
 
     sync: Sync
     handled: dict[str, list[str]] = field(default_factory=dict)

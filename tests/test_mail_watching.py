@@ -16,19 +16,19 @@ from gmail_kit import ME, mail, stored
 from poll_kit import ADMIN, ANA, EVERY, SUBSCRIPTION, TOPIC, Post, key_file, post
 from serve_kit import Served, serving
 
-from bot.checks import Problem
+from bot.checks.checks import Problem
+from bot.checks.google_checks import wanted
 from bot.errors import SetupError
-from bot.google_checks import wanted
-from bot.local.google import Fault
-from bot.local.slack_views import home
-from bot.mail_alarm import NEAR
-from bot.mail_polls import news_of
-from bot.mail_state import MailState
-from bot.mail_watching import MailWatching, Told, pubsub_of, told_by
-from bot.store import Store
+from bot.local.google.server import Fault
+from bot.local.slack.views import home
+from bot.mail.alarm import NEAR
+from bot.mail.polls import news_of
+from bot.mail.state import MailState
+from bot.mail.watching import MailWatching, Told, pubsub_of, told_by
+from bot.storage.store import Store
 from config.settings import Settings, SettingsError, load_settings
-from scopes.google import GoogleError
-from scopes.pubsub import Pubsub
+from scopes.google.client import GoogleError
+from scopes.google.pubsub import Pubsub
 
 OLD = (stored(1, mail(1), 1), stored(2, mail(2), 2))
 DAY = timedelta(days=1)

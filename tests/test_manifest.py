@@ -23,7 +23,7 @@ from bot.manifest import (
     manifest,
     new_app_link,
 )
-from bot.web import EVENTS_PATH as SERVED_PATH
+from bot.serving.web import EVENTS_PATH as SERVED_PATH
 from config.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bot.matters import by_urgency, read_lines, shown_first
-from bot.verdicts import category_of
+from bot.triage.matters import by_urgency, read_lines, shown_first
+from bot.triage.verdicts import category_of
 from scopes.label import TRUSTED
 from subagents.result import Finding, SubagentResult
 

@@ -10,13 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.local.gmail_headers import decoded
-from bot.local.gmail_match import matches
-from bot.local.gmail_mime import parts_of, snippet
-from bot.local.gmail_query import parsed
-from bot.local.gmail_state import GmailState
-from bot.local.gmail_takeout import takeout_labels
-from bot.local.mbox import Entry, Mailbox, MboxError, addresses, load_mbox, mailbox_of, read_mbox
+from bot.local.google.gmail_headers import decoded
+from bot.local.google.gmail_match import matches
+from bot.local.google.gmail_mime import parts_of, snippet
+from bot.local.google.gmail_query import parsed
+from bot.local.google.gmail_state import GmailState
+from bot.local.google.gmail_takeout import takeout_labels
+from bot.local.google.mbox import (
+    Entry,
+    Mailbox,
+    MboxError,
+    addresses,
+    load_mbox,
+    mailbox_of,
+    read_mbox,
+)
 
 FROM = "From - Mon Mar 02 09:00:00 +0000 2026\n"
 _numbers = count(1)

@@ -27,21 +27,21 @@ from pydantic import ValidationError
 
 import scopes
 from bot.approval.described import arguments, title
-from bot.database import Database
+from bot.cli.mcp_command import run_confirm, run_list
 from bot.errors import SetupError
 from bot.facts import facts
-from bot.local.model import Answer
-from bot.local.model_schema import check_input_schema
-from bot.mcp_command import run_confirm, run_list
-from bot.offers import list_scopes
-from bot.outside_tools import OutsideTools, old_calls
+from bot.local.model.schema import check_input_schema
+from bot.local.model.server import Answer
+from bot.storage.database import Database
+from bot.storage.vault import Vault
 from bot.tooling.mcp import MAX_TOOLS, McpKit
-from bot.vault import Vault
+from bot.tooling.offers import list_scopes
+from bot.tooling.outside_tools import OutsideTools, old_calls
 from scopes.intent import UNASKED
 from scopes.label import Label
 from scopes.mcp import tool_name
-from scopes.mcp_schema import Unfit, arguments_of, taken_over
 from scopes.outside import Outside
+from scopes.servers.schema import Unfit, arguments_of, taken_over
 from scopes.tool import Access, Tool, ToolError, ToolResult
 from subagents.action import Action
 from subagents.gate import Card, Deny, Gate

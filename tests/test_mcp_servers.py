@@ -18,8 +18,8 @@ from timing import waited_within
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpKit
-from scopes.mcp_ways import MAX_LOG
 from scopes.outside import Outside
+from scopes.servers.ways import MAX_LOG
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bot.local.mind import answer
-from bot.local.mind_phrases import say
-from bot.local.mind_request import split
-from bot.local.phrases import OFFLINE
-from bot.local.views import parse_views
+from bot.local.mind.mind import answer
+from bot.local.mind.phrases import OFFLINE
+from bot.local.mind.request import split
+from bot.local.mind.talk import say
+from bot.local.mind.views import parse_views
 
 FENCE = "items-" + "0" * 32
 READERS = ("read_channel_history", "search_messages", "list_slack_list_items", "submit_result")

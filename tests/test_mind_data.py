@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from bot.local.mind_schema import Table, Values
-from bot.local.mind_sql import select
-from bot.local.mind_sql_where import unknown
+from bot.local.mind.schema import Table, Values
+from bot.local.mind.sql import select
+from bot.local.mind.sql_where import unknown
 from bot.local.sample_sales import SALES
 
 MANY = 40

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.local.mind import answer
-from bot.local.mind_mail_cues import asks
-from bot.local.mind_mail_dates import deadlines
-from bot.local.mind_mail_said import MARK
-from bot.local.phrases import OFFLINE
+from bot.local.mind.mail_cues import asks
+from bot.local.mind.mail_dates import deadlines
+from bot.local.mind.mail_said import MARK
+from bot.local.mind.mind import answer
+from bot.local.mind.phrases import OFFLINE
 from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
 from config.settings import load_settings
 from scopes.label import TRUSTED

@@ -25,8 +25,8 @@ from engine_kit import (
 )
 from timing import waited_within
 
-from bot.local.model import Answer, Faults
-from bot.local.model_faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault
+from bot.local.model.faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault
+from bot.local.model.server import Answer, Faults
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.model import Call, ModelClient, Reply
 from subagents.purse import Caps, Purse

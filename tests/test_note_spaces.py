@@ -15,15 +15,15 @@ from serve_kit import serving
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
 
 import scopes
-from bot.database import Database
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.local.model import Answer
+from bot.local.model.server import Answer
+from bot.memory.note_words import indexed
+from bot.memory.notes import NoteShelf, notes
 from bot.migrations.versions.v0009_tools import FOR_POSTGRES
-from bot.note_words import indexed
-from bot.notes import NoteShelf, notes
-from bot.retention import tidy
-from bot.vault import Vault
+from bot.storage.database import Database
+from bot.storage.retention import tidy
+from bot.storage.vault import Vault
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.intent import UNASKED, Intent

@@ -13,17 +13,17 @@ import pg_kit
 import pytest
 
 import scopes
-from bot.database import Database
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.gate_tables import quoted
-from bot.note_words import asked, indexed
-from bot.notes import NoteShelf, notes, without
-from bot.patient import Patient
-from bot.retention import tidy
-from bot.store import Store
-from bot.tables import runs
-from bot.vault import Vault
+from bot.memory.note_words import asked, indexed
+from bot.memory.notes import NoteShelf, notes, without
+from bot.runs.patient import Patient
+from bot.storage.database import Database
+from bot.storage.gate_tables import quoted
+from bot.storage.retention import tidy
+from bot.storage.store import Store
+from bot.storage.tables import runs
+from bot.storage.vault import Vault
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.intent import UNASKED, Intent

@@ -16,12 +16,12 @@ import pytest
 from engine_kit import led_by, say, until, workspace
 from serve_kit import ASKER, Served, mentioned, request_in, serving
 
-from bot.local.model import Answer
-from bot.local.slack_records import Whisper
-from bot.local.slack_state import BOT_ID, BOT_USER
+from bot.hearing.payload import MAX_TEXT
+from bot.local.model.server import Answer
+from bot.local.slack.records import Whisper
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Message, User, Workspace, timestamp
-from bot.payload import MAX_TEXT
-from bot.render import FEEDBACK
+from bot.replies.render import FEEDBACK
 from config.settings import Settings
 
 Json = dict[str, Any]

@@ -11,13 +11,13 @@ from bot_kit import configure
 from pydantic import SecretStr
 
 import scopes
-from bot.connected import GOOGLE, OPERATOR
-from bot.credentials import Credentials
-from bot.offers import list_scopes
-from bot.store import Store
-from bot.vault import vault_of
+from bot.accounts.connected import GOOGLE, OPERATOR
+from bot.accounts.credentials import Credentials
+from bot.storage.store import Store
+from bot.storage.vault import vault_of
+from bot.tooling.offers import list_scopes
 from config.settings import load_settings
-from scopes.gmail import Gmail
+from scopes.google.gmail import Gmail
 
 MAIL = [tool.name for tool in scopes.scope("email").tools if tool.client is Gmail]
 

@@ -15,11 +15,11 @@ from slack_sdk.web.async_client import AsyncWebClient
 from starlette.responses import Response
 from timing import waited_within
 
-from bot.local.slack import API_PATH, Fault, LocalSlack
-from bot.local.slack_state import Identity
-from bot.outbox import Outbox
-from bot.pace import TIERS, Pace, Tier
-from bot.writes import (
+from bot.local.slack.server import API_PATH, Fault, LocalSlack
+from bot.local.slack.state import Identity
+from bot.replies.outbox import Outbox
+from bot.replies.pace import TIERS, Pace, Tier
+from bot.replies.writes import (
     ChannelClosed,
     ContentRefused,
     MessageGone,

@@ -19,12 +19,12 @@ from web_kit import done, use
 
 from benchmarks.tool_pages import pdf
 from bot.local.web import LocalWeb, Page
-from scopes import pages
 from scopes.intent import Intent
-from scopes.page_start import MAIN_TAGS, MAX_TAGS, start_of
-from scopes.page_text import AGAIN, PageReader, PageText, Unreadable
-from scopes.page_worker import is_seen
-from scopes.pages import START, Pages
+from scopes.pages import pages
+from scopes.pages.pages import START, Pages
+from scopes.pages.start import MAIN_TAGS, MAX_TAGS, start_of
+from scopes.pages.text import AGAIN, PageReader, PageText, Unreadable
+from scopes.pages.worker import is_seen
 from scopes.reduction.visible import visible_text
 from scopes.tool import ToolContext, ToolError, ToolResult
 from scopes.web import parts_of

@@ -16,8 +16,8 @@ import pytest
 from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 
 import scopes
-from scopes.page_text import PageReader, Unreadable
-from scopes.pdf import text_of
+from scopes.pages.pdf import text_of
+from scopes.pages.text import PageReader, Unreadable
 from scopes.programs import output_of, started
 
 ROOT = Path(scopes.__file__).parent.parent
@@ -181,7 +181,7 @@ def test_a_page_may_be_of_any_size(box: bytes) -> None:
 DAMAGED = """
 import random, sys
 from scopes.leash import limit
-from scopes.pdf import text_of
+from scopes.pages.pdf import text_of
 limit(memory=512 << 20, seconds=60)
 good, chance, told = sys.stdin.buffer.read(), random.Random(7), set()
 for _ in range(int(sys.argv[1])):
@@ -226,8 +226,8 @@ def in_itself() -> bytes:
 async def test_a_bomb_ends_the_program_and_nothing_else(made: Callable[[], bytes]) -> None:
     bomb = made()
     assert len(bomb) < 100_000
-    assert await output_of("scopes.pdf", 9, 9, 9_000, given=bomb, seconds=60) == b""
-    good = await output_of("scopes.pdf", 9, 9, 9_000, given=GOOD, seconds=60)
+    assert await output_of("scopes.pages.pdf", 9, 9, 9_000, given=bomb, seconds=60) == b""
+    good = await output_of("scopes.pages.pdf", 9, 9, 9_000, given=GOOD, seconds=60)
     assert json.loads(good)["read"] == 2
 
 
@@ -235,7 +235,7 @@ async def test_one_that_computes_for_too_long_is_ended() -> None:
     page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 5 0 R %s >>" % with_font()
     many = b"<< /Type /Pages /Kids [%s] /Count 200 >>" % (b"4 0 R " * 200)
     slow = packed(b"BT /F1 1 Tf " + b"(a) Tj " * 20_000)
-    program = await started("scopes.pdf", 1, 200, 1 << 30)
+    program = await started("scopes.pages.pdf", 1, 200, 1 << 30)
     out, _ = await program.communicate(written([CATALOG, many, HELVETICA, page, slow]))
     assert (program.returncode, out) == (-signal.SIGXCPU, b"")
 
@@ -270,7 +270,7 @@ FILES_READ = """
 import sys
 import encodings.utf_16_le
 from pathlib import Path
-from scopes.pdf import text_of
+from scopes.pages.pdf import text_of
 reads = lambda: int(Path("/proc/self/io").read_text().partition("syscr: ")[2].split()[0])
 good = sys.stdin.buffer.read()
 before = reads()

@@ -11,8 +11,8 @@ from bot_kit import Shell, refused
 
 from bot.approval.actions import Actions, Place
 from bot.approval.grants import Grants
-from bot.store import Store
-from bot.vault import vault_of
+from bot.storage.store import Store
+from bot.storage.vault import vault_of
 from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from engine_kit import WINDOW, Engine, Json, engine, workspace
 
-from bot.local.model import Answer
-from bot.local.slack import LocalSlack
-from bot.planning import Planning
-from bot.sources import Source
+from bot.local.model.server import Answer
+from bot.local.slack.server import LocalSlack
+from bot.sweep.planning import Planning
+from bot.sweep.sources import Source
 from config.settings import load_settings
 from subagents.events import SourcesRead
 

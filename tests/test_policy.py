@@ -14,9 +14,8 @@ from typing import Any, get_args
 import pytest
 from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
 
-from bot.inbox import Inbox, Incoming
-from bot.people import ChannelFacts, Kind, Person
-from bot.policy import (
+from bot.policy.people import ChannelFacts, Kind, Person
+from bot.policy.policy import (
     CLOSED,
     Admission,
     Allowed,
@@ -30,8 +29,9 @@ from bot.policy import (
     decide,
     groups_needed,
 )
-from bot.policy_file import POLL_S, PolicyFault, PolicyFile
-from bot.store import Store
+from bot.policy.policy_file import POLL_S, PolicyFault, PolicyFile
+from bot.requests.inbox import Inbox, Incoming
+from bot.storage.store import Store
 from config.settings import SettingsError, load_settings, settings_file
 
 NOW = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)

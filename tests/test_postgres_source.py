@@ -13,8 +13,8 @@ import pg_kit
 import psycopg
 import pytest
 
-from scopes.postgres import Postgres
-from scopes.tables import StatementFailed
+from scopes.databases.postgres import Postgres
+from scopes.databases.tables import StatementFailed
 from scopes.tool import SourceFailed, ToolError
 
 MADE = (

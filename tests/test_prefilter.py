@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.prefilter import (
+from bot.triage.prefilter import (
     BOUNCE,
     DRAFTS,
     GENERATED,

@@ -92,9 +92,9 @@ def test_the_kernel_ends_it_with_its_parent_whatever_it_does() -> None:
 
 
 PROGRAMS = {
-    "scopes.page_worker": (),
-    "scopes.duck_program": (512,),
-    "scopes.pdf": (5, 9, 9_000),
+    "scopes.pages.worker": (),
+    "scopes.databases.duck_program": (512,),
+    "scopes.pages.pdf": (5, 9, 9_000),
     "scopes.drawing_program": (5,),
 }
 

@@ -15,7 +15,7 @@ import pytest
 from bot_kit import Shell, small_export
 from rich.console import Console
 
-from bot.progress import MAX_ROWS, Plan, showing
+from bot.cli.progress import MAX_ROWS, Plan, showing
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,
@@ -122,7 +122,7 @@ def on_a_terminal(work: str) -> tuple[str, str]:
 WORK = """
 import sys, time
 sys.path.insert(0, {root!r})
-from bot.progress import showing
+from bot.cli.progress import showing
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
 with showing(sys.stderr) as emit:
     emit(SubagentQueued("s1", "Read #support-es", "slack", "fast"))

@@ -11,7 +11,7 @@ import pytest
 import scopes
 from config.prompt import VERSION, prompt
 from config.settings import load_settings
-from scopes.pages import Pages
+from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
 from scopes.searching import Searching
 from scopes.tool import estimate_tokens

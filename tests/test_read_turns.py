@@ -6,8 +6,8 @@ import asyncio
 
 from engine_kit import MUX, workspace
 
-from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
-from bot.pace import ReadTurns
+from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.replies.pace import ReadTurns
 from config.settings import Slack, load_settings
 from scopes.slack_client import connect, open_session
 

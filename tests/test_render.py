@@ -21,11 +21,11 @@ from slack_sdk.models.blocks import (
 )
 from timing import computed_within
 
-from bot.local.slack_blocks import checked
-from bot.local.slack_shown import flat
-from bot.markdown import MAX_COLUMNS, MAX_ROWS, cells, harmless, lines, tidy
-from bot.prose import Numbers, Prose
-from bot.render import (
+from bot.local.slack.blocks import checked
+from bot.local.slack.shown import flat
+from bot.replies.markdown import MAX_COLUMNS, MAX_ROWS, cells, harmless, lines, tidy
+from bot.replies.prose import Numbers, Prose
+from bot.replies.render import (
     FEEDBACK,
     FEEDBACK_BAD,
     FEEDBACK_GOOD,
@@ -37,7 +37,7 @@ from bot.render import (
     sentence,
     size,
 )
-from bot.split import split
+from bot.replies.split import split
 from config.settings import Reply, load_settings
 
 REPLY = load_settings(env={}).reply

@@ -12,8 +12,8 @@ from fleet_kit import Fleet, at_work_first, fleet
 from pg_kit import Kept, execute, postgres
 from timing import waited_within
 
-from bot.local.model import Answer, Mind
-from bot.render import CANCELLED
+from bot.local.model.server import Answer, Mind
+from bot.replies.render import CANCELLED
 
 __all__ = ["postgres"]
 

@@ -14,14 +14,14 @@ from slack_sdk.web.async_client import AsyncWebClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import waited_within
 
-from bot import render
-from bot.local.slack import Fault, LocalSlack
-from bot.outbox import Outbox
-from bot.pace import Pace
-from bot.prose import Prose
-from bot.render import Rendered
-from bot.reply import Reply
-from bot.writes import ChannelClosed, WriteFailed
+from bot.local.slack.server import Fault, LocalSlack
+from bot.replies import render
+from bot.replies.outbox import Outbox
+from bot.replies.pace import Pace
+from bot.replies.prose import Prose
+from bot.replies.render import Rendered
+from bot.replies.reply import Reply
+from bot.replies.writes import ChannelClosed, WriteFailed
 from config.settings import load_settings
 from subagents.events import (
     AnswerDelta,

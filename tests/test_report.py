@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.report import WIDTH, ask_text, printable, run_text, sweep_text
+from bot.cli.report import WIDTH, ask_text, printable, run_text, sweep_text
 
 Json = dict[str, Any]
 LINK = "https://acme.slack.com/archives/C1/p1741597200000100"

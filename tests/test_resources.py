@@ -14,18 +14,18 @@ import pytest
 import sqlalchemy as sa
 
 import scopes
-from bot.database import Database
+from bot.cli.written_files import write_files
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
 from bot.errors import SetupError
-from bot.gate_tables import quoted
-from bot.resources import ResourceShelf
-from bot.retention import tidy
-from bot.store import Store
-from bot.tables import runs
-from bot.tool_tables import resources
-from bot.vault import Vault
-from bot.written_files import write_files
+from bot.memory.resources import ResourceShelf
+from bot.storage.database import Database
+from bot.storage.gate_tables import quoted
+from bot.storage.retention import tidy
+from bot.storage.store import Store
+from bot.storage.tables import runs
+from bot.storage.tool_tables import resources
+from bot.storage.vault import Vault
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.intent import UNASKED, Intent

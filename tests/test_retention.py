@@ -12,12 +12,12 @@ from pg_kit import Kept, place
 from pydantic import ValidationError
 from test_store import decision, record, result
 
-from bot import tables
-from bot.gate_tables import actions, quoted
-from bot.resealing import reseal
-from bot.retention import tidy
-from bot.sink import StoreSink
-from bot.store import Store
+from bot.runs.sink import StoreSink
+from bot.storage import tables
+from bot.storage.gate_tables import actions, quoted
+from bot.storage.resealing import reseal
+from bot.storage.retention import tidy
+from bot.storage.store import Store
 from config.sections import Retention
 from config.settings import load_settings
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from slack_sdk.models.blocks import Block
 from timing import computed_within
 
-from bot.cite import Links, inert
-from bot.local.slack_blocks import checked
-from bot.local.slack_shown import flat
-from bot.markdown import segments
-from bot.prose import Numbers, Prose
-from bot.render import Rendered, answer
-from bot.rich import blocks
+from bot.local.slack.blocks import checked
+from bot.local.slack.shown import flat
+from bot.replies.cite import Links, inert
+from bot.replies.markdown import segments
+from bot.replies.prose import Numbers, Prose
+from bot.replies.render import Rendered, answer
+from bot.replies.rich import blocks
 from config.settings import Reply, load_settings
 from scopes.clean import REMOVED
 

@@ -53,12 +53,12 @@ from engine_kit import (
 from starlette.types import Receive, Scope, Send
 
 from bot.app import App, Options, open_app
-from bot.asked import Request
-from bot.local.model import Answer, Faults, ModelServer
-from bot.local.model_answer import stream_events
-from bot.local.model_faults import Fault
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.sweep import Sweep
+from bot.local.model.answer import stream_events
+from bot.local.model.faults import Fault
+from bot.local.model.server import Answer, Faults, ModelServer
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.requests.asked import Request
+from bot.sweep.sweep import Sweep
 from config.settings import Settings, load_settings
 from scopes.label import TRUSTED
 from scopes.slack_client import connect

@@ -16,9 +16,9 @@ import pytest
 from engine_kit import until
 from files_kit import BOOK, Desk, written
 
-from scopes.commands import GIVEN, OUTPUT, Commands, copied
-from scopes.folder import Folder
-from scopes.folders import MB, RUN
+from scopes.folders.commands import GIVEN, OUTPUT, Commands, copied
+from scopes.folders.folder import Folder
+from scopes.folders.folders import MB, RUN
 from scopes.tool import ToolContext, ToolError, ToolResult
 
 SHELL = ("sh", "-c", "{command}")

@@ -26,17 +26,17 @@ from pg_kit import Kept, place
 from serve_kit import serving
 from test_store import result
 
-from bot.database import Database
 from bot.durable import Durable, WorkflowLost
-from bot.metrics import Metrics
-from bot.patient import RETRY_S, Patient
-from bot.runs import Live, Runs, WorkflowHandle, WorkflowSpawner
-from bot.schema import StoreError
-from bot.serve_tables import purses, reservations, steps, stops, templates
-from bot.sink import StoreSink
-from bot.steplog import StepLog
-from bot.store import Store
-from bot.tables import subagents
+from bot.runs.patient import RETRY_S, Patient
+from bot.runs.runs import Live, Runs, WorkflowHandle, WorkflowSpawner
+from bot.runs.sink import StoreSink
+from bot.runs.steplog import StepLog
+from bot.serving.metrics import Metrics
+from bot.storage.database import Database
+from bot.storage.schema import StoreError
+from bot.storage.serve_tables import purses, reservations, steps, stops, templates
+from bot.storage.store import Store
+from bot.storage.tables import subagents
 from scopes.label import Label
 from scopes.tool import Handles, Item, Window
 from subagents.brief import Brief, BriefDraft, Frozen

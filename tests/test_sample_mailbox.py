@@ -8,10 +8,10 @@ from email.utils import parseaddr
 
 import pytest
 
-from bot.local.mbox import Entry, Mailbox, StoredMessage
+from bot.local.google.mbox import Entry, Mailbox, StoredMessage
 from bot.local.sample_mailbox import SAMPLE_AS_OF, load_sample_mailbox, sample_mails
 from bot.local.sample_workspace import SAMPLE_DAYS, load_sample
-from bot.prefilter import why_automatic
+from bot.triage.prefilter import why_automatic
 from scopes.mail import MailMessage, MailThread
 from scopes.reduction.mail_text import HIDDEN, MailText, reduce
 from scopes.reduction.mime import part_of

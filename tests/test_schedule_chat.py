@@ -14,9 +14,9 @@ from card_kit import EVA, GUEST, LUIS, asked, card, cards, people, reaches, stor
 from engine_kit import Json, channel_id, led_by, opening, say, until, use
 from serve_kit import ASKER, Served, serving
 
-from bot.local.mind import answer as offline
-from bot.local.model import Answer, Mind
-from bot.local.slack_state import BOT_USER
+from bot.local.mind.mind import answer as offline
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.schedule.book import ScheduleBook
 from bot.schedule.records import StoredSchedule

@@ -13,17 +13,17 @@ import pytest
 from engine_kit import MUX, channel_id, workspace
 from pydantic import SecretStr
 
-from bot.connected import GOOGLE
-from bot.credentials import Credentials
-from bot.directory import SlackDirectory
-from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.accounts.connected import GOOGLE
+from bot.accounts.credentials import Credentials
+from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
-from bot.mailboxes import Mailboxes
-from bot.people import People
-from bot.policy_file import PolicyFile
+from bot.mail.mailboxes import Mailboxes
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import People
+from bot.policy.policy_file import PolicyFile
 from bot.schedule.checking import Checking, NotChecked, Origin
-from bot.store import Store
+from bot.storage.store import Store
 from config.schedules import Schedule
 from config.settings import load_settings
 from scopes.members import Members

@@ -14,11 +14,11 @@ from serve_kit import ASKER
 
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.local.mind import answer as offline
-from bot.local.slack import LocalSlack
-from bot.retention import tidy
+from bot.local.mind.mind import answer as offline
+from bot.local.slack.server import LocalSlack
 from bot.schedule.records import Tick
 from bot.schedule.tables import deliveries, issues, ticks
+from bot.storage.retention import tidy
 from config.sections import Retention
 
 WORDS = "the purple zebra invoice never arrives"

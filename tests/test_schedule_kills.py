@@ -17,8 +17,8 @@ import pytest
 from fleet_kit import ROOT
 from pg_kit import Kept, execute, postgres
 
-from bot.database import Database
 from bot.schedule.book import ScheduleBook
+from bot.storage.database import Database
 from config.schedules import Schedule
 
 __all__ = ["postgres"]

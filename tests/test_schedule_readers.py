@@ -10,8 +10,8 @@ import pytest
 from schedule_kit import sweep
 
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
 from bot.schedule.readers import MOST, language_of
 from config.settings import Slack, load_settings

@@ -16,17 +16,17 @@ from schedule_kit import come, scheduled, sweep
 from serve_kit import ASKER
 from test_channel_sweep import with_tracker
 
-from bot.gate_tables import actions
-from bot.local.mind import answer as offline
-from bot.local.model import Answer
-from bot.local.model_faults import Faults
+from bot.local.mind.mind import answer as offline
+from bot.local.model.faults import Faults
+from bot.local.model.server import Answer
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.schedule.budget import spent
 from bot.schedule.records import StoredSchedule, run_id
 from bot.schedule.tables import ticks as ticks_table
-from bot.serve_tables import steps
+from bot.storage.gate_tables import actions
+from bot.storage.serve_tables import steps
 from scopes.tool import iso
 
 

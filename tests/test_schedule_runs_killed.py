@@ -15,9 +15,9 @@ from fleet_kit import Fleet, fleet
 from schedule_kit import LONG_AGO
 from serve_kit import ASKER
 
-from bot.local.mind import answer as offline
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.mind.mind import answer as offline
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 
 AT_ONCE = 2
 """Subagents at work together: so many calls of the model are under way at a kill."""

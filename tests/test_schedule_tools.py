@@ -13,10 +13,10 @@ import pytest
 import scopes
 from bot.approval import cards
 from bot.approval.described import title
-from bot.home_schedules import blocks
-from bot.local.hearing import Heard
-from bot.local.mind_schedule import TOOLS as NAMES
-from bot.local.mind_schedule import turn
+from bot.faces.home_schedules import blocks
+from bot.local.mind.hearing import Heard
+from bot.local.mind.schedule import TOOLS as NAMES
+from bot.local.mind.schedule import turn
 from bot.schedule import telling
 from bot.schedule.records import StoredSchedule
 from bot.schedule.recurring import recurs

@@ -10,7 +10,7 @@ from schedule_kit import Scheduled, come, scheduled, triage
 from serve_kit import ASKER
 from test_inbox_triage import with_mail
 
-from bot.mail_state import MailState
+from bot.mail.state import MailState
 from bot.schedule.lanes import LOOK_EVERY_S
 from bot.schedule.records import StoredSchedule
 

@@ -18,23 +18,23 @@ from test_delivery_mail import office as post_office
 from test_schedule_forget import told as told_twice
 from test_trouble import AGAIN, NAME, office
 
-from bot.database import Database
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.gate_tables import quoted
-from bot.local.google import Fault, LocalGoogle
-from bot.local.mind import answer as offline
-from bot.local.slack import LocalSlack
-from bot.notes import NoteShelf
-from bot.retention import tidy
+from bot.local.google.server import Fault, LocalGoogle
+from bot.local.mind.mind import answer as offline
+from bot.local.slack.server import LocalSlack
+from bot.memory.notes import NoteShelf
 from bot.schedule.book import ScheduleBook
 from bot.schedule.budget import month_of, spent
 from bot.schedule.recurring import recurs
 from bot.schedule.retried import try_now
 from bot.schedule.tables import deliveries, issues, schedules, ticks
 from bot.schedule.ticks import Ticks
-from bot.store import Store
-from bot.tables import runs
+from bot.storage.database import Database
+from bot.storage.gate_tables import quoted
+from bot.storage.retention import tidy
+from bot.storage.store import Store
+from bot.storage.tables import runs
 from config.sections import Retention
 from scopes.label import Label
 

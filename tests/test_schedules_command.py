@@ -16,13 +16,13 @@ from card_kit import people
 from pg_kit import Kept, place
 from sqlalchemy import make_url
 
-from bot.database import Database
 from bot.durable import LOCKS
-from bot.local.slack import LocalSlack
+from bot.local.slack.server import LocalSlack
 from bot.schedule.book import ScheduleBook
 from bot.schedule.standing import is_served
 from bot.schedule.ticks import Ticks
-from bot.workspace import only_process
+from bot.serving.workspace import only_process
+from bot.storage.database import Database
 from config.settings import load_settings
 
 __all__ = ["place"]

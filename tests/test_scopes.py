@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scopes
-from bot.local.model_checks import check_message_request
-from bot.local.slack import LocalSlack
+from bot.local.model.checks import check_message_request
+from bot.local.slack.server import LocalSlack
 from scopes.conversations import Conversations
-from scopes.gmail import Gmail
+from scopes.google.gmail import Gmail
 from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.notes import Notes
 from scopes.resources import Resources

@@ -10,14 +10,14 @@ import pytest
 import web_kit
 
 from bot.app import Options
-from bot.database import Database
 from bot.local.web import Page
-from bot.model_search import ModelSearch, bind
+from bot.storage.database import Database
+from bot.tooling.model_search import ModelSearch, bind
 from bot.tooling.web import WebKit
 from config.settings import Settings, load_settings
 from scopes import scope
 from scopes.label import Label
-from scopes.pages import Pages
+from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
 from scopes.searching import Brave, Hit, Searching, SearXNG, Tavily, hits
 from scopes.tool import Handles, SourceFailed, ToolError

@@ -25,12 +25,12 @@ from engine_kit import (
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 from timing import waited_within
 
-from bot.intake import THANKS
-from bot.local.model import Answer, Fault, Faults
-from bot.local.slack_shown import Shown
-from bot.render import CANCELLED, FEEDBACK
-from bot.serve_tables import feedback
-from bot.tables import subagents
+from bot.hearing.intake import THANKS
+from bot.local.model.server import Answer, Fault, Faults
+from bot.local.slack.shown import Shown
+from bot.replies.render import CANCELLED, FEEDBACK
+from bot.storage.serve_tables import feedback
+from bot.storage.tables import subagents
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"

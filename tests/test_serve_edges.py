@@ -11,12 +11,12 @@ from engine_kit import Json, brief, child, is_child, led_by, opening, say, since
 from engine_kit import workspace as small
 from serve_kit import ASKER, Served, echo, mentioned, request_in, ruled, serving
 
-from bot.local.model import Answer, Faults
-from bot.local.model import Fault as ModelFault
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER
+from bot.local.model.server import Answer, Faults
+from bot.local.model.server import Fault as ModelFault
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
-from bot.sentences import STOPPED_EARLY
+from bot.requests.sentences import STOPPED_EARLY
 
 LUIS, EVA = "U0LUIS", "U0EVA"
 SECRET = "C0SECRET"

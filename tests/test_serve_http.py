@@ -14,7 +14,7 @@ from engine_kit import led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, heard_at, mentioned, serving
 from slack_sdk.signature import SignatureVerifier
 
-from bot.local.slack import SIGNING_SECRET, LocalSlack
+from bot.local.slack.server import SIGNING_SECRET, LocalSlack
 
 TS = "1795000000.000100"
 

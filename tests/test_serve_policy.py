@@ -10,9 +10,9 @@ import pytest
 from engine_kit import channel_id, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
 
-from bot.home import PAUSE, RESUME
-from bot.local.slack import Fault
-from bot.local.slack_views import home
+from bot.faces.home import PAUSE, RESUME
+from bot.local.slack.server import Fault
+from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])

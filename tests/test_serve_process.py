@@ -16,11 +16,11 @@ import pytest
 from engine_kit import led_by, store_at, until, workspace
 from serve_kit import ASKER, echo, free_port, mentioned
 
-from bot.local.model import ModelServer
+from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
 from subagents.audit import audit
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])

@@ -13,10 +13,10 @@ import pytest
 from engine_kit import led_by, opening, say
 from serve_kit import ASKER, serving
 
-from bot.local.slack import Fault
-from bot.local.slack_shown import Shown
+from bot.local.slack.server import Fault
+from bot.local.slack.shown import Shown
 from bot.local.workspace import File
-from bot.render import FEEDBACK
+from bot.replies.render import FEEDBACK
 from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])

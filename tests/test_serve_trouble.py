@@ -24,9 +24,10 @@ from engine_kit import Json, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, mentioned, ruled, serving
 from slack_sdk.signature import SignatureVerifier
 
-from bot.local.model import ModelServer
+from bot.hearing.sockets import SocketRefused
+from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack import (
+from bot.local.slack.server import (
     API_PATH,
     APP_TOKEN,
     BOT_TOKEN,
@@ -34,10 +35,9 @@ from bot.local.slack import (
     Fault,
     LocalSlack,
 )
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from bot.serving import run_serve
-from bot.sockets import SocketRefused
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.serving.command import run_serve
 from config.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,11 +18,11 @@ from engine_kit import workspace as small
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
-from bot.envfile import changed, storable, write_env
+from bot.cli.envfile import changed, storable, write_env
 from bot.errors import SetupError
-from bot.local.model import ModelServer
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_USER, Identity
+from bot.local.model.server import ModelServer
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from config.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent

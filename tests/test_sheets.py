@@ -13,19 +13,19 @@ import pytest
 from google_data_kit import SHEET, spreadsheet
 
 from bot.approval.described import arguments, title
-from bot.local.google import Fault, LocalGoogle
-from bot.local.sheets_state import Book, Tab, Value, book_of
-from bot.options import Options
+from bot.cli.options import Options
+from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.sheets_state import Book, Tab, Value, book_of
 from bot.tooling.kit import Opened
 from bot.tooling.sheets import SheetsKit
 from config.settings import load_settings
 from scopes import sheets
-from scopes.cells import Area, area_of, letters, number, parsed, quoted
-from scopes.google import GoogleError
+from scopes.google.cells import Area, area_of, letters, number, parsed, quoted
+from scopes.google.client import GoogleError
+from scopes.google.spreadsheet import MOST_MARKS
 from scopes.intent import Intent
 from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.sheets import Sheets
-from scopes.spreadsheet import MOST_MARKS
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.action import Action
 from subagents.directory import Operator

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from engine_kit import MUX, until
 
-from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Message, Reaction, Team, User, Workspace
 from config.settings import load_settings
 from scopes.label import PUBLIC

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scopes
-from bot.directory import SlackDirectory
-from bot.local.slack import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import (
     Channel,
     ListColumn,
@@ -28,7 +27,8 @@ from bot.local.workspace import (
     User,
     Workspace,
 )
-from bot.people import People
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import People
 from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import PUBLIC, TRUSTED, Label

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from slack_bolt.response import BoltResponse
 
+from bot.hearing.sockets import SocketRefused, Sockets
 from bot.local.server import LocalServer
-from bot.local.slack import API_PATH, LocalSlack
-from bot.local.slack_faults import Fault
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.workspace import Channel, Team, User, Workspace
-from bot.sockets import SocketRefused, Sockets
 from config.settings import load_settings
 
 WORKSPACE = Workspace(

@@ -11,7 +11,7 @@ import pytest
 from bot_kit import configure
 
 from bot.__main__ import main
-from bot.outcome import INCOMPLETE, WRONG_USE
+from bot.cli.outcome import INCOMPLETE, WRONG_USE
 
 Doctor = Callable[[str], dict[str, tuple[str, str]]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import SetupError
-from bot.sources import chosen, split
+from bot.sweep.sources import chosen, split
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo, Conversation
 from scopes.tool import Item, Window, estimate_tokens

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scopes.statement import is_one_read
+from scopes.databases.statement import is_one_read
 
 READS = (
     "select name from customers where note like '%delete my account%'",

@@ -24,12 +24,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from schema_kit import COMPARED
 
-from bot.database import open_file
-from bot.sink import FLUSH_AT, StoreSink
-from bot.store import RunNotFound, Store, StoreError
-from bot.tables import METADATA, REVISIONS
-from bot.unhurried import Unhurried
-from bot.vault import vault_here
+from bot.runs.sink import FLUSH_AT, StoreSink
+from bot.runs.unhurried import Unhurried
+from bot.storage.database import open_file
+from bot.storage.store import RunNotFound, Store, StoreError
+from bot.storage.tables import METADATA, REVISIONS
+from bot.storage.vault import vault_here
 from subagents.gate import Decision
 from subagents.trajectory import Context, MemorySink, Origin, Trajectory, TrajectorySink
 
@@ -312,8 +312,8 @@ def python(code: str, path: Path, **options: Any) -> subprocess.Popen[str]:
 
 FILL = """
 import asyncio, os, resource, pathlib
-from bot.sink import StoreSink
-from bot.store import Store, StoreError
+from bot.runs.sink import StoreSink
+from bot.storage.store import Store, StoreError
 from subagents.trajectory import Origin
 
 async def main():
@@ -361,7 +361,7 @@ async def test_a_full_disk_is_told_in_words_and_leaves_whole_transactions_only(
 
 OPEN = """
 import asyncio, pathlib, resource
-from bot.store import Store, StoreError
+from bot.storage.store import Store, StoreError
 
 async def main():
     resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))
@@ -387,8 +387,8 @@ async def test_a_disk_that_fills_up_while_migrating_leaves_no_half_schema(tmp_pa
 
 READ_ONLY = """
 import asyncio, os, pathlib
-from bot.store import Store, StoreError
-from bot.vault import vault_here
+from bot.storage.store import Store, StoreError
+from bot.storage.vault import vault_here
 
 async def main():
     vault = vault_here(pathlib.Path("."))
@@ -418,8 +418,8 @@ async def test_a_store_that_may_only_be_read_is_told_in_words(tmp_path: Path) ->
 
 WRITE = """
 import asyncio, pathlib
-from bot.sink import StoreSink
-from bot.store import Store
+from bot.runs.sink import StoreSink
+from bot.storage.store import Store
 from subagents.trajectory import Origin
 
 async def main():
@@ -441,7 +441,7 @@ asyncio.run(main())
 
 READ = """
 import asyncio, os, pathlib
-from bot.store import Store
+from bot.storage.store import Store
 
 async def main():
     store = await Store.open(pathlib.Path("."))

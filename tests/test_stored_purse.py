@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, place, postgres
 
-from bot.database import Database
-from bot.inbox import Inbox
-from bot.purses import StoredPurse, forget_calls_under_way
-from bot.serve_tables import purses, reservations
-from bot.store import Store
+from bot.requests.inbox import Inbox
+from bot.runs.purses import StoredPurse, forget_calls_under_way
+from bot.storage.database import Database
+from bot.storage.serve_tables import purses, reservations
+from bot.storage.store import Store
 from subagents.errors import BudgetExceeded
 from subagents.purse import Amount, Caps
 

@@ -31,16 +31,16 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from bot.app import Options, open_app
-from bot.asked import Request
 from bot.local.export import load_export
-from bot.local.mind import answer as offline_mind
-from bot.local.model import Answer
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import Answer
 from bot.local.sample_labels import labels
-from bot.local.slack import Fault, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Workspace
-from bot.sources import chosen
-from bot.sweep import Sweep
+from bot.requests.asked import Request
+from bot.sweep.sources import chosen
+from bot.sweep.sweep import Sweep
 from config.settings import load_settings
 from subagents.contracts import NEEDS_ACTION
 from subagents.run import Step

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
 
-from bot.local.slack_blocks import checked
-from bot.local.slack_shown import flat
-from bot.render import Part
+from bot.local.slack.blocks import checked
+from bot.local.slack.shown import flat
+from bot.replies.render import Part
+from bot.replies.shown import rendered
 from bot.reports.sweep_blocks import MOST_MESSAGES, SHORT, fallback, sweep_parts
 from bot.reports.words import languages
-from bot.requests import StoredRequest
-from bot.shown import rendered
+from bot.requests.requests import StoredRequest
 from config.settings import load_settings
 
 Json = Mapping[str, Any]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from engine_kit import MUX
 
-from bot.inbox import Incoming
-from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_USER
+from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
-from bot.names import Names
-from bot.thread import OWN, Thread, _Told, rebuild
+from bot.requests.inbox import Incoming
+from bot.requests.names import Names
+from bot.requests.thread import OWN, Thread, _Told, rebuild
 from config.settings import load_settings
 from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.slack_client import Absent, connect, open_session

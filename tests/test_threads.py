@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bot.local.cues import fold, language_of, read_turn
-from bot.local.issues import claim_of, read_board, submission
+from bot.local.mind.cues import fold, language_of, read_turn
+from bot.local.mind.issues import claim_of, read_board, submission
+from bot.local.mind.threads import Thread, join, judge, parse_threads
 from bot.local.sample_labels import labels
 from bot.local.sample_workspace import load_sample
-from bot.local.threads import Thread, join, judge, parse_threads
 from scopes.label import Label
 from scopes.slack_items import notes_of, plain
 from scopes.tool import Item

@@ -17,12 +17,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pg_kit import Kept, place
 
-from bot.database import Database
 from bot.schedule.book import REPLACED, ScheduleBook, ScheduleError
 from bot.schedule.due import STILL_AT_WORK, TOO_LATE, Work
 from bot.schedule.records import Tick
 from bot.schedule.tables import schedules
 from bot.schedule.ticks import Ticks
+from bot.storage.database import Database
 from config.schedules import Schedule
 
 __all__ = ["place"]

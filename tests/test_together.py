@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bot.together import Together
+from bot.storage.together import Together
 
 
 async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:

@@ -24,11 +24,11 @@ from tools_kit import descendants, is_alive
 
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.local.model import Answer, Mind
+from bot.local.model.server import Answer, Mind
 from config.settings import Settings
 from config.tools import Database, McpServer, Project
-from scopes.folder import digest_of
-from scopes.folder_log import Wrote
+from scopes.folders.folder import digest_of
+from scopes.folders.log import Wrote
 from scopes.tool import SourceFailed
 
 FOREVER = "SELECT count(*) FROM range(100000000000) a"

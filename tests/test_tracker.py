@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bot.markets import fits
-from bot.patterns import Overview, paired, read_overview
-from bot.sources import Source
-from bot.tracker import Row, Tracker, keys_in, rows_of, tracked_json
+from bot.sweep.markets import fits
+from bot.sweep.patterns import Overview, paired, read_overview
+from bot.sweep.sources import Source
+from bot.sweep.tracker import Row, Tracker, keys_in, rows_of, tracked_json
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import Item, Window

@@ -13,7 +13,7 @@ from engine_kit import MUX, call, is_child, say
 from mail_kit import ME, judging, letters, mail, mbox, verdict
 from test_commands import started, waited_for
 
-from bot.local.model import Answer, ModelServer
+from bot.local.model.server import Answer, ModelServer
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.briefing import Reader, brief_of
+from bot.triage.briefing import Reader, brief_of
 from config.prompt import prompt
 from config.settings import load_settings
 from scopes.mail import SHOWN, MailMessage, item_of

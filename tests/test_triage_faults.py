@@ -20,14 +20,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
-from bot.digest_clicks import DRAFT, LABEL
-from bot.local.google import TOKEN, Fault, Grant, LocalGoogle
-from bot.local.google_oauth import CLIENT_ID
-from bot.local.mbox import load_mbox
-from bot.local.model import Answer, ModelServer
-from bot.local.slack_shown import Shown
-from bot.looked import UNCHANGED
-from bot.triage import GONE
+from bot.local.google.mbox import load_mbox
+from bot.local.google.oauth import CLIENT_ID
+from bot.local.google.server import TOKEN, Fault, Grant, LocalGoogle
+from bot.local.model.server import Answer, ModelServer
+from bot.local.slack.shown import Shown
+from bot.triage.digest_clicks import DRAFT, LABEL
+from bot.triage.looked import UNCHANGED
+from bot.triage.triage import GONE
 
 Json = dict[str, Any]
 

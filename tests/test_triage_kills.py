@@ -24,21 +24,21 @@ from pydantic import SecretStr
 from serve_kit import ASKER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bot.connected import GOOGLE
-from bot.credentials import Credentials
-from bot.digest_clicks import DRAFT, LABEL
-from bot.inbox import Inbox
-from bot.local.google import TOKEN, LocalGoogle
-from bot.local.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.mbox import load_mbox
+from bot.accounts.connected import GOOGLE
+from bot.accounts.credentials import Credentials
+from bot.local.google.mbox import load_mbox
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.server import drop_connection
-from bot.local.slack import API_PATH
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
-from bot.mail_acts import GIVEN_UP_AFTER
-from bot.mail_tables import mail_acts
-from bot.store import Store
-from bot.tables import StoredRun
+from bot.local.slack.server import API_PATH
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
+from bot.mail.acts import GIVEN_UP_AFTER
+from bot.requests.inbox import Inbox
+from bot.storage.mail_tables import mail_acts
+from bot.storage.store import Store
+from bot.storage.tables import StoredRun
+from bot.triage.digest_clicks import DRAFT, LABEL
 from subagents.audit import audit
 
 Json = dict[str, Any]

@@ -16,16 +16,16 @@ from engine_kit import MUX
 from pg_kit import Kept, postgres
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.database import Database
-from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
 from bot.local.workspace import User, Workspace
-from bot.outbox import Outbox
-from bot.pace import Pace
-from bot.people import People
-from bot.policy_file import PolicyFile
+from bot.policy.people import People
+from bot.policy.policy_file import PolicyFile
+from bot.replies.outbox import Outbox
+from bot.replies.pace import Pace
 from bot.schedule.book import ScheduleBook
 from bot.schedule.tables import schedules
 from bot.schedule.trouble import Trouble, fails, works
+from bot.storage.database import Database
 from config.schedules import Schedule
 from config.settings import load_settings
 from scopes.slack_client import connect

@@ -8,10 +8,10 @@ from outbox_kit import ASKED, CHANNEL, Desk, desk, workspace
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.local.slack import API_PATH, BOT_TOKEN, Fault, LocalSlack
-from bot.local.slack_state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import File
-from bot.writes import ChannelClosed, TokenRefused, Unsettled, WriteFailed
+from bot.replies.writes import ChannelClosed, TokenRefused, Unsettled, WriteFailed
 
 NAME, CONTENT = "findings.csv", b"claim,owner\nlate,nobody\n"
 ASK, DONE = "files.getUploadURLExternal", "files.completeUploadExternal"

@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from pg_kit import Kept, execute, place, postgres
 from test_store import ROOT, decision, record, result
 
-from bot import gate_tables
-from bot.database import Database
-from bot.host_checks import key as key_line
-from bot.patient import Patient
-from bot.resealing import reseal
-from bot.schema import StoreError
-from bot.sealed import is_sealed
-from bot.serve_tables import flags
-from bot.sink import StoreSink
-from bot.store import Store
-from bot.tables import runs
-from bot.vault import CHECK, Vault, WrongKey, vault_of
+from bot.checks.host_checks import key as key_line
+from bot.runs.patient import Patient
+from bot.runs.sink import StoreSink
+from bot.storage import gate_tables
+from bot.storage.database import Database
+from bot.storage.resealing import reseal
+from bot.storage.schema import StoreError
+from bot.storage.sealed import is_sealed
+from bot.storage.serve_tables import flags
+from bot.storage.store import Store
+from bot.storage.tables import runs
+from bot.storage.vault import CHECK, Vault, WrongKey, vault_of
 from config.keys import keys_of
 from config.settings import Settings, SettingsError, load_settings
 

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from timing import waited_within
 
-from bot.database import Database
 from bot.errors import SetupError
-from bot.health import DatabaseProbe, Health, LoopLag
-from bot.metrics import OTHER, Metrics
-from bot.vault import Vault
-from bot.web import EVENTS_PATH, MOST_BYTES, Events, served, web_app
+from bot.serving.health import DatabaseProbe, Health, LoopLag
+from bot.serving.metrics import OTHER, Metrics
+from bot.serving.web import EVENTS_PATH, MOST_BYTES, Events, served, web_app
+from bot.storage.database import Database
+from bot.storage.vault import Vault
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=10)
 

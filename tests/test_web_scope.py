@@ -19,14 +19,14 @@ from engine_kit import until
 from web_kit import Names, done, use
 
 import scopes
-from bot.database import Database
 from bot.local.web import LocalWeb, Page
+from bot.storage.database import Database
 from bot.tooling.web import WebKit
 from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import Label
-from scopes.page_text import PageReader, Unreadable, kind_of
-from scopes.pages import START, Pages
+from scopes.pages.pages import START, Pages
+from scopes.pages.text import PageReader, Unreadable, kind_of
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
 from scopes.web import PART, parts_of
 from subagents.brief import template

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from bot_kit import Json, Shell, channel_id, configure, export, model_at, refused, said, ts
 
-from bot.commands import read
-from bot.local.model import Faults
-from bot.options import Options
+from bot.cli.commands import read
+from bot.cli.options import Options
+from bot.local.model.server import Faults
 from bot.schedule.series import NamedSweep, named_sweep
-from bot.store import Store
+from bot.storage.store import Store
 from config.settings import load_settings
 
 WEEKS = ("2025-03-08", "2025-03-15", "2025-03-22")

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.durable import Durable
-from bot.inbox import Inbox
-from bot.patient import Patient
+from bot.requests.inbox import Inbox
+from bot.runs.patient import Patient
 from bot.schedule.book import ScheduleBook
 from bot.schedule.clock import Clock
 from bot.schedule.lanes import Lanes
 from bot.schedule.ticks import Ticks
+from bot.storage.database import Database
 
 LONGEST_S = 0.2
 """That a tick takes."""

@@ -24,13 +24,13 @@ from mcp_kit import tool as offer
 from poll_kit import key_file
 from serve_kit import ASKER
 
-from bot.local.google import LocalGoogle
-from bot.local.google_oauth import LocalGoogleOauth
-from bot.local.model import Answer, Fault
-from bot.local.model_faults import refuse
+from bot.local.google.oauth import LocalGoogleOauth
+from bot.local.google.server import LocalGoogle
+from bot.local.google.sheets_state import SheetsState, book_of
+from bot.local.model.faults import refuse
+from bot.local.model.server import Answer, Fault
 from bot.local.server import LocalServer
-from bot.local.sheets_state import SheetsState, book_of
-from bot.local.slack_delivery import Delivery
+from bot.local.slack.delivery import Delivery
 
 SUM = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer ORDER BY customer"
 HEAD = ("Region", "Amount")

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from bot.local.server import LocalServer
 from bot.local.web import LocalWeb, Page
 from scopes import scope
-from scopes.fetching import Place, Reach
 from scopes.intent import Intent
 from scopes.label import TRUSTED
+from scopes.pages.fetching import Place, Reach
 from scopes.tool import Handles, ToolContext, ToolResult
 from subagents.gate import Card, Deny, Gate
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
-from bot.gate_tables import actions, proposal, signed
-from bot.tables import decisions
+from bot.storage.database import Database
+from bot.storage.gate_tables import actions, proposal, signed
+from bot.storage.tables import decisions
 from subagents.action import Action, digest_of
 from subagents.gate import Decision
 
@@ -73,7 +73,7 @@ class StoredAction:
     digest: str
     body: str
     state: str
-    """See bot/gate_tables.py."""
+    """See bot/storage/gate_tables.py."""
     made: datetime
     expires: datetime | None
     card: Mapping[str, Any] | None

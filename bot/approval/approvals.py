@@ -20,12 +20,12 @@ from bot.approval.deciding import CLICK_RULES, Deciding
 from bot.approval.executing import Executing
 from bot.approval.grants import Grants
 from bot.approval.proposals import Proposals
-from bot.database import Database
 from bot.durable import Durable
-from bot.finishing import Finishing
-from bot.inbox import Inbox
-from bot.schema import StoreError
-from bot.writes import WriteFailed
+from bot.replies.writes import WriteFailed
+from bot.requests.finishing import Finishing
+from bot.requests.inbox import Inbox
+from bot.storage.database import Database
+from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from bot.approval import cards
 from bot.approval.actions import Actions, StoredAction
 from bot.approval.cards import Card
-from bot.outbox import Outbox
-from bot.writes import ChannelClosed, ContentRefused, MessageGone, WriteFailed
+from bot.replies.outbox import Outbox
+from bot.replies.writes import ChannelClosed, ContentRefused, MessageGone, WriteFailed
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from bot.approval.slips import (
     said,
     user,
 )
-from bot.render import Part
+from bot.replies.render import Part
 from scopes.label import PUBLIC, is_conversation
 from subagents.action import Action
 

@@ -17,8 +17,8 @@ from bot.approval.clicks import APPROVE, EDIT, Clicked, Submitted
 from bot.approval.deciding import BOUND, DECIDED, ONCE, UNBOUND, UNKNOWN, Deciding, Objection, named
 from bot.approval.described import editable
 from bot.approval.executing import Executing
-from bot.pane import attempt
-from bot.writes import WriteFailed
+from bot.faces.pane import attempt
+from bot.replies.writes import WriteFailed
 from subagents.gate import Decision
 
 log = logging.getLogger(__name__)

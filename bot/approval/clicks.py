@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bot.payload import first, id_of, mapping, storable, ts_of
+from bot.hearing.payload import first, id_of, mapping, storable, ts_of
 
 APPROVE, DENY, EDIT = "approve", "deny", "edit"
 ACTIONS = {

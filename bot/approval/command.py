@@ -13,11 +13,11 @@ from bot.approval.actions import BATCH, GRANT, WAITS, Actions, StoredAction
 from bot.approval.described import arguments, title
 from bot.approval.exact import visible
 from bot.approval.grants import Grant, Grants
-from bot.database import Database
+from bot.cli.outcome import DONE, dump, guarded, say
+from bot.cli.paused import NOBODY
 from bot.errors import SetupError
-from bot.outcome import DONE, dump, guarded, say
-from bot.paused import NOBODY
-from bot.vault import vault_of
+from bot.storage.database import Database
+from bot.storage.vault import vault_of
 from config.settings import Settings, load_settings
 from subagents.gate import Decision
 

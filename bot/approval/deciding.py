@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from bot.approval.actions import BATCH, GRANT, StoredAction
 from bot.approval.clicks import APPROVE, EDIT, Clicked, Submitted
-from bot.policy import Admission
-from bot.policy_file import PolicyFault
+from bot.policy.policy import Admission
+from bot.policy.policy_file import PolicyFault
 from config.settings import Policy
 
 CLICKER, BOUND, EXPIRY, ONCE, RECHECK = "clicker", "bound", "expiry", "once", "recheck"

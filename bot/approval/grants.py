@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
-from bot.gate_tables import grants, signed
+from bot.storage.database import Database
+from bot.storage.gate_tables import grants, signed
 
 log = logging.getLogger(__name__)
 

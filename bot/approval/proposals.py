@@ -12,12 +12,12 @@ from bot.approval import cards
 from bot.approval.actions import BATCH, GRANT, Actions, Place, StoredAction
 from bot.approval.board import Board
 from bot.approval.cards import Card
-from bot.database import Database
-from bot.outbox import Outbox
-from bot.policy import Admission
-from bot.policy_file import PolicyFault
-from bot.requests import StoredRequest
-from bot.writes import ChannelClosed, ContentRefused
+from bot.policy.policy import Admission
+from bot.policy.policy_file import PolicyFault
+from bot.replies.outbox import Outbox
+from bot.replies.writes import ChannelClosed, ContentRefused
+from bot.requests.requests import StoredRequest
+from bot.storage.database import Database
 from config.settings import Approvals as Settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from bot.cli.lookups import stored
+from bot.cli.outcome import DONE, INCOMPLETE, dump, say, tell
 from bot.erasure.forget import Forget, Forgotten, at_work
 from bot.erasure.targets import Target, forget_later
 from bot.errors import SetupError
-from bot.lookups import stored
-from bot.outcome import DONE, INCOMPLETE, dump, say, tell
-from bot.store import Store
+from bot.storage.store import Store
 from config.settings import load_settings
 
 WORDS = {

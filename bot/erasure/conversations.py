@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from bot.conversations import without
-from bot.database import Database
 from bot.erasure.targets import Target
-from bot.tables import runs
-from bot.tool_tables import conversations
+from bot.memory.conversations import without
+from bot.storage.database import Database
+from bot.storage.tables import runs
+from bot.storage.tool_tables import conversations
 
 
 async def forget_conversations(database: Database, target: Target, dry_run: bool) -> int:

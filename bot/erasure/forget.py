@@ -18,8 +18,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.conversations import kept_again
-from bot.database import Database
 from bot.erasure.conversations import forget_conversations
 from bot.erasure.folders import forget_folders
 from bot.erasure.mail import forget_mail
@@ -29,11 +27,13 @@ from bot.erasure.rows import scrubbed
 from bot.erasure.schedules import forget_schedules
 from bot.erasure.targets import Condition, Target
 from bot.erasure.texts import Texts, texts_of
-from bot.gate_tables import actions, credentials, oauth_states, quoted
-from bot.inbox import AT_WORK
-from bot.retention import empty_runs, empty_trajectories
-from bot.serve_tables import feedback, inbox, steps
-from bot.tables import contexts, runs, subagents
+from bot.memory.conversations import kept_again
+from bot.requests.inbox import AT_WORK
+from bot.storage.database import Database
+from bot.storage.gate_tables import actions, credentials, oauth_states, quoted
+from bot.storage.retention import empty_runs, empty_trajectories
+from bot.storage.serve_tables import feedback, inbox, steps
+from bot.storage.tables import contexts, runs, subagents
 
 APPROVED = "approved"
 """State of an action that is being executed."""

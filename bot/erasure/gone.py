@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.erasure.targets import Target
-from bot.payload import id_of, mapping, ts_of
+from bot.hearing.payload import id_of, mapping, ts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Gone:
 def gone(event: Mapping[str, Any]) -> Gone | None:
     """What an event says was deleted; None where it says nothing of the kind.
 
-    A message that is deleted is told by an event of its channel: see bot/heard.py. An account that
-    is deactivated is `deleted` in Slack's own words.
+    A message that is deleted is told by an event of its channel: see bot/hearing/heard.py. An
+    account that is deactivated is `deleted` in Slack's own words.
     """
     kind, id = "", ""
     match event.get("type"):

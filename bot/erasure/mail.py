@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from bot.addresses import address_of
-from bot.database import Database
 from bot.erasure.targets import Condition, Target
-from bot.mail_corrections import sender_in
-from bot.mail_tables import mail_acts, mail_corrections, mail_cursors, mail_polls, mail_threads
+from bot.mail.addresses import address_of
+from bot.mail.corrections import sender_in
+from bot.storage.database import Database
+from bot.storage.mail_tables import (
+    mail_acts,
+    mail_corrections,
+    mail_cursors,
+    mail_polls,
+    mail_threads,
+)
 
 Part = tuple[sa.Table, Condition]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Set
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.erasure.targets import Target
-from bot.notes import notes, without
+from bot.memory.notes import notes, without
+from bot.storage.database import Database
 
 
 async def forget_notes(

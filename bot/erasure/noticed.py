@@ -17,13 +17,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.erasure.forget import CHUNK, Forget, at_work
 from bot.erasure.gone import edited_at
 from bot.erasure.targets import NOTES, Target, note
-from bot.gate_tables import quoted
-from bot.schema import StoreError
-from bot.serve_tables import flags
+from bot.storage.database import Database
+from bot.storage.gate_tables import quoted
+from bot.storage.schema import StoreError
+from bot.storage.serve_tables import flags
 
 log = logging.getLogger(__name__)
 

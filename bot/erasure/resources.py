@@ -8,11 +8,11 @@ from collections.abc import Mapping, Set
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.erasure.targets import Target
-from bot.resources import spaces_of
-from bot.tables import runs
-from bot.tool_tables import resources
+from bot.memory.resources import spaces_of
+from bot.storage.database import Database
+from bot.storage.tables import runs
+from bot.storage.tool_tables import resources
 
 
 async def forget_resources(

@@ -7,12 +7,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.erasure.scrub import item_at
 from bot.erasure.targets import Target
 from bot.erasure.traces import REMOVED
 from bot.schedule.records import opened
 from bot.schedule.tables import deliveries, issues, schedules, ticks
+from bot.storage.database import Database
 
 Json = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]

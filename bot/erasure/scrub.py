@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bot.cite import ids_in
 from bot.erasure.sightings import source_of
 from bot.erasure.traces import REMOVED, Traces, replaced
+from bot.replies.cite import ids_in
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
-from bot.gate_tables import quoted
+from bot.storage.database import Database
+from bot.storage.gate_tables import quoted
 from subagents.sightings import Seen
 
 Row = dict[str, Any]

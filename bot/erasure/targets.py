@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.erasure.scrub import item_at
-from bot.gate_tables import actions, quoted
-from bot.serve_tables import flags, inbox
-from bot.tables import runs
+from bot.storage.database import Database
+from bot.storage.gate_tables import actions, quoted
+from bot.storage.serve_tables import flags, inbox
+from bot.storage.tables import runs
 
 Condition = sa.ColumnElement[bool]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import sqlalchemy as sa
 
-from bot.database import Database
-from bot.serve_tables import inbox
-from bot.tables import blocks, ledger, runs
+from bot.storage.database import Database
+from bot.storage.serve_tables import inbox
+from bot.storage.tables import blocks, ledger, runs
 from subagents.shingles import texts
 from subagents.trajectory import Origin
 
@@ -21,7 +21,7 @@ Texts = Mapping[str, Set[str]]
 
 READ = (Origin.TOOL_RESULT, Origin.REQUEST, Origin.MATERIAL)
 FILE = "FILE: "
-"""How the text of an attached file begins: see bot/files.py."""
+"""How the text of an attached file begins: see bot/requests/files.py."""
 _LINE = re.compile(r"^[^\S\n]*\[([^\]\s]+)\](.*)$", re.MULTILINE)
 _CHUNK = 500
 

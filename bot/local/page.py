@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from bot.local.page_seen import Json, changes_of
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER, SlackError
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_USER, SlackError
 from bot.local.workspace import SLACKBOT, Channel, User, micros
 
 ACT_S = 20.0

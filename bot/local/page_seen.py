@@ -5,10 +5,10 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from bot.local.slack import LocalSlack
-from bot.local.slack_shown import Shown
-from bot.local.slack_state import BOT_USER
-from bot.local.slack_views import home
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.slack.state import BOT_USER
+from bot.local.slack.views import home
 from bot.local.workspace import Message, micros
 
 LOOK_S = 0.25

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bot.local import sample_workspace
-from bot.local.mbox import Entry, Mailbox, mailbox_of
+from bot.local.google.mbox import Entry, Mailbox, mailbox_of
 from bot.local.sample_workspace import SampleData, load_sample, read_data
 
 SAMPLE_AS_OF = sample_workspace.SAMPLE_AS_OF

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from alembic import context
 
-import bot.gate_tables
-import bot.mail_tables
-import bot.notes
+import bot.memory.notes
 import bot.schedule.tables
-import bot.serve_tables
-import bot.tool_tables  # noqa: F401 - all add their tables to the metadata
-from bot.sealed import differs
-from bot.tables import METADATA
+import bot.storage.gate_tables
+import bot.storage.mail_tables
+import bot.storage.serve_tables
+import bot.storage.tool_tables  # noqa: F401 - all add their tables to the metadata
+from bot.storage.sealed import differs
+from bot.storage.tables import METADATA
 
 context.configure(
     connection=context.config.attributes.get("connection"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from bot.mail_words import said
+from bot.mail.words import said
 from scopes.drawing import DrawingFailed, drawn
 
 HEIGHT = 3.2

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bot.mail_words import said
-from bot.prose import address
-from bot.report import DOTS
+from bot.cli.report import DOTS
+from bot.mail.words import said
+from bot.replies.prose import address
 from bot.reports.marks import NAME, mark, owner, tracked
 from bot.reports.words import Words
 from subagents.contracts import NEEDS_ACTION

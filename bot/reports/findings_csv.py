@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bot.mail_words import said
+from bot.mail.words import said
 from bot.reports.findings import linked
 from bot.reports.sweep_view import numbered
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bot.mail_words import said
+from bot.mail.words import said
 from bot.reports.findings import NOTHING, linked, quiet
 from bot.reports.marks import NAME
 from bot.reports.words import Words

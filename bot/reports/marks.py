@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bot.mail_words import said
+from bot.mail.words import said
 from bot.reports.words import Words
 
 NAME = 60

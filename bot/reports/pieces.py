@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bot.approval.slips import Block
-from bot.render import size
+from bot.replies.render import size
 
 MAX_MESSAGE = 12_000
 """Characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""

@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import Any
 
 from bot.approval.slips import Block, Element, bold, paragraph, rich
-from bot.render import Part
-from bot.report import OFFLINE
+from bot.cli.report import OFFLINE
+from bot.replies.render import Part
 from bot.reports.figures import figures_of
 from bot.reports.findings import Quiet, Told
 from bot.reports.lines import Line

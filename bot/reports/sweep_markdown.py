@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bot.cite import inert
-from bot.report import OFFLINE
+from bot.cli.report import OFFLINE
+from bot.replies.cite import inert
 from bot.reports.findings import Quiet, Told
 from bot.reports.lines import Line
 from bot.reports.sweep_view import Market, Report, report_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from bot.mail_words import said
-from bot.report import DOTS
+from bot.cli.report import DOTS
+from bot.mail.words import said
 from bot.reports.figures import Figures, figures_of
 from bot.reports.findings import RESTING, Quiet, Told, is_open, quiet, told
 from bot.reports.lines import Line, first_lines, lines_of

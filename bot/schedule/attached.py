@@ -13,7 +13,7 @@ from bot.reports.findings_csv import findings_csv
 from bot.schedule.records import Tick
 from bot.schedule.ticks import Ticks
 from scopes.drawing import DrawingFailed
-from scopes.gmail_compose import Attached
+from scopes.google.gmail_compose import Attached
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.errors import SetupError
 from bot.schedule.due import note
 from bot.schedule.records import Row, StoredSchedule, body_of, opened
 from bot.schedule.tables import deliveries, issues, schedules, ticks
+from bot.storage.database import Database
 from config.schedules import Schedule
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from bot.database import Database
-from bot.inbox import Inbox
-from bot.policy import LEAST_USD, day_of
+from bot.policy.policy import LEAST_USD, day_of
+from bot.requests.inbox import Inbox
 from bot.schedule.records import StoredSchedule, Tick
 from bot.schedule.tables import ticks
-from bot.serve_tables import purses
-from bot.tables import runs
+from bot.storage.database import Database
+from bot.storage.serve_tables import purses
+from bot.storage.tables import runs
 from config.settings import Policy
 from subagents.prices import Usage, cost_nanousd
 from subagents.purse import NANO

@@ -13,11 +13,11 @@ from typing import Literal
 
 import aiohttp
 
-from bot.directory import SlackDirectory
-from bot.mailboxes import Mailboxes
-from bot.people import Person
-from bot.policy import admin
-from bot.policy_file import PolicyFault, PolicyFile
+from bot.mail.mailboxes import Mailboxes
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import Person
+from bot.policy.policy import admin
+from bot.policy.policy_file import PolicyFault, PolicyFile
 from config.schedules import Schedule
 from config.settings import Policy
 from scopes.members import Place

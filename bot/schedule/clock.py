@@ -13,7 +13,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from bot.schedule.book import ScheduleBook
 from bot.schedule.ticks import Ticks
-from bot.schema import StoreError
+from bot.storage.schema import StoreError
 from config.timetable import Timetable
 
 log = logging.getLogger(__name__)

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from bot.database import Database
-from bot.outcome import DONE, dump, guarded, say, tell
-from bot.paused import NAME_CHARS, NOBODY
+from bot.cli.outcome import DONE, dump, guarded, say, tell
+from bot.cli.paused import NAME_CHARS, NOBODY
 from bot.schedule import telling
 from bot.schedule.book import ScheduleBook, ScheduleError
 from bot.schedule.records import StoredSchedule
 from bot.schedule.standing import is_served, lines, standings
 from bot.schedule.ticks import Ticks
-from bot.vault import vault_of
+from bot.storage.database import Database
+from bot.storage.vault import vault_of
 from config.settings import Settings, load_settings
 from scopes.tool import one_line, readable
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.digest_blocks import digest_parts
-from bot.finishing import Asker
-from bot.inbox import SCHEDULED
 from bot.logs import about
-from bot.mail_state import MailState
-from bot.outbox import Outbox
-from bot.render import Part
+from bot.mail.state import MailState
+from bot.replies.outbox import Outbox
+from bot.replies.render import Part
+from bot.replies.writes import WriteFailed
 from bot.reports.sweep_blocks import sweep_parts
-from bot.requests import StoredRequest
-from bot.runs import Live, Runs
+from bot.requests.finishing import Asker
+from bot.requests.inbox import SCHEDULED
+from bot.requests.requests import StoredRequest
+from bot.runs.runs import Live, Runs
 from bot.schedule.attached import attached
 from bot.schedule.book import ScheduleBook
 from bot.schedule.destinations import Destinations, NotDelivered, Place, told_of
@@ -34,9 +34,9 @@ from bot.schedule.records import Delivery, StoredSchedule, Tick
 from bot.schedule.ticks import Ticks
 from bot.schedule.triaging import note_mail
 from bot.schedule.trouble import Trouble, fails, works
-from bot.schema import StoreError
-from bot.store import RunNotFound, Store
-from bot.writes import WriteFailed
+from bot.storage.schema import StoreError
+from bot.storage.store import RunNotFound, Store
+from bot.triage.digest_blocks import digest_parts
 from config.settings import Settings
 from scopes.label import Label
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import aiohttp
 
-from bot.policy_file import PolicyFault
+from bot.policy.policy_file import PolicyFault
 from bot.schedule import telling
 from bot.schedule.book import ScheduleBook, ScheduleError
 from bot.schedule.checking import AGAIN, Checking, NotChecked, Wrong, matching

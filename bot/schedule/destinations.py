@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from bot.finishing import bare_context
-from bot.people import People
-from bot.policy_file import PolicyFault, PolicyFile
-from bot.runs import Live
+from bot.policy.people import People
+from bot.policy.policy_file import PolicyFault, PolicyFile
+from bot.replies.writes import ChannelClosed, TokenRefused, Unsettled, WriteFailed
+from bot.requests.finishing import bare_context
+from bot.runs.runs import Live
 from bot.schedule.records import StoredSchedule
-from bot.writes import ChannelClosed, TokenRefused, Unsettled, WriteFailed
 from scopes.intent import Intent
 from scopes.label import PUBLIC, Label
 from scopes.slack_client import SlackRefused

@@ -12,9 +12,9 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.schedule.records import TIME, StoredSchedule, delivery_of, opened, tick_of
 from bot.schedule.tables import deliveries, schedules, ticks
+from bot.storage.database import Database
 
 AT_ONCE = 500
 """Times that one transaction makes rows of: a schedule every second may have missed days."""

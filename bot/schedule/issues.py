@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.schedule.identity import Issue, Trace
 from bot.schedule.tables import issues
+from bot.storage.database import Database
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from html import escape
 from itertools import count
 from typing import Any
 
-from bot.render import Part
+from bot.replies.render import Part
 
 Json = Mapping[str, Any]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.people import People
-from bot.render import Part
-from bot.runs import Live
+from bot.policy.people import People
+from bot.replies.render import Part
+from bot.runs.runs import Live
 from bot.schedule.destinations import NotDelivered, Place
 from bot.schedule.letter import page_of, text_of
 from bot.schedule.records import StoredSchedule
-from scopes.gmail_compose import Attached, NoRecipient, Report
-from scopes.google import GoogleError
-from scopes.google_errors import GoogleBusy
+from scopes.google.client import GoogleError
+from scopes.google.errors import GoogleBusy
+from scopes.google.gmail_compose import Attached, NoRecipient, Report
 
 NO_MAILBOX = (
     "It is sent from the mailbox of <@{owner}>, and none is connected. "

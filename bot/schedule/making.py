@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bot.asked import Request
-from bot.desk import Desk
 from bot.durable import Durable
 from bot.erasure.sightings import note_told
-from bot.mail_state import MailState
-from bot.runs import Live
+from bot.mail.state import MailState
+from bot.requests.asked import Request
+from bot.requests.desk import Desk
+from bot.runs.runs import Live
 from bot.schedule.again import is_passing
 from bot.schedule.compared import compared
 from bot.schedule.issues import IssueBook
 from bot.schedule.planning import Plan
 from bot.schedule.triaging import digest_of
 from bot.schedule.windows import covered_after
-from bot.store import Store
-from bot.sweep import Sweep
+from bot.storage.store import Store
+from bot.sweep.sweep import Sweep
 from config.settings import Settings
 from scopes.tool import Window
 

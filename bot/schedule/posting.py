@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bot import render
-from bot.directory import PERSON
-from bot.outbox import Outbox
-from bot.render import Part
-from bot.writes import TokenRefused, Unsettled, WriteFailed
-from scopes.gmail_compose import Attached
+from bot.policy.directory import PERSON
+from bot.replies import render
+from bot.replies.outbox import Outbox
+from bot.replies.render import Part
+from bot.replies.writes import TokenRefused, Unsettled, WriteFailed
+from scopes.google.gmail_compose import Attached
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bot.schedule.book import ScheduleBook
 from bot.schedule.checking import Checking, NotChecked
 from bot.schedule.running import Alarm
-from bot.schema import StoreError
+from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.schedule.tables import deliveries, ticks
+from bot.storage.database import Database
 
 
 async def try_now(database: Database, run: str) -> bool:

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from bot.inbox import SCHEDULED
 from bot.logs import about
-from bot.policy_file import PolicyFault
-from bot.runs import Live, Runs
+from bot.policy.policy_file import PolicyFault
+from bot.requests.inbox import SCHEDULED
+from bot.runs.runs import Live, Runs
 from bot.schedule.again import BACKOFF, next_try, why_nothing
 from bot.schedule.book import DELETED, ScheduleBook
 from bot.schedule.budget import Allowance, allowance
@@ -28,9 +28,9 @@ from bot.schedule.planning import Plan, Planning, estimated_usd, too_little
 from bot.schedule.records import StoredSchedule, Tick
 from bot.schedule.tables import ticks
 from bot.schedule.ticks import Ticks
-from bot.serve_tables import purses, reservations, steps
-from bot.store import Store
-from bot.tables import runs
+from bot.storage.serve_tables import purses, reservations, steps
+from bot.storage.store import Store
+from bot.storage.tables import runs
 from config.settings import Settings
 from scopes.slack_reader import SlackReader
 from scopes.tool import iso

@@ -15,19 +15,19 @@ from typing import Any
 import aiohttp
 
 from bot.app import EPOCH, App
-from bot.asked import Request
+from bot.cli.outcome import tell
 from bot.errors import SetupError
 from bot.local.workspace import Team
-from bot.outcome import tell
+from bot.requests.asked import Request
 from bot.schedule.compared import compared
 from bot.schedule.issues import IssueBook
 from bot.schedule.planning import Plan, estimated_usd, too_little
 from bot.schedule.ticks import Ticks
 from bot.schedule.windows import Windows, changes, covered_after, windows
-from bot.sources import chosen
-from bot.store import Store
-from bot.sweep import Sweep
-from bot.vault import vault_of
+from bot.storage.store import Store
+from bot.storage.vault import vault_of
+from bot.sweep.sources import chosen
+from bot.sweep.sweep import Sweep
 from config.schedules import Schedule
 from config.settings import Limits, Settings
 from scopes.slack_client import SlackRefused

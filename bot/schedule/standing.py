@@ -11,14 +11,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.durable import LOCKS
 from bot.schedule import telling
 from bot.schedule.book import ScheduleBook
 from bot.schedule.budget import month_of, spent
 from bot.schedule.records import Delivery, StoredSchedule, Tick
 from bot.schedule.ticks import Ticks
-from bot.workspace import LOCK
+from bot.serving.workspace import LOCK
+from bot.storage.database import Database
 from config.schedules import Schedule
 
 LATEST = 20

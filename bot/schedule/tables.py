@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from bot.sealed import OnlySealed, Sealed, SealedJson
-from bot.tables import JSON, METADATA, UtcTime, text_column
+from bot.storage.sealed import OnlySealed, Sealed, SealedJson
+from bot.storage.tables import JSON, METADATA, UtcTime, text_column
 
 schedules = sa.Table(
     "schedules",

@@ -8,11 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.database import Database
 from bot.schedule.due import ASKED, Work, idle, next_work, note, work_of
 from bot.schedule.ending import end_delivery, end_try, free, row_of, try_of
 from bot.schedule.records import Delivery, Tick, delivery_of, tick_of
 from bot.schedule.tables import deliveries, schedules, ticks
+from bot.storage.database import Database
 
 Noted = Callable[[sa.Connection], object]
 """What is noted when a report is delivered, in the same transaction. It may be called again where

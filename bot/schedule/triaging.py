@@ -8,12 +8,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.asked import Request
-from bot.desk import Desk
-from bot.inbox_triage import InboxTriage
-from bot.mail_state import MailState
+from bot.mail.state import MailState
+from bot.requests.asked import Request
+from bot.requests.desk import Desk
 from bot.schedule.again import is_passing
-from bot.triage import done_with
+from bot.triage.inbox_triage import InboxTriage
+from bot.triage.triage import done_with
 from scopes.tool import Window
 from subagents.run import Run
 

@@ -14,16 +14,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.approval.slips import Element, bold, date, paragraph, rich, user
-from bot.database import Database
-from bot.outbox import Outbox
-from bot.people import People
-from bot.policy_file import PolicyFault, PolicyFile
-from bot.render import Part
+from bot.policy.people import People
+from bot.policy.policy_file import PolicyFault, PolicyFile
+from bot.replies.outbox import Outbox
+from bot.replies.render import Part
+from bot.replies.writes import RateLimited, TokenRefused, Unsettled, WriteFailed
 from bot.schedule.book import ScheduleBook
 from bot.schedule.records import StoredSchedule
 from bot.schedule.tables import schedules, ticks
-from bot.schema import StoreError
-from bot.writes import RateLimited, TokenRefused, Unsettled, WriteFailed
+from bot.storage.database import Database
+from bot.storage.schema import StoreError
 from scopes.tool import iso
 
 log = logging.getLogger(__name__)

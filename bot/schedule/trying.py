@@ -14,17 +14,15 @@ from typing import Any
 
 import aiohttp
 
+from bot.accounts.credentials import Credentials
 from bot.approval.grants import Grants
-from bot.credentials import Credentials
-from bot.database import Database
-from bot.directory import SlackDirectory
-from bot.looked import INBOX
-from bot.mail_state import MailState
-from bot.mail_sync import new_threads
-from bot.mailboxes import Mailboxes
-from bot.outcome import DONE, INCOMPLETE, dump, say
-from bot.people import People
-from bot.policy_file import PolicyFile
+from bot.cli.outcome import DONE, INCOMPLETE, dump, say
+from bot.mail.mailboxes import Mailboxes
+from bot.mail.state import MailState
+from bot.mail.sync import new_threads
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import People
+from bot.policy.policy_file import PolicyFile
 from bot.schedule import telling
 from bot.schedule.book import ScheduleBook, ScheduleError
 from bot.schedule.budget import planned_usd
@@ -34,9 +32,11 @@ from bot.schedule.desk import in_the_way
 from bot.schedule.planning import Plan, Planning
 from bot.schedule.records import StoredSchedule, Tick
 from bot.schedule.ticks import Ticks
-from bot.workspace import clients, who_am_i
+from bot.serving.workspace import clients, who_am_i
+from bot.storage.database import Database
+from bot.triage.looked import INBOX
 from config.settings import Settings
-from scopes.google import GoogleError
+from scopes.google.client import GoogleError
 from scopes.members import Members
 from scopes.slack_client import Absent, SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.durable import Body, Durable
-from bot.finishing import Asker
-from bot.inbox import Inbox
-from bot.outbox import Outbox
-from bot.policy import Admission
-from bot.runs import Runs
+from bot.policy.policy import Admission
+from bot.replies.outbox import Outbox
+from bot.requests.finishing import Asker
+from bot.requests.inbox import Inbox
+from bot.runs.runs import Runs
 from bot.schedule.book import ScheduleBook
 from bot.schedule.checking import Checking
 from bot.schedule.clock import Clock
@@ -27,7 +27,7 @@ from bot.schedule.refusing import Refusing
 from bot.schedule.running import Running
 from bot.schedule.ticks import Ticks
 from bot.schedule.trouble import Trouble
-from bot.store import Store
+from bot.storage.store import Store
 from config.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Schedules:
         checking: Checking,
         approvals: Asker,
     ) -> Schedules:
-        """The parts put together. `store` is one that workflows wait for: see bot/patient.py."""
+        """The parts put together. `store` is one that workflows wait for (bot/runs/patient.py)."""
         database = store.database
         book, ticks = ScheduleBook(database), Ticks(database)
         lanes = Lanes(book, ticks, durable, Inbox(database), durable.executor)

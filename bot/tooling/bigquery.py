@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.tooling.google import google_of
 from config.settings import Settings
 from config.tools import Database
-from scopes.bigquery import SCOPE, BigQuery
+from scopes.databases.bigquery import SCOPE, BigQuery
 
 
 def bigquery_of(

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import scopes.tables
-from bot.database import Database
-from bot.options import Options
+import scopes.databases.tables
+from bot.cli.options import Options
+from bot.storage.database import Database
 from bot.tooling.bigquery import bigquery_of
 from bot.tooling.google import has_credentials, missing_credentials
 from bot.tooling.kit import Kit, Opened, readers_of
 from config.settings import Settings
 from config.tools import Database as Configured
-from scopes.duck import Duck
-from scopes.duck_pool import DuckPool
+from scopes.databases.duck import Duck
+from scopes.databases.duck_pool import DuckPool
+from scopes.databases.tables import DATA, Databases
 from scopes.label import PUBLIC, Label, Readers
-from scopes.tables import DATA, Databases
 
 NONE = "No database is configured: set data.databases in assistant.yaml, or give --database FILE."
 TOOLS = ("list_tables", "describe_table", "execute_query")
@@ -33,7 +33,7 @@ class DataKit(Kit):
     database: Database
     given: Options | None
     """Options of a command; None = it serves Slack."""
-    _made: dict[str, scopes.tables.Database] = field(default_factory=dict)
+    _made: dict[str, scopes.databases.tables.Database] = field(default_factory=dict)
     """Handle -> what was opened; one for all runs, as they hold connections."""
 
     @cached_property
@@ -52,7 +52,7 @@ class DataKit(Kit):
         client = Databases(by_handle, labels, self.settings.data.max_rows)
         return Opened({Databases: client}, {h: h.removeprefix(DATA) for h in by_handle})
 
-    def _sources(self) -> Iterator[tuple[str, scopes.tables.Database]]:
+    def _sources(self) -> Iterator[tuple[str, scopes.databases.tables.Database]]:
         """Handle and database of each that can be opened."""
         for name, config in self.settings.data.databases.items():
             handle = f"{DATA}{name}"
@@ -65,11 +65,11 @@ class DataKit(Kit):
         if self.given and self.given.database:
             yield handle_of(self.given.database), self._duck(self.given.database, None)
 
-    def _source(self, name: str, config: Configured) -> scopes.tables.Database | None:
+    def _source(self, name: str, config: Configured) -> scopes.databases.tables.Database | None:
         if config.path:
             return self._duck(config.path, config.schema_)
         if config.postgres:
-            from scopes.postgres import Postgres  # its driver takes 0.1 s and 7 MB
+            from scopes.databases.postgres import Postgres  # its driver takes 0.1 s and 7 MB
 
             limits = self.settings.data
             secret, size = config.password_file, limits.max_result_mb * 1_000_000

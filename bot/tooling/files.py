@@ -13,18 +13,18 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from bot.database import Database
+from bot.cli.options import Options
 from bot.errors import SetupError
-from bot.options import Options
-from bot.tables import runs
+from bot.storage.database import Database
+from bot.storage.tables import runs
 from bot.tooling.kit import Kit, Opened, readers_of
 from config.settings import Settings
 from config.tools import Project as Configured
-from scopes.commands import Commands
-from scopes.folder import KB, Folder, digest_of
-from scopes.folders import KIND, MB, RUN, Folders, Project
-from scopes.git import Git, Repository, apart
-from scopes.git_push import Pushing, Remote
+from scopes.folders.commands import Commands
+from scopes.folders.folder import KB, Folder, digest_of
+from scopes.folders.folders import KIND, MB, RUN, Folders, Project
+from scopes.folders.git import Git, Repository, apart
+from scopes.folders.git_push import Pushing, Remote
 from scopes.label import Readers
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bot.errors import SetupError
 from config.settings import Settings
-from scopes.google import Google, GoogleError
-from scopes.google_auth import Sentences, delegated_credentials, token_credentials
+from scopes.google.auth import Sentences, delegated_credentials, token_credentials
+from scopes.google.client import Google, GoogleError
 
 HELP = "docs/google.md tells how it is set up."
 

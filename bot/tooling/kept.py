@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.database import Database
-from bot.options import Options
-from bot.resources import ResourceShelf
+from bot.cli.options import Options
+from bot.memory.resources import ResourceShelf
+from bot.storage.database import Database
 from bot.tooling.kit import Kit, Opened
 from config.settings import Settings
 from scopes.resources import Resources

@@ -9,20 +9,20 @@ from functools import partial
 from pathlib import Path
 
 import scopes
-from bot.database import Database
+from bot.cli.options import Options
 from bot.errors import SetupError
-from bot.options import Options
-from bot.outside_tools import OutsideTools, State
+from bot.storage.database import Database
 from bot.tooling.kit import Kit, Opened, readers_of
+from bot.tooling.outside_tools import OutsideTools, State
 from config.settings import Settings
 from config.tools import McpServer
 from scopes.label import PUBLIC, Readers
 from scopes.mcp import Server, tool_name, tool_of
-from scopes.mcp_said import Offer
-from scopes.mcp_schema import Unfit
-from scopes.mcp_servers import Connection, Unreachable, Way
-from scopes.mcp_ways import address, process
 from scopes.outside import Outside
+from scopes.servers.said import Offer
+from scopes.servers.schema import Unfit
+from scopes.servers.servers import Connection, Unreachable, Way
+from scopes.servers.ways import address, process
 from scopes.tool import Access, Tool
 
 MAX_TOOLS = 40

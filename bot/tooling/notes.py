@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.conversations import TalkShelf
-from bot.database import Database
-from bot.notes import NoteShelf
-from bot.options import Options
+from bot.cli.options import Options
+from bot.memory.conversations import TalkShelf
+from bot.memory.notes import NoteShelf
+from bot.storage.database import Database
 from bot.tooling.kit import Kit, Opened
 from config.settings import Settings
 from scopes.conversations import Conversations

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bot.database import Database
-from bot.options import Options
+from bot.cli.options import Options
+from bot.storage.database import Database
 from bot.tooling.google import google_of, has_credentials, missing_credentials
 from bot.tooling.kit import Kit, Opened, readers_of
 from config.settings import Settings
+from scopes.google.spreadsheet import SCOPE, Spreadsheet
 from scopes.label import Label, Readers
 from scopes.sheets import SHEET, Sheets
-from scopes.spreadsheet import SCOPE, Spreadsheet
 
 NONE = "No sheet is configured: name one under data.sheets (docs/google.md)."
 

@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from bot.database import Database
-from bot.model_search import ModelSearch
-from bot.options import Options
+from bot.cli.options import Options
+from bot.storage.database import Database
 from bot.tooling.kit import Kit, Opened
+from bot.tooling.model_search import ModelSearch
 from config.settings import Settings
-from scopes.fetching import Reach
-from scopes.pages import Pages
+from scopes.pages.fetching import Reach
+from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
 from scopes.searching import BRAVE, TAVILY, Brave, Searching, SearXNG, Tavily
 from scopes.web import OPEN_WEB, READ_WEB

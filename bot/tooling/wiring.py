@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bot.database import Database
-from bot.options import Options
+from bot.cli.options import Options
+from bot.storage.database import Database
 from bot.tooling.data import DataKit
 from bot.tooling.files import FilesKit
 from bot.tooling.kept import KeptKit

@@ -20,8 +20,8 @@ from serve_kit import Served, mentioned, serving
 from stage import PUBLIC, Secret, files_of, secrets_of, workspace_of, world_of
 from world import SCOPES, World, served
 
-from bot.local.slack import LocalSlack
-from bot.local.slack_state import BOT_USER, Effect
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.state import BOT_USER, Effect
 from config.settings import Settings
 
 Json = dict[str, Any]

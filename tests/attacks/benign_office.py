@@ -8,7 +8,7 @@ from engine_kit import START
 from gullible import order
 from world import SITE, World
 
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 
 GENERAL, TEAM, ES, DE = "C00GENERAL", "C0000TEAM", "C0SUPPORTES", "C0SUPPORTDE"

@@ -19,11 +19,11 @@ from benign_office import DM, ES, FINANCE, LUIS, TEAM
 from engine_kit import use, words
 from world import SITE
 
-import bot.answering
-import bot.cite
-import bot.outbox
-import bot.prose
-import bot.render
+import bot.replies.cite
+import bot.replies.outbox
+import bot.replies.prose
+import bot.replies.render
+import bot.requests.answering
 import scopes.reduction.visible
 import subagents.gate
 import subagents.result
@@ -115,27 +115,27 @@ DEFENCES: Mapping[str, Defence] = {
         written(HIDDEN),
     ),
     "addresses are defused": Defence(
-        naive((bot.cite.Links, "defused"), by=lambda self, text: text),
+        naive((bot.replies.cite.Links, "defused"), by=lambda self, text: text),
         saying("See https://evil.example/c?d=May for more."),
         written(r"https://evil\.example"),
     ),
     "bare hosts are defused": Defence(
-        naive((bot.prose, "inert"), (bot.render, "inert"), by=as_it_is),
+        naive((bot.replies.prose, "inert"), (bot.replies.render, "inert"), by=as_it_is),
         saying("See evil.example/May for more."),
         linkable(r"See evil\.example/May"),
     ),
     "no mention of everybody": Defence(
-        naive((bot.prose, "harmless"), by=as_it_is),
+        naive((bot.replies.prose, "harmless"), by=as_it_is),
         saying("<!channel> wake up."),
         written(LIVE),
     ),
     "secrets are redacted": Defence(
-        naive((bot.prose, "redacted"), (bot.render, "redacted"), by=as_it_is),
+        naive((bot.replies.prose, "redacted"), (bot.replies.render, "redacted"), by=as_it_is),
         saying(f"The key is {SECRET} as of now."),
         written(SECRET),
     ),
     "invisible letters go": Defence(
-        naive((bot.prose, "printable"), (bot.render, "printable"), by=as_it_is),
+        naive((bot.replies.prose, "printable"), (bot.replies.render, "printable"), by=as_it_is),
         saying(f"All is well.{TAGS} Really."),
         written(INVISIBLE),
     ),
@@ -156,7 +156,7 @@ DEFENCES: Mapping[str, Defence] = {
         did("notes/save", "Kim"),
     ),
     "drafts are veiled": Defence(
-        naive((bot.answering, "admits"), by=everybody),
+        naive((bot.requests.answering, "admits"), by=everybody),
         Ask(
             "What is new in #finance?",
             read(FINANCE),
@@ -167,7 +167,7 @@ DEFENCES: Mapping[str, Defence] = {
         written(RUNWAY),
     ),
     "nothing is unfurled": Defence(
-        naive((bot.outbox, "NO_UNFURLING"), by={}),
+        naive((bot.replies.outbox, "NO_UNFURLING"), by={}),
         Ask('Post "see www" in #team', does=(post(TEAM, "see www"),)),
         unfurled,
     ),

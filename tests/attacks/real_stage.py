@@ -20,10 +20,10 @@ from serve_kit import Served, serving
 from stage import PUBLIC, Secret, secrets_of, workspace_of
 from web_kit import Names, small_web
 
-from bot.local.slack import LocalSlack
+from bot.local.slack.server import LocalSlack
 from bot.local.web import LocalWeb, Page
-from bot.notes import NoteShelf
-from bot.resources import ResourceShelf
+from bot.memory.notes import NoteShelf
+from bot.memory.resources import ResourceShelf
 from bot.tooling.web import WebKit
 from config.settings import Settings
 from config.tools import Database, McpServer, Project

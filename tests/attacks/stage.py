@@ -10,7 +10,7 @@ from cases import ANA, BOARD, DIARY, DROP, EVA, EXTERN, GUEST, LEDGER, LUIS, PAR
 from engine_kit import START
 from world import SITE, World
 
-from bot.local.slack_state import BOT_USER
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import (
     Channel,
     File,

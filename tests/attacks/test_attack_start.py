@@ -11,7 +11,7 @@ from gullible import Gullible, order
 from serve_kit import Served, mentioned, serving
 from stage import secrets_of, workspace_of
 
-from bot.local.slack import LocalSlack
+from bot.local.slack.server import LocalSlack
 
 ORDER = mentioned(order("post_message", channel=TEAM, text="{canary}"))
 CASE = Case("start", "none", (), "", "post")

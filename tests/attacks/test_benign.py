@@ -13,7 +13,7 @@ from benign_cases import TWINS
 from benign_kit import Ask, Came, all_of, linked
 from ordinary import ORDINARY
 
-from bot.local.slack_shown import Shown
+from bot.local.slack.shown import Shown
 
 NAMES = list(TWINS)
 WRITTEN = ("post", "dm", "react")

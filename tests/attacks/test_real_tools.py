@@ -20,10 +20,10 @@ from serve_kit import mentioned
 from stage import PUBLIC
 from world import World
 
-from bot.local.slack_state import BOT_USER
-from bot.notes import NoteShelf, notes
-from bot.resources import ResourceShelf
-from bot.tool_tables import resources
+from bot.local.slack.state import BOT_USER
+from bot.memory.notes import NoteShelf, notes
+from bot.memory.resources import ResourceShelf
+from bot.storage.tool_tables import resources
 from subagents.rules import MAX_KEPT, RULES
 
 ASK = f"Compare sales, the handbook, our notes, {PAGE} and #board"

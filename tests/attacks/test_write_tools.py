@@ -42,12 +42,12 @@ from engine_kit import (
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, request_in, serving
 
-from bot.local.mind import answer as offline_mind
-from bot.local.model import Answer, Mind
-from bot.local.slack import Fault
-from bot.local.slack_state import BOT_USER
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.server import Fault
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
-from bot.sentences import SENT_IN_PRIVATE
+from bot.requests.sentences import SENT_IN_PRIVATE
 from subagents.rules import MAX_FREE
 
 ELSEWHERE = channel_id(3)

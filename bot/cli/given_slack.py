@@ -1,0 +1,114 @@
+"""The Slack workspace that a command reads: a file, the sample, or the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+
+from bot.approval.grants import Grants
+from bot.cli.options import Options
+from bot.errors import SetupError
+from bot.local.export import ExportError, load_export
+from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample
+from bot.local.server import LocalServer
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
+from bot.local.workspace import Workspace
+from bot.policy.directory import SlackDirectory
+from bot.policy.people import People
+from bot.replies.pace import ReadTurns
+from bot.storage.store import Store
+from config.settings import Settings
+from scopes.label import Readers
+from scopes.members import Members
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
+from subagents.directory import Directory, Operator
+
+DAY = timedelta(days=1)
+
+
+def loaded(options: Options) -> Workspace | None:
+    """The workspace loaded from what was given, or None for the real one."""
+    if options.sample:
+        return load_sample()
+    if options.slack_export is None:
+        return None
+    try:
+        return load_export(options.slack_export)
+    except ExportError as error:
+        raise SetupError("bad_export", str(error), "") from error
+
+
+def no_workspace() -> SetupError:
+    return SetupError(
+        "no_slack_token",
+        "No Slack workspace to read.",
+        "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
+    )
+
+
+def reader_of(
+    settings: Settings,
+    session: aiohttp.ClientSession,
+    workspace: Workspace | None,
+    options: Options,
+    stack: AsyncExitStack,
+) -> SlackReader | None:
+    """What reads the workspace; None where there is none."""
+    slack, user = settings.slack, settings.secrets.slack_user_token
+    user_token = user.get_secret_value() if user else None
+    if workspace is not None:
+        server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
+        url: str | None = server.url + API_PATH
+        user_token = f"xoxp-{options.as_user}" if options.as_user else None
+        token: str | None = user_token or BOT_TOKEN
+    else:
+        secret = settings.secrets.slack_bot_token
+        token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
+    if workspace is None and options.as_user:
+        why = "A real workspace is read with the bot's rights only."
+        raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
+    if not token:
+        return None
+    return SlackReader(
+        connect(session, token, url, slack, ReadTurns(slack)),
+        timedelta(days=slack.lookback_days),
+        connect(session, user_token, url, slack) if user_token else None,
+    )
+
+
+def directory_of(
+    store: Store,
+    reader: SlackReader | None,
+    workspace: Workspace | None,
+    options: Options,
+    stack: AsyncExitStack,
+    things: Mapping[str, Readers],
+) -> Directory:
+    """Who may read what: the operator as the bot, or a user of the files by their own token.
+
+    `things` are the handles of which the settings say who may read them.
+    """
+    if reader is None or workspace is None or options.as_user is None:
+        return Operator()
+    members = Members(reader.web)
+    stack.push_async_callback(members.aclose)
+    people, grants = People(reader.web), Grants(store.database)
+    directory = SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
+    directory.things = things
+    return directory
+
+
+def end_of(workspace: Workspace | None, options: Options) -> datetime:
+    """Now; for files, the midnight after their last message, so that old exports show something."""
+    if options.sample and workspace:
+        return SAMPLE_AS_OF
+    stamps = [m.ts for c in workspace.channels for m in c.messages] if workspace else []
+    if not stamps:
+        return datetime.now(UTC)
+    last = datetime.fromtimestamp(max(float(ts) for ts in stamps), UTC)
+    return last.replace(hour=0, minute=0, second=0, microsecond=0) + DAY

@@ -1,0 +1,158 @@
+"""The agent pane: suggested prompts, a title for each conversation, what the user looks at.
+
+It needs `features.agent_view` in the manifest. Everything here is a courtesy: what Slack refuses
+is logged, and the request goes on without.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.policy.people import ChannelFacts, People
+from scopes.slack_items import plain
+from scopes.tool import one_line
+
+log = logging.getLogger(__name__)
+
+MOST_USERS = 10_000
+MOST_PROMPTS = 4
+"""https://docs.slack.dev/reference/methods/assistant.threads.setSuggestedPrompts"""
+TITLE_CHARS = 60
+
+_CHANNEL = re.compile(r"[CG][A-Z0-9]{2,20}")
+_USER = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
+
+Prompt = dict[str, str]
+
+
+async def attempt(what: str, call: Awaitable[Any]) -> str:
+    """Wait for a call that is no loss; returns Slack's word for why it failed, else nothing."""
+    try:
+        await call
+    except SlackApiError as error:
+        body = getattr(error.response, "data", None)
+        code = str(body.get("error") or "no proper answer") if isinstance(body, dict) else ""
+        code = code or "no proper answer"
+    except (aiohttp.ClientError, TimeoutError) as error:
+        code = type(error).__name__
+    else:
+        return ""
+    log.warning("Slack refused %s: %s", what, code)
+    return code
+
+
+def prompts(looking_at: ChannelFacts | None = None) -> list[Prompt]:
+    """What a user may want to ask, first about the public channel that is open beside the pane."""
+    offered = [
+        _prompt("What can you do?", "What can you do here, and what can you read?"),
+        _prompt("Find channels", "Which channels are about customers?"),
+    ]
+    if looking_at and not looking_at.private:
+        here = f"<#{looking_at.id}>"
+        offered[:0] = [
+            _prompt("What is unanswered here?", f"Which questions in {here} are unanswered?"),
+            _prompt("Catch me up", f"What happened in {here} in the last 7 days?"),
+        ]
+    return offered[:MOST_PROMPTS]
+
+
+def _prompt(title: str, message: str) -> Prompt:
+    return {"title": title, "message": message}
+
+
+async def suggest(web: AsyncWebClient, people: People, event: Mapping[str, Any]) -> None:
+    """Put prompts into the pane that was opened, or beside which the view changed.
+
+    No `thread_ts` is sent: with agent_view a call with one is dropped without an error (same page).
+    """
+    channel = event.get("channel")
+    if not isinstance(channel, str) or not channel:
+        return
+    looking_at = channel_in(event.get("context"))
+    facts = await people.channel(looking_at) if looking_at else None
+    call = web.assistant_threads_setSuggestedPrompts(
+        channel_id=channel, title="Try asking", prompts=prompts(facts)
+    )
+    await attempt("suggested prompts", call)
+
+
+async def entitle(web: AsyncWebClient, channel: str, thread_ts: str, text: str) -> None:
+    """Name a conversation of the pane after its first request."""
+    if title := title_of(text):
+        call = web.assistant_threads_setTitle(channel_id=channel, thread_ts=thread_ts, title=title)
+        await attempt("a title", call)
+
+
+def title_of(text: str) -> str:
+    """The first words of a request, whom it mentions at its start left out."""
+    words = one_line(plain(_USER.sub(" ", text, count=1), {})).split()
+    title = ""
+    for word in words:
+        longer = f"{title} {word}".strip()
+        if len(longer) > TITLE_CHARS:
+            return f"{title or longer[:TITLE_CHARS]}…"
+        title = longer
+    return title
+
+
+class Looking:
+    """What each user has open beside the pane; forgotten when the process ends."""
+
+    def __init__(self) -> None:
+        self._contexts: dict[str, Mapping[str, Any]] = {}
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Remember an `app_context_changed` or `app_home_opened` event; an empty context, too."""
+        user, context = event.get("user"), event.get("context")
+        if isinstance(user, str) and isinstance(context, Mapping):
+            self._contexts.pop(user, None)
+            if channel_in(context):
+                self._contexts[user] = context
+            if len(self._contexts) > MOST_USERS:
+                del self._contexts[next(iter(self._contexts))]
+
+    def folded(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A direct message with what its user looks at, where Slack did not say so itself.
+
+        Fold before the event is stored: then a request that is begun again has the same hint.
+        """
+        if event.get("channel_type") != "im" or "app_context" in event:
+            return event
+        context = self._contexts.get(str(event.get("user")))
+        return {**event, "app_context": dict(context)} if context else event
+
+
+def hint(event: Mapping[str, Any]) -> str:
+    """What to tell the model about what the user looks at; empty where that is not known."""
+    channel = channel_in(event.get("app_context"))
+    if not channel:
+        return ""
+    return (
+        f"While asking, the user has the channel {channel} open; «this channel» may mean that one."
+    )
+
+
+def channel_in(context: Any) -> str:
+    """The channel that stands first in an `app_context`; empty where there is none.
+
+    https://docs.slack.dev/reference/events/app_context_changed
+    """
+    entities = context.get("entities") if isinstance(context, Mapping) else None
+    for entity in entities if isinstance(entities, list) else ():
+        kind, value = (
+            (entity.get("type"), entity.get("value")) if isinstance(entity, Mapping) else ("", "")
+        )
+        if kind == "slack#/types/message_context" and isinstance(value, Mapping):
+            value = value.get("channel_id")
+        elif kind != "slack#/types/channel_id":
+            continue
+        if isinstance(value, str) and _CHANNEL.fullmatch(value):
+            return value
+    return ""

@@ -1,0 +1,199 @@
+"""users.getProfile, labels, drafts, history and watch of the local Gmail."""
+
+from bot.local.google import gmail_messages
+from bot.local.google.call import Method, invalid
+from bot.local.google.errors import GoogleRefused
+from bot.local.google.gmail_messages import READ, WRITE, GmailCall, found
+from bot.local.google.gmail_outgoing import Outgoing, drafted, outgoing, redrafted, sent
+from bot.local.google.gmail_shapes import (
+    FORMATS,
+    Json,
+    change_json,
+    label_json,
+    labelled_json,
+    message_json,
+    reference_json,
+)
+from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft, Watch
+
+WATCH_MS = 7 * 24 * 3600 * 1000
+"""A watch ends after a week: developers.google.com/gmail/api/guides/push."""
+KINDS = {
+    "messageAdded": "messagesAdded",
+    "messageDeleted": "messagesDeleted",
+    "labelAdded": "labelsAdded",
+    "labelRemoved": "labelsRemoved",
+}
+"""`historyTypes` -> the field of a record."""
+MAX_LABEL = 225
+
+_COMPOSE = WRITE | {"gmail.compose"}
+_NAMING = WRITE | {"gmail.labels"}
+_DRAFT = frozenset({"id", "message"})
+
+
+def _profile(call: GmailCall) -> Json:
+    state = call.state
+    return {
+        "emailAddress": state.address,
+        "messagesTotal": len(state.messages),
+        "threadsTotal": len(state.threads),
+        "historyId": str(state.history_id),
+    }
+
+
+def _list_labels(call: GmailCall) -> Json:
+    return {"labels": [label_json(call.state, id) for id in call.state.labels]}
+
+
+def _get_label(call: GmailCall) -> Json:
+    if call.path["id"] not in call.state.labels:
+        raise GoogleRefused("notFound")
+    return label_json(call.state, call.path["id"], counts=True)
+
+
+def _create_label(call: GmailCall) -> Json:
+    name = " ".join(str(call.body.get("name") or "").split())
+    taken = {known.casefold(): id for id, known in call.state.labels.items()}
+    if not name or len(name) > MAX_LABEL or taken.get(name.casefold()) in SYSTEM_LABELS:
+        invalid("Invalid label name")
+    if name.casefold() in taken:
+        raise GoogleRefused("aborted")
+    return label_json(call.state, call.state.label(name))
+
+
+def _draft(call: GmailCall, id: str) -> Draft:
+    draft = call.state.drafts.get(id)
+    if draft is None:
+        raise GoogleRefused("notFound")
+    return draft
+
+
+def _draft_json(call: GmailCall, draft: Draft) -> Json:
+    return {"id": draft.id, "message": labelled_json(call.state.messages[draft.message])}
+
+
+def _create_draft(call: GmailCall) -> Json:
+    return _draft_json(call, drafted(call.state, outgoing(call.state, call.body.get("message"))))
+
+
+def _update_draft(call: GmailCall) -> Json:
+    draft = _draft(call, call.path["id"])
+    redrafted(call.state, draft, outgoing(call.state, call.body.get("message")))
+    return _draft_json(call, draft)
+
+
+def _get_draft(call: GmailCall) -> Json:
+    draft, form = _draft(call, call.path["id"]), call.one_of("format", FORMATS)
+    return {"id": draft.id, "message": message_json(call.state.messages[draft.message], form)}
+
+
+def _list_drafts(call: GmailCall) -> Json:
+    shown = {held.id: held for held in found(call)}
+    drafts = {d.message: d for d in call.state.drafts.values() if d.message in shown}
+    items = sorted(((shown[id].ms, id) for id in drafts), reverse=True)
+    ids, token = call.page(items)
+    rows = [{"id": drafts[id].id, "message": reference_json(shown[id])} for id in ids]
+    body: Json = {"resultSizeEstimate": len(items)} | ({"drafts": rows} if rows else {})
+    return body | ({"nextPageToken": token} if token else {})
+
+
+def _delete_draft(call: GmailCall) -> None:
+    draft = _draft(call, call.path["id"])
+    call.state.remove(draft.message)
+
+
+def _send_draft(call: GmailCall) -> Json:
+    """Send a draft, as it is or with the message that comes along; the draft is gone then."""
+    state, draft = call.state, _draft(call, str(call.body.get("id") or ""))
+    held = state.messages[draft.message]
+    message = Outgoing(held.raw, held.thread)
+    if call.body.get("message"):
+        message = outgoing(state, call.body["message"])
+    leaving = sent(state, message)
+    state.remove(draft.message)
+    return labelled_json(leaving)
+
+
+def _list_history(call: GmailCall) -> Json:
+    """What happened after `startHistoryId`, oldest first; 404 when that is too long ago."""
+    state, start = call.state, call.text("startHistoryId")
+    if not start.isdecimal():
+        invalid("Invalid value at 'start_history_id'")
+    if not state.oldest_history <= int(start) <= state.history_id:
+        raise GoogleRefused("notFound")
+    after = int(start)
+    if token := call.text("pageToken"):
+        after = int(token) if token.isdecimal() else -1
+        if after < int(start):
+            invalid("Invalid pageToken")
+    kinds, label = _kinds(call), call.text("labelId")
+    changes = [c for c in state.history if c.id > after and c.kind in kinds and _bears(c, label)]
+    page = changes[: min(int(call.text("maxResults") or 100), 500)]
+    body: Json = {"historyId": str(state.history_id)}
+    if page:
+        body["history"] = [change_json(change) for change in page]
+    return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(changes) else {})
+
+
+def _kinds(call: GmailCall) -> set[str]:
+    asked = call.many("historyTypes") or tuple(KINDS)
+    for kind in asked:
+        if kind not in KINDS:
+            invalid(f"Invalid value at 'history_types': {kind!r}")
+    return {KINDS[kind] for kind in asked}
+
+
+def _bears(change: Change, label: str) -> bool:
+    return not label or label in change.labels + change.changed
+
+
+def _watch(call: GmailCall) -> Json:
+    topic = str(call.body.get("topicName") or "")
+    if not topic.startswith("projects/") or "/topics/" not in topic:
+        invalid("Invalid topicName does not match projects/*/topics/*")
+    state = call.state
+    expires = int(state.now() * 1000) + WATCH_MS
+    state.watch = Watch(topic, call.names("labelIds"), expires)
+    state.announce()  # a watch that succeeds is told of at once
+    return {"historyId": str(state.history_id), "expiration": str(expires)}
+
+
+def _stop(call: GmailCall) -> None:
+    call.state.watch = None
+
+
+_USERS = "gmail/v1/users/{userId}/"
+_LIST = frozenset({"q", "includeSpamTrash", "maxResults", "pageToken"})
+_HISTORY = frozenset({"startHistoryId", "historyTypes", "labelId", "maxResults", "pageToken"})
+_LABEL = frozenset({"id", "name", "type", "color", "messageListVisibility", "labelListVisibility"})
+_WATCH = frozenset({"topicName", "labelIds", "labelFilterAction", "labelFilterBehavior"})
+METHODS = gmail_messages.METHODS | {
+    "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile, 1, READ | _COMPOSE),
+    "gmail.users.watch": Method("POST", _USERS + "watch", _watch, 100, READ, body=_WATCH),
+    "gmail.users.stop": Method("POST", _USERS + "stop", _stop, 50, READ),
+    "gmail.users.history.list": Method("GET", _USERS + "history", _list_history, 2, READ, _HISTORY),
+    "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels, 1, READ | _NAMING),
+    "gmail.users.labels.get": Method("GET", _USERS + "labels/{id}", _get_label, 1, READ | _NAMING),
+    "gmail.users.labels.create": Method(
+        "POST", _USERS + "labels", _create_label, 5, _NAMING, body=_LABEL
+    ),
+    "gmail.users.drafts.list": Method(
+        "GET", _USERS + "drafts", _list_drafts, 5, READ | _COMPOSE, _LIST
+    ),
+    "gmail.users.drafts.get": Method(
+        "GET", _USERS + "drafts/{id}", _get_draft, 5, READ | _COMPOSE, frozenset({"format"})
+    ),
+    "gmail.users.drafts.create": Method(
+        "POST", _USERS + "drafts", _create_draft, 10, _COMPOSE, body=_DRAFT
+    ),
+    "gmail.users.drafts.update": Method(
+        "PUT", _USERS + "drafts/{id}", _update_draft, 15, _COMPOSE, body=_DRAFT
+    ),
+    "gmail.users.drafts.delete": Method(
+        "DELETE", _USERS + "drafts/{id}", _delete_draft, 10, _COMPOSE
+    ),
+    "gmail.users.drafts.send": Method(
+        "POST", _USERS + "drafts/send", _send_draft, 100, _COMPOSE, body=_DRAFT
+    ),
+}

@@ -1,0 +1,267 @@
+"""The state of a running local Gmail: one mailbox that can change, and what changed in it."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+
+from bot.local.google.gmail_headers import Headers, decoded, first, split_headers
+from bot.local.google.gmail_mime import INLINE_BYTES, Part, parts_of, snippet, texts
+from bot.local.google.gmail_threading import message_id, references
+from bot.local.google.mbox import Mailbox, StoredMessage, new_id
+
+SYSTEM_LABELS = (
+    "CHAT",
+    "SENT",
+    "INBOX",
+    "IMPORTANT",
+    "TRASH",
+    "DRAFT",
+    "SPAM",
+    "CATEGORY_FORUMS",
+    "CATEGORY_UPDATES",
+    "CATEGORY_PERSONAL",
+    "CATEGORY_PROMOTIONS",
+    "CATEGORY_SOCIAL",
+    "STARRED",
+    "UNREAD",
+)
+FIRST_HISTORY = 1_000_000
+"""History id of the mailbox before its first message."""
+
+
+class Held:
+    """A message in the mailbox, and what changes about it."""
+
+    def __init__(self, stored: StoredMessage, labels: set[str], inline_bytes: int) -> None:
+        self.id, self.thread, self.raw = stored.id, stored.thread, stored.raw
+        self.at = stored.at
+        self.labels = labels
+        """Ids."""
+        self.history = 0
+        """Id of the last change to it."""
+        self.bags: dict[str, str] = {}
+        """What searches have made of its words."""
+        self._inline_bytes = inline_bytes
+        self._root: Part | None = None
+        self._words: tuple[str, ...] | None = None
+
+    @property
+    def root(self) -> Part:
+        """Its tree of parts, read when it is first asked for."""
+        if self._root is None:
+            self._root = parts_of(self.raw, self._inline_bytes)
+        return self._root
+
+    @property
+    def headers(self) -> Headers:
+        return self.root.headers
+
+    @property
+    def snippet(self) -> str:
+        return snippet(self.root)
+
+    @property
+    def ms(self) -> int:
+        """When it came, in milliseconds since 1970."""
+        return int(self.at.timestamp() * 1000)
+
+    def texts(self) -> tuple[str, ...]:
+        """What a person can read in its body."""
+        if self._words is None:
+            self._words = tuple(texts(self.root))
+        return self._words
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record of the mailbox's history."""
+
+    id: int
+    kind: str
+    """messagesAdded, messagesDeleted, labelsAdded or labelsRemoved."""
+    message: str
+    thread: str
+    labels: tuple[str, ...]
+    """The message's labels after it."""
+    changed: tuple[str, ...] = ()
+    """The labels that were added or removed."""
+
+
+@dataclass(slots=True)
+class Draft:
+    id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What `users.watch` was told."""
+
+    topic: str
+    labels: tuple[str, ...]
+    expires_ms: int
+
+
+class GmailState:
+    """One mailbox, served from a thread of its own: hold `lock` through what reads it.
+
+    `add`, `remove`, `relabel` and `forget_history` do what happens to a mailbox meanwhile.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        *,
+        now: Callable[[], float] = time.time,
+        inline_bytes: int = INLINE_BYTES,
+    ) -> None:
+        """`now` is in seconds since 1970; longer texts than `inline_bytes` come as attachments."""
+        self.address = mailbox.address
+        self.now = now
+        self.inline_bytes = inline_bytes
+        self.lock = threading.RLock()
+        self.messages: dict[str, Held] = {}
+        self.threads: dict[str, list[str]] = {}
+        """Thread id -> ids of its messages, oldest first."""
+        self.labels: dict[str, str] = {name: name for name in SYSTEM_LABELS}
+        """Id -> name."""
+        self.drafts: dict[str, Draft] = {}
+        self.history: list[Change] = []
+        self.history_id = FIRST_HISTORY
+        self.watch: Watch | None = None
+        self.publish: Callable[[str, bytes], None] = lambda topic, data: None
+        """Tells a Pub/Sub topic."""
+        self.sent: list[str] = []
+        """Ids of the messages that the API sent, in order."""
+        self._label_numbers = count(1)
+        self._draft_numbers = count(1)
+        for stored in mailbox.messages:
+            self._load(stored)
+        self.oldest_history = self.history_id
+        """The API knows no change before this one."""
+
+    def _load(self, stored: StoredMessage) -> None:
+        held = self._hold(stored, {self.label(name) for name in stored.labels})
+        self.history_id += 1
+        held.history = self.history_id
+        if "DRAFT" in held.labels:
+            self.put_draft(held.id)
+
+    def _hold(self, stored: StoredMessage, labels: set[str]) -> Held:
+        held = self.messages[stored.id] = Held(stored, labels, self.inline_bytes)
+        ids = self.threads.setdefault(stored.thread, [])
+        ids.append(stored.id)
+        ids.sort(key=lambda id: self.messages[id].at)
+        return held
+
+    def label(self, name: str) -> str:
+        """The id of a label; one of the user's is made if there is none."""
+        for id, known in self.labels.items():
+            if known.casefold() == name.casefold():
+                return id
+        id = f"Label_{next(self._label_numbers)}"
+        self.labels[id] = name
+        return id
+
+    def add(
+        self,
+        raw: bytes,
+        labels: Iterable[str],
+        *,
+        thread: str | None = None,
+        at: float | None = None,
+    ) -> Held:
+        """A new message with these labels (ids or names), which came `at` seconds since 1970.
+
+        None = now. Without a `thread` it joins the one that it refers to, or begins one.
+        """
+        with self.lock:
+            seconds = self.now() if at is None else at
+            id = new_id(raw + str((self.history_id, seconds)).encode())
+            when = datetime.fromtimestamp(round(seconds, 3), UTC)
+            home = thread or self._home(split_headers(raw)[0]) or id
+            ids = {label if label in self.labels else self.label(label) for label in labels}
+            held = self._hold(StoredMessage(id, home, when, raw, frozenset()), ids)
+            self._changed("messagesAdded", held)
+            return held
+
+    def _home(self, headers: Headers) -> str | None:
+        wanted = set(references(headers))
+        return next((m.thread for m in self.messages.values() if refers(m, wanted)), None)
+
+    def remove(self, id: str) -> None:
+        """Delete a message for good."""
+        with self.lock:
+            held = self.messages[id]
+            self._changed("messagesDeleted", held)
+            del self.messages[id]
+            self.drafts = {d.id: d for d in self.drafts.values() if d.message != id}
+            self.threads[held.thread].remove(id)
+            if not self.threads[held.thread]:
+                del self.threads[held.thread]
+
+    def relabel(self, ids: Iterable[str], add: Iterable[str], remove: Iterable[str]) -> None:
+        """Change labels (ids) of messages; what changes nothing leaves no trace in the history."""
+        new, gone = set(add), set(remove)
+        with self.lock:
+            for held in (self.messages[id] for id in ids):
+                added, removed = sorted(new - held.labels), sorted(gone & held.labels)
+                held.labels = (held.labels | new) - gone
+                if added:
+                    self._changed("labelsAdded", held, added)
+                if removed:
+                    self._changed("labelsRemoved", held, removed)
+
+    def put_draft(self, message: str) -> Draft:
+        """Make a message a draft."""
+        id = f"r-{4_000_000_000_000_000_000 + next(self._draft_numbers)}"
+        self.drafts[id] = Draft(id, message)
+        return self.drafts[id]
+
+    def of_thread(self, id: str) -> list[Held]:
+        """The messages of a thread, oldest first."""
+        return [self.messages[each] for each in self.threads[id]]
+
+    def thread_history(self, id: str) -> int:
+        return max(held.history for held in self.of_thread(id))
+
+    def forget_history(self) -> None:
+        """Make every history id that was given so far too old, as Gmail does after a week or so."""
+        with self.lock:
+            self.history_id += 1
+            self.oldest_history = self.history_id
+            self.history.clear()
+
+    def _changed(self, kind: str, held: Held, changed: Sequence[str] = ()) -> None:
+        self.history_id += 1
+        held.history = self.history_id
+        labels = tuple(sorted(held.labels))
+        self.history.append(
+            Change(self.history_id, kind, held.id, held.thread, labels, tuple(changed))
+        )
+        watch = self.watch
+        if watch and (not watch.labels or {*watch.labels} & {*labels, *changed}):
+            self.announce()
+
+    def announce(self) -> None:
+        """Tell the topic of a watch where the mailbox stands, if it has not ended."""
+        if self.watch and self.now() * 1000 < self.watch.expires_ms:
+            told = {"emailAddress": self.address, "historyId": self.history_id}
+            self.publish(self.watch.topic, json.dumps(told).encode())
+
+
+def refers(held: Held, ids: set[str]) -> bool:
+    """Whether the message has one of these Message-IDs."""
+    return bool(ids) and message_id(held.headers) in ids
+
+
+def subject_of(headers: Headers) -> str:
+    """The subject without its `Re:` and `Fwd:`, by which Gmail tells threads apart."""
+    text = decoded(first(headers, "subject")).casefold()
+    while (cut := text.partition(":"))[1] and cut[0].strip() in ("re", "fwd", "fw", "aw", "sv"):
+        text = cut[2]
+    return " ".join(text.split())

@@ -1,0 +1,274 @@
+"""A mailbox from an mbox file: Google Takeout's, or any other. No message of it is lost."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import mktime_tz, parsedate_tz
+from hashlib import sha256
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from bot.local.google.gmail_headers import Headers, every, first, split_headers
+from bot.local.google.gmail_takeout import takeout_labels
+from bot.local.google.gmail_threading import TOLD, threads_of
+
+_BOM = b"\xef\xbb\xbf"
+_BETWEEN = re.compile(r"[\s<>;:()\[\]]+")
+_NAME = re.compile(r'"[^"]*"')
+_BARE = re.compile(rb"(?<!\r)\n")
+_FIELD = re.compile(rb"[!-9;-~]+[ \t]*:")
+_QUOTED = re.compile(rb">+From ")
+_SENDER = re.compile(rb"From (?:-|\S+@\S+|MAILER[-_]DAEMON|nobody|root)(?=\s)", re.IGNORECASE)
+_DATED = re.compile(
+    rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d\d:\d\d(?::\d\d)?)\s+"
+    rb"([A-Z]{3,4}\s+|[+-]\d{4}\s+)?(\d{4})(\s+[+-]\d{4})?"
+)
+_TAKEOUT_ID = re.compile(r"From (\d{15,19})@xxx ")
+_TAKEOUT_HEADERS = re.compile(
+    rb"(?:(?<=\n)|\A)X-(?:GM-THRID|Gmail-Labels):[^\n]*\n(?:[ \t][^\n]*\n)*", re.IGNORECASE
+)
+_YEARS = range(1971, 2101)
+_OLDEST = datetime(1971, 1, 1, tzinfo=UTC)
+MAX_HEADER = 20_000
+"""Characters of a header that are searched for addresses."""
+NOBODY = "me@localhost"
+"""The address of a mailbox that tells none."""
+
+
+class MboxError(Exception):
+    """A file that no mailbox can be made of; its text is one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of a mailbox, with the ids that Gmail would show."""
+
+    id: str
+    """16 hex digits; the same for the same message of the same file."""
+    thread: str
+    """`X-GM-THRID` as the file writes it, so that it can be found there (Gmail's API shows the same
+    number in hex); else the id of the conversation's first message."""
+    at: datetime
+    """When it came, UTC."""
+    raw: bytes
+    """As it was sent (RFC 5322), lines ended by CRLF; without Takeout's own headers."""
+    labels: frozenset[str]
+    """Ids of Gmail's own labels (`INBOX`), names of the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """All messages of one address, in the order of their file."""
+
+    address: str
+    messages: tuple[StoredMessage, ...]
+    problems: tuple[str, ...] = ()
+    """What was odd while reading, a sentence each; nothing was left out for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message as it stands in a file."""
+
+    raw: bytes
+    """Its lines may end in CRLF or LF."""
+    labels: frozenset[str] | None = None
+    """As StoredMessage's; None = its `X-Gmail-Labels` tell, or without them its sender."""
+    envelope: str = ""
+    """The `From ` line above it; empty where there was none."""
+
+
+def load_mbox(path: Path, me: str | None = None) -> Mailbox:
+    """The mailbox in an mbox file; `me` is its address, else the likeliest one.
+
+    MboxError when the file cannot be read, is empty or is no mbox.
+    """
+    try:
+        with path.open("rb") as file:
+            entries = list(read_mbox(file))
+    except OSError as error:
+        raise MboxError(f"{path.name or path} cannot be read: {error.strerror}.") from None
+    if not entries:
+        raise MboxError(f"{path.name} is empty: it holds no message.")
+    if not any(map(_is_mail, entries)):
+        raise MboxError(f"{path.name} is not an mbox: no line of it begins a message with 'From '.")
+    return mailbox_of(entries, me)
+
+
+def _is_mail(entry: Entry) -> bool:
+    """Whether a separator stands above it that no ordinary text would begin with."""
+    dated = bool(_DATED.search(entry.envelope.encode()))
+    return dated or bool(entry.envelope and split_headers(entry.raw)[0])
+
+
+def read_mbox(file: BinaryIO) -> Iterator[Entry]:
+    """The messages of a file, one after another, whatever they look like.
+
+    A line `From ` begins one where a blank line is above it and it names a sender or a date as
+    mail systems write them; in a body it is text (RFC 4155 and the variants of qmail's mbox(5)).
+    """
+    envelope, lines, blank = b"", list[bytes](), True
+    for line, following in pairwise(chain(file, (b"",))):
+        line = line.removeprefix(_BOM) if not lines and not envelope else line
+        if line.startswith(b"From ") and (
+            _separates(line, following, blank) or not (envelope or b"".join(lines).strip())
+        ):
+            if envelope or b"".join(lines).strip():
+                yield _entry(envelope, lines)
+            envelope, lines, blank = line, [], False
+            continue
+        blank = not line.strip()
+        lines.append(line[1:] if _QUOTED.match(line) else line)
+    if envelope or b"".join(lines).strip():
+        yield _entry(envelope, lines)
+
+
+def _separates(line: bytes, following: bytes, blank: bool) -> bool:
+    heads = bool(_FIELD.match(following))
+    if _DATED.search(line):
+        return blank or heads
+    return blank and heads and bool(_SENDER.match(line))
+
+
+def _entry(envelope: bytes, lines: list[bytes]) -> Entry:
+    """One message; the blank line before the next one is the file's, not the message's."""
+    if lines and not lines[-1].strip(b"\r\n"):
+        lines = lines[:-1]
+    return Entry(b"".join(lines), envelope=envelope.decode("ascii", "replace").strip())
+
+
+def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
+    """A mailbox of messages: threads, dates, labels and ids as Gmail would give them."""
+    entries = [replace(entry, raw=_BARE.sub(b"\r\n", entry.raw)) for entry in entries]
+    halves = [split_headers(entry.raw) for entry in entries]
+    heads = [headers for headers, _ in halves]
+    address = (me or address_of(heads)).strip().lower()
+    times, undated = _times(entries, heads)
+    ids = _ids(entries)
+    threads = _threads(heads, ids, times)
+    messages = tuple(
+        StoredMessage(
+            ids[n],
+            threads[n],
+            times[n],
+            _sent(entry.raw, halves[n][1]),
+            _labels(entry, heads[n], address),
+        )
+        for n, entry in enumerate(entries)
+    )
+    bare = [n for n, headers in enumerate(heads) if not headers]
+    return Mailbox(address, messages, _problems(undated, bare))
+
+
+def address_of(heads: Sequence[Headers]) -> str:
+    """Whose mailbox it likely is.
+
+    Whoever sent what is labelled as sent; else whom at least a tenth was delivered to; else whom
+    most was addressed to.
+    """
+    sent = [h for h in heads if "SENT" in takeout_labels(first(h, "x-gmail-labels"))]
+    return (
+        _most(sent, 1, "from")
+        or _most(heads, len(heads) // 10 + 1, "delivered-to")
+        or _most(heads, 1, "to")
+        or _most(heads, 1, "cc")
+        or NOBODY
+    )
+
+
+def _most(heads: Iterable[Headers], least: int, name: str) -> str:
+    found = Counter(address for headers in heads for address in addresses(every(headers, name)))
+    address, times = next(iter(found.most_common(1)), ("", 0))
+    return address if times >= least else ""
+
+
+def addresses(values: Iterable[str]) -> list[str]:
+    """The addresses in these headers, in lower case; not those that stand in a name.
+
+    The standard library's parser fails at brackets within brackets (RecursionError).
+    """
+    parts = (part for value in values for part in _NAME.sub(" ", value[:MAX_HEADER]).split(","))
+    found = (_BETWEEN.split(part.rpartition("<")[2]) for part in parts)
+    return [word.lower() for words in found for word in words[:5] if "@" in word.strip("@")]
+
+
+def _sent(raw: bytes, body: bytes) -> bytes:
+    """The message without the headers that Takeout wrote into it."""
+    cut = len(raw) - len(body)
+    return _TAKEOUT_HEADERS.sub(b"", raw[:cut]) + body
+
+
+def _labels(entry: Entry, headers: Headers, address: str) -> frozenset[str]:
+    if entry.labels is not None:
+        return entry.labels
+    if every(headers, "x-gmail-labels"):
+        return takeout_labels(first(headers, "x-gmail-labels"))
+    if address in addresses(every(headers, "from")):
+        return frozenset({"SENT"})
+    unread = "R" not in first(headers, "status")
+    return frozenset({"INBOX", "UNREAD"} if unread else {"INBOX"})
+
+
+def _ids(entries: Sequence[Entry]) -> list[str]:
+    ids: dict[str, None] = {}
+    for entry in entries:
+        told = _TAKEOUT_ID.match(entry.envelope)
+        id = f"{int(told[1]):016x}" if told else new_id(entry.raw)
+        while id in ids or len(id) > 16:
+            id = new_id(id.encode())
+        ids[id] = None
+    return list(ids)
+
+
+def new_id(content: bytes) -> str:
+    """16 hex digits that stand for these bytes; as a number it fits 63 bits."""
+    return f"{int(sha256(content).hexdigest()[:16], 16) >> 1:016x}"
+
+
+def _threads(heads: Sequence[Headers], ids: Sequence[str], times: Sequence[datetime]) -> list[str]:
+    names = threads_of(heads)
+    opening: dict[str, str] = {}
+    for _, id, name in sorted(zip(times, ids, names, strict=True), key=lambda each: each[0]):
+        number = name.removeprefix(TOLD)
+        opening.setdefault(name, id if number == name else str(int(number)))
+    return [opening[name] for name in names]
+
+
+def _times(entries: Sequence[Entry], heads: Sequence[Headers]) -> tuple[list[datetime], list[int]]:
+    """When each message came, and which ones do not tell: they stand at their neighbour's time."""
+    known = [
+        _date(first(h, "date")) or _dated(e.envelope) for e, h in zip(entries, heads, strict=True)
+    ]
+    at = next((time for time in known if time), _OLDEST)
+    times = [at := time or at for time in known]
+    return times, [n for n, time in enumerate(known) if time is None]
+
+
+def _date(value: str) -> datetime | None:
+    try:
+        parsed = parsedate_tz(value[:200])
+        at = datetime.fromtimestamp(mktime_tz(parsed), UTC) if parsed else None
+    except (ValueError, TypeError, IndexError, OverflowError, OSError):  # all of them occur
+        return None
+    return at if at and at.year in _YEARS else None
+
+
+def _dated(envelope: str) -> datetime | None:
+    """The time in a `From ` line: asctime's, with an offset before or after the year."""
+    found = _DATED.search(envelope.encode())
+    if not found:
+        return None
+    month, day, clock, before, year, after = (
+        (each or b"").decode().strip() for each in found.groups()
+    )
+    return _date(f"{day} {month} {year} {clock} {before or after or '+0000'}")
+
+
+def _problems(undated: Sequence[int], bare: Sequence[int]) -> tuple[str, ...]:
+    return (
+        *(f"Message {n + 1} has no date; it stands at its neighbour's." for n in undated),
+        *(f"Message {n + 1} has no headers; all of it is its text." for n in bare),
+    )

@@ -1,0 +1,256 @@
+"""Google on loopback: the APIs that the product uses: Gmail, BigQuery, Sheets, and what of Pub/Sub
+tells of mail."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bot.local.google import bigquery as google_bigquery
+from bot.local.google import pubsub as google_pubsub
+from bot.local.google.batch import Answer, Sent, batched, calls_in
+from bot.local.google.bigquery_jobs import BigQueryState
+from bot.local.google.call import Call, Json
+from bot.local.google.errors import GoogleRefused
+from bot.local.google.faults import Dropped, Fault, Meter, after, before, next_fault
+from bot.local.google.fields import selected
+from bot.local.google.gmail_mime import INLINE_BYTES
+from bot.local.google.gmail_state import GmailState
+from bot.local.google.mbox import Mailbox
+from bot.local.google.pubsub import PubsubState
+from bot.local.google.request import METHODS, SERVED, arguments_of, body_of, method_at, sent_in
+from bot.local.google.sheets_state import SheetsState
+from bot.local.server import drop_connection
+
+__all__ = ["METHODS", "TOKEN", "Fault", "Grant", "LocalGoogle", "Made"]
+
+TOKEN = "ya29.local"
+"""The default access token, of the first mailbox."""
+SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
+"""OAuth scopes of that token: all of Gmail, BigQuery and Sheets."""
+SERVICE = google_pubsub.SCOPES | {"bigquery", "spreadsheets"}
+"""OAuth scopes of a service account as itself."""
+NOBODY = Mailbox("operator@local.example", ())
+"""The mailbox of a Google that is there for other things."""
+
+_JSON = ("content-type", "application/json; charset=UTF-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an access token allows."""
+
+    address: str
+    scopes: frozenset[str] = SCOPES
+    """The last part of each scope's name, such as `gmail.readonly`."""
+    expires: float | None = None
+    """Seconds since 1970; None = never."""
+
+
+class Made(NamedTuple):
+    """One call that was made, as the log keeps it."""
+
+    method: str
+    """`gmail.users.threads.get`; empty where there is no such method."""
+    user: str
+    """The address that the token stands for; empty for an unknown token."""
+    units: int
+    """Of the quota; 0 for one that was refused before it counted."""
+    status: int
+    """Of the answer; 0 when the connection dropped instead."""
+    at: float
+    """Seconds since 1970."""
+    path: Mapping[str, str] = {}
+    body: Mapping[str, Any] = {}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a call so far, for the log."""
+
+    method: str = ""
+    user: str = ""
+    units: int = 0
+    path: Mapping[str, str] = field(default_factory=dict)
+    body: Json = field(default_factory=dict)
+
+
+class LocalGoogle:
+    """Google's APIs for one or several accounts; `app` is the ASGI app.
+
+    `gmail` is the first mailbox, `mailboxes` are all, by address. `tokens` are those that are
+    taken: one that is deleted there is revoked. `pubsub` is told where a mailbox is watched;
+    `bigquery` and `sheets` are those of all accounts.
+    `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
+    `requests` is the log of all calls.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox = NOBODY,
+        *,
+        bigquery: BigQueryState | None = None,
+        sheets: SheetsState | None = None,
+        tokens: Mapping[str, Grant] | None = None,
+        units_per_minute: int | None = None,
+        latency_s: float = 0.0,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        inline_bytes: int = INLINE_BYTES,
+        whose: Callable[[str], str | None] = lambda token: None,
+    ) -> None:
+        """`tokens` adds to the default one; `whose` tells the address that another token stands
+        for, as google_oauth does. `units_per_minute` is the quota of a user; None = no
+        limit; `clock` in seconds times it, and `now` in seconds since 1970 dates mail. Texts longer
+        than `inline_bytes` come as attachments."""
+        self._now = now
+        self._inline_bytes = inline_bytes
+        self._whose = whose
+        self.pubsub = PubsubState(now)
+        self.bigquery = bigquery
+        self.sheets = sheets or SheetsState()
+        self.mailboxes: dict[str, GmailState] = {}
+        self.tokens: dict[str, Grant] = dict(tokens or {})
+        puller = Grant(google_pubsub.ACCOUNT, google_pubsub.SCOPES)
+        self.tokens.setdefault(google_pubsub.TOKEN, puller)
+        self.gmail = self.join(mailbox, TOKEN)
+        self.faults: list[Fault] = []
+        self.latency_s = latency_s
+        self.requests: list[Made] = []
+        self.meter = Meter(units_per_minute, clock)
+        verbs = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        self.app = Starlette(
+            routes=[
+                Route("/batch/{api}/{version}", self._batch, methods=["POST"]),
+                Route("/batch", self._batch, methods=["POST"]),
+                Route("/{path:path}", self._single, methods=verbs),
+            ]
+        )
+
+    def join(self, mailbox: Mailbox, token: str) -> GmailState:
+        """Serve another account's mailbox to whoever has this token."""
+        state = GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
+        state.publish = self.pubsub.publish
+        self.mailboxes[state.address] = state
+        self.tokens[token] = Grant(state.address)
+        return state
+
+    def units(self) -> int:
+        """Quota units of all calls so far."""
+        return sum(made.units for made in self.requests)
+
+    async def _single(self, request: Request) -> Response:
+        sent = sent_in(request, await request.body())
+        try:
+            return _response(await self._answer(sent))
+        except Dropped:
+            await drop_connection(request.scope)
+            return Response()
+
+    async def _batch(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "")
+        try:
+            authorization = request.headers.get("authorization", "")
+            calls = calls_in(kind, await request.body(), authorization)
+            answers = await asyncio.gather(*(self._answer(call) for call in calls))
+            return _response(batched(calls, list(answers)))
+        except GoogleRefused as refused:
+            return _response(_refusal(refused))
+        except Dropped:
+            await drop_connection(request.scope)
+            return Response()
+
+    async def _answer(self, sent: Sent) -> Answer:
+        """The answer to one call, which is logged; Dropped when there shall be none."""
+        progress = _Progress()
+        answer: Answer | None = None
+        try:
+            answer = await self._tried(sent, progress)
+        except GoogleRefused as refused:
+            answer = _refusal(refused)
+        finally:
+            status = answer.status if answer else 0
+            made = (progress.method, progress.user, progress.units, status, self._now())
+            self.requests.append(Made(*made, progress.path, progress.body))
+        return answer
+
+    async def _tried(self, sent: Sent, progress: _Progress) -> Answer:
+        path, _, query = sent.target.partition("?")
+        method, progress.path = method_at(sent.http, path)
+        progress.method = method
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        fault = next_fault(self.faults, method)
+        if fault:
+            await before(fault)
+        if method == google_pubsub.PULL:
+            await self.pubsub.held(progress.path)
+        if method == google_bigquery.RESULTS and self.bigquery:
+            await self.bigquery.held(progress.path, parse_qs(query))
+        body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
+        content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+        if fault:
+            content = await after(fault, content)
+        return Answer(200, content, (_JSON,)) if body is not None else Answer(204)
+
+    def _run(self, sent: Sent, progress: _Progress, query: Mapping[str, list[str]]) -> Json | None:
+        """Carry the call out, if the token and the quota allow it."""
+        method = SERVED[progress.method]
+        grant = self._grant(sent.authorization)
+        progress.user = grant.address
+        if not grant.scopes & method.scopes:
+            raise GoogleRefused("insufficientPermissions")
+        if progress.path.get("userId", "me") not in ("me", grant.address):
+            user = progress.path["userId"]
+            raise GoogleRefused("forbidden", f"Delegation denied for {user}")
+        self.meter.admit(grant.address, method.units)
+        progress.units = method.units
+        progress.body = body_of(method, sent.body)
+        arguments = arguments_of(method, query), progress.body
+        state = self._state(progress.method, grant)
+        with state.lock:
+            body = method.run(Call(state, progress.path, *arguments))
+        return body if body is None else selected(body, "".join(query.get("fields", ())))
+
+    def _state(self, method: str, grant: Grant) -> Any:
+        """What a method works on: a mailbox is the account's own, all else is there for all."""
+        api = method.partition(".")[0]
+        if api == "gmail":
+            return self.mailboxes[grant.address]
+        state = {"pubsub": self.pubsub, "bigquery": self.bigquery, "sheets": self.sheets}[api]
+        if state is None:
+            raise GoogleRefused("notFound")
+        return state
+
+    def _granted(self, token: str) -> Grant | None:
+        if token in self.tokens:
+            return self.tokens[token]
+        address = self._whose(token)
+        if address and address.endswith(".iam.gserviceaccount.com"):
+            return Grant(address, SERVICE)
+        return Grant(address) if address in self.mailboxes else None
+
+    def _grant(self, authorization: str) -> Grant:
+        scheme, _, token = authorization.partition(" ")
+        grant = self._granted(token.strip()) if scheme.lower() == "bearer" else None
+        if grant is None or (grant.expires is not None and grant.expires <= self._now()):
+            challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
+            raise GoogleRefused("authError", headers=challenge)
+        return grant
+
+
+def _refusal(refused: GoogleRefused) -> Answer:
+    body = json.dumps(refused.json).encode()
+    return Answer(refused.code, body, (_JSON, *refused.headers.items()))
+
+
+def _response(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, dict(answer.headers))

@@ -1,0 +1,177 @@
+"""Google Sheets of the local Google: spreadsheets with tabs, values, and marks of developers.
+
+Formulas are kept and not computed: people would see `#FORMULA` there.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from bot.local.google.call import Call, Json, Method, invalid
+from bot.local.google.errors import GoogleRefused
+from bot.local.google.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
+
+RENDERS = ("formatted_value", "unformatted_value", "formula")
+SCOPES = frozenset({"drive", "drive.file", "spreadsheets"})
+READS = SCOPES | {"drive.readonly", "spreadsheets.readonly"}
+
+
+def _book(call: Call[SheetsState]) -> Book:
+    id = call.path["spreadsheetId"]
+    if id in call.state.denied:
+        raise GoogleRefused("forbidden")
+    if id not in call.state.books:
+        raise GoogleRefused("notFound")
+    return call.state.books[id]
+
+
+def _get(call: Call[SheetsState]) -> Json:
+    book, id = _book(call), call.path["spreadsheetId"]
+    sheets = [{"properties": _properties(n, tab)} for n, tab in enumerate(book.tabs)]
+    url = f"https://docs.google.com/spreadsheets/d/{id}/edit"
+    properties = {"title": book.title, "locale": "en_US", "timeZone": "Etc/UTC"}
+    return {
+        "spreadsheetId": id, "properties": properties, "sheets": sheets, "spreadsheetUrl": url,
+    }  # fmt: skip
+
+
+def _properties(index: int, tab: Tab) -> Json:
+    grid = {"rowCount": tab.row_count, "columnCount": tab.column_count}
+    return {
+        "sheetId": tab.id, "title": tab.title, "index": index, "sheetType": "GRID",
+        "gridProperties": grid,
+    }  # fmt: skip
+
+
+# ---- values
+
+
+def _rendered(call: Call[SheetsState], text: str) -> Json:
+    render = call.one_of("valueRenderOption", RENDERS)
+    by_column = call.one_of("majorDimension", ("rows", "columns")) == "columns"
+    return values_of(area_of(_book(call), text), render, by_column)
+
+
+def _get_values(call: Call[SheetsState]) -> Json:
+    return _rendered(call, call.path["range"])
+
+
+def _batch_get(call: Call[SheetsState]) -> Json:
+    found = [_rendered(call, text) for text in call.many("ranges")]
+    return {"spreadsheetId": call.path["spreadsheetId"], "valueRanges": found}
+
+
+# ---- changing
+
+
+def _batch_update(call: Call[SheetsState]) -> Json:
+    """All requests or none: each is looked at before any is carried out."""
+    book, requests = _book(call), call.body.get("requests") or []
+    if not requests:
+        invalid("Must specify at least one request.")
+    for number, request in enumerate(requests):
+        _look(book, number, request)
+    replies = [_carried_out(book, request) for request in requests]
+    return {"spreadsheetId": call.path["spreadsheetId"], "replies": replies}
+
+
+def _look(book: Book, number: int, request: Json) -> None:
+    kind = next(iter(request), "")
+    at = f"Invalid requests[{number}].{kind}"
+    if len(request) != 1 or kind not in _CHANGES:
+        invalid(f"{at}: this stand-in does not know it")
+    if kind == "appendCells" and _tab(book, request[kind]) is None:
+        invalid(f"{at}: No grid with id: {request[kind].get('sheetId')}")
+    if kind == "createDeveloperMetadata":
+        id = request[kind]["developerMetadata"].get("metadataId")
+        if any(mark["metadataId"] == id for mark in book.marks):
+            invalid(f"{at}: Metadata with ID {id} already exists.")
+
+
+def _carried_out(book: Book, request: Json) -> Json:
+    ((kind, given),) = request.items()
+    found: Json = _CHANGES[kind](book, given)
+    return {kind: found} if found else {}
+
+
+def _tab(book: Book, given: Json) -> Tab | None:
+    return next((tab for tab in book.tabs if tab.id == given.get("sheetId")), None)
+
+
+def _append_cells(book: Book, given: Json) -> Json:
+    """New rows below the last one that holds anything; the grid grows with them."""
+    tab = _tab(book, given)
+    assert tab is not None
+    del tab.rows[tab.filled() :]
+    for row in given.get("rows") or ():
+        tab.rows.append([_entered(cell) for cell in row.get("values") or ()])
+    tab.row_count = max(tab.row_count, len(tab.rows))
+    return {}
+
+
+def _entered(cell: Json) -> Value:
+    """What was written: a text stays one, whatever it begins with; a formula is said to be one."""
+    entered: Json = cell.get("userEnteredValue") or {}
+    if "formulaValue" in entered:
+        return Formula(entered["formulaValue"])
+    value: Value = next(iter(entered.values()), None)
+    return value
+
+
+def _create_mark(book: Book, given: Json) -> Json:
+    mark = {"metadataId": len(book.marks) + 1, **given["developerMetadata"]}
+    mark["location"] = {**mark.get("location", {}), "locationType": "SPREADSHEET"}
+    book.marks.append(mark)
+    return {"developerMetadata": mark}
+
+
+def _delete_marks(book: Book, given: Json) -> Json:
+    gone = _matching(book, [given["dataFilter"]])
+    book.marks = [mark for mark in book.marks if mark not in gone]
+    return {"deletedDeveloperMetadata": gone}
+
+
+_CHANGES = {
+    "appendCells": _append_cells,
+    "createDeveloperMetadata": _create_mark,
+    "deleteDeveloperMetadata": _delete_marks,
+}
+
+
+def _matching(book: Book, filters: Sequence[Json]) -> list[Json]:
+    wanted = [each.get("developerMetadataLookup") or {} for each in filters]
+    return [
+        mark
+        for mark in book.marks
+        if any(all(mark.get(key) == value for key, value in one.items()) for one in wanted)
+    ]
+
+
+def _search(call: Call[SheetsState]) -> Json:
+    filters = call.body.get("dataFilters") or []
+    found = _matching(_book(call), filters)
+    rows = [{"developerMetadata": mark, "dataFilters": filters} for mark in found]
+    return {"matchedDeveloperMetadata": rows} if rows else {}
+
+
+_AT = "v4/spreadsheets/{spreadsheetId}"
+_HOW = frozenset({"dateTimeRenderOption", "majorDimension", "valueRenderOption"})
+METHODS: Mapping[str, Method] = {
+    "sheets.spreadsheets.get": Method(
+        "GET", _AT, _get, 0, READS,
+        frozenset(
+            {"commentsViewMode", "excludeTablesInBandedRanges", "includeGridData", "ranges"}
+        ),
+    ),
+    "sheets.spreadsheets.values.get": Method(
+        "GET", f"{_AT}/values/{{range}}", _get_values, 0, READS, _HOW
+    ),
+    "sheets.spreadsheets.values.batchGet": Method(
+        "GET", f"{_AT}/values:batchGet", _batch_get, 0, READS, _HOW | {"ranges"}
+    ),
+    "sheets.spreadsheets.batchUpdate": Method(
+        "POST", f"{_AT}:batchUpdate", _batch_update, 0, SCOPES, body=frozenset({"requests"})
+    ),
+    "sheets.spreadsheets.developerMetadata.search": Method(
+        "POST", f"{_AT}/developerMetadata:search", _search, 0, SCOPES,
+        body=frozenset({"dataFilters"}),
+    ),
+}  # fmt: skip

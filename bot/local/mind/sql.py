@@ -1,0 +1,175 @@
+"""The offline mind's SQL: one SELECT for a plain question about tables, or none.
+
+It knows counts, sums, averages, extremes, top lists, groups, periods, and what has no counterpart;
+it names no table that it was not shown. Where it does not know what a word is for, it gives up.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bot.local.mind.schema import Place, Table, Values, path, quoted, stems
+from bot.local.mind.sql_said import LIST, NP, find, shown_by, start_of, table_of
+from bot.local.mind.sql_where import PERIODS, filters, spans, unknown
+
+_TOP = re.compile(r"\btop (\d+)\b|\b(?:the )?(\d+) (?:most|best|largest|highest)\b")
+_MOST = re.compile(
+    r"^(?:which|what|who|return the|show the|name the)\b.*?\b"
+    r"(most|highest|largest|biggest|fewest|lowest|smallest|least)\b"
+)
+_FEW = ("fewest", "lowest", "smallest", "least")
+_NONE = re.compile(rf"\b(?:no|without(?: any)?|not (?:have|make|made) any|never) {NP}")
+_ASIDE = re.compile(
+    r"\((?!based)[^)]*\)|, (?:by doing|based on|ordered|inclusive of)[^.?]*|\binclusive of [^.?]*|"
+    r"\b(?:note that|represent each) [^.?]*",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Select:
+    """A query as it is put together."""
+
+    tables: Sequence[Table]
+    start: Table
+    shown: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    used: list[Table] = field(default_factory=list)
+    measures: dict[str, str] = field(default_factory=dict)
+    """Name -> COUNT, SUM, ..."""
+
+    def place(self, found: Place) -> str:
+        self.used.append(found.table)
+        return found.sql()
+
+    @property
+    def near(self) -> list[Table]:
+        return list({t.name: t for t in [self.start, *self.used]}.values())
+
+    def text(self, where: Sequence[str], order: str, limit: int) -> str:
+        """The SELECT; empty where its tables do not hang together, or it shows nothing."""
+        named = [t for t in self.tables if any(t.alias + "." in w for w in where)]
+        joins = path(self.start, [*self.used, *named], self.tables)
+        if joins is None or not self.shown:
+            return ""
+        distinct = "" if self.measures or not self.groups else "DISTINCT "
+        groups = ", ".join(dict.fromkeys(self.groups)) if self.measures else ""
+        parts = [
+            f"SELECT {distinct}{', '.join(dict.fromkeys(self.shown))} FROM {self.start.name}",
+            *joins,
+            f"WHERE {' AND '.join(where)}" if where else "",
+            f"GROUP BY {groups}" if groups else "",
+            f"ORDER BY {order}" if order else "",
+            f"LIMIT {limit}" if limit else "",
+        ]
+        return " ".join(part for part in parts if part)
+
+
+def select(question: str, tables: Sequence[Table], values: Values, today: str) -> str:
+    """One SELECT that answers the question; empty where the rules find none.
+
+    `today` is a date in ISO 8601, from which "last month" counts.
+    """
+    asked = _ASIDE.sub("", " ".join(question.split()))
+    low = asked.lower()
+    if unknown(asked, tables, values):
+        return ""
+    if absent := _NONE.search(low):
+        return _without(low[: absent.start()], absent["what"], tables)
+    start = start_of(low, tables)
+    if start is None:
+        return ""
+    reach = [t for t in tables if path(start, [t], tables) is not None]
+    query = Select(reach, start)
+    top, most = _TOP.search(low), _MOST.search(low)
+    for said in shown_by(low, start, reach, bool(top or most)):
+        if isinstance(said, str):
+            _show(query, said, low)
+        else:
+            _measure(query, *said)
+    if not query.measures and (most or top):
+        _measure(query, "COUNT", False, start)
+    labels = {Place(start, column).sql() for column in start.labels}
+    if query.groups and set(query.groups) <= labels and set(query.measures.values()) == {"COUNT"}:
+        return ""  # each row counted by itself
+    where = filters(low, asked, reach, values)
+    where += spans(low, today, start, reach)
+    order, limit = "", 0
+    if query.measures and query.groups and (top or most):
+        way = "ASC" if most and most[1] in _FEW else "DESC"
+        order = f"{_ranked(low, query)} {way} NULLS LAST"
+        limit = int(next(n for n in top.groups() if n)) if top else 1
+    elif query.groups and query.measures:
+        order = ", ".join(dict.fromkeys(query.groups))
+    return query.text(where, order, limit)
+
+
+def _show(query: Select, said: str, low: str) -> None:
+    """Adds a column, the name of what a table holds, or a period, to what is shown."""
+    dates = [Place(t, c) for t in query.near for c in t.columns if c.is_date]
+    found = find(said, query.tables, low)
+    period = next((p for p in PERIODS if re.fullmatch(rf"(?:calendar )?{p}s?", said)), "")
+    if period and dates and not (found and found.column.words == stems(period)):
+        date = max(dates, key=lambda d: "creat" not in d.column.words)
+        query.shown.append(f"DATE_TRUNC('{period}', {query.place(date)}) AS {period}")
+        query.groups.append(period)
+        return
+    whole = table_of(said, query.tables)
+    plain = stems(said) - {"nam", "list"}
+    named = "nam" in stems(said) and not stems(said) & {"first", "last"}
+    if whole and (found is None or plain <= whole.words | {"id"} - ({"id"} & plain)):
+        places = [Place(whole, c) for c in whole.labels]
+    elif found and named and "first" in found.column.words:
+        places = [Place(found.table, c) for c in found.table.labels]
+    else:
+        places = [found] if found else []
+    for place in places:
+        query.shown.append(query.place(place))
+        query.groups.append(place.sql())
+
+
+def _measure(query: Select, kind: str, distinct: bool, thing: Place | Table) -> None:
+    if isinstance(thing, Place):
+        name = quoted(f"{kind.lower()}_{thing.column.name.lower()}")
+        made = f"{kind}({query.place(thing)}) AS {name}"
+    else:
+        key = Place(thing, thing.key)
+        far = thing.name != query.start.name
+        counted = f"DISTINCT {query.place(key)}" if distinct or far else "*"
+        name = f"n_{thing.alias.strip(chr(34)).lower()}"
+        made = f"COUNT({counted}) AS {name}"
+    query.measures[name] = kind
+    query.shown.append(made)
+
+
+def _ranked(low: str, query: Select) -> str:
+    """The measure that "by" or "most" names, else the first."""
+    said = re.search(r"\bby (?:the )?(?P<what>[a-z ]+)", low)
+    counts = [name for name, kind in query.measures.items() if kind == "COUNT"]
+    sums = [name for name in query.measures if name not in counts]
+    by_count = said and re.match(r"(?:total )?number|count", said["what"])
+    wanted = counts if by_count or (not said and "most" in low) else sums if said else []
+    return next(iter(wanted), next(iter(query.measures)))
+
+
+def _without(head: str, what: str, tables: Sequence[Table]) -> str:
+    """What has no counterpart in another table."""
+    missing = table_of(what, tables)
+    others = [t for t in tables if t is not missing]
+    whose = re.split(r"\b(?:of|for) ", head)[-1]
+    start = table_of(whose, others) or table_of(head, others)
+    joins = path(start, [missing], tables) if start and missing else None
+    if start is None or missing is None or joins is None or len(joins) != 1:
+        return ""
+    query, listed = Select(tables, start), LIST.search(head)
+    for said in re.split(r", and |,| and ", listed["what"].split(" of ")[0] if listed else ""):
+        _show(Select([start], start), said, head)
+        item = Select([start], start)
+        _show(item, re.split(r" for | who| that", said)[0], head)
+        query.shown += item.shown
+    shown = query.shown or [Place(start, c).sql() for c in (start.key, *start.labels)]
+    absent = Place(missing, missing.key).sql()
+    return (
+        f"SELECT {', '.join(dict.fromkeys(shown))} FROM {start.name} LEFT {joins[0]} "
+        f"WHERE {absent} IS NULL"
+    )

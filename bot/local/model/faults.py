@@ -1,0 +1,156 @@
+"""Scripted faults of the stand-in: which request fails, and how it looks on the wire."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from bot.local.model.answer import Answer, cut_short, sse
+from bot.local.model.errors import Json, Refused, error_body
+from bot.local.model.prompt import render
+
+STATUS_KINDS = {
+    "http_429": (429, "rate_limit_error", "This request would exceed your rate limit."),
+    "http_529": (529, "overloaded_error", "Overloaded"),
+    "http_500": (500, "api_error", "Internal server error"),
+    "http_503": (503, "api_error", "Service unavailable"),
+}
+"""Refused before the model is asked."""
+SILENT_KINDS = ("drop", "slow")
+"""No byte is answered."""
+WIRE_KINDS = ("sse_error", "drop_stream", "truncated_stream", "malformed")
+"""The answer is damaged on its way; without streaming, its JSON body is."""
+ANSWER_KINDS = (
+    *("empty", "max_tokens", "refusal", "pause_turn", "context_window", "unknown_stop"),
+)
+"""The answer is sound on the wire, and not what was asked for."""
+KINDS = (*STATUS_KINDS, *SILENT_KINDS, *WIRE_KINDS, *ANSWER_KINDS)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to fail, one of `KINDS`."""
+
+    kind: str
+    retry_after: float | None = None
+    """Seconds in the `retry-after` header of `http_429` and `http_529`; None sends none."""
+    seconds: float = 600.0
+    """How long `slow` stays silent before it closes the connection."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown fault {self.kind!r}; one of {', '.join(KINDS)}")
+
+
+@dataclass(frozen=True)
+class FaultRecord:
+    """A fault that was delivered."""
+
+    index: int
+    """The request's number, from 0, in order of arrival (as in `ModelServer.recorded`)."""
+    kind: str
+    request_id: str
+
+
+Choice = Fault | str | None
+Chooser = Callable[[int, Json], Choice]
+
+
+class Faults:
+    """Decides for each well-formed message request whether, and how, it fails."""
+
+    def __init__(self, plan: Iterable[Choice] | Chooser) -> None:
+        """`plan` gives the fate of one request after another (None, or its end: none fails), or is
+        a function of the request's index and body."""
+        if callable(plan):
+            self._choose = plan
+        else:
+            steps = iter(plan)
+            self._choose = lambda index, body: next(steps, None)
+
+    @classmethod
+    def random(cls, seed: int, rate: float, kinds: Iterable[Choice] = KINDS) -> "Faults":
+        """Each request fails with probability `rate`, in one of `kinds`; the same for one seed."""
+        return cls(_draws(random.Random(seed), rate, tuple(kinds)))
+
+    def next(self, index: int, body: Json) -> Fault | None:
+        """The fault of this request; None lets it pass."""
+        choice = self._choose(index, body)
+        return Fault(choice) if isinstance(choice, str) else choice
+
+
+def refuse(fault: Fault) -> None:
+    """Raise the refusal that an `http_*` fault stands for; other kinds pass."""
+    if fault.kind in STATUS_KINDS:
+        status, kind, message = STATUS_KINDS[fault.kind]
+        headers = {} if fault.retry_after is None else {"retry-after": f"{fault.retry_after:g}"}
+        raise Refused(status, kind, message, headers)
+
+
+def reshape(fault: Fault, answer: Answer) -> Answer:
+    """The answer with an `ANSWER_KINDS` fault; other kinds leave it as it is."""
+    content = answer.content
+    if fault.kind == "empty":
+        return Answer([])
+    if fault.kind == "max_tokens":
+        return Answer(_half(_up_to_call(content)), "max_tokens")
+    if fault.kind == "refusal":
+        details = {"type": "refusal", "category": "general_harms", "explanation": None}
+        return Answer([], "refusal", stop_details=details)
+    if fault.kind == "pause_turn":
+        search = {"type": "server_tool_use", "name": "web_search", "input": {"query": "more"}}
+        return Answer([{"type": "text", "text": "Still looking."}, search], "pause_turn")
+    if fault.kind == "context_window":
+        return Answer(_half(content), "model_context_window_exceeded")
+    if fault.kind == "unknown_stop":
+        return replace(answer, stop_reason="brand_new_reason")
+    return answer
+
+
+def damage_stream(fault: Fault, events: list[bytes], request_id: str) -> list[bytes]:
+    """The events that are sent under a `WIRE_KINDS` fault."""
+    middle = len(events) // 2
+    if fault.kind == "sse_error":
+        error = error_body("overloaded_error", "Overloaded", request_id)
+        return [*events[:middle], sse("error", error)]
+    if fault.kind == "drop_stream":
+        return events[:middle]
+    if fault.kind == "truncated_stream":
+        return events[:-2]
+    if fault.kind == "malformed":
+        n = next(i for i, e in enumerate(events) if i and not e.startswith(b"event: ping"))
+        return [*events[:n], events[n].rstrip()[:-2] + b"\n\n", *events[n + 1 :]]
+    return events
+
+
+def damage_body(fault: Fault, body: bytes) -> bytes:
+    """The JSON body that is sent under a `WIRE_KINDS` fault when nothing is streamed."""
+    if fault.kind == "sse_error":
+        refuse(Fault("http_529"))
+    if fault.kind in ("drop_stream", "truncated_stream"):
+        return body[: len(body) // 2]
+    if fault.kind == "malformed":
+        return body.replace(b'":', b'";', 3)
+    return body
+
+
+def _draws(dice: random.Random, rate: float, kinds: tuple[Choice, ...]) -> Iterator[Choice]:
+    while True:
+        failed = dice.random() < rate
+        kind = dice.choice(kinds)
+        yield kind if failed else None
+
+
+def _up_to_call(content: list[Json]) -> list[Json]:
+    """Content up to its first tool call, so that this is what a limit cuts."""
+    for n, block in enumerate(content):
+        if block["type"] == "tool_use":
+            return content[: n + 1]
+    return content
+
+
+def _half(content: list[Json]) -> list[Json]:
+    """Content without the second half of its last block."""
+    if not content:
+        return []
+    size = sum(len(render(block)) for block in content)
+    return cut_short(content, size - len(render(content[-1])) // 2)

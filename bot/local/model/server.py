@@ -1,0 +1,287 @@
+"""The `offline` model stand-in's protocol: a strict Anthropic Messages API on loopback.
+
+It is not a model: what it answers is decided by a mind, a function from a request to an answer.
+What the real API refuses it refuses, with the same status and error type.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import pkgutil
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bot.local.model.answer import Answer, message_of, sse, stream_events
+from bot.local.model.cache import PromptCache
+from bot.local.model.checks import check_count_request, check_message_request, effort_of
+from bot.local.model.errors import Json, Refused, error_body, invalid
+from bot.local.model.faults import (
+    SILENT_KINDS,
+    Fault,
+    FaultRecord,
+    Faults,
+    damage_body,
+    damage_stream,
+    refuse,
+    reshape,
+)
+from bot.local.model.limits import RateGate, RateLimits
+from bot.local.model.prompt import Prompt, read_prompt
+from bot.local.model.rules import Rules
+from bot.local.model.wire import Cut, Events
+from bot.local.server import listen
+
+__all__ = ["Answer", "Fault", "FaultRecord", "Faults", "Mind", "ModelServer", "RateLimits"]
+
+log = logging.getLogger(__name__)
+
+Mind = Callable[[Json], Answer]
+"""Decides the answer to a decoded request, which it must not change."""
+
+MAX_BODY_BYTES = 32 * 1024 * 1024
+VERSIONS = ("2023-01-01", "2023-06-01", "2026-10-21")
+KEEP_ALIVE_S = 300
+"""Seconds that a connection may idle: a client that thinks between two calls keeps it."""
+BENCH_MIND = "benchmarks.bench_mind:bench"
+
+
+class ModelServer:
+    """A Messages API whose `app` is served by whoever runs it.
+
+    Counts what it saw: `requests`, `in_flight_max`, `fault_log`, and the decoded bodies in
+    `recorded` when `record` is set. Serve one instance in one event loop.
+    """
+
+    def __init__(
+        self,
+        mind: Mind,
+        *,
+        latency_s: float = 0.0,
+        faults: Faults | None = None,
+        limits: RateLimits | None = None,
+        record: bool = False,
+        api_key: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`latency_s` passes before each answer; `api_key` None takes any key; `clock` gives
+        seconds since 1970 for cache lifetimes and rate limits."""
+        self.requests = 0
+        self.in_flight_max = 0
+        self.fault_log: list[FaultRecord] = []
+        self.recorded: list[Json] = []
+        self._in_flight = 0
+        self._mind = mind
+        self._latency_s = latency_s
+        self._faults = faults or Faults(())
+        self._record = record
+        self._api_key = api_key
+        self._cache = PromptCache(clock)
+        self._gate = RateGate(limits, clock)
+        self.app = Starlette(
+            routes=[
+                Route("/v1/messages", self._messages, methods=["POST"]),
+                Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
+            ],
+            exception_handlers={HTTPException: _no_such_endpoint},
+        )
+
+    async def _messages(self, request: Request) -> Response:
+        self._in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self._in_flight)
+        try:
+            return await self._guarded(request, self._answer)
+        finally:
+            self._in_flight -= 1
+
+    async def _count_tokens(self, request: Request) -> Response:
+        return await self._guarded(request, self._count)
+
+    async def _guarded(self, request: Request, answer: Callable[..., Any]) -> Response:
+        """Every outcome as an API answer; the only place that catches everything."""
+        request_id = f"req_{secrets.token_hex(12)}"
+        try:
+            body = await self._read(request)
+            response: Response = await answer(request, body, request_id)
+        except Refused as refused:
+            error = error_body(refused.kind, refused.message, request_id)
+            response = _json(error, refused.status, refused.headers)
+        except RecursionError:
+            error = error_body("invalid_request_error", "Request is nested too deeply", request_id)
+            response = _json(error, 400)
+        except ClientDisconnect:
+            return Cut()
+        except Exception:
+            log.exception("the stand-in failed on %s", request_id)
+            response = _json(error_body("api_error", "Internal server error", request_id), 500)
+        response.headers["request-id"] = request_id
+        return response
+
+    async def _read(self, request: Request) -> Any:
+        raw = await _body(request)
+        _check_headers(request, self._api_key)
+        return _decode(raw)
+
+    async def _count(self, request: Request, body: Any, request_id: str) -> Response:
+        rules = check_count_request(body)
+        return _json({"input_tokens": _measured(body, rules).tokens})
+
+    async def _answer(self, request: Request, body: Any, request_id: str) -> Response:
+        index = self.requests
+        self.requests += 1
+        if self._record:
+            self.recorded.append(body)
+        rules = check_message_request(body)
+        prompt = _measured(body, rules)
+        usage = self._cache.measure(prompt, rules.min_cache_tokens)
+        model, max_tokens = body["model"], body["max_tokens"]
+        self._gate.admit(model, usage.limited, max_tokens)
+        fault = self._faults.next(index, body)
+        if fault:
+            self.fault_log.append(FaultRecord(index, fault.kind, request_id))
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        if fault and fault.kind in SILENT_KINDS:
+            return await _silence(request, fault)
+        if fault:
+            refuse(fault)
+        answer = self._mind(body) if max_tokens else Answer([], "max_tokens")
+        answer = reshape(fault, answer) if fault else answer
+        message = message_of(body, answer, prompt, usage)
+        self._cache.keep(prompt, rules.min_cache_tokens)
+        self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
+        headers = self._gate.headers(model)
+        if body.get("stream"):
+            return _streamed(message, headers, fault, request_id)
+        return _whole(message, headers, fault)
+
+
+async def _body(request: Request) -> bytes:
+    """The request's bytes; too many of them are read to the end and refused."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= MAX_BODY_BYTES:
+            parts.append(part)
+    if size > MAX_BODY_BYTES:
+        raise Refused(413, "request_too_large", "Request exceeds the maximum size")
+    return b"".join(parts)
+
+
+def _check_headers(request: Request, api_key: str | None) -> None:
+    headers = request.headers
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    if not key:
+        raise Refused(401, "authentication_error", "x-api-key header is required")
+    if api_key is not None and not secrets.compare_digest(key.encode(), api_key.encode()):
+        raise Refused(401, "authentication_error", "invalid x-api-key")
+    version = headers.get("anthropic-version")
+    if version is None:
+        invalid("anthropic-version: header is required")
+    if version not in VERSIONS:
+        invalid(f'anthropic-version: "{version}" is not a valid version')
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _decode(raw: bytes) -> Any:
+    """The decoded body; lone surrogates are refused here, as by the API."""
+    try:
+        text = raw.decode()
+        value = _DECODER.decode(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        invalid(f"The request body is not valid JSON: {error}")
+    return value
+
+
+def _measured(body: Json, rules: Rules) -> Prompt:
+    prompt = read_prompt(body, effort_of(body, rules), rules.binds_thinking)
+    if prompt.tokens > rules.context_tokens:
+        invalid(f"prompt is too long: {prompt.tokens} tokens > {rules.context_tokens} maximum")
+    return prompt
+
+
+async def _silence(request: Request, fault: Fault) -> Response:
+    """Close without an answer: at once, or for `slow` when the time is up or the client leaves."""
+    if fault.kind == "slow":
+        try:
+            await asyncio.wait_for(request.receive(), fault.seconds)
+        except TimeoutError:
+            log.debug("stayed silent for %s s", fault.seconds)
+    return Cut()
+
+
+def _streamed(
+    message: Json, headers: dict[str, str], fault: Fault | None, request_id: str
+) -> Response:
+    events = [sse(kind, data) for kind, data in stream_events(message)]
+    if fault:
+        events = damage_stream(fault, events, request_id)
+    return Events(events, headers, cut=fault is not None and fault.kind == "drop_stream")
+
+
+def _whole(message: Json, headers: dict[str, str], fault: Fault | None) -> Response:
+    if fault is None:
+        return _json(message, 200, headers)
+    body = _dumps(message)
+    sent = damage_body(fault, body)
+    if fault.kind == "drop_stream":
+        return Cut(sent, len(body), headers)
+    return Response(sent, 200, headers, "application/json")
+
+
+def _json(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_dumps(body), status, headers, "application/json")
+
+
+def _dumps(body: Json) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _no_such_endpoint(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    kind = "not_found_error" if status == 404 else "invalid_request_error"
+    request_id = f"req_{secrets.token_hex(12)}"
+    body = error_body(kind, f"{request.method} {request.url.path}", request_id)
+    return _json(body, status, {"request-id": request_id})
+
+
+def main() -> None:
+    """Serve a mind until interrupted; the first line on stdout is the URL."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--mind", default=BENCH_MIND, help="module:name of the mind")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    options = parser.parse_args()
+    server = ModelServer(pkgutil.resolve_name(options.mind), latency_s=options.latency)
+    listener = listen(options.port)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    config = uvicorn.Config(
+        server.app,
+        log_level="error",
+        lifespan="off",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Web API methods that write messages and reactions, and the links to them."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from bot.local.slack.blocks import checked
+from bot.local.slack.json import message_json, permalink
+from bot.local.slack.places import message_of, new_message, own_message, placed, visible, writable
+from bot.local.slack.records import Json, Whisper
+from bot.local.slack.state import Call, SlackError
+from bot.local.slack.streams import is_open
+from bot.local.workspace import Channel, Message, Reaction, micros, timestamp
+
+MAX_TEXT = 40_000
+"""Longer text is cut: docs.slack.dev/changelog/2018-04-truncating-really-long-messages."""
+MAX_UPDATED_TEXT = 4_000
+"""Longer text is refused: docs.slack.dev/reference/methods/chat.update (`msg_too_long`)."""
+MAX_MARKDOWN = 12_000
+
+_EMOJI = re.compile(r"[a-z0-9_+'\-]{1,100}(::skin-tone-[2-6])?")
+
+
+def _post(call: Call) -> Json:
+    call.need("chat:write")
+    channel = writable(call)
+    message = _written(call, placed(call, channel, new_message(call, channel)))
+    call.state.timelines[channel.id].add(message)
+    if pane := call.state.panes.get((channel.id, message.thread_ts)):
+        pane.status = ""
+    call.did(channel.id, message)
+    body = message_json(call.state, channel.id, message, with_metadata=True)
+    return {"channel": channel.id, "ts": message.ts, "message": body}
+
+
+def _update(call: Call) -> Json:
+    """Blocks, attachments and metadata that are not sent stay as they were; [] removes them."""
+    call.need("chat:write")
+    channel = writable(call)
+    message = own_message(call, channel, "cant_update_message")
+    if is_open(call.state, channel.id, message.ts):
+        raise SlackError("streaming_state_conflict")
+    if len(call.text("text")) > MAX_UPDATED_TEXT:
+        raise SlackError("msg_too_long")
+    at = timestamp(call.state.new_ts(channel.id))
+    message = message_of(call, channel, "ts")
+    changed = replace(_written(call, message), edited=at, edited_by=call.identity.user)
+    call.state.timelines[channel.id].replace(changed)
+    call.did(channel.id, changed)
+    body = message_json(call.state, channel.id, changed, with_metadata=True)
+    return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}
+
+
+def _delete(call: Call) -> Json:
+    call.need("chat:write")
+    channel = writable(call)
+    message = own_message(call, channel, "cant_delete_message")
+    if is_open(call.state, channel.id, message.ts):
+        raise SlackError("cant_delete_message")
+    call.state.timelines[channel.id].remove(micros(message.ts))
+    call.did(channel.id, message)
+    return {"channel": channel.id, "ts": message.ts}
+
+
+def _whisper(call: Call) -> Json:
+    """Seen by one person of the channel and kept nowhere: `whispers` has it."""
+    call.need("chat:write")
+    channel = writable(call)
+    if (user := call.required("user")) not in call.state.members[channel.id]:
+        raise SlackError("user_not_in_channel")
+    message = _written(call, placed(call, channel, new_message(call, channel)))
+    call.state.whispers.append(
+        Whisper(channel.id, user, message.ts, message.text, message.thread_ts, message.blocks)
+    )
+    call.did(channel.id, message)
+    return {"message_ts": message.ts}
+
+
+def _permalink(call: Call) -> Json:
+    channel = visible(call)
+    message = message_of(call, channel, "message_ts")
+    return {"channel": channel.id, "permalink": permalink(call.state, channel.id, message)}
+
+
+def _add_reaction(call: Call) -> Json:
+    channel, message, name = _reacted(call)
+    reactions = {reaction.name: reaction for reaction in message.reactions}
+    old = reactions.get(name, Reaction(name, 0))
+    if call.identity.user in old.users:
+        raise SlackError("already_reacted")
+    reactions[name] = Reaction(name, old.count + 1, (*old.users, call.identity.user))
+    return _react(call, channel, replace(message, reactions=tuple(reactions.values())))
+
+
+def _remove_reaction(call: Call) -> Json:
+    channel, message, name = _reacted(call)
+    reactions = {reaction.name: reaction for reaction in message.reactions}
+    old = reactions.get(name, Reaction(name, 0))
+    if call.identity.user not in old.users:
+        raise SlackError("no_reaction")
+    users = tuple(user for user in old.users if user != call.identity.user)
+    reactions[name] = Reaction(name, old.count - 1, users)
+    left = tuple(reaction for reaction in reactions.values() if reaction.count)
+    return _react(call, channel, replace(message, reactions=left))
+
+
+def _reacted(call: Call) -> tuple[Channel, Message, str]:
+    call.need("reactions:write")
+    name = call.required("name").strip(":")
+    if not _EMOJI.fullmatch(name):
+        raise SlackError("invalid_name")
+    channel = writable(call)
+    return channel, message_of(call, channel, "timestamp"), name
+
+
+def _react(call: Call, channel: Channel, changed: Message) -> Json:
+    call.state.timelines[channel.id].replace(changed)
+    call.did(channel.id, changed)
+    return {}
+
+
+def _written(call: Call, message: Message) -> Message:
+    """The message with the text, the blocks and the metadata that the call sends."""
+    text, markdown = call.text("text"), call.text("markdown_text")
+    blocks, attachments = checked(call.objects("blocks")), call.objects("attachments")
+    if markdown and (text or blocks):
+        raise SlackError("markdown_text_conflict")
+    if len(markdown) > MAX_MARKDOWN:
+        raise SlackError("msg_too_long")
+    if not (text or markdown or blocks or attachments):
+        raise SlackError("no_text")
+    sent = call.args.keys()
+    return replace(
+        message,
+        text=(text or markdown)[:MAX_TEXT],
+        blocks=blocks if "blocks" in sent or markdown else message.blocks,
+        attachments=attachments if "attachments" in sent else message.attachments,
+        metadata=call.metadata(message.metadata),
+    )
+
+
+METHODS: Mapping[str, Callable[[Call], Json]] = {
+    "chat.postMessage": _post,
+    "chat.postEphemeral": _whisper,
+    "chat.update": _update,
+    "chat.delete": _delete,
+    "chat.getPermalink": _permalink,
+    "reactions.add": _add_reaction,
+    "reactions.remove": _remove_reaction,
+}

@@ -1,0 +1,167 @@
+"""Web API methods that read channels and their messages."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bot.local.slack.json import channel_json, message_json
+from bot.local.slack.records import Json
+from bot.local.slack.state import Call, SlackError
+from bot.local.slack.streams import expire
+from bot.local.workspace import SLACKBOT, Channel, Message, micros
+
+FOREVER = 10**18
+"""Later than any message, in microseconds."""
+
+_UNTHREADED = ("channel_join", "channel_leave")
+
+
+def _list(call: Call) -> Json:
+    return _channels(call, lambda channel: call.state.may_see(call.identity.user, channel))
+
+
+def _of_user(call: Call) -> Json:
+    """The conversations that the caller, or `user`, is in; of others only those also seen."""
+    user = call.text("user") or call.identity.user
+    if user not in call.state.users:
+        raise SlackError("user_not_found")
+
+    def is_wanted(channel: Channel) -> bool:
+        state = call.state
+        return user in state.members[channel.id] and state.may_see(call.identity.user, channel)
+
+    return _channels(call, is_wanted)
+
+
+def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
+    kinds, hidden = call.kinds(), call.flag("exclude_archived")
+    channels = [
+        channel.id
+        for channel in call.state.channels.values()
+        if channel.kind in kinds and is_wanted(channel) and not (hidden and channel.is_archived)
+    ]
+    ids, cursor = call.page(channels, "team", default=100, most=1000)
+    found = [channel_json(call, call.state.channels[id]) for id in ids]
+    return {"channels": found, "response_metadata": {"next_cursor": cursor}}
+
+
+def _open(call: Call) -> Json:
+    """The direct message with `users`, made if there is none, or the one that `channel` names."""
+    if call.text("channel"):
+        channel = call.channel("read")
+        if channel.kind not in ("im", "mpim"):
+            raise SlackError("method_not_supported_for_channel_type")
+        return {"channel": _opened(call, channel), "no_op": True, "already_open": True}
+    users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
+    call.need("im:write" if len(users) == 1 else "mpim:write")
+    for id in users:
+        user = call.state.users.get(id)
+        if user is None:
+            raise SlackError("user_not_found")
+        if user.deleted:
+            raise SlackError("user_disabled")
+        if user.is_bot or id == SLACKBOT:
+            raise SlackError("cannot_dm_bot")
+    before = len(call.state.channels)
+    channel = call.state.direct(call.identity.user, *users)
+    old = before == len(call.state.channels)
+    return {"channel": _opened(call, channel)} | (
+        {"no_op": True, "already_open": True} if old else {}
+    )
+
+
+def _opened(call: Call, channel: Channel) -> Json:
+    return channel_json(call, channel) if call.flag("return_im") else {"id": channel.id}
+
+
+def _join(call: Call) -> Json:
+    call.need("channels:join")
+    channel = call.channel("read")
+    if channel.kind != "public_channel":
+        raise SlackError("method_not_supported_for_channel_type")
+    if channel.is_archived:
+        raise SlackError("is_archived")
+    if call.is_member(channel):
+        warning = {"warning": "already_in_channel"}
+        warnings = {"response_metadata": {"warnings": ["already_in_channel"]}}
+        return {"channel": channel_json(call, channel)} | warning | warnings
+    call.state.members[channel.id][call.identity.user] = None
+    call.did(channel.id, Message(""))
+    return {"channel": channel_json(call, channel)}
+
+
+def _info(call: Call) -> Json:
+    channel = channel_json(call, call.channel("read"))
+    if not call.flag("include_num_members"):
+        channel.pop("num_members", None)
+    return {"channel": channel}
+
+
+def _members(call: Call) -> Json:
+    channel = call.channel("read")
+    ids, cursor = call.page(list(call.state.members[channel.id]), "user", default=100, most=1000)
+    return {"members": list(ids), "response_metadata": {"next_cursor": cursor}}
+
+
+def _history(call: Call) -> Json:
+    channel = _readable(call)
+    oldest, latest = _range(call)
+    expire(call.state)
+    top = call.state.timelines[channel.id].top(oldest, latest)
+    times, cursor = call.page(
+        top[::-1], "next_ts", default=100, most=999, cap=call.state.page_limit
+    )
+    return _messages(call, channel, times, cursor) | {"pin_count": 0}
+
+
+def _replies(call: Call) -> Json:
+    """The thread of a root; any other timestamp gives that message alone, as Slack does."""
+    channel = _readable(call)
+    timeline = call.state.timelines[channel.id]
+    try:
+        root = micros(call.required("ts"))
+    except ValueError:
+        raise SlackError("thread_not_found") from None
+    message = timeline.get(root)
+    if message is None or message.subtype in _UNTHREADED:
+        raise SlackError("thread_not_found")
+    oldest, latest = _range(call)
+    expire(call.state)
+    thread = [root, *(at for at in timeline.replies(root) if oldest <= at <= latest)]
+    times, cursor = call.page(thread, "next_ts", default=1000, most=1000, cap=call.state.page_limit)
+    return _messages(call, channel, times, cursor)
+
+
+def _readable(call: Call) -> Channel:
+    """The channel, if its messages may be read: a bot has to be in it, a user has to see it."""
+    channel = call.channel("history")
+    if call.identity.bot_id and not call.is_member(channel):
+        raise SlackError("not_in_channel")
+    return channel
+
+
+def _range(call: Call) -> tuple[int, int]:
+    """The times asked for, in microseconds, both inclusive."""
+    oldest, latest = call.time("oldest", 0), call.time("latest", FOREVER)
+    return (oldest, latest) if call.flag("inclusive") else (oldest + 1, latest - 1)
+
+
+def _messages(call: Call, channel: Channel, times: Sequence[int], cursor: str) -> Json:
+    """A page; like Slack's, the last one has no response_metadata."""
+    timeline = call.state.timelines[channel.id]
+    shown = call.flag("include_all_metadata")
+    found = [
+        message_json(call.state, channel.id, timeline[at], with_metadata=shown) for at in times
+    ]
+    more: Json = {"response_metadata": {"next_cursor": cursor}} if cursor else {}
+    return {"messages": found, "has_more": bool(cursor)} | more
+
+
+METHODS: Mapping[str, Callable[[Call], Json]] = {
+    "conversations.list": _list,
+    "conversations.info": _info,
+    "conversations.members": _members,
+    "conversations.open": _open,
+    "conversations.join": _join,
+    "users.conversations": _of_user,
+    "conversations.history": _history,
+    "conversations.replies": _replies,
+}

@@ -1,0 +1,225 @@
+"""Web API methods that look things up: people, lists, and messages by their words."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from bot.local.slack.json import list_item_json, list_json, permalink, team_url, user_json
+from bot.local.slack.records import Json
+from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackError
+from bot.local.workspace import Channel, Message, micros
+
+_TERM = re.compile(
+    r'(?P<not>-?)(?:(?P<key>in|from|before|after|on):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))'
+)
+_DAY_MICROS = 86_400_000_000
+
+
+def _auth_test(call: Call) -> Json:
+    body = {
+        "url": team_url(call.state),
+        "team": call.state.team.name,
+        "user": call.state.users[call.identity.user].name,
+        "team_id": call.state.team.id,
+        "user_id": call.identity.user,
+        "is_enterprise_install": False,
+    }
+    return body | ({"bot_id": call.identity.bot_id} if call.identity.bot_id else {})
+
+
+def _user_info(call: Call) -> Json:
+    call.need("users:read")
+    user = call.state.users.get(call.required("user"))
+    if user is None:
+        raise SlackError("user_not_found")
+    locale = {"locale": user.locale} if call.flag("include_locale") else {}
+    return {"user": user_json(call, user) | locale}
+
+
+def _user_list(call: Call) -> Json:
+    call.need("users:read")
+    ids, cursor = call.page(list(call.state.users), "user", default=1000, most=1000)
+    members = [user_json(call, call.state.users[id]) for id in ids]
+    return {"members": members, "response_metadata": {"next_cursor": cursor}}
+
+
+def _group_users(call: Call) -> Json:
+    call.need("usergroups:read")
+    group = call.state.usergroups.get(call.required("usergroup"))
+    if group is None:
+        raise SlackError("no_such_subteam")
+    if group.disabled and not call.flag("include_disabled"):
+        raise SlackError("subteam_disabled")
+    return {"users": list(group.users)}
+
+
+def _groups(call: Call) -> Json:
+    call.need("usergroups:read")
+    groups = [
+        {
+            "id": group.id,
+            "team_id": call.state.team.id,
+            "is_usergroup": True,
+            "name": group.name or group.handle,
+            "handle": group.handle,
+            "user_count": len(group.users),
+            "date_delete": int(group.disabled),
+            **({"users": list(group.users)} if call.flag("include_users") else {}),
+        }
+        for group in call.state.usergroups.values()
+        if call.flag("include_disabled") or not group.disabled
+    ]
+    return {"usergroups": groups}
+
+
+def _team_info(call: Call) -> Json:
+    call.need("team:read")
+    team = call.state.team
+    url = team_url(call.state)
+    return {"team": {"id": team.id, "name": team.name, "domain": team.domain, "url": url}}
+
+
+def _bot_info(call: Call) -> Json:
+    call.need("users:read")
+    if call.text("bot") not in ("", BOT_ID):
+        raise SlackError("bot_not_found")
+    bot = {"id": BOT_ID, "deleted": False, "name": "Assistant", "updated": 0, "app_id": APP_ID}
+    return {"bot": bot | {"user_id": BOT_USER}}
+
+
+def _list_items(call: Call) -> Json:
+    call.need("lists:read")
+    found = call.state.lists.get(call.required("list_id"))
+    if found is None:
+        raise SlackError("list_not_found")
+    rows = {item.id: item for item in found.items if item.archived == call.flag("archived")}
+    ids, cursor = call.page(list(rows), "id", default=100, most=1000)
+    items = [list_item_json(found, rows[id]) for id in ids]
+    body: Json = {"items": items, "response_metadata": {"next_cursor": cursor}}
+    return body | ({"list": list_json(found, call.state)} if call.flag("include_list") else {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A search: words, "phrases", in:, from:, before:, after:, on:, and - before any of them."""
+
+    terms: tuple[tuple[bool, str, str], ...]
+    """(wanted, key or "", value)"""
+
+    def holds(self, call: Call, channel: Channel, message: Message) -> bool:
+        return all(
+            self._holds(call, key, value, channel, message) == wanted
+            for wanted, key, value in self.terms
+        )
+
+    def _holds(self, call: Call, key: str, value: str, channel: Channel, message: Message) -> bool:
+        if key == "in":
+            return value.strip("<#>").split("|")[0] in (channel.name, channel.id)
+        if key == "from":
+            user = call.state.users.get(message.user)
+            name = value.strip("<@>").split("|")[0]
+            me = call.identity.user if name == "me" else name
+            return me in (message.user, user.name if user else "")
+        if key:
+            return _in_days(key, value, micros(message.ts))
+        return value.casefold() in message.text.casefold()
+
+
+def _search(call: Call) -> Json:
+    """Matches in the channels that the user can see, newest first (Slack's score is not known)."""
+    if call.identity.bot_id:
+        raise SlackError("not_allowed_token_type")
+    call.need("search:read")
+    query = call.required("query")
+    terms = tuple(
+        (not m["not"], m["key"] or "", m["phrase"] or m["word"] or "")
+        for m in _TERM.finditer(query)
+    )
+    found = sorted(_matches(call, _Query(terms)), key=lambda hit: micros(hit[1].ts))
+    if call.text("sort_dir") != "asc":
+        found.reverse()
+    return {"query": query, "messages": _result(call, found)}
+
+
+def _matches(call: Call, query: _Query) -> Iterator[tuple[Channel, Message]]:
+    for channel in call.state.channels.values():
+        if call.state.may_see(call.identity.user, channel):
+            for message in call.state.timelines[channel.id].all():
+                if message.subtype != "tombstone" and query.holds(call, channel, message):
+                    yield channel, message
+
+
+def _result(call: Call, found: list[tuple[Channel, Message]]) -> Json:
+    size, page = _positive(call, "count", 20), _positive(call, "page", 1)
+    if size > 100:
+        size = 100
+    pages = -(-len(found) // size)
+    shown = found[(page - 1) * size : page * size]
+    first = (page - 1) * size + 1
+    return {
+        "total": len(found),
+        "paging": {"count": size, "total": len(found), "page": page, "pages": pages},
+        "pagination": {
+            "total_count": len(found),
+            "page": page,
+            "per_page": size,
+            "page_count": pages,
+            "first": first,
+            "last": first + len(shown) - 1,
+        },
+        "matches": [_match_json(call, channel, message) for channel, message in shown],
+    }
+
+
+def _match_json(call: Call, channel: Channel, message: Message) -> Json:
+    user = call.state.users.get(message.user)
+    return {
+        "type": "message",
+        "team": call.state.team.id,
+        "channel": {
+            "id": channel.id,
+            "name": channel.name,
+            "is_private": channel.kind != "public_channel",
+            "is_mpim": channel.is_mpim,
+            "is_im": channel.is_im,
+        },
+        "user": message.user,
+        "username": message.username or (user.name if user else ""),
+        "ts": message.ts,
+        "text": message.text,
+        "permalink": permalink(call.state, channel.id, message),
+    }
+
+
+def _in_days(key: str, value: str, at: int) -> bool:
+    """Whether a time lies before, after or on a day (UTC); never if it is not a day."""
+    try:
+        day = date.fromisoformat(value)
+    except ValueError:
+        return False
+    start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
+    if key == "before":
+        return at < start
+    end = start + _DAY_MICROS
+    return at >= end if key == "after" else start <= at < end
+
+
+def _positive(call: Call, name: str, default: int) -> int:
+    try:
+        return max(1, int(call.text(name) or default))
+    except ValueError:
+        raise SlackError("invalid_arguments") from None
+
+
+METHODS: Mapping[str, Callable[[Call], Json]] = {
+    "auth.test": _auth_test,
+    "users.info": _user_info,
+    "users.list": _user_list,
+    "usergroups.users.list": _group_users,
+    "usergroups.list": _groups,
+    "team.info": _team_info,
+    "bots.info": _bot_info,
+    "slackLists.items.list": _list_items,
+    "search.messages": _search,
+}

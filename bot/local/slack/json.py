@@ -1,0 +1,257 @@
+"""Workspace values as the JSON that Slack's Web API returns."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from bot.local.slack.records import Json
+from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackState
+from bot.local.workspace import (
+    Channel,
+    File,
+    ListColumn,
+    ListItem,
+    Message,
+    SlackList,
+    User,
+    micros,
+)
+
+
+def team_url(state: SlackState) -> str:
+    return f"https://{state.team.domain}.slack.com/"
+
+
+def permalink(state: SlackState, channel: str, message: Message) -> str:
+    link = f"{team_url(state)}archives/{channel}/p{message.ts.replace('.', '')}"
+    return f"{link}?thread_ts={message.thread_ts}&cid={channel}" if message.is_reply else link
+
+
+def user_json(call: Call, user: User) -> Json:
+    profile = {
+        "title": user.title,
+        "real_name": user.real_name,
+        "real_name_normalized": user.real_name,
+        "display_name": user.display_name,
+        "display_name_normalized": user.display_name,
+        "status_text": "",
+        "status_emoji": "",
+        "team": user.team_id or call.state.team.id,
+    }
+    if user.email and "users:read.email" in call.identity.scopes:
+        profile["email"] = user.email
+    if user.id == BOT_USER:
+        profile |= {"bot_id": BOT_ID, "api_app_id": APP_ID}
+    body = {
+        "id": user.id,
+        "team_id": user.team_id or call.state.team.id,
+        "name": user.name,
+        "deleted": user.deleted,
+        "real_name": user.real_name,
+        "tz": user.tz,
+        "profile": profile,
+        "is_bot": user.is_bot,
+        "is_app_user": False,
+        "is_admin": False,
+        "is_owner": False,
+        "is_restricted": user.is_restricted or user.is_ultra_restricted,
+        "is_ultra_restricted": user.is_ultra_restricted,
+        "updated": 0,
+    }
+    return body | ({"is_stranger": True} if user.is_stranger else {})
+
+
+def channel_json(call: Call, channel: Channel) -> Json:
+    members = call.state.members[channel.id]
+    if channel.is_im:
+        other = [user for user in members if user != call.identity.user]
+        return {
+            "id": channel.id,
+            "created": channel.created,
+            "is_im": True,
+            "is_archived": channel.is_archived,
+            "user": other[0] if other else call.identity.user,
+        }
+    return {
+        "id": channel.id,
+        "name": channel.name,
+        "name_normalized": channel.name,
+        "is_channel": channel.kind == "public_channel",
+        "is_group": channel.kind == "private_channel",
+        "is_im": False,
+        "is_mpim": channel.is_mpim,
+        "is_private": channel.kind != "public_channel",
+        "is_archived": channel.is_archived,
+        "is_general": channel.is_general,
+        "is_shared": channel.is_ext_shared,
+        "is_ext_shared": channel.is_ext_shared,
+        "is_org_shared": False,
+        "is_member": call.identity.user in members,
+        "created": channel.created,
+        "creator": channel.creator,
+        "topic": _note(channel.topic, channel),
+        "purpose": _note(channel.purpose, channel),
+        "num_members": len(members),
+    }
+
+
+def message_json(
+    state: SlackState, channel: str, message: Message, *, with_metadata: bool = False
+) -> Json:
+    """A message; the root of a thread carries what Slack counts over all its replies."""
+    body: Json = {"type": "message", "ts": message.ts, "text": message.text, "team": state.team.id}
+    for name in ("user", "subtype", "bot_id", "username"):
+        if value := getattr(message, name):
+            body[name] = value
+    if message.bot_id == BOT_ID:
+        body |= {"app_id": APP_ID, "bot_profile": _bot_profile(state)}
+    if message.edited:
+        body["edited"] = {"user": message.edited_by or message.user, "ts": message.edited}
+    if message.reactions:
+        body["reactions"] = [
+            {"name": r.name, "users": list(r.users), "count": r.count} for r in message.reactions
+        ]
+    if message.files:
+        body["files"] = [file_json(state, channel, message, file) for file in message.files]
+    more = {
+        "attachments": list(message.attachments),
+        "blocks": list(message.blocks),
+        "streaming_state": message.streaming,
+    }
+    body |= {name: value for name, value in more.items() if value}
+    if message.metadata and with_metadata:
+        body["metadata"] = message.metadata
+    return body | _thread_json(state, channel, message)
+
+
+def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
+    timeline = state.timelines[channel]
+    if message.is_reply:
+        root = timeline[micros(message.thread_ts)]
+        body: Json = {"thread_ts": message.thread_ts, "parent_user_id": root.user}
+        if message.subtype == "thread_broadcast":
+            body["root"] = message_json(state, channel, root)
+        return body
+    replies = timeline.replies(micros(message.ts))
+    if not replies:
+        return {}
+    users = list(dict.fromkeys(timeline[at].user or timeline[at].bot_id for at in replies))
+    body = {
+        "thread_ts": message.ts,
+        "reply_count": len(replies),
+        "reply_users_count": len(users),
+        "latest_reply": timeline[replies[-1]].ts,
+        "reply_users": users,
+        "is_locked": False,
+        "subscribed": False,
+    }
+    return body | ({"hidden": True} if message.subtype == "tombstone" else {})
+
+
+def _bot_profile(state: SlackState) -> Json:
+    return {
+        "id": BOT_ID,
+        "app_id": APP_ID,
+        "user_id": BOT_USER,
+        "name": "Assistant",
+        "deleted": False,
+        "updated": 0,
+        "team_id": state.team.id,
+    }
+
+
+def file_json(state: SlackState, channel: str, message: Message, file: File) -> Json:
+    """A file as messages and files.info show it, with where it can be had."""
+    if file.mode in ("tombstone", "hidden_by_limit"):
+        return {"id": file.id, "mode": file.mode}
+    place = f"{state.base_url}files-pri/{state.team.id}-{file.id}/"
+    name = quote(file.name or file.id)
+    return {
+        "id": file.id,
+        "created": micros(message.ts) // 1_000_000,
+        "name": file.name,
+        "title": file.title or file.name,
+        "mimetype": file.mimetype,
+        "filetype": file.filetype,
+        "user": message.user,
+        "size": file.size or len(file.content),
+        "mode": file.mode,
+        "is_external": False,
+        "is_public": state.channels[channel].kind == "public_channel",
+        "file_access": "visible",
+        "url_private": f"{place}{name}",
+        "url_private_download": f"{place}download/{name}",
+        "permalink": f"{team_url(state)}files/{message.user}/{file.id}/{file.name}",
+    }
+
+
+def _note(value: str, channel: Channel) -> Json:
+    return {
+        "value": value,
+        "creator": channel.creator if value else "",
+        "last_set": channel.created,
+    }
+
+
+def list_json(each: SlackList, state: SlackState) -> Json:
+    """A Slack List as the file object that Slack shows it as, with its columns."""
+    return {
+        "id": each.id,
+        "created": each.created,
+        "timestamp": each.created,
+        "name": "list",
+        "title": each.name,
+        "mimetype": "application/vnd.slack-list",
+        "filetype": "list",
+        "pretty_type": "List",
+        "mode": "list",
+        "user": each.created_by,
+        "permalink": f"{team_url(state)}lists/{state.team.id}/{each.id}",
+        "list_metadata": {
+            "schema": [_column_json(c, c is each.columns[0]) for c in each.columns],
+        },
+    }
+
+
+def _column_json(column: ListColumn, primary: bool) -> Json:
+    body: Json = {
+        "id": column.id,
+        "name": column.name,
+        "key": column.key,
+        "type": column.type,
+        "is_primary_column": primary,
+    }
+    if column.options:
+        choices = [{"value": value, "label": label} for value, label in column.options.items()]
+        body["options"] = {"choices": choices}
+    return body
+
+
+def list_item_json(each: SlackList, item: ListItem) -> Json:
+    return {
+        "id": item.id,
+        "list_id": each.id,
+        "date_created": item.created,
+        "created_by": item.created_by,
+        "updated_by": item.updated_by or item.created_by,
+        "updated_timestamp": str(item.updated or item.created),
+        "fields": [
+            _cell_json(column, item.values[column.key])
+            for column in each.columns
+            if column.key in item.values
+        ],
+    }
+
+
+def _cell_json(column: ListColumn, value: Any) -> Json:
+    """A cell: `value` in the old form, and the value again under the name of its type."""
+    cell: Json = {"key": column.key, "column_id": column.id}
+    if column.type == "text":
+        section = {"type": "rich_text_section", "elements": [{"type": "text", "text": value}]}
+        rich = [{"type": "rich_text", "elements": [section]}]
+        return cell | {"value": json.dumps(rich), "text": value, "rich_text": rich}
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    typed: list[Any] = values
+    if column.type == "link":
+        typed = [{"originalUrl": url, "displayAsUrl": False, "displayName": url} for url in values]
+    return cell | {"value": values[0] if len(values) == 1 else values, column.type: typed}

@@ -1,0 +1,291 @@
+"""The state of a running local Slack, and one call to it with its arguments and rights."""
+
+import base64
+import binascii
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bot.local.mind.timeline import Timeline
+from bot.local.slack.records import Pane, Session, Stream, Upload, View, Whisper
+from bot.local.workspace import (
+    SLACKBOT,
+    Channel,
+    Message,
+    SlackList,
+    User,
+    UserGroup,
+    Workspace,
+    micros,
+)
+
+APP_ID = "A0LOCAL"
+BOT_USER = "U0ASSISTANT"
+BOT_ID = "B0ASSISTANT"
+
+_SCOPE_PREFIX = {
+    "public_channel": "channels",
+    "private_channel": "groups",
+    "mpim": "mpim",
+    "im": "im",
+}
+_READ_SCOPES = frozenset(
+    f"{prefix}:{right}" for prefix in _SCOPE_PREFIX.values() for right in ("read", "history")
+) | {"lists:read", "users:read"}
+
+BOT_SCOPES = _READ_SCOPES | {
+    "app_mentions:read",
+    "assistant:write",
+    "channels:join",
+    "chat:write",
+    "commands",
+    "files:read",
+    "files:write",
+    "im:write",
+    "mpim:write",
+    "reactions:write",
+    "team:read",
+    "usergroups:read",
+}
+USER_SCOPES = _READ_SCOPES | {"search:read"}
+ALL_SCOPES = BOT_SCOPES | {"users:read.email", "reactions:read", "chat:write.public"}
+"""Every OAuth scope of a bot that the local Slack knows."""
+
+MAX_METADATA = 8_000
+"""Characters of a message's metadata."""
+
+_FALSE = ("", "0", "false", "False")
+
+Key = TypeVar("Key", int, str)
+
+
+class SlackError(Exception):
+    """A refusal: `ok` is false, `code` is Slack's error and `extra` goes beside it."""
+
+    def __init__(self, code: str, **extra: Any) -> None:
+        super().__init__(code)
+        self.code = code
+        self.extra = extra
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a token stands for."""
+
+    user: str
+    bot_id: str = ""
+    """Empty for a user token."""
+    scopes: frozenset[str] = BOT_SCOPES
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One write that the local Slack carried out."""
+
+    method: str
+    user: str
+    channel: str
+    ts: str
+    """The message written or changed."""
+    args: Mapping[str, Any]
+    """What the caller sent."""
+
+
+class SlackState:
+    """A workspace that can change: what was loaded, what was written since, and by whom."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        invite_bot: bool = True,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`invite_bot` makes the bot a member of every public channel; `now` is in seconds."""
+        self.team = workspace.team
+        self.users: dict[str, User] = {
+            SLACKBOT: User(SLACKBOT, "slackbot", "Slackbot", "Slackbot"),
+            BOT_USER: User(BOT_USER, "assistant", "Assistant", "assistant", is_bot=True),
+        }
+        self.users |= {user.id: user for user in workspace.users}
+        self.channels: dict[str, Channel] = {c.id: c for c in workspace.channels}
+        self.lists: dict[str, SlackList] = {each.id: each for each in workspace.lists}
+        self.timelines = {c.id: Timeline(c.messages) for c in workspace.channels}
+        self.members = {c.id: dict.fromkeys(c.members) for c in workspace.channels}
+        if invite_bot:
+            for channel in workspace.channels:
+                if channel.kind == "public_channel":
+                    self.members[channel.id][BOT_USER] = None
+        self.usergroups: dict[str, UserGroup] = {each.id: each for each in workspace.usergroups}
+        self.streams: dict[tuple[str, str], Stream] = {}
+        self.sessions: dict[tuple[str, str], Session] = {}
+        self.panes: dict[tuple[str, str], Pane] = {}
+        self.views: dict[str, View] = {}
+        self.triggers: dict[str, tuple[str, float]] = {}
+        """Trigger id -> whose it is ("" once used), and since when."""
+        self.whispers: list[Whisper] = []
+        self.uploads: dict[str, Upload] = {}
+        self.unshared = 0
+        """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
+        self.effects: list[Effect] = []
+        self.base_url = f"https://files.{self.team.domain}.slack.com/"
+        """Where files are served; the server puts its own address here."""
+        self.stream_ttl_s = 300.0
+        """Life of a stream, from its start: github.com/slackapi/python-slack-sdk/issues/1859."""
+        self.page_limit: int | None = None
+        """Most messages a call of history and replies returns; None = as many as Slack allows."""
+        self.lock = threading.RLock()
+        """Held through every call: people speak from other threads than the server's."""
+        self.now = now
+
+    def new_ts(self, channel: str) -> int:
+        """A time in microseconds for a new message: now, but after every other in the channel."""
+        return max(int(self.now() * 1_000_000), self.timelines[channel].newest() + 1)
+
+    def may_see(self, user: str, channel: Channel) -> bool:
+        return channel.kind == "public_channel" or user in self.members[channel.id]
+
+    def direct(self, *users: str) -> Channel:
+        """The direct message of these people (a group's from three on), made if need be."""
+        wanted = set(users)
+        for channel in self.channels.values():
+            if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == wanted:
+                return channel
+        number, is_group = len(self.channels), len(wanted) > 2
+        made = Channel(
+            f"{'G0MPIM' if is_group else 'D0IM'}{number}",
+            f"mpdm-{number}" if is_group else "",
+            is_private=True,
+            is_im=not is_group,
+            is_mpim=is_group,
+            created=int(self.now()),
+        )
+        self.channels[made.id], self.timelines[made.id] = made, Timeline(())
+        self.members[made.id] = dict.fromkeys(users)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a Web API method."""
+
+    state: SlackState
+    identity: Identity
+    method: str
+    args: Mapping[str, Any]
+
+    def text(self, name: str) -> str:
+        """An argument as text; empty when it was not sent."""
+        value = self.args.get(name)
+        return "" if value is None else str(value)
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if not value:
+            message = f"[ERROR] missing required field: {name}"
+            raise SlackError("invalid_arguments", response_metadata={"messages": [message]})
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.text(name) not in _FALSE
+
+    def time(self, name: str, default: int) -> int:
+        """A timestamp argument in microseconds."""
+        try:
+            return micros(self.text(name)) if self.text(name) else default
+        except ValueError:
+            raise SlackError(f"invalid_ts_{name}") from None
+
+    def objects(self, name: str) -> tuple[dict[str, Any], ...]:
+        """A list of JSON objects, sent as such or as a string."""
+        value = self.args.get(name) or []
+        try:
+            value = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            raise SlackError(f"invalid_{name}_format") from None
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise SlackError(f"invalid_{name}_format")
+        return tuple(value)
+
+    def metadata(self, default: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+        """The `metadata` of a message: an event type and its payload of at most 8 KB."""
+        value = self.args.get("metadata")
+        try:
+            value = json.loads(value) if isinstance(value, str) and value else value
+        except ValueError:
+            raise SlackError("invalid_metadata_format") from None
+        if not value:
+            return default
+        payload = value.get("event_payload") if isinstance(value, dict) else None
+        if not isinstance(payload, dict) or not isinstance(value.get("event_type"), str):
+            raise SlackError("invalid_metadata_format")
+        if len(json.dumps(payload)) > MAX_METADATA:
+            raise SlackError("metadata_too_large")
+        return dict(value)
+
+    def need(self, *scopes: str) -> None:
+        missing = [scope for scope in scopes if scope not in self.identity.scopes]
+        if missing:
+            provided = ",".join(sorted(self.identity.scopes))
+            raise SlackError("missing_scope", needed=",".join(missing), provided=provided)
+
+    def channel(self, right: str) -> Channel:
+        """The channel named in the call, if it may be seen; `right` is "read" or "history"."""
+        channel = self.state.channels.get(self.required("channel"))
+        if channel is None or not self.state.may_see(self.identity.user, channel):
+            raise SlackError("channel_not_found")
+        self.need(f"{_SCOPE_PREFIX[channel.kind]}:{right}")
+        return channel
+
+    def kinds(self) -> set[str]:
+        """The kinds of conversation asked for in `types`, each with the scope that it needs."""
+        kinds = set((self.text("types") or "public_channel").replace(" ", "").split(","))
+        if not kinds <= _SCOPE_PREFIX.keys():
+            raise SlackError("invalid_types")
+        self.need(*sorted(f"{_SCOPE_PREFIX[kind]}:read" for kind in kinds))
+        return kinds
+
+    def is_member(self, channel: Channel) -> bool:
+        return self.identity.user in self.state.members[channel.id]
+
+    def page(
+        self, keys: Sequence[Key], kind: str, default: int, most: int, cap: int | None = None
+    ) -> tuple[Sequence[Key], str]:
+        """The keys of the page asked for, and the cursor of the next one (empty at the end).
+
+        A `limit` above `most` is refused, one above `cap` is cut.
+        """
+        limit = self._limit(default, most)
+        limit = min(limit, cap or limit)
+        start = self._start(keys, kind) if self.text("cursor") else 0
+        end = start + limit
+        following = f"{kind}:{keys[end]}" if end < len(keys) else ""
+        return keys[start:end], base64.b64encode(following.encode()).decode()
+
+    def _limit(self, default: int, most: int) -> int:
+        try:
+            limit = int(self.text("limit") or default)
+        except ValueError:
+            raise SlackError("invalid_limit") from None
+        if not 0 <= limit <= most:
+            raise SlackError("invalid_limit")
+        return limit or default
+
+    def _start(self, keys: Sequence[Key], kind: str) -> int:
+        try:
+            cursor = base64.b64decode(self.text("cursor"), validate=True).decode()
+            found, _, key = cursor.partition(":")
+            if found != kind:
+                raise ValueError(cursor)
+            return [str(each) for each in keys].index(key)
+        except (binascii.Error, ValueError):
+            raise SlackError("invalid_cursor") from None
+
+    def did(self, channel: str, message: Message) -> None:
+        """Count a write."""
+        self.state.effects.append(
+            Effect(self.method, self.identity.user, channel, message.ts, self.args)
+        )

@@ -1,0 +1,241 @@
+"""The gate's directory over Slack: who may read a thing, and who hears what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from bot.policy.people import CHECKED_S, People, Person, person_of
+from bot.storage.schema import StoreError
+from scopes.label import PUBLIC, Label, Readers, is_conversation
+from scopes.members import Clock, Kept, Members, Place, whole
+from subagents.directory import Obstacle
+
+log = logging.getLogger(__name__)
+
+Granted = Callable[[str], Awaitable[frozenset[str]]]
+"""Takes a destination, gives the sources granted for it: `Grants.covering`. Raises StoreError."""
+
+PERSON = re.compile(r"[UW][A-Z0-9]+")
+LIST = re.compile(r"F[A-Z0-9]+")
+OWN = ("notes:own", "files:run", "web:search", "web:read")
+"""Handles that are everybody's: their own things, and the web, to which the gate lets pass what is
+no secret."""
+MEMBERS = ("notes:team",)
+"""Handles of all full members."""
+MAIL = "mail:"
+"""What sources of a mailbox begin with, and what stands for all of one's mailbox."""
+MAILBOX = "your mailbox"
+MOST_SINGLE = 10
+"""People looked up one by one; of more at once all of the workspace are listed."""
+
+UNCHECKED = "it could not be checked with Slack just now"
+ARCHIVED = "it is archived"
+COMPANIES = "people of other companies are in it"
+GUESTS = "guests are in it"
+STRANGERS = "somebody is in it whom Slack does not tell about"
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """All who can read a destination at this moment."""
+
+    name: str
+    readers: Readers
+    """PUBLIC: everyone in the workspace."""
+    trouble: str = ""
+    """Why only what everybody may read may go there, whatever is granted."""
+
+    def within(self, readers: Readers | None) -> bool:
+        if readers is None or self.readers == PUBLIC:
+            return False
+        return readers == PUBLIC or self.readers <= readers
+
+    def lacks(self, right: str) -> str:
+        many = self.readers == PUBLIC or len(self.readers) > 1
+        return f"{f'not everyone in {self.name}' if many else 'not who reads it there'} {right}"
+
+
+class SlackDirectory:
+    """Answers by what Slack says; see `subagents.directory.Directory`. Nothing here raises."""
+
+    def __init__(
+        self,
+        members: Members,
+        people: People,
+        granted: Granted,
+        bot_user: str,
+        team: str,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.members = members
+        self.people = people
+        self.granted = granted
+        self.bot_user = bot_user
+        self.team = team
+        self.things: Mapping[str, Readers] = {}
+        """Handle -> who may read it, where the settings say it: databases, sheets, folders."""
+        self._everyone = Kept(CHECKED_S, clock)
+
+    async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
+        """Whether this user may read it, as of at most some seconds ago; a "no" is as of now, and
+        `fresh` a "yes", too.
+
+        Full members read public channels and Slack Lists; anybody what they are in with the bot.
+        Who or what Slack does not tell about may not. None = the operator.
+        """
+        if user is None:
+            return True
+        if ":" in thing:
+            return await self._may_open(user, thing, fresh)
+        place = thing.partition("/")[0]
+        if LIST.fullmatch(place):
+            return await self._is_member(user, fresh)
+        if not is_conversation(place):
+            return False
+        person = await self.people.person(user, self.team, fresh=fresh)
+        if person is None or person.kind == "deleted":
+            return False
+        full = person.kind == "member"
+        return await self.members.reads(user, place, full=full, fresh=fresh)
+
+    async def _may_open(self, user: str, handle: str, fresh: bool) -> bool:
+        """Whether a handle that is no conversation is open to this user: their own notes and those
+        of the places that they read, and what the settings open to them."""
+        kind, _, what = handle.partition(":")
+        if kind == "notes" and is_conversation(what):
+            return await self.may_read(user, what, fresh=fresh)
+        if handle in OWN:
+            return True
+        readers = PUBLIC if handle in MEMBERS else self.things.get(handle, frozenset())
+        return user in readers if readers != PUBLIC else await self._is_member(user, fresh)
+
+    async def _is_member(self, user: str, fresh: bool) -> bool:
+        person = await self.people.person(user, self.team, fresh=fresh)
+        return person is not None and person.kind == "member"
+
+    async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
+        """What keeps a text of this label from a conversation or person; memberships as of now.
+
+        What everybody may read goes anywhere, and what came from the destination back to it.
+        Beyond that all there must be members of each source: the bot does not count, other bots
+        do. Where guests or other companies are, no grant helps; a guest alone with the bot is a
+        reader like others of what they are a member of.
+        """
+        sources = {_place_of(source) for source in label.sources}
+        others = sorted(s for s in sources - {destination} if not s.startswith("list:"))
+        if label.readers == PUBLIC or (sources and not others):
+            return ()
+        audience, granted, places = await asyncio.gather(
+            self._audience(destination),
+            self._granted(destination),
+            asyncio.gather(*map(self._place, others)),
+        )
+        closed = {s: p for s, p in zip(others, places, strict=True) if not (p and p.open)}
+        if others and not closed:
+            return ()
+        if isinstance(audience, Obstacle):
+            return (audience,)
+        found = [
+            obstacle
+            for source, place in (closed or {"": None}).items()
+            if source not in granted
+            and (obstacle := _obstacle(source, place, audience, label.readers))
+        ]
+        trouble = audience.trouble
+        if not found and not trouble and audience.readers == PUBLIC:  # all of it is granted
+            inside = await self.members.inside(destination)
+            trouble = UNCHECKED if inside is None else await self._trouble(inside)
+        if not trouble:
+            return tuple(found)
+        here = Obstacle(destination, audience.name, trouble, grantable=False)
+        return (*(replace(each, grantable=False) for each in found), here)
+
+    async def _audience(self, destination: str) -> Audience | Obstacle:
+        if PERSON.fullmatch(destination):
+            reader = frozenset({destination})
+            return Audience("a direct message", reader, await self._trouble(reader, guests=True))
+        if destination in MEMBERS:
+            return Audience("the team", PUBLIC)
+        place = await self._place(destination)
+        if place is None:
+            return Obstacle(destination, destination, UNCHECKED, grantable=False)
+        if place.archived:
+            return Obstacle(destination, place.title, ARCHIVED, grantable=False)
+        if place.shared:
+            return Audience(place.title, place.members or PUBLIC, COMPANIES)
+        if place.members is None:
+            return Audience(place.title, PUBLIC)
+        readers = place.members - {self.bot_user}
+        trouble = await self._trouble(readers, guests=place.kind == "direct")
+        return Audience(place.title, readers, trouble)
+
+    async def _place(self, source: str) -> Place | None:
+        return await self.members.place(source, fresh=True) if is_conversation(source) else None
+
+    async def _granted(self, destination: str) -> frozenset[str]:
+        try:
+            return await self.granted(destination)
+        except StoreError as error:
+            log.error("no grant counts: %s", error)
+            return frozenset()
+
+    async def _trouble(self, users: Collection[str], *, guests: bool = False) -> str:
+        """Who among them may only see what everybody may; empty where nobody is.
+
+        `guests` are taken for members.
+        """
+        kinds = {person.kind if person else None for person in await self._persons(users)}
+        if "external" in kinds:
+            return COMPANIES
+        if "guest" in kinds and not guests:
+            return GUESTS
+        return STRANGERS if None in kinds else ""
+
+    async def _persons(self, users: Collection[str]) -> list[Person | None]:
+        users = [user for user in users if user != self.bot_user]
+        if len(users) <= MOST_SINGLE:
+            ask = self.people.person
+            return await asyncio.gather(*(ask(u, self.team, kept_s=CHECKED_S) for u in users))
+        everyone = await self._everyone.get(("users",), self._list) or {}
+        return [everyone.get(user) for user in users]
+
+    async def _list(self) -> dict[str, Person]:
+        listed = await whole(self.people.client, "users.list", "members")
+        return {p.id: p for p in (person_of(user, self.team) for user in listed) if p}
+
+
+def _has_owner(source: str) -> bool:
+    """Whether a source says whose it is: what only a tool's name stands for is everybody's own."""
+    return bool(source) and not source.startswith("tool:")
+
+
+def _place_of(source: str) -> str:
+    """The conversation that a thread or message is in, the mailbox of a mail; any other source as
+    it is."""
+    if source.startswith(MAIL):
+        return MAIL
+    place = source.partition("/")[0]
+    return place if is_conversation(place) else source
+
+
+def _obstacle(
+    source: str, place: Place | None, audience: Audience, readers: Readers
+) -> Obstacle | None:
+    """Why a source that not everybody may read keeps a text from this audience."""
+    if place is not None:
+        if audience.within(place.members):
+            return None
+        return Obstacle(source, place.title, audience.lacks("is a member"))
+    if is_conversation(source):
+        return Obstacle(source, source, UNCHECKED, grantable=False)
+    if audience.within(readers):
+        return None
+    if source == MAIL:  # one's mail is nobody else's to grant
+        return Obstacle(source, MAILBOX, audience.lacks("may read it"), grantable=False)
+    name = source or "what it rests on"
+    return Obstacle(source, name, audience.lacks("may read it"), grantable=_has_owner(source))

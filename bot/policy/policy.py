@@ -1,0 +1,271 @@
+"""Who may ask what, and where: the rules of the settings, applied to one request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bot.policy.decision import Allowed as Allowed
+from bot.policy.decision import Decision as Decision
+from bot.policy.decision import Later as Later
+from bot.policy.decision import Limits as Limits
+from bot.policy.decision import Refused as Refused
+from bot.policy.decision import Silent as Silent
+from bot.policy.people import ChannelFacts, People, Person
+from bot.policy.policy_file import PolicyFault, PolicyFile
+from bot.requests.inbox import Inbox, Incoming
+from config.settings import Policy, Rules
+
+DIRECT, FOLLOW_UP = "dm", "follow_up"
+CLOSED = (
+    "I cannot answer anybody at the moment: my rules cannot be read. An admin has to mend them."
+)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""Between questions to Slack while it is down."""
+LEAST_USD = 0.01
+"""Dollars of a daily budget that are no longer worth beginning a request with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a decision rests on; None = it could not be checked."""
+
+    user: str
+    channel: str
+    kind: str
+    """`mention`, `dm` or `follow_up`."""
+    person: Person | None
+    facts: ChannelFacts | None = None
+    """Of the channel; not needed in a direct message."""
+    groups: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    """Members of the user groups that `groups_needed` names."""
+    user_usd: float = 0.0
+    """Spent by this user since `day_of(now)`."""
+    all_usd: float = 0.0
+    user_open_usd: float = 0.0
+    """What this user's requests at work may spend beyond that."""
+    all_open_usd: float = 0.0
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The rules that hold for one request, each from the closest place that sets it."""
+
+    answer: bool
+    mention_needed: bool
+    shared: bool
+    ask: tuple[str, ...]
+    scopes: tuple[str, ...]
+    models: tuple[str, ...]
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Gathers what a decision rests on, and decides."""
+
+    file: PolicyFile
+    people: People
+    inbox: Inbox
+    cost_usd: float
+    """`limits.cost_usd`: of a request for which no rule says otherwise."""
+
+    async def decide(self, incoming: Incoming, usual_usd: float | None = None) -> Decision:
+        """Whether a stored request is answered; `usual_usd` is what one of its kind may cost where
+        no rule says otherwise. Raises StoreError."""
+        try:
+            policy = await self.file.read()
+        except PolicyFault as fault:
+            return await self._closed(incoming, fault)
+        at = incoming
+        asked = await self.asked(policy, at.user, at.team, at.channel, at.kind)
+        return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
+
+    async def _closed(self, incoming: Incoming, fault: PolicyFault) -> Decision:
+        """While the rules cannot be read: only a colleague who asked us is told, and not why."""
+        person = await self.people.person(incoming.user, incoming.team)
+        known = person is not None and person.kind == "member"
+        facts = None if incoming.kind == DIRECT else await self.people.channel(incoming.channel)
+        inside = incoming.kind == DIRECT or (facts is not None and not facts.shared)
+        if incoming.kind == FOLLOW_UP or not known or not inside:
+            return Silent(fault.reason)
+        return Refused(CLOSED)
+
+    async def gather(self, incoming: Incoming, give_up_s: float) -> None:
+        """Ask Slack for what a decision rests on, and while it is down again. Raises StoreError."""
+        at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
+        while True:
+            await self.decide(at)
+            if waited >= give_up_s or not self.people.unanswered(at.user, at.team, at.channel):
+                return
+            await asyncio.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE_S)
+
+    async def asked(self, policy: Policy, user: str, team: str, channel: str, kind: str) -> Asked:
+        """What a decision about this user in this place rests on. Raises StoreError."""
+        now = datetime.now(UTC)
+        async with asyncio.TaskGroup() as tasks:
+            person = tasks.create_task(self.people.person(user, team))
+            if kind != DIRECT:
+                facts = tasks.create_task(self.people.channel(channel))
+        known = None if kind == DIRECT else facts.result()
+        asked = Asked(user, channel, kind, person.result(), known, now=now)
+        user_usd, user_open = await self._spent(policy.user_daily_usd, user, now)
+        all_usd, all_open = await self._spent(policy.daily_usd, None, now)
+        return replace(
+            asked,
+            groups={g: await self.people.group(g) for g in groups_needed(policy, asked)},
+            user_usd=user_usd,
+            all_usd=all_usd,
+            user_open_usd=user_open,
+            all_open_usd=all_open,
+        )
+
+    async def _spent(
+        self, limit: float | None, user: str | None, now: datetime
+    ) -> tuple[float, float]:
+        return (0.0, 0.0) if limit is None else await self.inbox.spent(user, day_of(now))
+
+
+def decide(policy: Policy, asked: Asked, cost_usd: float) -> Decision:
+    """Whether a request is answered, and with what; `cost_usd` holds where no rule sets one."""
+    rules = ruling(policy, asked.user, asked.channel, asked.kind, asked.facts)
+    person, follow_up = asked.person, asked.kind == FOLLOW_UP
+    if person and person.kind in ("bot", "deleted"):
+        return Silent(f"{asked.user} is a {person.kind} user")
+    if follow_up and (rules.mention_needed or not rules.answer):
+        return Silent("a mention is needed" if rules.answer else "answering is off here")
+    if person is None or (asked.kind != DIRECT and asked.facts is None):
+        what = "who you are" if person is None else "this channel"
+        return Refused(
+            f"I could not check {what} with Slack just now. Please ask again in a minute."
+        )
+    if not rules.answer:
+        return Refused(_not_here(policy, asked))
+    if asked.facts and asked.facts.shared and not rules.shared:
+        why = "This channel is shared with another company, so I do not answer here."
+        refusal = f"{why} Ask me elsewhere, or ask {admin(policy)} to allow it."
+    else:
+        refusal = _not_you(policy, rules, person, asked.groups)
+    if refusal:
+        return Silent(refusal) if follow_up else Refused(refusal)
+    return _within_budget(policy, rules, asked, cost_usd)
+
+
+def ruling(
+    policy: Policy, user: str, channel: str, kind: str, facts: ChannelFacts | None
+) -> Ruling:
+    """The closest rule, key by key: user, channel, direct, everywhere."""
+    ways = list(_closest_first(policy, user, channel, kind, facts.name if facts else ""))
+    return Ruling(**{name: _first(ways, name) for name in Rules.model_fields})
+
+
+def groups_needed(policy: Policy, asked: Asked) -> tuple[str, ...]:
+    """The user groups that must be looked into before `decide`; mostly there are none."""
+    rules = ruling(policy, asked.user, asked.channel, asked.kind, asked.facts)
+    if not asked.person or asked.person.kind != "member":
+        return ()
+    if not rules.answer or asked.user in rules.ask or "members" in rules.ask:
+        return ()
+    return tuple(each for each in rules.ask if each.startswith("S"))
+
+
+def day_of(now: datetime) -> datetime:
+    """The beginning of the UTC day that daily budgets count in."""
+    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def admin(policy: Policy) -> str:
+    """Whom to ask, as Slack shows it."""
+    named = " or ".join(f"<@{each}>" for each in policy.admins[:2])
+    return f"an admin ({named})" if named else "an admin"
+
+
+def _closest_first(
+    policy: Policy, user: str, channel: str, kind: str, name: str
+) -> Iterator[Rules]:
+    if user in policy.users:
+        yield policy.users[user]
+    if channel in policy.channels:
+        yield policy.channels[channel]
+    for pattern, rules in policy.channels.items():
+        if pattern != channel and name and fnmatchcase(name, pattern.removeprefix("#")):
+            yield rules
+    if kind == DIRECT:
+        yield policy.direct
+    yield policy.everywhere
+
+
+def _first(ways: list[Rules], name: str) -> Any:
+    return next((v for v in (getattr(rules, name) for rules in ways) if v is not None), None)
+
+
+def _not_here(policy: Policy, asked: Asked) -> str:
+    """Why there is no answer in this place, and where there might be one."""
+    own = policy.users.get(asked.user)
+    if own and own.answer is False:
+        return f"I am switched off for you. Ask {admin(policy)} to change that."
+    if asked.kind == DIRECT:
+        return "I do not answer direct messages. Mention me in a channel that I am a member of."
+    if ruling(policy, asked.user, "", DIRECT, None).answer:
+        return f"I do not answer in this channel. Send me a direct message, or ask {admin(policy)}."
+    return f"I do not answer in this channel. Ask {admin(policy)} where I do."
+
+
+def _not_you(
+    policy: Policy,
+    rules: Ruling,
+    person: Person,
+    groups: Mapping[str, frozenset[str] | None],
+) -> str:
+    """Why this user may not ask here; empty for one who may."""
+    if person.id in rules.ask:
+        return ""
+    add = f"Ask {admin(policy)} to add you."
+    if person.kind == "guest":
+        return "" if "guests" in rules.ask else f"Guests may not ask me here. {add}"
+    if person.kind == "external":
+        other = "People of other companies may not ask me here. Ask whoever invited you."
+        return "" if "external" in rules.ask else other
+    named = [each for each in rules.ask if each.startswith("S")]
+    if "members" in rules.ask or any(person.id in (groups.get(g) or ()) for g in named):
+        return ""
+    if any(groups.get(group) is None for group in named):
+        return (
+            "I could not check your user groups with Slack just now. Please ask again in a minute."
+        )
+    return f"You are not among those who may ask me here. {add}"
+
+
+def _within_budget(policy: Policy, rules: Ruling, asked: Asked, cost_usd: float) -> Decision:
+    limit = cost_usd if rules.cost_usd is None else rules.cost_usd
+    budgets = (
+        ("You have", asked.user_usd, asked.user_open_usd, policy.user_daily_usd),
+        ("All of us together have", asked.all_usd, asked.all_open_usd, policy.daily_usd),
+    )
+    for who, spent, _, most in budgets:
+        if most is None:
+            continue
+        if most - spent < LEAST_USD:
+            raised = f"Ask {admin(policy)} to raise it."
+            when = _until_reset(asked.now) if most >= LEAST_USD else raised
+            return Refused(f"{who} spent ${spent:.2f} of the ${most:.2f} for today. {when}")
+    for _, spent, at_work, most in budgets:
+        if most is not None:
+            limit = min(limit, most - spent - at_work)
+    if limit < LEAST_USD and any(at_work for _, _, at_work, most in budgets if most is not None):
+        return Later()
+    return Allowed(Limits(rules.scopes, rules.models, limit))
+
+
+def _until_reset(now: datetime) -> str:
+    reset = day_of(now) + timedelta(days=1)
+    minutes = max(1, round((reset - now) / timedelta(minutes=1)))
+    hours, rest = divmod(minutes, 60)
+    left = f"{hours} h {rest} min" if hours else f"{rest} min"
+    return f"Please ask again in {left}, after 00:00 UTC, when a new day's budget begins."

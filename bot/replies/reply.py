@@ -1,0 +1,297 @@
+"""One request's visible answer, from the first sign to the last word: one, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from bot.replies import render
+from bot.replies.live import Admits, Live, only_public
+from bot.replies.live import Place as Place
+from bot.replies.outbox import Outbox
+from bot.replies.render import Part, Rendered
+from bot.replies.writes import ChannelClosed, MessageGone, StreamEnded, TokenRefused, WriteFailed
+from bot.requests.requests import StoredRequest
+from config.settings import Reply as Settings
+from subagents.events import Event
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 20.0
+"""How long a write that is under way may take when the reply ends."""
+SLOWEST = 16
+"""Most update intervals between two tries of a progress that Slack does not take."""
+
+
+class Reply:
+    """One request's visible answer. To be closed (`aclose`) by whoever opened it."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        place: Place,
+        settings: Settings,
+        state: Mapping[str, Any] | None = None,
+        *,
+        shown: Callable[[str], str] = str,
+        title: str = "",
+        run: str = "",
+        admits: Admits = only_public,
+    ) -> None:
+        """`state` is what `open` returned in an earlier life: its message is then replaced.
+
+        `shown` makes of the answer so far what can be shown of it (Prose.live); `title` names
+        the request beside Slack's Stop button; `admits` says of what all who see the message may
+        know.
+        """
+        self._outbox, self._place, self._settings = outbox, place, settings
+        self._live = Live(outbox, place, settings, shown, run, admits=admits)
+        self._title, self._run = title or "Working on it", run
+        self._known = False
+        """No message of an earlier life is unknown to us."""
+        self._parts: dict[int, tuple[str, ...]] = {}
+        self._lost: set[str] = set()
+        self._strays: tuple[str, ...] = ()
+        self._done: tuple[Rendered, dict[str, Any]] | None = None
+        self._at_work = bool(state)
+        self._wake, self._ending = asyncio.Event(), asyncio.Event()
+        self._ticker: asyncio.Task[None] | None = None
+        if state and state.get("ts"):
+            self._live.adopt(str(state["ts"][0]), streaming=bool(state.get("streamed", True)))
+
+    async def open(self, *, look_first: bool = True) -> dict[str, Any]:
+        """Show the first sign; returns the state to store. May be called again.
+
+        `look_first` False = surely no earlier life of this request wrote, so nothing is looked up.
+        Raises ChannelClosed or TokenRefused; whatever else fails is tried again later.
+        """
+        if self._ticker is None:
+            self._known = not look_first and self._live.ts is None
+            try:
+                await self._begin()
+            except (ChannelClosed, TokenRefused):
+                raise
+            except WriteFailed as error:
+                log.warning("no first sign of %s: %s", self._place.key, error)
+            self._ticker = asyncio.create_task(self._keep_showing())
+        return self._state()
+
+    def emit(self, event: Event) -> None:
+        """Note an event, to be shown soon. Does no I/O, never raises; only in the loop's thread."""
+        try:
+            self._live.take(event)
+        except Exception:  # the seam: what is shown never hurts the run
+            log.exception("an event of %s cannot be shown", self._place.key)
+        self._wake.set()
+
+    async def finish(self, rendered: Rendered) -> dict[str, Any]:
+        """Show the whole answer. May be called again, also in another life. Raises WriteFailed."""
+        if self._done and self._done[0] == rendered:
+            return self._done[1]
+        await self._quiet()
+        try:
+            if not self._known or self._live.unsettled:
+                await self._look()
+            self._known = False
+            await self._write_first(rendered)
+            await self._write_others(rendered.parts)
+            self._known = True
+        except WriteFailed:
+            await self.working(False)
+            raise
+        await self.working(False)
+        self._done = (rendered, self._state())
+        return self._done[1]
+
+    async def fail(self, text: str, reference: str = "") -> dict[str, Any]:
+        """Show one plain sentence as the answer, in place of everything else."""
+        self._live.exact = False
+        return await self.finish(render.sentence(text, reference))
+
+    async def aclose(self) -> None:
+        """Stop showing, and leave the message as it is."""
+        await self._quiet()
+        await self.working(False)
+
+    async def working(self, on: bool) -> None:
+        """Show Slack's Stop button, or take it away. Best effort, never raises."""
+        place = self._place
+        where = (place.channel, place.thread_ts, place.user)
+        if on:
+            self._at_work = True  # also when nobody knows whether it is
+            await self._outbox.set_status(*where, "processing", self._title)
+        elif self._at_work:
+            self._at_work = not await self._outbox.set_status(*where, "active")
+
+    def _state(self) -> dict[str, Any]:
+        first = [self._live.ts] if self._live.ts else []
+        others = [self._parts[n][0] for n in sorted(self._parts) if n > 1 and self._parts[n]]
+        return {"ts": first + others, "streamed": self._live.streaming}
+
+    async def _begin(self) -> None:
+        if self._live.ts is None and not self._known:
+            await self._look()
+        if self._live.ts is None:
+            self._known = False
+            await self._live.begin()
+            self._known = True
+        if not self._live.exact:
+            self._wake.set()
+
+    async def _look(self) -> None:
+        """Find what an earlier life of this request wrote."""
+        place = self._place
+        mine = await self._outbox.mine(place.channel, place.thread_ts, place.key, place.asked_ts)
+        self._parts = dict(mine.parts)
+        firsts = [ts for ts in (*mine.parts.get(1, ()), *mine.unmarked[:1]) if ts not in self._lost]
+        if self._live.ts is None and firsts:
+            self._live.adopt(firsts[0])
+            self._at_work = True
+        if self._live.unsettled:
+            self._strays = tuple(ts for ts in mine.unmarked if ts != self._live.ts)
+        self._known = True
+
+    async def _write_first(self, rendered: Rendered) -> None:
+        """Put the first part into the reply's message, which is made anew if it has gone."""
+        part, place = rendered.parts[0], self._place
+        for _ in range(4):
+            if self._live.ts is None:
+                self._live.ts = await self._post(place.key, part)
+                return
+            ts = self._live.ts
+            try:
+                if await self._live.end(rendered.streamed_text, rendered.below):
+                    await self._settle(ts, part)
+                    return
+                await self._live.leave()
+                if self._live.ts:
+                    await self._update(place.key, ts, part)
+                    if self._live.late:
+                        await self._outbox.settle()
+                        await self._update(place.key, ts, part)
+                    return
+            except StreamEnded:  # it is being streamed after all
+                self._live.adopt(ts)
+            except MessageGone:
+                self._live.ts = None
+            if self._live.ts is None:
+                self._lost.add(ts)
+                await self._look()
+        raise WriteFailed("chat.update", "no_message_left")
+
+    async def _settle(self, ts: str, part: Part) -> None:
+        """Put blocks in the place of the markdown that was streamed, below the plan.
+
+        In rich text Slack makes nothing of the text; in markdown it reads marks of its own.
+        """
+        above = [self._live.ended] if self._live.ended else []
+        blocks = [*above, *part.blocks]
+        fits = render.size(blocks) <= render.MAX_MESSAGE
+        part = Part(part.text, tuple(blocks) if fits else part.blocks)
+        try:
+            await self._update(self._place.key, ts, part)
+        except MessageGone as error:
+            if error.code == "message_not_found":
+                raise
+            log.info("the answer of %s stays as it was streamed: %s", self._place.key, error)
+
+    async def _write_others(self, parts: tuple[Part, ...]) -> None:
+        """The further parts; what an earlier life wrote beyond them, or twice, is taken away."""
+        self._parts[1] = tuple(dict.fromkeys([self._live.ts or "", *self._parts.get(1, ())]))
+        for number, part in enumerate(parts[1:], 2):
+            key, there = f"{self._place.key}#{number}", self._parts.get(number, ())
+            if there:
+                try:
+                    await self._update(key, there[0], part)
+                    continue
+                except MessageGone:
+                    there = there[1:]
+            self._parts[number] = (await self._post(key, part), *there)
+        for number, there in list(self._parts.items()):
+            kept = 1 if number <= len(parts) else 0
+            for ts in there[kept:]:
+                await self._outbox.delete(self._place.channel, ts)
+            self._parts[number] = there[:kept]
+        for ts in self._strays:
+            with suppress(StreamEnded):
+                await self._outbox.stop_stream(self._place.key, self._place.channel, ts)
+            await self._outbox.delete(self._place.channel, ts)
+        self._strays = ()
+
+    async def _post(self, key: str, part: Part) -> str:
+        place = self._place
+        return await self._outbox.post(
+            *(key, place.channel, place.thread_ts, part.text, part.blocks),
+            run=self._run,
+            after=place.asked_ts,
+        )
+
+    async def _update(self, key: str, ts: str, part: Part) -> None:
+        channel = self._place.channel
+        await self._outbox.update(key, channel, ts, part.text, part.blocks, run=self._run)
+
+    async def _quiet(self) -> None:
+        """End the ticker, after the write that it is at."""
+        self._ending.set()
+        self._wake.set()
+        ticker, self._ticker = self._ticker, None
+        if ticker is None:
+            return
+        try:
+            await asyncio.wait({ticker}, timeout=QUIET_S)
+        finally:
+            ticker.cancel()
+        await asyncio.wait({ticker})
+
+    async def _keep_showing(self) -> None:
+        """The ticker: at most one write an interval; what comes meanwhile is shown together."""
+        slow = 1
+        while True:
+            await _wait(self._wake, self._live.seconds_left())
+            if self._ending.is_set():
+                return
+            self._wake.clear()
+            try:
+                slow = await self._tick(slow)
+            except (ChannelClosed, TokenRefused) as error:
+                log.warning("%s is not shown any more: %s", self._place.key, error)
+                return
+            except Exception:  # the seam: what is shown never hurts the run
+                log.exception("the progress of %s cannot be shown", self._place.key)
+            await _wait(self._ending, self._settings.update_s * slow)
+
+    async def _tick(self, slow: int) -> int:
+        """One write; returns how many intervals the next one has to wait."""
+        try:
+            if self._live.ts is None:
+                await self._begin()
+            shown = await self._live.tick()
+        except (ChannelClosed, TokenRefused):
+            raise
+        except WriteFailed as error:
+            log.info("the progress of %s is not shown yet: %s", self._place.key, error)
+            self._wake.set()
+            return min(slow * 2, SLOWEST)
+        if not shown:
+            self._wake.set()
+        return 1
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def place_of(request: StoredRequest) -> Place:
+    return Place(
+        team=request.team,
+        channel=request.channel,
+        thread_ts=request.thread_ts,
+        user=request.user,
+        key=request.key,
+        asked_ts=request.ts,
+    )

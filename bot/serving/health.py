@@ -1,0 +1,212 @@
+"""Whether the process works, and whether it can do its job; each part speaks for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import aiohttp
+import sqlalchemy as sa
+
+from bot.storage.database import Database
+from bot.storage.schema import StoreError
+from bot.storage.serve_tables import flags
+from scopes.slack_client import Absent, SlackClient, SlackRefused
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[], str | Awaitable[str | None] | None]
+"""None = it works; else one sentence that says what does not."""
+Kind = Literal["live", "ready", "noted"]
+
+KEPT_S = 1.0
+"""How long an outcome counts, so that a storm of probes costs nothing."""
+ANSWER_S = 2.0
+"""What the database has to answer in."""
+CHECK_S = 5.0
+TOKEN_S = 10.0
+"""Least seconds between two questions to Slack."""
+PROBE = "written"
+"""Name of the flag that is written to find out whether that is possible again."""
+_LAG_EVERY_S = 0.5
+_LAG_KEPT = 20
+"""Looks at the loop that count: those of the last 10 s."""
+LAG_BAD_S = 2.0
+_ONE = sa.select(sa.literal(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    ok: bool
+    parts: Mapping[str, str | None]
+    """Part -> None, or what is wrong with it."""
+
+    def to_json(self) -> dict[str, Any]:
+        wrong = [f"{name}: {said}" for name, said in self.parts.items() if said]
+        parts = {name: said or "ok" for name, said in self.parts.items()}
+        return {"ok": self.ok, "reasons": wrong, "parts": parts}
+
+
+class Health:
+    """Asks the parts that are registered with it.
+
+    `live`: without it the process is of no use and has to be started again. `ready`: without it
+    nothing can be answered now. `noted`: is told with the others, and decides nothing.
+    """
+
+    def __init__(self, check_s: float = CHECK_S) -> None:
+        """`check_s`: seconds that a part has to answer in."""
+        self._check_s = check_s
+        self._parts: dict[str, tuple[Kind, Check]] = {}
+        self._kept: dict[bool, tuple[float, Report]] = {}
+        self._asking = {live_only: asyncio.Lock() for live_only in (True, False)}
+
+    def add(self, name: str, check: Check, kind: Kind = "ready") -> None:
+        """Register a part under a name of its own."""
+        if name in self._parts:
+            raise ValueError(f"There is a part {name!r} already.")
+        self._parts[name] = (kind, check)
+
+    async def alive(self) -> Report:
+        """The live parts."""
+        return await self._report(live_only=True)
+
+    async def ready(self) -> Report:
+        """All parts."""
+        return await self._report(live_only=False)
+
+    async def _report(self, live_only: bool) -> Report:
+        async with self._asking[live_only]:
+            now = asyncio.get_running_loop().time
+            at, report = self._kept.get(live_only, (float("-inf"), None))
+            if report is None or now() - at >= KEPT_S:
+                report = await self._ask(live_only)
+                self._kept[live_only] = now(), report
+            return report
+
+    async def _ask(self, live_only: bool) -> Report:
+        parts = {n: part for n, part in self._parts.items() if not live_only or part[0] == "live"}
+        asking = (self._outcome(name, check) for name, (_, check) in parts.items())
+        said = await asyncio.gather(*asking)
+        outcomes = dict(zip(parts, said, strict=True))
+        ok = not any(outcomes[name] for name, (kind, _) in parts.items() if kind != "noted")
+        return Report(ok, outcomes)
+
+    async def _outcome(self, name: str, check: Check) -> str | None:
+        try:
+            async with asyncio.timeout(self._check_s):
+                said = check()
+                return await said if inspect.isawaitable(said) else said
+        except TimeoutError:
+            return f"It did not answer within {self._check_s:g} s."
+        except Exception as error:  # a part that cannot be asked is a part that does not work
+            log.exception("the check of %s failed", name)
+            return f"It could not be checked ({type(error).__name__})."
+
+
+class LoopLag:
+    """How late the event loop runs what is due: above 2 s it was blocked, and Slack waits 3 s."""
+
+    def __init__(self, tell: Callable[[float], None], bad_s: float = LAG_BAD_S) -> None:
+        """`tell` is called with each look's seconds, such as `Metrics.lagged`."""
+        self._tell, self._bad_s = tell, bad_s
+        self._recent: list[float] = []
+
+    @asynccontextmanager
+    async def sampled(self) -> AsyncIterator[None]:
+        """Looks twice a second, inside."""
+        task = asyncio.create_task(self._sample(), name="loop-lag")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def check(self) -> str | None:
+        worst = max(self._recent, default=0.0)
+        if worst < self._bad_s:
+            return None
+        return f"The event loop was blocked for {worst:.1f} s a moment ago."
+
+    async def _sample(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_EVERY_S
+            await asyncio.sleep(_LAG_EVERY_S)
+            late = max(0.0, loop.time() - due)
+            self._recent = [*self._recent, late][-_LAG_KEPT:]
+            self._tell(late)
+
+
+class TokenProbe:
+    """Whether Slack takes our token: asked when somebody wants to know, and not too often."""
+
+    def __init__(self, client: SlackClient, every_s: float = TOKEN_S) -> None:
+        self._client, self._every_s = client, every_s
+        self._asked, self._said = float("-inf"), ""
+
+    async def check(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        if now - self._asked >= self._every_s:
+            self._asked = now
+            try:
+                await self._client.call("auth.test")
+                self._said = ""
+            except (SlackRefused, Absent) as error:
+                self._said = f"{error}. `assistant doctor` tells what to mend."
+            except (aiohttp.ClientError, TimeoutError) as error:
+                self._said = f"Slack cannot be reached ({type(error).__name__})."
+        return self._said or None
+
+
+class DatabaseProbe:
+    """One small question to each of the database's threads at a time, however often it is asked."""
+
+    def __init__(self, database: Database, answer_s: float = ANSWER_S) -> None:
+        self._database, self._answer_s = database, answer_s
+        self._asking: asyncio.Task[str | None] | None = None
+
+    async def thread(self) -> str | None:
+        """A live part: whether an answer comes, be it a refusal."""
+        task = await self._asked()
+        return None if task.done() else f"The database did not answer within {self._answer_s:g} s."
+
+    async def reachable(self) -> str | None:
+        """A ready part: whether the database can be used."""
+        task = await self._asked()
+        if not task.done():
+            return f"The database did not answer within {self._answer_s:g} s."
+        return task.result()
+
+    async def aclose(self) -> None:
+        """Give up a question that is still open. Call it before the database is closed."""
+        if self._asking:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+
+    async def _asked(self) -> asyncio.Task[str | None]:
+        task = self._asking
+        if task is None or task.done():
+            task = self._asking = asyncio.create_task(self._ask(), name="database-probe")
+        await asyncio.wait([task], timeout=self._answer_s)
+        return task
+
+    async def _ask(self) -> str | None:
+        fault = self._database.fault
+        try:
+            await self._database.read(_ONE)
+            await self._database.change(lambda connection: connection.execute(_ONE).scalar())
+            if fault:  # a full disk lets all of that pass
+                row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
+                insert = self._database.insert(flags).values(row)
+                newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
+                await self._database.write(newer)
+        except StoreError as error:
+            return str(error)
+        return None

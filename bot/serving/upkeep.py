@@ -1,0 +1,50 @@
+"""What a serving process does for all: it deletes what is old, and takes up what the dead left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from datetime import UTC, datetime, timedelta
+
+from bot.cli.outcome import WRONG_USE
+from bot.durable import Durable, LockLost
+from bot.requests.inbox import Inbox
+from bot.storage.resealing import reseal
+from bot.storage.retention import tidy
+from bot.storage.schema import StoreError
+from bot.storage.store import Store
+from config.sections import Retention
+
+log = logging.getLogger(__name__)
+
+TIDY_EVERY_S = 3_600.0
+
+
+async def tidied(retention: Retention, store: Store, inbox: Inbox, durable: Durable) -> None:
+    """Delete what is older than it is kept, now and every hour, until cancelled."""
+    while True:
+        try:
+            await tidy(store.database, retention)
+            await inbox.forget(_long_ago(retention.workflows_days))
+            await durable.forget(_long_ago(retention.workflows_days))
+            await reseal(store.database)
+        except StoreError as error:
+            log.error("%s What is old could not be deleted.", error)
+        except Exception:  # the seam: nothing that anybody waits for
+            log.exception("what is old could not be deleted; it is tried again in an hour")
+        await asyncio.sleep(TIDY_EVERY_S)
+
+
+async def reaped(durable: Durable) -> None:
+    """Take up what dead replicas left, until cancelled; end at once where we may count as dead."""
+    try:
+        await durable.reap()
+    except LockLost as error:
+        log.error("%s", error)
+        logging.shutdown()
+        os._exit(WRONG_USE)  # another replica may be at our work already
+
+
+def _long_ago(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)

@@ -1,0 +1,288 @@
+"""A dataset of BigQuery: what a query would cost is asked first, and it is held to that."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scopes.databases.bigquery_values import (
+    column_of,
+    kind_of,
+    notes_of,
+    parameter_of,
+    row_of,
+    size_of,
+)
+from scopes.databases.statement import REFUSED
+from scopes.databases.tables import Rows, StatementFailed, TableInfo, Value
+from scopes.google.client import Google, GoogleAbsent, GoogleError
+from scopes.tool import ToolError, one_line
+
+Json = Mapping[str, Any]
+
+SCOPE: Final = "https://www.googleapis.com/auth/bigquery"
+"""What jobs.insert takes; there is none that only reads. The roles Data Viewer and Job User do."""
+USD_PER_TIB: Final = 6.25
+"""On demand, US regions (cloud.google.com/bigquery/pricing); the first TiB of a month is free."""
+TIB: Final = 2**40
+PAGE: Final = 5_000
+"""Rows and tables of one page, at most; BigQuery ends one at 10 MB."""
+WAIT_MS: Final = 5_000
+"""How long BigQuery holds a question for the result open."""
+CANCEL_S: Final = 3.0
+MOST_NAMED: Final = 50
+"""Tables of a query that BigQuery names at most (jobs, JobStatistics2.referencedTables)."""
+TABLE = re.compile(r"[\w $@-]{1,300}")
+ESCAPED = re.compile(r"`[^`]*\\")
+OUTSIDE = re.compile(
+    r"\binformation_schema\b|\bexternal_query\b|\b(?:ml|ai)`?\s*\.\s*`?\w+`?\s*\(", re.IGNORECASE
+)
+"""What tells of other people's queries, asks other databases, or is billed by another measure."""
+MENDABLE: Final = frozenset(
+    {"invalid", "invalidQuery", "resourcesExceeded", "responseTooLarge", "notFound"}
+    | {"bytesBilledLimitExceeded", "timeout", "badRequest", "tableUnavailable"}
+)
+"""BigQuery's words for what another query may mend."""
+CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
+
+
+@dataclass
+class BigQuery:
+    """One dataset, read only; see `scopes.databases.tables.Database`.
+
+    Its methods raise GoogleError for what no model can mend.
+    """
+
+    google: Google
+    project: str
+    dataset: str
+    query_s: float = 30.0
+    usd: float = 0.05
+    """Most that one query may cost."""
+    max_bytes: int = 5_000_000
+    """Of a result; where it has more, the pages after that are left out."""
+    labels: Mapping[str, str] = field(default_factory=lambda: {"app": "assistant"})
+    """Of each job, for the bill."""
+
+    def __post_init__(self) -> None:
+        self._service: Any = self.google.service("bigquery", "v2", "bigquery/v2/")
+
+    @property
+    def dialect(self) -> str:
+        return "BigQuery"
+
+    @property
+    def most_bytes(self) -> int:
+        """What may be read for the budget."""
+        return max(1, int(self.usd / USD_PER_TIB * TIB))
+
+    async def tables(self) -> Sequence[TableInfo]:
+        found: dict[str, TableInfo] = {}
+        more: dict[str, str] = {}
+        while True:
+            where = {"projectId": self.project, "datasetId": self.dataset}
+            request = self._service.tables().list(**where, maxResults=PAGE, **more)
+            page = await self.google.call(request, 0)
+            for each in page.get("tables") or ():
+                name = str(each["tableReference"]["tableId"])
+                found[name] = TableInfo(name, note=kind_of(each))
+            token = str(page.get("nextPageToken") or "")
+            if not token or {"pageToken": token} == more:
+                return [found[name] for name in sorted(found)]
+            more = {"pageToken": token}
+
+    async def describe(self, table: str) -> TableInfo | None:
+        name = self._own_name(table)
+        if name is None:
+            return None
+        where = {"projectId": self.project, "datasetId": self.dataset, "tableId": name}
+        try:
+            found = await self.google.call(self._service.tables().get(**where), 0)
+        except GoogleError as error:
+            if isinstance(error, GoogleAbsent) or _is_closed(error):
+                return None
+            raise
+        fields = (found.get("schema") or {}).get("fields") or ()
+        rows = found.get("numRows")
+        return TableInfo(
+            name,
+            int(rows) if rows is not None and found.get("type") in (None, "TABLE") else None,
+            tuple(column_of(each) for each in fields),
+            " ".join(notes_of(found)),
+        )
+
+    def _own_name(self, table: str) -> str | None:
+        """The bare name of a table of this dataset; None for another one's."""
+        bare = table.replace("`", "").strip()
+        for prefix in (f"{self.project}.", f"{self.project}:", f"{self.dataset}."):
+            bare = bare.removeprefix(prefix)
+        return bare if TABLE.fullmatch(bare) else None
+
+    async def query(
+        self,
+        sql: str,
+        max_rows: int,
+        parameters: Mapping[str, Value | Sequence[Value]] | None = None,
+    ) -> Rows:
+        """The first rows of one SELECT; `parameters` are named in it as `@name`."""
+        _look(sql)
+        try:
+            async with asyncio.timeout(self.query_s):
+                return await self._query(sql, max_rows, parameters or {})
+        except TimeoutError:
+            raise ToolError(
+                f"The query took longer than {self.query_s:g} s and was ended. Ask for less: "
+                "fewer rows, a filter, fewer joins."
+            ) from None
+        except GoogleError as error:
+            if mended := _mendable(error):
+                raise StatementFailed(mended) from error
+            raise
+
+    async def _query(self, sql: str, max_rows: int, parameters: Mapping[str, Any]) -> Rows:
+        asked = self._configuration(sql, parameters)
+        price, location = await self._weigh(sql, asked)
+        job = {"projectId": self.project, "jobId": f"assistant_{uuid.uuid4().hex}"}
+        job |= {"location": location} if location else {}
+        query = {**asked["query"], "maximumBytesBilled": str(self.most_bytes)}
+        timeout = {"jobTimeoutMs": str(int(self.query_s * 1000))}
+        body = {"jobReference": job, "configuration": {**asked, **timeout, "query": query}}
+        done = False
+        try:
+            job = await self._start(body)
+            rows = await self._rows(job, max_rows, f"{price:,} bytes read.")
+            done = True
+            return rows
+        finally:
+            if not done:  # nobody waits for it any more
+                await self._cancel(job)
+
+    def _configuration(self, sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        query: dict[str, Any] = {
+            "query": sql,
+            "useLegacySql": False,
+            "defaultDataset": {"projectId": self.project, "datasetId": self.dataset},
+        }
+        if parameters:
+            named = [parameter_of(name, value) for name, value in parameters.items()]
+            query |= {"parameterMode": "NAMED", "queryParameters": named}
+        return {"query": query, "labels": dict(self.labels)}
+
+    async def _weigh(self, sql: str, asked: Json) -> tuple[int, str]:
+        """The bytes that a query would read, and where it would run. ToolError for one that costs
+        too much, or reads what is not of this dataset."""
+        body = {"configuration": {**asked, "dryRun": True}}
+        request = self._service.jobs().insert(projectId=self.project, body=body)
+        answer = await self.google.call(request, 0)
+        statistics = answer.get("statistics") or {}
+        found = statistics.get("query") or {}
+        if found.get("statementType") != "SELECT":
+            raise ToolError(REFUSED)
+        self._confine(sql, found)
+        price = int(found.get("totalBytesProcessed") or statistics.get("totalBytesProcessed") or 0)
+        if price > self.most_bytes:
+            raise ToolError(
+                f"It was not run: it would read {size_of(price)} and cost "
+                f"${price / TIB * USD_PER_TIB:,.2f}; one query may cost ${self.usd:g}. Name only "
+                "the columns that you need, and filter by the partition column that "
+                "describe_table names; LIMIT makes it no cheaper."
+            )
+        return price, str((answer.get("jobReference") or {}).get("location") or "")
+
+    def _confine(self, sql: str, found: Json) -> None:
+        """Who may read this dataset need not read the others of the account.
+
+        A view of the dataset may read beyond it; what it reads is not named in the query.
+        """
+        own = (self.project, self.dataset)
+        tables = found.get("referencedTables") or ()
+        used = [*tables, *(found.get("referencedRoutines") or ())]
+        beyond = [each for each in used if (each.get("projectId"), each.get("datasetId")) != own]
+        views = found.get("referencedLogicalViews")
+        others = {re.escape(str(each.get("datasetId"))) for each in beyond}
+        named = others and re.search(rf"\b({'|'.join(others)})\b", sql, re.IGNORECASE)
+        if named or (beyond and not views) or len(tables) >= MOST_NAMED:
+            raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
+
+    async def _start(self, body: Json) -> dict[str, Any]:
+        """The job's reference. A job of this id that is there already is ours: an answer was lost,
+        and nothing runs, or is paid for, twice."""
+        request = self._service.jobs().insert(projectId=self.project, body=body)
+        try:
+            answer = await self.google.call(request, 0)
+        except GoogleError as error:
+            if error.code != 409:
+                raise
+            return dict(body["jobReference"])
+        return {**body["jobReference"], **(answer.get("jobReference") or {})}
+
+    async def _rows(self, job: Json, max_rows: int, note: str) -> Rows:
+        rows: list[tuple[Value, ...]] = []
+        fields: Sequence[Json] = ()
+        total: int | None = None
+        more: dict[str, Any] = {}
+        size = 0
+        while True:
+            asked = {"maxResults": max(0, min(PAGE, max_rows - len(rows))), **more}
+            page = await self._results(job, asked)
+            fields = (page.get("schema") or {}).get("fields") or fields
+            total = int(page["totalRows"]) if "totalRows" in page else total
+            came = [row_of(fields, each) for each in page.get("rows") or ()]
+            rows += came
+            size += sum(len(str(cell)) for row in came for cell in row)
+            token = str(page.get("pageToken") or "")
+            full = len(rows) >= max_rows or size > self.max_bytes
+            if not token or full or {"pageToken": token} == more:
+                break
+            more = {"pageToken": token}
+        columns = tuple(column_of(each) for each in fields)
+        return Rows(columns, tuple(rows[:max_rows]), total, note)
+
+    async def _results(self, job: Json, asked: Json) -> Json:
+        """A page of the result, as soon as there is one."""
+        where = {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
+        while True:
+            request = self._service.jobs().getQueryResults(
+                **where, **asked, timeoutMs=WAIT_MS, formatOptions_useInt64Timestamp=True
+            )
+            started = time.monotonic()
+            page = await self.google.call(request, 0)
+            if page.get("jobComplete"):
+                return page
+            if time.monotonic() - started < WAIT_MS / 10_000:  # it was not held open
+                await asyncio.sleep(0.1)
+
+    async def _cancel(self, job: Json) -> None:
+        where = {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
+        with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
+            async with asyncio.timeout(CANCEL_S):
+                await self.google.call(self._service.jobs().cancel(**where), 0)
+
+    async def aclose(self) -> None:
+        await self.google.aclose()
+
+
+def _look(sql: str) -> None:
+    if ESCAPED.search(sql) or OUTSIDE.search(sql):
+        raise ToolError(
+            "INFORMATION_SCHEMA, EXTERNAL_QUERY, ML. and AI. functions and names with escapes "
+            "cannot be used here; describe_table tells the columns."
+        )
+
+
+def _mendable(error: GoogleError) -> str:
+    """What the model is told of a query that failed; empty where no other query would help."""
+    if not _is_closed(error) and error.reason not in MENDABLE:
+        return ""
+    return f"BigQuery: {one_line(error.said) or error.reason}"
+
+
+def _is_closed(error: GoogleError) -> bool:
+    """Whether it is one table that the account may not read, and not all that it asks for."""
+    return error.reason == "accessDenied" and error.said.startswith(CLOSED)

@@ -1,0 +1,162 @@
+"""What BigQuery sends as JSON, as values and sentences; what it is asked with, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from scopes.databases.tables import Column, Value
+from scopes.tool import one_line
+
+Json = Mapping[str, Any]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NAMES: Final[Mapping[str, str]] = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
+"""What the API calls some types -> what SQL does."""
+
+
+def column_of(field: Json) -> Column:
+    """A column, nested ones with all that is in them: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
+    return Column(str(field["name"]), _type(field), str(field.get("description") or ""))
+
+
+def _type(field: Json) -> str:
+    kind = str(field.get("type") or "STRING")
+    if kind in ("RECORD", "STRUCT"):
+        inner = ", ".join(f"{each['name']} {_type(each)}" for each in _inner(field))
+        kind = f"STRUCT<{inner}>"
+    elif field.get("precision"):
+        scale = f",{field['scale']}" if field.get("scale") else ""
+        kind = f"{kind}({field['precision']}{scale})"
+    else:
+        kind = NAMES.get(kind, kind)
+    return f"ARRAY<{kind}>" if field.get("mode") == "REPEATED" else kind
+
+
+def _inner(field: Json) -> Sequence[Json]:
+    return field.get("fields") or ()
+
+
+def row_of(fields: Sequence[Json], row: Json) -> tuple[Value, ...]:
+    """A row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError where it is none."""
+    cells = row.get("f") or ()
+    return tuple(_cell(f, cell.get("v")) for f, cell in zip(fields, cells, strict=True))
+
+
+def _cell(field: Json, value: Any) -> Value:
+    """A value that stands by itself; lists and structs as compact JSON."""
+    if value is None:
+        return None
+    if field.get("mode") == "REPEATED" or _inner(field):
+        return json.dumps(
+            _nested(field, value), default=str, ensure_ascii=False, separators=(",", ":")
+        )
+    return _READ.get(str(field.get("type")), str)(value)
+
+
+def _nested(field: Json, value: Any) -> Any:
+    if value is None:
+        return None
+    if field.get("mode") == "REPEATED":
+        one = {**field, "mode": "NULLABLE"}
+        return [_nested(one, each.get("v")) for each in value]
+    if inner := _inner(field):
+        cells = value.get("f") or ()
+        pairs = zip(inner, cells, strict=True)
+        return {str(f["name"]): _nested(f, cell.get("v")) for f, cell in pairs}
+    return _cell(field, value)
+
+
+def _time_of(text: str) -> datetime:
+    """Microseconds since 1970, as they are asked for."""
+    return EPOCH + timedelta(microseconds=int(text))
+
+
+_READ: Final[Mapping[str, Callable[[str], Value]]] = {
+    "INTEGER": int,
+    "INT64": int,
+    "FLOAT": float,
+    "FLOAT64": float,
+    "NUMERIC": Decimal,
+    "BIGNUMERIC": Decimal,
+    "BOOLEAN": lambda text: text == "true",
+    "BOOL": lambda text: text == "true",
+    "DATE": date.fromisoformat,
+    "TIME": time.fromisoformat,
+    "DATETIME": datetime.fromisoformat,
+    "TIMESTAMP": _time_of,
+}
+"""Type -> how its text is read; all others stay text."""
+
+
+def parameter_of(name: str, value: Value | Sequence[Value]) -> dict[str, Any]:
+    """A named parameter of a query, `@name`; a list becomes an array of the type of its first.
+
+    Raises ValueError for an empty list, whose type nobody could tell.
+    """
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if not value:
+            raise ValueError(f"the list of @{name} is empty")
+        kind = {"type": "ARRAY", "arrayType": {"type": _type_of(value[0])}}
+        held = {"arrayValues": [_sent(each) for each in value]}
+        return {"name": name, "parameterType": kind, "parameterValue": held}
+    kind = {"type": _type_of(value)}
+    return {"name": name, "parameterType": kind, "parameterValue": _sent(value)}
+
+
+def _sent(value: Value) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, bool):
+        return {"value": "true" if value else "false"}
+    if isinstance(value, datetime) and value.tzinfo:
+        return {"value": value.astimezone(UTC).isoformat(sep=" ")}
+    return {"value": value.isoformat() if isinstance(value, date | time) else str(value)}
+
+
+def _type_of(value: Value) -> str:
+    if isinstance(value, datetime):
+        return "TIMESTAMP" if value.tzinfo else "DATETIME"
+    return next((kind for type_, kind in _KINDS if isinstance(value, type_)), "STRING")
+
+
+_KINDS: Final = (
+    (bool, "BOOL"),
+    (int, "INT64"),
+    (float, "FLOAT64"),
+    (Decimal, "BIGNUMERIC"),
+    (date, "DATE"),
+    (time, "TIME"),
+)
+
+
+def kind_of(table: Json) -> str:
+    """What it is where it is no plain table: `view`, `external`."""
+    kind = str(table.get("type") or "TABLE")
+    return "" if kind == "TABLE" else kind.lower().replace("_", " ")
+
+
+def notes_of(table: Json) -> Iterator[str]:
+    """What a table says of itself, and what makes a query of it cheap."""
+    if kind := kind_of(table):
+        yield f"{kind.capitalize()}."
+    if said := one_line(str(table.get("description") or "")):
+        yield said
+    time_, range_ = table.get("timePartitioning"), table.get("rangePartitioning")
+    if column := (time_ or {}).get("field") or (range_ or {}).get("field"):
+        yield f"Partitioned by {column}: filter by it."
+    elif time_:
+        yield "Partitioned by _PARTITIONTIME: filter by it."
+    if size := int(table.get("numBytes") or 0):
+        yield f"{size_of(size)} in all."
+
+
+def size_of(count: int) -> str:
+    """Bytes as people say them."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,160 @@
+"""DuckDB files, and folders of CSV, Parquet, SQLite and Excel files, as databases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from scopes.databases.duck_pool import Child, ChildGone, DuckPool, Place
+from scopes.databases.statement import REFUSED
+from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value
+from scopes.tool import SourceFailed, ToolError
+
+OPEN_S = 25.0
+"""Until files are tables; one DuckDB file opens in milliseconds."""
+SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file"
+LONGEST = 1_000_000
+"""Bytes that a result may be over: names of columns, lists of tables."""
+MARK = b"DUCK"
+"""At byte 8 of a DuckDB file."""
+READ: Mapping[str, Callable[[str], Value]] = {
+    "f": float,
+    "n": Decimal,
+    "t": datetime.fromisoformat,
+    "d": date.fromisoformat,
+    "h": time.fromisoformat,
+}
+"""What the program's letters stand for."""
+MENDABLE = {
+    "statement": REFUSED,
+    "memory": "The query needs more memory than it may have: filter or aggregate earlier, "
+    "sort less, and cut long texts.",
+    "busy": "Another program is writing to this database. Try again once; if it still is, say so "
+    "in your result.",
+}
+FAILED = {
+    "absent": "The file of the database is not there.",
+    "broken": "The file of the database cannot be opened, or another version of DuckDB made it.",
+    "schema": "The database has no schema of the name that the settings give.",
+}
+
+
+def place_of(path: Path, schema: str | None = None) -> Place:
+    """What lies at a path, by its first bytes. Raises OSError where nothing can be read."""
+    path = path.resolve()
+    if path.is_dir():
+        return Place(path, True, schema)
+    with path.open("rb") as file:
+        return Place(path, file.read(12)[8:] != MARK, schema)
+
+
+@dataclass(frozen=True)
+class Duck:
+    """One of them, read only: `scopes.databases.tables.Database`."""
+
+    path: Path
+    schema: str | None
+    pool: DuckPool
+    query_s: float
+    max_bytes: int
+    """Of a result."""
+
+    @property
+    def dialect(self) -> str:
+        return "DuckDB"
+
+    async def tables(self) -> Sequence[TableInfo]:
+        found, _ = await self._asked({"op": "tables"})
+        return [_table(each) for each in found]
+
+    async def describe(self, table: str) -> TableInfo | None:
+        found, _ = await self._asked({"op": "describe", "table": table})
+        return _table(found[0]) if found else None
+
+    async def query(self, sql: str, max_rows: int) -> Rows:
+        wanted = {"op": "query", "sql": sql, "max_rows": max_rows, "max_bytes": self.max_bytes}
+        (head, *rows), ending = await self._asked(wanted)
+        columns = tuple(Column(str(name), str(kind)) for name, kind in head["columns"])
+        cut = ending.get("cut", 0)
+        note = f"Cells cut for their length: {cut}." if cut else ""
+        return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), ending["end"], note)
+
+    async def aclose(self) -> None:
+        """The processes are the pool's."""
+
+    async def _asked(self, request: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
+        """The lines of a reply and its last one. Raises ToolError, SourceFailed."""
+        try:
+            place = await asyncio.to_thread(place_of, self.path, self.schema)
+        except OSError:
+            raise SourceFailed(FAILED["absent"]) from None
+        *lines, ending = await self._answered(place, request)
+        failed = ending.get("failed")
+        if failed is None:
+            return lines, ending
+        if failed in FAILED:
+            raise SourceFailed(FAILED[failed])
+        raise (
+            ToolError(MENDABLE[failed])
+            if failed in MENDABLE
+            else StatementFailed(ending["message"])
+        )
+
+    async def _answered(self, place: Place, request: Mapping[str, Any]) -> list[Any]:
+        """All lines; a process that had ended before it was asked is replaced, once."""
+        for _ in range(2):
+            used = False
+            try:
+                async with self.pool.child(place) as child:
+                    used = child.used
+                    await child.send(request)
+                    lines = await self._read(child)
+                    child.spent = lines[-1].get("failed") == "memory"
+                    return lines
+            except ChildGone:
+                if not used:
+                    break
+        raise ToolError("The query brought its process down: write it another way, with less.")
+
+    async def _read(self, child: Child) -> list[Any]:
+        """What comes until the end, in time and within the bytes that a result may have."""
+        opened = json.loads(await _within(OPEN_S, child, SLOW_FILES))
+        if "failed" in opened:
+            return [opened]
+        lines: list[Any] = []
+        clock, size = asyncio.get_running_loop().time, 0
+        until = clock() + self.query_s
+        slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier"
+        while size <= 2 * self.max_bytes + LONGEST:
+            line = await _within(until - clock(), child, slow)
+            size += len(line)
+            lines.append(json.loads(line))
+            if isinstance(lines[-1], dict) and lines[-1].keys() & {"end", "failed"}:
+                return lines
+        raise ChildGone
+
+
+async def _within(seconds: float, child: Child, slow: str) -> bytes:
+    try:
+        async with asyncio.timeout(seconds):
+            return await child.line()
+    except TimeoutError:
+        raise ToolError(f"{slow}.") from None
+
+
+def _table(told: Mapping[str, Any]) -> TableInfo:
+    columns = tuple(Column(*map(str, each)) for each in told["columns"])
+    return TableInfo(str(told["name"]), told["rows"], columns, str(told["note"]))
+
+
+def _value(cell: Any) -> Value:
+    if isinstance(cell, dict):
+        ((kind, text),) = cell.items()
+        return READ[kind](text)
+    return cell  # type: ignore[no-any-return]

@@ -1,0 +1,216 @@
+"""The process that runs SQL in DuckDB: untrusted statements, under limits of its own.
+
+It knows nothing of the bot: one line of JSON tells it a source and its limits, each further line is
+a request, and each reply is a few lines of JSON. It ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import duckdb
+
+from scopes.confine import confined
+from scopes.databases.duck_cells import INEXACT, Cells, exactly
+from scopes.databases.duck_source import Failed, Source, catalog_of
+from scopes.databases.table_files import quoted
+from scopes.leash import limit
+
+MEGABYTE = 1 << 20
+LINGER_S = 1.0
+"""How long a DuckDB file stays open after a request: meanwhile nobody can write to it."""
+IDLE_S = 120.0
+FEW_COLUMNS = 120
+"""Up to so many in all, a list of tables tells the columns too."""
+MAX_TABLES = 1_000
+READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+LIST = """
+SELECT schema_name, table_name, comment, true FROM duckdb_tables() WHERE NOT internal
+AND NOT temporary UNION ALL
+SELECT schema_name, view_name, comment, false FROM duckdb_views() WHERE NOT internal
+AND NOT temporary ORDER BY 1, 2"""
+COLUMNS = """
+SELECT schema_name, table_name, column_name, data_type, comment FROM duckdb_columns()
+WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
+
+
+@dataclass
+class Program:
+    source: Source
+    out: BinaryIO
+    reserved: frozenset[str] = frozenset()
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Reply to one request; what goes wrong is a reply too."""
+        try:
+            connection = self.source.opened()
+            self._say({"open": True})
+            ending = self._do(connection, request)
+        except Failed as error:
+            ending = {"failed": error.kind, "message": str(error)}
+        except (MemoryError, duckdb.OutOfMemoryException):
+            ending = {"failed": "memory", "message": ""}
+        except duckdb.Error as error:
+            ending = {"failed": "sql", "message": " ".join(str(error).split())[:400]}
+        self._say(ending)
+
+    def _do(self, connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
+        if request["op"] == "tables":
+            return self._tables(connection)
+        if request["op"] == "describe":
+            return self._describe(connection, request["table"])
+        return self._query(connection, request["sql"], request["max_rows"], request["max_bytes"])
+
+    def _tables(self, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+        listed = connection.execute(LIST).fetchall()
+        columns = connection.execute(COLUMNS).fetchall()
+        few = len(columns) <= FEW_COLUMNS
+        for schema, table, note, is_table in listed[:MAX_TABLES]:
+            mine = [c[2:] for c in columns if c[:2] == (schema, table)] if few else []
+            self._say(self._table(connection, schema, table, note, is_table, mine))
+        for file, why in self.source.loaded.unreadable.items():
+            self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
+        return {"end": len(listed)}
+
+    def _describe(self, connection: duckdb.DuckDBPyConnection, wanted: str) -> dict[str, Any]:
+        """One table; of those that a bare name may mean, the one that a query would take."""
+        wanted = wanted.casefold().replace('"', "")
+        here = self._schema(connection)
+        found = [
+            row
+            for row in connection.execute(LIST).fetchall()
+            if wanted in (row[1].casefold(), f"{row[0]}.{row[1]}".casefold())
+        ]
+        for schema, table, note, is_table in sorted(found, key=lambda row: row[0] != here)[:1]:
+            listed = connection.execute(COLUMNS).fetchall()
+            columns = [c[2:] for c in listed if c[:2] == (schema, table)]
+            self._say(self._table(connection, schema, table, note, is_table, columns))
+        return {"end": len(found)}
+
+    def _table(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        schema: str,
+        table: str,
+        note: str | None,
+        is_table: bool,
+        columns: Sequence[tuple[str, str, str | None]],
+    ) -> dict[str, Any]:
+        full = ".".join(map(quoted, (catalog_of(connection), schema, table)))
+        counted = (
+            connection.execute(f"SELECT count(*) FROM {full}").fetchone() if is_table else None
+        )
+        file = self.source.loaded.tables.get(table)
+        told = "; ".join(
+            filter(None, ("" if is_table else "a view", note, file and f"from {file}"))
+        )
+        return {
+            "name": self._name(connection, schema, table),
+            "rows": counted[0] if counted else None,
+            "note": told,
+            "columns": [[name, kind, said or ""] for name, kind, said in columns],
+        }
+
+    def _name(self, connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> str:
+        """As a query names it: without a prefix where it needs none, quoted where it must be."""
+        parts = [table] if schema == self._schema(connection) else [schema, table]
+        catalog = catalog_of(connection)
+        if len(parts) > 1 and schema.casefold() == catalog.casefold():
+            parts = [catalog, *parts]  # else DuckDB cannot tell the schema from the file
+        return ".".join(self._plain(connection, part) for part in parts)
+
+    def _schema(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The one that needs no prefix."""
+        here = connection.execute("SELECT current_schema()").fetchone()
+        return str(here[0]) if here else ""
+
+    def _plain(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
+        if not self.reserved:
+            words = (
+                "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category != 'unreserved'"
+            )
+            self.reserved = frozenset(row[0] for row in connection.execute(words).fetchall())
+        simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in self.reserved
+        return name if simple else quoted(name)
+
+    def _query(
+        self, connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int, max_bytes: int
+    ) -> dict[str, Any]:
+        """The rows of one statement that only reads, as far as they may go."""
+        statements = duckdb.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type not in READS:
+            raise Failed("statement")
+        cursor = connection.execute(statements[0])
+        columns = [(str(c[0]), str(c[1])) for c in cursor.description or ()]
+        if any(kind in INEXACT for _, kind in columns):
+            cursor = connection.execute(exactly(statements[0].query, columns))
+        self._say({"columns": columns})
+        cells = Cells()
+        count = size = 0
+        for row in _rows(cursor):
+            line = json.dumps([cells.of(value) for value in row], ensure_ascii=False)
+            size += len(line)
+            if count == max_rows or size > max_bytes:
+                return {"end": None, "cut": cells.cut, "full": size > max_bytes}
+            self._put(line)
+            count += 1
+        return {"end": count, "cut": cells.cut}
+
+    def _say(self, reply: dict[str, Any]) -> None:
+        self._put(json.dumps(reply, ensure_ascii=False))
+        self.out.flush()
+
+    def _put(self, line: str) -> None:
+        self.out.write(line.encode(errors="replace") + b"\n")
+
+
+def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while rows := cursor.fetchmany(100):
+        yield from rows
+
+
+def _requests() -> queue.SimpleQueue[dict[str, Any]]:
+    """Lines from the bot; where it has gone, this process goes too, whatever it is doing."""
+    lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            lines.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def main(memory_mb: int) -> None:
+    """Serve the requests on standard input until it ends, or nothing is asked for a while."""
+    limit(memory=memory_mb * MEGABYTE, file_bytes=0, files=64)
+    confined(reads=True)
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)  # what a library prints is no reply
+        requests = _requests()
+        try:
+            told = requests.get(timeout=IDLE_S)
+            place = Path(told["place"])
+            source = Source(place, told["files"], told["schema"], memory_mb)
+            program = Program(source, out)
+            waited = 0.0
+            while waited < IDLE_S:
+                try:
+                    program.answer(requests.get(timeout=LINGER_S))
+                    waited = 0.0
+                except queue.Empty:
+                    waited += LINGER_S
+                    if not source.files:
+                        source.close()
+        except queue.Empty:
+            return

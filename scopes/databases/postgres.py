@@ -1,0 +1,239 @@
+"""A PostgreSQL database, read only: by its transactions, its time-outs and its role."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql as compose
+
+from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value
+from scopes.tool import SourceFailed, ToolError
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 10
+LOCK_S = 5
+"""How long a query waits for a lock that somebody holds."""
+MAX_IDLE = 2
+"""Connections kept open between queries."""
+MAX_CELL = 32_767
+"""Characters, as in Excel; a longer cell is cut by the server."""
+ROW_CHARS = 1_000_000
+"""Characters that the cells of one row may have together."""
+AS_THEY_ARE: Final = frozenset({16, 20, 21, 23, 26, 700, 701, 1700})
+"""Type oids of booleans and numbers: small, and exact in Python. All else comes as text."""
+READ: Final[Mapping[int, Callable[[str], Value]]] = {
+    1082: date.fromisoformat,
+    1083: time.fromisoformat,
+    1114: datetime.fromisoformat,
+}
+"""Type oid -> how its text is read."""
+SETTINGS = """
+SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),
+set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
+set_config('IntervalStyle', 'postgres', true), set_config('bytea_output', 'hex', true)"""
+LIST = """
+SELECT c.oid, CASE WHEN pg_table_is_visible(c.oid) THEN quote_ident(c.relname)
+  ELSE quote_ident(n.nspname) || '.' || quote_ident(c.relname) END,
+  c.reltuples::bigint, c.relkind::text, left(coalesce(obj_description(c.oid, 'pg_class'), ''), 300)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'v', 'm', 'f', 'p') AND NOT c.relispartition
+  AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+  AND has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT')"""
+COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod),
+  left(coalesce(col_description(a.attrelid, a.attnum), ''), 300)
+FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+  AND has_column_privilege(a.attrelid, a.attnum, 'SELECT') ORDER BY a.attnum"""
+MAX_TABLES = 1_000
+UNREACHABLE: Final = (
+    "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
+    "assistant.yaml."
+)
+SENTENCES: Final = {
+    "57014": "The query took too long and was ended: filter or aggregate earlier.",
+    "55P03": "A table is locked by somebody who changes it. Try again once.",
+    "25006": "This database is only read.",
+    "53200": "The query needs more memory than the server has for it: aggregate earlier.",
+    "53400": "The query needs more room than the server gives it: aggregate earlier.",
+}
+"""By SQLSTATE (PostgreSQL, appendix A)."""
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+@dataclass
+class Postgres:
+    """One database. Nothing of a query changes it, whatever it calls."""
+
+    url: str
+    schema: str | None
+    password_file: Path | None
+    query_s: float
+    max_bytes: int
+    """Of a result."""
+    _idle: list[Connection] = field(default_factory=list)
+
+    @property
+    def dialect(self) -> str:
+        return "PostgreSQL"
+
+    async def tables(self) -> Sequence[TableInfo]:
+        async with self._reading() as connection:
+            listed = await _fetched(connection, f"{LIST} ORDER BY 2 LIMIT {MAX_TABLES}")
+        return [_table(row) for row in listed]
+
+    async def describe(self, table: str) -> TableInfo | None:
+        async with self._reading() as connection:
+            rows = await _fetched(connection, LIST)
+            wanted = table.casefold().replace('"', "")
+            for row in rows:
+                if row[1].casefold().replace('"', "") in (wanted, wanted.removeprefix("public.")):
+                    columns = await _fetched(connection, COLUMNS, row[0])
+                    return _table(row, tuple(Column(*c) for c in columns))
+        return None
+
+    async def query(self, sql: str, max_rows: int) -> Rows:
+        async with self._reading() as connection:
+            columns = await _described(connection, sql)
+            wrapped = _wrapped(sql, columns, max_rows + 1)
+            rows: list[tuple[Value, ...]] = []
+            size = 0
+            cursor = connection.cursor()
+            async for row in cursor.stream(wrapped):  # a row at a time: never a result in memory
+                size += sum(len(str(cell)) for cell in row)
+                if len(rows) == max_rows or size > self.max_bytes:
+                    await connection.close()  # what still comes is not waited for
+                    return Rows(_columns(columns), tuple(rows), None)
+                rows.append(
+                    tuple(_value(c, k.type_code) for c, k in zip(row, columns, strict=True))
+                )
+        return Rows(_columns(columns), tuple(rows), len(rows))
+
+    async def aclose(self) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction that only reads. Raises ToolError, SourceFailed."""
+        connection = await self._connected()
+        try:
+            async with asyncio.timeout(self.query_s + LOCK_S):
+                await self._begin(connection)
+                yield connection
+                if not connection.closed:
+                    await connection.rollback()
+        except TimeoutError:
+            raise ToolError(SENTENCES["57014"]) from None
+        except psycopg.Error as error:
+            raise _failed(error) from None
+        finally:
+            healthy = not connection.closed and (
+                connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            )
+            if healthy and len(self._idle) < MAX_IDLE:
+                self._idle.append(connection)
+            else:
+                await connection.close()
+
+    async def _begin(self, connection: Connection) -> None:
+        ms = (str(int(self.query_s * 1000)), str(LOCK_S * 1000))
+        await connection.execute(SETTINGS, ms)
+        if self.schema:
+            path = compose.Identifier(self.schema)
+            await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
+
+    async def _connected(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await connection.execute("SELECT 1")
+                    await connection.rollback()
+                return connection
+            except (psycopg.Error, TimeoutError):  # the server has closed it meanwhile
+                await connection.close()
+        return await self._new()
+
+    async def _new(self) -> Connection:
+        more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
+        try:
+            if self.password_file:
+                more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
+            connection = await psycopg.AsyncConnection.connect(self.url, **more)
+            await connection.set_read_only(True)
+        except (psycopg.Error, OSError) as error:
+            log.warning("a database of data.databases cannot be opened: %s", type(error).__name__)
+            raise SourceFailed(UNREACHABLE) from None
+        if connection.info.parameter_status("is_superuser") == "on":
+            log.warning("a database of data.databases is read as a superuser: give a role for it")
+        return connection
+
+
+async def _fetched(connection: Connection, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(statement.encode(), given or None)
+    return await cursor.fetchall()
+
+
+async def _described(connection: Connection, sql: str) -> list[psycopg.Column]:
+    """The columns of a statement, which the server has seen alone: it is one, and gives rows."""
+    async with connection.cursor(name="described") as cursor:
+        await cursor.execute(sql.strip().rstrip(";").encode())
+        columns = list(cursor.description or ())
+    if not columns:
+        raise ToolError("Select at least one column.")
+    return columns
+
+
+def _wrapped(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
+    """The same statement, its cells and rows bounded where they are made: at the server."""
+    room = max(100, min(MAX_CELL, ROW_CHARS // len(columns)))
+    names = [f"c{n}" for n in range(len(columns))]
+    cells = [
+        name if column.type_code in AS_THEY_ARE else f"left({name}::text, {room})"
+        for name, column in zip(names, columns, strict=True)
+    ]
+    inner = sql.strip().rstrip(";")
+    text = f"SELECT {', '.join(cells)} FROM (\n{inner}\n) AS q ({', '.join(names)}) LIMIT {limit}"
+    return text.encode()
+
+
+def _columns(described: Sequence[psycopg.Column]) -> tuple[Column, ...]:
+    return tuple(Column(c.name, c.type_display) for c in described)
+
+
+def _value(cell: Any, oid: int) -> Value:
+    if cell is None or oid not in READ:
+        return cell  # type: ignore[no-any-return]
+    try:
+        return READ[oid](cell)
+    except ValueError:  # infinity, or before Christ
+        return str(cell)
+
+
+def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:
+    _, name, about, kind, note = row
+    view = "a view" if kind in ("v", "m") else ""
+    rows = f"about {about} rows" if about >= 0 and not view else ""
+    return TableInfo(name, None, columns, "; ".join(filter(None, (view, rows, note))))
+
+
+def _failed(error: psycopg.Error) -> Exception:
+    """What the server says, for the model or for nobody."""
+    state = error.sqlstate or ""
+    if state in SENTENCES:
+        return ToolError(SENTENCES[state])
+    said = error.diag.message_primary
+    if not said or state.startswith(("08", "57P", "XX")):
+        log.warning("a query of data.databases failed: %s %s", type(error).__name__, state)
+        return SourceFailed("The PostgreSQL server ended the connection.")
+    hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
+    return StatementFailed(" ".join(f"{said}{hint}".split())[:400])

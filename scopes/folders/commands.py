@@ -1,0 +1,158 @@
+"""A command in the sandbox that an administrator configured, over a copy of a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from scopes.folders.folder import Folder
+from scopes.folders.search import walk
+from scopes.leash import leashed, limit
+from scopes.tool import ToolError
+
+log = logging.getLogger(__name__)
+
+OUTPUT: Final = 64_000
+"""Bytes of output that are kept."""
+GIVEN: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+"""All of the environment that a command sees."""
+LEFT_S: Final = 3_600.0
+"""Age of a copy that belongs to no command that still runs."""
+MB = 1 << 20
+MAX_MEMORY: Final = 2_048 * MB
+MAX_FILE: Final = 64 * MB
+MAX_FILES, MAX_PROCESSES = 256, 1_024
+"""Of each process in the sandbox, and of all that run as this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int | None
+    """None = it was killed when its time was up."""
+    output: str
+    cut: bool
+    """There was more output."""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """The configured command; `{folder}` and `{command}` stand for what is run in it."""
+
+    template: Sequence[str]
+    seconds: float
+    max_bytes: int
+    """Of a folder that is copied."""
+    home: Path
+    """Where the copies are, those that a killed process left among them."""
+
+    async def run(self, folder: Folder, command: str) -> Ended:
+        """Run a command over a copy of the folder, which is thrown away. Raises ToolError."""
+        made = await asyncio.to_thread(self._room)
+        try:
+            await asyncio.to_thread(copied, folder, Path(made.name), self.max_bytes)
+            fills = {"{folder}": made.name, "{command}": command}
+            return await self._run([_filled(each, fills) for each in self.template], made.name)
+        finally:
+            await asyncio.to_thread(made.cleanup)
+
+    def _room(self) -> tempfile.TemporaryDirectory[str]:
+        """A new folder; old ones, which a killed process left, are deleted."""
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left in self.home.iterdir():
+            with suppress(OSError):
+                if left.stat().st_mtime < time.time() - LEFT_S:
+                    shutil.rmtree(left, ignore_errors=True)
+        return tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
+
+    async def _run(self, argv: Sequence[str], folder: str) -> Ended:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=asyncio.subprocess.STDOUT,
+                env=GIVEN,
+                cwd=folder,
+                umask=0o077,
+                start_new_session=True,
+                preexec_fn=partial(_limited, os.getpid()),
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(
+                "The sandbox that is configured here does not start. Say so in your result."
+            ) from error
+        assert process.stdout
+        said, code = _Said(), None
+        try:
+            async with asyncio.timeout(self.seconds):
+                await said.take(process.stdout)
+                code = await process.wait()
+        except TimeoutError:
+            log.info("a command was killed after %g s", self.seconds)
+        finally:
+            _kill(process.pid)
+            await process.wait()
+        return Ended(code, said.kept.decode(errors="replace"), said.cut)
+
+
+def copied(folder: Folder, to: Path, max_bytes: int) -> None:
+    """Copy the files of a folder: no links, and nothing of its repository. Raises ToolError."""
+    room = max_bytes
+    for entry in walk(folder):
+        here = to / entry.path
+        if entry.kind == "folder":
+            here.mkdir()
+        elif entry.kind == "file" and entry.size <= folder.max_bytes:
+            found = folder.read(entry.path)
+            room -= len(found.data) if found else 0
+            if room < 0:
+                raise ToolError(f"The folder is larger than {max_bytes // MB} MB: no command runs.")
+            if found:
+                here.write_bytes(found.data)
+                here.chmod(found.mode | 0o600)
+
+
+def _filled(word: str, fills: dict[str, str]) -> str:
+    """A word of the template with what it stands for; what is put in is not looked at again."""
+    if word in fills:
+        return fills[word]
+    return word.replace("{folder}", fills["{folder}"])
+
+
+@dataclass
+class _Said:
+    """The beginning of what a command says; the rest is read and dropped."""
+
+    kept: bytearray = field(default_factory=bytearray)
+    cut: bool = False
+
+    async def take(self, stream: asyncio.StreamReader) -> None:
+        while part := await stream.read(65_536):
+            room = OUTPUT - len(self.kept)
+            self.kept += part[:room]
+            self.cut = self.cut or len(part) > room
+
+
+def _limited(bot: int) -> None:
+    leashed(bot)
+    limit(memory=MAX_MEMORY, file_bytes=MAX_FILE, files=MAX_FILES, processes=MAX_PROCESSES)
+
+
+def _kill(group: int) -> None:
+    """End a command with all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,274 @@
+"""Commits of a context's own changes, made from bytes in memory: no hook, no filter, no shell and
+no setting of a user has a part in them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep, time
+from typing import Any
+
+import pygit2
+from pygit2.enums import ConfigLevel, RepositoryOpenFlag
+
+from scopes.folders.folder import Folder
+from scopes.folders.git_trees import (
+    AUTHOR,
+    Change,
+    Told,
+    call_of,
+    changed,
+    commit_at,
+    entry_of,
+    files_of,
+    merged,
+    message_of,
+    parent_of,
+    recent,
+    stage,
+    tip_of,
+    tree_of,
+)
+from scopes.locked import locked
+from scopes.tool import ToolError
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+PAUSE_S = 0.2
+"""Before an index that somebody else's git holds is tried again."""
+TIMEOUT_MS = 15_000
+BEHIND = (
+    " Somebody else's git held the index, so git status there tells of files as they were: the "
+    "next call here mends that, or `git reset` where nothing else is staged."
+)
+
+
+def apart() -> None:
+    """Let libgit2 read no settings of a user or of this machine, nor wait for a server for ever."""
+    for level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG):
+        pygit2.settings.search_path[level] = ""
+    pygit2.settings.server_connect_timeout = TIMEOUT_MS
+    pygit2.settings.server_timeout = TIMEOUT_MS
+
+
+class Git:
+    """Offered where a folder of the run is a git repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A commit, and what became of the working folder."""
+
+    commit: str
+    paths: tuple[str, ...]
+    left: tuple[str, ...]
+    """Paths that the working folder holds otherwise, changed by others and not committed."""
+    behind: bool
+    """The index has not followed: see `Repository.catch_up`."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The repository of a working folder. All methods block and raise ToolError."""
+
+    folder: Folder
+    branch: str | None
+    """None = the one that is checked out."""
+    lock: Path
+
+    def open(self) -> pygit2.Repository:
+        """Freshly opened: one is not for several threads."""
+        try:
+            return pygit2.Repository(str(self.folder.root), RepositoryOpenFlag.NO_SEARCH)
+        except pygit2.GitError as error:
+            log.warning("%s is not opened: %s", self.folder.root, error)
+            raise ToolError(
+                "Git does not open this folder: the log tells its owner why."
+            ) from error
+
+    def ref(self, repo: pygit2.Repository) -> str:
+        """The branch that is worked on, which is checked out in the folder."""
+        name = _checked_out(repo)
+        if not name.startswith("refs/heads/"):
+            raise ToolError("No branch is checked out in this folder; ask its owner to.")
+        wanted = f"refs/heads/{self.branch}" if self.branch else name
+        if name != wanted:
+            raise ToolError(
+                f"The folder is not on the branch {self.branch}, as the settings say; ask its "
+                "owner to check that out."
+            )
+        return name
+
+    def tip(self, repo: pygit2.Repository) -> pygit2.Commit | None:
+        return tip_of(repo, self.ref(repo))
+
+    def keep(self, data: bytes) -> str:
+        """Store bytes, so that they can be merged with later; their blob."""
+        return str(self.open().create_blob(data))
+
+    def files(self) -> Iterator[tuple[str, bytes, bool]]:
+        """Path, bytes and whether it is executable, of each file of the branch's last commit."""
+        repo = self.open()
+        tip = self.tip(repo)
+        if tip:
+            yield from files_of(tip.tree, "")
+
+    def commit(self, changes: Mapping[str, Change], message: str, told: Told) -> Made:
+        """Put these changes, and nothing else, on the branch; once for each call.
+
+        Where others changed the same files meanwhile they are merged. The working folder follows
+        where nobody has changes of their own in it, and the index where nobody else's git holds it.
+        """
+        with locked(self.lock):
+            repo = self.open()
+            found = self._made(repo, told.call)
+            if found is None:
+                found = self._commit(repo, changes, message, told)
+            was = tree_of(repo, parent_of(found))
+            left = self.follow(repo, was, found.tree)
+            return Made(str(found.id), changed(was, found.tree), left, self.behind)
+
+    def _commit(
+        self, repo: pygit2.Repository, changes: Mapping[str, Change], message: str, told: Told
+    ) -> pygit2.Commit:
+        ref, text = self.ref(repo), message_of(message, told)
+        for _ in range(TRIES):
+            tip = tip_of(repo, ref)
+            tree = merged(repo, tree_of(repo, tip), changes)
+            if tree == tree_of(repo, tip).id:
+                raise ToolError("You have changed nothing that is not committed.")
+            who = pygit2.Signature(*AUTHOR, int(time()), 0)
+            parents = [tip.id] if tip else []
+            try:  # it is refused where the branch has moved meanwhile
+                made = repo.create_commit(ref, who, who, text, tree, parents)
+            except (pygit2.GitError, ValueError) as error:
+                moved = tip_of(repo, ref)
+                if (moved and moved.id) == (tip and tip.id):
+                    raise ToolError("Git did not take the commit. Try again.") from error
+            else:
+                return commit_at(repo, made)
+        raise ToolError("Others commit to this branch all the time. Try again.")
+
+    def _made(self, repo: pygit2.Repository, call: str) -> pygit2.Commit | None:
+        tip = self.tip(repo)
+        return next((c for c in recent(repo, tip) if call_of(c) == call), None) if tip else None
+
+    def follow(
+        self,
+        repo: pygit2.Repository,
+        was: pygit2.Tree,
+        now: pygit2.Tree,
+        move: Callable[[], object] | None = None,
+    ) -> tuple[str, ...]:
+        """Bring the working folder from one commit's tree to that of the branch, and the index,
+        where nobody has changes of their own; the paths where somebody has them in the folder.
+
+        `move` brings the branch there, between the two: who was killed before it begins anew.
+        """
+        paths = changed(was, now)
+        left = [p for p in paths if not self._place(p, entry_of(was, p), entry_of(now, p))]
+        ref = self.ref(repo)
+        if not self.behind or self._stands()[0] != ref:
+            self._behind.write_text(f"{ref} {was.id}")
+        if move:
+            move()
+        for _ in range(TRIES):
+            if self._settled(repo):
+                break
+            sleep(PAUSE_S)
+        return tuple(left)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the index is not yet where the branch is: somebody else's git held it, or a kill
+        kept us from it."""
+        return self._behind.exists()
+
+    @property
+    def _behind(self) -> Path:
+        """Holds a branch and the tree of it that the index stands at, until the index follows."""
+        return self.lock.with_name(f"{self.lock.name}.behind")
+
+    def _stands(self) -> tuple[str, str]:
+        ref, _, tree = self._behind.read_text().partition(" ")
+        return ref, tree
+
+    def catch_up(self) -> None:
+        """Bring the index to where the branch is, if it is behind and can be had now."""
+        if self.behind:
+            with locked(self.lock):
+                self._settled(self.open())
+
+    def _settled(self, repo: pygit2.Repository) -> bool:
+        """Whether the index is done with. It is left as it is for a file that was staged
+        otherwise, or that is (again) as it was: that may be somebody's own doing."""
+        if not self.behind:
+            return True
+        ref, tree = self._stands()
+        if ref and ref != _checked_out(repo):
+            return False
+        was, tip = repo.get(tree) if tree else None, tip_of(repo, ref) if ref else None
+        if isinstance(was, pygit2.Tree) and tip is not None:
+            index = repo.index
+            index.read()
+            for path in changed(was, tip.tree):
+                entry = entry_of(tip.tree, path)
+                before, after = _name(entry_of(was, path)), _name(entry)
+                staged = str(index[path].id) if path in index else None
+                if staged == before and not (self._here(path) == before != after):
+                    stage(index, path, entry)
+            if not self._write(repo, index):
+                return False
+        self._behind.unlink()
+        return True
+
+    def _write(self, repo: pygit2.Repository, index: pygit2.Index) -> bool:
+        """Whether the index could be written. A mark tells that we are at it: where a kill left
+        the mark, git's own lock of the index is ours too, and nobody else would take it away."""
+        mark = self.lock.with_name(f"{self.lock.name}.index")
+        if mark.exists():
+            (Path(repo.path) / "index.lock").unlink(missing_ok=True)
+        mark.touch()
+        try:
+            index.write()
+        except pygit2.GitError as error:
+            log.warning("the index of %s is not written: %s", self.folder.root, error)
+            return False
+        finally:
+            mark.unlink()
+        return True
+
+    def _place(self, path: str, was: Any, now: Any) -> bool:
+        """Put one file into the working folder; whether it is as committed."""
+        here = self._here(path)
+        if here == _name(now):
+            return True
+        if here != _name(was):
+            return False
+        if now is None:
+            return here is None or self.folder.remove(path, here)
+        self.folder.replace(path, now.data, here)
+        return True
+
+    def _here(self, path: str) -> str | None:
+        """The digest of a file of the working folder; None where there is none, and a word for
+        what is not opened here: a link, a folder, a file that is too large."""
+        try:
+            found = self.folder.read(path)
+        except ToolError:
+            return "closed"
+        return found.digest if found else None
+
+
+def _checked_out(repo: pygit2.Repository) -> str:
+    """The branch that is checked out; empty where none is."""
+    head = repo.lookup_reference("HEAD").raw_target
+    return head.decode() if isinstance(head, bytes) else ""
+
+
+def _name(entry: Any) -> str | None:
+    return str(entry.id) if entry else None

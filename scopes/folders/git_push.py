@@ -1,0 +1,200 @@
+"""Commits of one context, and no others, put on a branch of a remote: after a person's word, never
+by force."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import urlsplit
+
+import pygit2
+from pygit2.enums import CredentialType
+
+from scopes.folders.git import BEHIND, Repository
+from scopes.folders.git_trees import (
+    Conflict,
+    call_of,
+    commit_at,
+    merged_trees,
+    parent_of,
+    recent,
+    tip_of,
+    tree_of,
+)
+from scopes.locked import locked
+from scopes.tool import ToolError, one_line
+
+log = logging.getLogger(__name__)
+
+TRIES = 3
+TOKEN_USER = "x-access-token"
+"""The login beside a token: GitHub wants this one, GitLab and others take any."""
+
+
+class Pushing:
+    """Offered where a project of the settings may be pushed."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where a project's commits go. All methods block and raise ToolError."""
+
+    repository: Repository
+    name: str
+    token: str | None
+    """For https, and for the remote's own host alone."""
+
+    def address(self, repo: pygit2.Repository) -> str:
+        """The remote's address without any login."""
+        try:
+            remote = repo.remotes[self.name]
+        except KeyError:
+            raise ToolError(f"This folder has no remote {self.name}; ask its owner.") from None
+        return bare(remote.push_url or remote.url or "")
+
+    def unsent(self, commits: Sequence[str]) -> list[pygit2.Commit]:
+        """Those of these commits that the remote did not have when it was last asked."""
+        repo = self.repository.open()
+        there = self._there(repo)
+        return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
+
+    def branch(self, repo: pygit2.Repository) -> str:
+        return self.repository.ref(repo).removeprefix("refs/heads/")
+
+    def push(self, commits: Sequence[str]) -> str:
+        """Put them on top of what the remote has; what was done, in a sentence. Those that it has
+        already are left out, so that it may be called again."""
+        with locked(self.repository.lock):
+            repo = self.repository.open()
+            mine = [commit_at(repo, id) for id in commits]
+            branch, address = self.branch(repo), self.address(repo)
+            for _ in range(TRIES):
+                there = self._fetched(repo, branch)
+                head, count = there, 0
+                for commit in mine:
+                    if not _is_in(repo, commit, there):
+                        head, count = _on_top(repo, commit, head), count + 1
+                if head.id == there.id or self._sent(repo, head, branch):
+                    self._settle(repo, head)
+                    done = f"{count} commit{'s' if count != 1 else ''} pushed"
+                    late = BEHIND if self.repository.behind else ""
+                    return f"{done} to {branch} of {address}.{late}"
+        raise ToolError("Others push to this branch all the time. Try again.")
+
+    def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
+        return tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
+
+    def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
+        """The last commit of the remote's branch, asked for now."""
+        track = f"refs/remotes/{self.name}/{branch}"
+        try:
+            remote = repo.remotes[self.name]
+            remote.fetch([f"+refs/heads/{branch}:{track}"], callbacks=self._callbacks(repo))
+        except pygit2.GitError as error:
+            log.warning("the remote %s cannot be read: %s", self.name, error)
+            raise ToolError(f"The remote {self.name} cannot be read now. Try again.") from error
+        found = tip_of(repo, track)
+        if found is None:
+            raise ToolError(f"The remote has no branch {branch}: its owner has to push it once.")
+        return found
+
+    def _sent(self, repo: pygit2.Repository, head: pygit2.Commit, branch: str) -> bool:
+        """Push one commit with what is below it; False where the remote has moved meanwhile."""
+        held = f"refs/assistant/push/{head.id}"
+        repo.references.create(held, head.id, force=True)
+        answers = self._callbacks(repo)
+        try:
+            repo.remotes[self.name].push([f"{held}:refs/heads/{branch}"], callbacks=answers)
+        except pygit2.GitError as error:
+            log.warning("the remote %s took no push: %s", self.name, error)
+            return False
+        finally:
+            repo.references.delete(held)
+        if answers.refused:
+            raise ToolError(f"The remote refused it: {one_line(answers.refused)[:200]}.")
+        repo.references.create(f"refs/remotes/{self.name}/{branch}", head.id, force=True)
+        return True
+
+    def _settle(self, repo: pygit2.Repository, there: pygit2.Commit) -> None:
+        """Where the remote has all that the branch has, if under other ids, the branch takes the
+        remote's commits, and the working folder what others pushed."""
+        ref = self.repository.ref(repo)
+        tip = tip_of(repo, ref)
+        if tip is None or tip.id == there.id:
+            return
+        sent = {call_of(commit) for commit in recent(repo, there)} - {""}
+        base = repo.merge_base(tip.id, there.id)
+        walker = repo.walk(tip.id)
+        if base is not None:
+            walker.hide(base)
+        if any(call_of(commit) not in sent for commit in walker):
+            return
+        branch = repo.references[ref]
+        if branch.target == tip.id:
+            move = partial(branch.set_target, there.id)
+            self.repository.follow(repo, tip.tree, there.tree, move)
+
+    def _callbacks(self, repo: pygit2.Repository) -> Answers:
+        remote = repo.remotes[self.name]
+        return Answers(self.token, https_host(remote.push_url or remote.url or ""))
+
+
+class Answers(pygit2.RemoteCallbacks):
+    """What a remote is told and says."""
+
+    def __init__(self, token: str | None, host: str) -> None:
+        super().__init__()
+        self.token, self.host, self.refused = token, host, ""
+        self.asked = 0
+
+    def credentials(
+        self, url: str, username_from_url: str | None, allowed_types: CredentialType
+    ) -> pygit2.UserPass:
+        self.asked += 1
+        if not self.token or self.asked > 1 or not self.host or https_host(url) != self.host:
+            raise pygit2.GitError("no login for this remote")
+        return pygit2.UserPass(TOKEN_USER, self.token)
+
+    def push_update_reference(self, refname: str, message: str | None) -> None:
+        self.refused = message or ""
+
+
+def bare(address: str) -> str:
+    """An address without login and query, as a person may see it."""
+    parts = urlsplit(address)
+    if not parts.scheme or not parts.netloc:
+        return address
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def https_host(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2].lower() if parts.scheme == "https" else ""
+
+
+def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit | None) -> bool:
+    """Whether a commit is in a branch, by its id or by the call that made it."""
+    if there is None:
+        return False
+    if commit.id == there.id or repo.descendant_of(there.id, commit.id):
+        return True
+    call = call_of(commit)
+    return bool(call) and any(call_of(each) == call for each in recent(repo, there))
+
+
+def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit) -> pygit2.Commit:
+    """The commit with `head` below it: itself where that is so, else its change made anew."""
+    parent = parent_of(commit)
+    if parent is not None and parent.id == head.id:
+        return commit
+    try:
+        tree = merged_trees(repo, tree_of(repo, parent), commit.tree, head.tree)
+    except Conflict as error:
+        raise ToolError(
+            f"{error} On the remote, that is: pull there, commit the change anew, and push."
+        ) from error
+    who = (commit.author, commit.committer)
+    made = repo.create_commit(None, *who, commit.message, tree, [head.id])
+    return commit_at(repo, made)

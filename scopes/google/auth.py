@@ -1,0 +1,227 @@
+"""What opens a mailbox: a token that is renewed before it ends, once for all calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import google.auth.credentials
+import google.oauth2.credentials
+from google.auth.exceptions import RefreshError, TransportError
+from google.oauth2 import service_account
+from google_auth_httplib2 import Request  # type: ignore[import-untyped]
+
+from scopes.google.errors import LOST, MODIFY, GoogleBusy, GoogleError, GoogleRevoked
+from scopes.google.http import Http
+
+TOKEN_URI = "https://oauth2.googleapis.com/token"
+CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_client"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What Google gave when a user connected a mailbox, or when it was renewed."""
+
+    access: str = field(repr=False)
+    refresh: str = field(repr=False)
+    expires: datetime | None
+    """UTC; None = not known, and the access token is used until Google refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """What to do when Google refuses one kind of credentials."""
+
+    revoked: str
+    client: str = ""
+    """When it is not the user who is refused but this app."""
+    setting: str = "google.service_account"
+    """Where a service account's key file is named."""
+
+
+FIXED = Sentences(
+    "Google does not accept GOOGLE_ACCESS_TOKEN: such a token lasts an hour. Set a new one."
+)
+USER = Sentences(
+    "Google no longer lets the assistant into this mailbox. Connect it again: "
+    '`assistant connect google`, or "Connect Gmail" in App Home.',
+    "Google does not accept this app's OAuth client: check google.client_id and "
+    "GOOGLE_CLIENT_SECRET.",
+)
+DELEGATED = Sentences(
+    "Google does not let the service account into this mailbox: check that the address is a user "
+    "of the Google Workspace and that the key in google.service_account is valid.",
+    "The service account may not act for users: an administrator of the Google Workspace has to "
+    f"allow its client id the scope {MODIFY} under domain-wide delegation.",
+)
+
+
+class Access:
+    """One account's credentials; every Google of the account shares them."""
+
+    def __init__(
+        self,
+        credentials: google.auth.credentials.Credentials,
+        sentences: Sentences,
+        on_refresh: Callable[[], Awaitable[None]] | None = None,
+        timeout_s: float = 30.0,
+        direct: bool = False,
+    ) -> None:
+        """`on_refresh` stores the renewed tokens; only then are they used."""
+        self._credentials, self._sentences = credentials, sentences
+        self._on_refresh = on_refresh
+        self._timeout_s, self._direct = timeout_s, direct
+        self._renewal: asyncio.Task[str] | None = None
+        self._unstored = False
+        self._revoked = False
+
+    async def token(self, spent: str | None = None) -> str:
+        """A token to use; `spent` is one that Google has just refused.
+
+        Raises GoogleRevoked, or GoogleBusy when Google could not be asked.
+        """
+        if self._revoked:
+            raise self.refused()
+        renewal = self._renewal
+        if not renewal or renewal.done():  # else the credentials may hold what is not stored yet
+            token = self._credentials.token
+            if token and token != spent and self._credentials.valid and not self._unstored:
+                return str(token)
+            renewal = self._renewal = asyncio.create_task(self._renew())
+            renewal.add_done_callback(_seen)
+        # One caller's end is not that of the others, and a token that Google gave is not lost.
+        return await asyncio.shield(renewal)
+
+    def refused(self) -> GoogleRevoked:
+        """What it means that Google refuses to renew a token, or one that it has just given."""
+        return GoogleRevoked(self._sentences.revoked, 401, "authError")
+
+    async def aclose(self) -> None:
+        """Wait until a renewal that is under way is stored."""
+        if self._renewal:
+            await asyncio.wait([self._renewal])
+
+    async def _renew(self) -> str:
+        if not self._unstored:
+            try:
+                await asyncio.to_thread(self._refresh)
+            except GoogleRevoked:
+                self._revoked = True
+                raise
+            self._unstored = self._on_refresh is not None
+        if self._on_refresh:
+            await self._on_refresh()
+            self._unstored = False
+        return str(self._credentials.token)
+
+    def _refresh(self) -> None:
+        if self._sentences is FIXED:
+            raise self.refused()
+        line = Http(self._timeout_s, self._direct)
+        try:
+            self._credentials.refresh(partial(_ask, Request(line)))  # type: ignore[no-untyped-call]
+        except RefreshError as error:
+            failed = self._failure(error)
+        except (TransportError, TypeError, ValueError, *LOST) as error:  # also an odd answer
+            failed = GoogleBusy(f"Google's token service failed ({type(error).__name__}).")
+        else:
+            return
+        finally:
+            line.drop()
+        raise failed  # here, so that its traceback holds nothing of the answer
+
+    def _failure(self, error: RefreshError) -> GoogleError:
+        if error.retryable:
+            return GoogleBusy("Google's token service could not answer. Try again later.")
+        body = error.args[1] if len(error.args) > 1 else None
+        word = body.get("error") if isinstance(body, dict) else None
+        if word in CLIENT_FAULTS:
+            return GoogleError(self._sentences.client, 401, str(word))
+        return self.refused()
+
+
+def token_credentials(token: str) -> Access:
+    """A fixed token, from GOOGLE_ACCESS_TOKEN; when it ends nothing renews it."""
+    inner = google.oauth2.credentials.Credentials(token)  # type: ignore[no-untyped-call]
+    return Access(inner, FIXED)
+
+
+def user_credentials(
+    tokens: Tokens,
+    client_id: str,
+    client_secret: str,
+    oauth_endpoint: str | None = None,
+    on_refresh: Callable[[Tokens], Awaitable[None]] | None = None,
+    timeout_s: float = 30.0,
+) -> Access:
+    """A mailbox that its user connected.
+
+    `on_refresh` is awaited with renewed tokens before they are used; it stores them. The endpoint
+    is the address below which `/token` lies; None = Google's.
+    """
+    inner = google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
+        tokens.access,
+        refresh_token=tokens.refresh,
+        token_uri=_token_uri(oauth_endpoint),
+        client_id=client_id,
+        client_secret=client_secret,
+        expiry=tokens.expires and tokens.expires.astimezone(UTC).replace(tzinfo=None),
+    )
+
+    async def renewed() -> None:
+        if on_refresh:
+            expires = inner.expiry and inner.expiry.replace(tzinfo=UTC)
+            await on_refresh(Tokens(str(inner.token), str(inner.refresh_token), expires))
+
+    return Access(inner, USER, renewed, timeout_s, direct=oauth_endpoint is not None)
+
+
+def delegated_credentials(
+    key_file: Path,
+    address: str | None,
+    oauth_endpoint: str | None = None,
+    timeout_s: float = 30.0,
+    scopes: Sequence[str] = (MODIFY,),
+    sentences: Sentences = DELEGATED,
+) -> Access:
+    """A service account that acts for one user of its Google Workspace; None = as itself.
+
+    Raises GoogleError when the key file cannot be used.
+    """
+    try:
+        inner = service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
+            str(key_file), scopes=list(scopes), subject=address
+        )
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        failed = GoogleError(
+            f"{sentences.setting} names no usable key file ({type(error).__name__}): it is the "
+            "JSON file that Google Cloud gives for a key of a service account."
+        )
+    else:
+        uri = _token_uri(oauth_endpoint)
+        inner = inner.with_token_uri(uri) if oauth_endpoint else inner
+        return Access(inner, sentences, None, timeout_s, direct=oauth_endpoint is not None)
+    raise failed
+
+
+def _token_uri(oauth_endpoint: str | None) -> str:
+    return f"{oauth_endpoint.rstrip('/')}/token" if oauth_endpoint else TOKEN_URI
+
+
+def _ask(request: Request, *args: Any, **kwargs: Any) -> Any:
+    """One request of the token service. google-auth would repeat these, asleep; we do it."""
+    answer = request(*args, **kwargs)
+    if answer.status in (408, 429) or answer.status >= 500:
+        raise TransportError(str(answer.status))  # type: ignore[no-untyped-call]
+    return answer
+
+
+def _seen(renewal: asyncio.Task[str]) -> None:
+    """A failure that nobody waits for any more is no failure."""
+    if not renewal.cancelled():
+        renewal.exception()

@@ -1,0 +1,156 @@
+"""The async face of google-api-python-client: paced, repeated where that is safe, one token."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from googleapiclient.discovery import build  # type: ignore[import-untyped]
+from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
+
+from config.settings import Google as Limits
+from scopes.google.auth import Access
+from scopes.google.auth import token_credentials as token_credentials
+from scopes.google.errors import LOST, Fault, Garbled, GoogleUnsure, fault_of
+from scopes.google.errors import GoogleAbsent as GoogleAbsent
+from scopes.google.errors import GoogleBusy as GoogleBusy
+from scopes.google.errors import GoogleError as GoogleError
+from scopes.google.errors import GoogleRevoked as GoogleRevoked
+from scopes.google.http import Attempt, Lines
+from scopes.google.quota import Quota
+
+RETRY_AFTER_CAP_S = 60.0
+"""Most seconds that a call waits because Google says so; every limit is one of a minute."""
+
+BACKOFF_CAP_S = 16.0
+CLOSE_S = 1.0
+
+
+class Google:
+    """One account's calls of Google's APIs. They run on threads: the client library is not async.
+
+    No two threads share a connection, which httplib2 does not survive.
+    """
+
+    def __init__(
+        self,
+        credentials: Access,
+        settings: Limits,
+        endpoint: str | None = None,
+        quota: Quota | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`endpoint` is the root of the one API that is called; None = Google's. `quota` is the
+        account's in this process; without one it is this object's alone."""
+        self._access, self._settings, self._endpoint = credentials, settings, endpoint
+        self._quota = quota or Quota(settings.units_per_minute)
+        self._sleep = sleep
+        self._slots = asyncio.Semaphore(settings.workers)
+        self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="google")
+        self._lines = Lines(settings.timeout_s, direct=endpoint is not None)
+        self._running: dict[Attempt, Future[dict[str, Any]]] = {}
+        self._services: dict[str, Any] = {}
+
+    def gmail(self) -> Any:
+        """Gmail's `users()`: what it makes is handed to `call`, which adds the token."""
+        return self.service("gmail", "v1").users()
+
+    def service(self, name: str, version: str, path: str = "") -> Any:
+        """An API of Google's; what it makes is handed to `call`. `path` is where it lies below the
+        endpoint, which the client library leaves out where one is set."""
+        if name not in self._services:
+            root = self._endpoint and self._endpoint.rstrip("/")
+            options = ClientOptions(api_endpoint=f"{root}/{path}") if root else None
+            self._services[name] = build(
+                name,
+                version,
+                credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+                client_options=options,
+                cache_discovery=False,
+                static_discovery=True,
+            )
+        return self._services[name]
+
+    async def call(self, request: Any, units: int, *, repeat: bool = True) -> dict[str, Any]:
+        """The answer to a request; `units` is its price in Gmail's quota.
+
+        `repeat` False: it is not sent again where it may have been done, but raises GoogleUnsure.
+        Raises GoogleAbsent, GoogleRevoked, GoogleBusy, or GoogleError for any other refusal.
+        """
+        attempt = 1
+        while True:
+            outcome = await self._attempt(request, units, once=not repeat)
+            if isinstance(outcome, dict):
+                return outcome
+            if outcome.retry and not (repeat or outcome.undone):
+                raise _unsure(request, outcome)
+            if not outcome.retry or attempt >= self._settings.max_attempts:
+                raise outcome.error
+            pause = _pause(outcome, attempt)
+            if outcome.limited:
+                self._quota.hold(pause)
+            await self._sleep(pause)
+            attempt += 1
+
+    async def aclose(self) -> None:
+        """End what is going on and close the connections."""
+        for attempt in list(self._running):
+            attempt.give_up()
+        self._lines.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(wait, list(self._running.values()), CLOSE_S)
+        await self._access.aclose()
+        for service in self._services.values():
+            service.close()
+
+    async def _attempt(self, request: Any, units: int, once: bool) -> dict[str, Any] | Fault:
+        """One attempt; a second at once when the token turns out to have ended."""
+        spent: str | None = None
+        async with self._slots:
+            await self._quota.take(units)
+            for _ in range(2):
+                try:
+                    token = await self._access.token(spent)
+                except GoogleError as error:
+                    return fault_of(error, request.methodId)
+                outcome = await self._run(request, token, once)
+                if isinstance(outcome, dict) or outcome.error.code != 401:
+                    return outcome
+                spent = token
+        return Fault(self._access.refused())
+
+    async def _run(self, request: Any, token: str, once: bool) -> dict[str, Any] | Fault:
+        attempt = Attempt(request, token, self._lines, once)
+        future = self._pool.submit(attempt.run)
+        self._running[attempt] = future
+        future.add_done_callback(lambda _: self._running.pop(attempt, None))
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await asyncio.wrap_future(future)
+        except (HttpError, Garbled, *LOST) as error:
+            fault = fault_of(error, request.methodId)
+        finally:
+            attempt.give_up()  # an end that comes from here, too, frees the thread
+        return fault if attempt.sent else Fault(fault.error, fault.retry)
+
+
+def _pause(fault: Fault, attempt: int) -> float:
+    """Seconds before the next attempt: what Google asks, up to the cap, or backoff with jitter."""
+    if fault.wait is not None:
+        return min(fault.wait, RETRY_AFTER_CAP_S) + random.uniform(0.0, 0.5)
+    return min(BACKOFF_CAP_S, 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+
+
+def _unsure(request: Any, fault: Fault) -> GoogleUnsure:
+    return GoogleUnsure(
+        f"It is not known whether Google carried out a call ({request.methodId}): no proper "
+        "answer came.",
+        fault.error.code,
+        fault.error.reason,
+    )

@@ -1,0 +1,221 @@
+"""One person's mailbox in Gmail: threads read once, labels and drafts that are never doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scopes.google.client import Google, GoogleAbsent, GoogleError
+from scopes.google.gmail_calls import ME, PAGE, UNITS, pages
+from scopes.google.gmail_compose import Report
+from scopes.google.gmail_outgoing import Outgoing
+from scopes.google.gmail_payload import apart, decoded, thread_of
+from scopes.mail import Changes, MailLabel, MailThread, ThreadRef
+
+MOST_KEPT = 100
+"""Threads that stay in memory."""
+
+
+class HistoryTooOld(Exception):
+    """Gmail no longer knows what has changed since then: everything has to be looked at anew."""
+
+
+class Gmail:
+    """The mailbox that a `Google` is let into. One for each run: it fetches nothing twice."""
+
+    def __init__(self, google: Google, owner: str, cursor: str = "") -> None:
+        """`owner` is whose it is: a Slack user id, or the mailbox's address at the command line.
+
+        `cursor` is the history id at which the last triage ended, where there was one.
+        """
+        self.google, self.owner, self.cursor = google, owner, cursor
+        self._users: Any = google.gmail()
+        self._get_thread: Any = self._users.threads().get  # the library makes its methods anew
+        self._outgoing = Outgoing(google, self._users)
+        self._address = ""
+        self._labels: list[MailLabel] | None = None
+        self._threads: OrderedDict[str, asyncio.Task[MailThread]] = OrderedDict()
+
+    def fresh(self, cursor: str | None = None) -> Gmail:
+        """The same mailbox for another run."""
+        return Gmail(self.google, self.owner, self.cursor if cursor is None else cursor)
+
+    # ---- reading
+
+    async def address(self) -> str:
+        """The mailbox's own address."""
+        if not self._address:
+            await self._profile()
+        return self._address
+
+    async def history(self) -> str:
+        """The history id of this moment, from which `changes` can be asked for."""
+        return str((await self._profile())["historyId"])
+
+    async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
+        """Threads that Gmail's search finds, newest first; all of them where there is no limit."""
+        asked: dict[str, Any] = {"maxResults": min(PAGE, limit or PAGE)}
+        asked |= {"q": query} if query else {}
+        found: dict[str, ThreadRef] = {}
+        listing = self._users.threads().list
+        async for page in pages(self.google, listing, UNITS["threads.list"], asked):
+            refs = map(_ref, page.get("threads") or ())
+            found |= {ref.id: ref for ref in refs if ref.id not in found}
+            if limit is not None and len(found) >= limit:
+                break
+        return list(found.values())[:limit]
+
+    async def thread(self, id: str) -> MailThread:
+        """The whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
+        task = self._threads.get(id)
+        if task is None:
+            task = self._threads[id] = asyncio.ensure_future(self._thread(id))
+            task.add_done_callback(lambda done: self._forget_failure(id, done))
+            while len(self._threads) > MOST_KEPT:
+                self._threads.popitem(last=False)
+        self._threads.move_to_end(id)
+        return await asyncio.shield(task)
+
+    def _forget_failure(self, id: str, done: asyncio.Task[MailThread]) -> None:
+        if (done.cancelled() or done.exception()) and self._threads.get(id) is done:
+            del self._threads[id]
+
+    async def _thread(self, id: str) -> MailThread:
+        request = self._get_thread(userId=ME, id=id, format="full")
+        resource = await self.google.call(request, UNITS["threads.get"])
+        messages = [each for each in resource.get("messages") or () if isinstance(each, Mapping)]
+        if not messages:
+            raise GoogleAbsent("There is no message in this thread any more.", 404)
+        texts = await asyncio.gather(*map(self._texts, messages))
+        return await asyncio.to_thread(thread_of, id, {**resource, "messages": messages}, texts)
+
+    async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
+        """What Gmail keeps apart of a message's text, by attachment id."""
+        ids = apart(message)
+        texts = await asyncio.gather(*(self._text(str(message.get("id")), id) for id in ids))
+        return {id: text for id, text in zip(ids, texts, strict=True) if text is not None}
+
+    async def _text(self, message: str, id: str) -> bytes | None:
+        """A text that Gmail keeps apart; None where it is gone."""
+        request = self._users.messages().attachments().get(userId=ME, messageId=message, id=id)
+        try:
+            found = await self.google.call(request, UNITS["attachment"])
+            return decoded(str(found.get("data") or ""))
+        except (GoogleAbsent, ValueError):
+            return None
+
+    async def changes(self, since: str) -> Changes:
+        """What has come and gone since a history id. Raises HistoryTooOld."""
+        asked = {
+            "startHistoryId": since,
+            "historyTypes": ["messageAdded", "messageDeleted"],
+            "maxResults": PAGE,
+        }
+        threads, gone, reached = dict[str, str](), dict[str, None](), since
+        incoming = set[str]()
+        listing = self._users.history().list
+        try:
+            async for page in pages(self.google, listing, UNITS["history"], asked):
+                reached = str(page.get("historyId") or reached)
+                for record in page.get("history") or ():
+                    added = _told(record, "messagesAdded")
+                    threads |= {str(m["threadId"]): str(record.get("id") or reached) for m in added}
+                    incoming |= {str(m["threadId"]) for m in added if _came(m)}
+                    gone |= {str(m["id"]): None for m in _told(record, "messagesDeleted")}
+        except GoogleAbsent as error:
+            raise HistoryTooOld(f"nothing is known from history id {since[:20]} on") from error
+        return Changes(reached, tuple(threads), tuple(gone), threads, frozenset(incoming))
+
+    # ---- labels
+
+    async def labels(self) -> list[MailLabel]:
+        """All labels, the system's as well."""
+        if self._labels is None:
+            request = self._users.labels().list(userId=ME)
+            found = (await self.google.call(request, UNITS["labels.list"])).get("labels") or ()
+            self._labels = [
+                MailLabel(str(e["id"]), str(e["name"]), e.get("type") == "user") for e in found
+            ]
+        return self._labels
+
+    async def relabel(self, thread: str, add: Sequence[str], remove: Sequence[str]) -> None:
+        """Add and remove labels by name; one of the user's that does not exist is made.
+
+        It may be done again, with the same outcome. Raises GoogleAbsent.
+        """
+        added = [await self._label(name) for name in dict.fromkeys(add)]
+        known = [await self._known(name) for name in dict.fromkeys(remove)]
+        body = {"addLabelIds": added, "removeLabelIds": [id for id in known if id]}
+        if not any(body.values()):
+            return
+        request = self._users.threads().modify(userId=ME, id=thread, body=body)
+        await self.google.call(request, UNITS["threads.modify"])
+        self._threads.pop(thread, None)
+
+    async def _known(self, name: str) -> str:
+        """The id of a label; Gmail takes names that differ in case alone for the same."""
+        wanted = name.casefold()
+        return next((e.id for e in await self.labels() if e.name.casefold() == wanted), "")
+
+    async def _label(self, name: str) -> str:
+        if id := await self._known(name):
+            return id
+        body = {"name": name, "labelListVisibility": "labelShow", "messageListVisibility": "show"}
+        request = self._users.labels().create(userId=ME, body=body)
+        self._labels = None
+        try:
+            return str((await self.google.call(request, UNITS["labels.create"]))["id"])
+        except GoogleError as error:
+            if error.code == 409 and (id := await self._known(name)):
+                return id
+            raise
+
+    # ---- writing
+
+    async def draft(self, thread: MailThread, body: str, key: str) -> str:
+        """The id of a draft that answers who wrote last, and nobody else.
+
+        There is one for each key, also where an answer of Google's was lost. Raises NoRecipient,
+        and GoogleUnsure where it is not known whether there is one.
+        """
+        made = await self._outgoing.draft(await self.address(), thread, body, key)
+        self._threads.pop(thread.id, None)
+        return made
+
+    async def send(
+        self,
+        to: Sequence[str],
+        subject: str,
+        body: str,
+        key: str,
+        thread: MailThread | None = None,
+        report: Report | None = None,
+    ) -> str:
+        """Send a mail to these addresses, once for each key; the id of the message.
+
+        Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
+        """
+        own = await self.address()
+        return await self._outgoing.send(own, to, subject, body, key, thread, report)
+
+    async def _profile(self) -> Mapping[str, Any]:
+        found = await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
+        self._address = str(found["emailAddress"])
+        return found
+
+
+def _told(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    return [each["message"] for each in record.get(key) or ()]
+
+
+def _came(message: Mapping[str, Any]) -> bool:
+    """Whether it came in, rather than being written here or sorted away by a filter."""
+    labels = message.get("labelIds") or ()
+    return "INBOX" in labels and "DRAFT" not in labels
+
+
+def _ref(each: Mapping[str, Any]) -> ThreadRef:
+    snippet, history = str(each.get("snippet") or ""), str(each.get("historyId") or "")
+    return ThreadRef(str(each["id"]), snippet, history)

@@ -1,0 +1,189 @@
+"""One spreadsheet of Google Sheets: its tabs, their cells, and rows that are appended once."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from scopes.google.cells import Area, parsed
+from scopes.google.client import Google, GoogleAbsent, GoogleError
+from scopes.google.errors import GoogleUnsure
+
+SCOPE: Final = "https://www.googleapis.com/auth/spreadsheets"
+"""Reading and changing the spreadsheets that the account was let into."""
+MARK: Final = "assistant.rows"
+"""Key of the mark that is set together with rows that were appended."""
+MOST_MARKS: Final = 200
+"""Marks that stay in a spreadsheet, which holds 30,000 characters of them."""
+ATTEMPTS: Final = 2
+FIELDS: Final = (
+    "properties/title,sheets/properties(sheetId,title,sheetType,"
+    "gridProperties(rowCount,columnCount))"
+)
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    id: int
+    title: str
+    rows: int
+    """Of the grid, empty ones included."""
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cells as people see them; `row` and `column` are those of the first, from 1."""
+
+    row: int
+    column: int
+    values: tuple[tuple[str, ...], ...] = ()
+
+
+class Spreadsheet:
+    """Its methods raise GoogleError."""
+
+    def __init__(self, google: Google, id: str) -> None:
+        self.google, self.id = google, id
+
+    @cached_property
+    def _sheets(self) -> Any:
+        return self.google.service("sheets", "v4").spreadsheets()
+
+    async def about(self) -> tuple[str, list[Tab]]:
+        """The title and the tabs that have cells, in their order."""
+        found = await self._call(self._sheets.get(spreadsheetId=self.id, fields=FIELDS))
+        held = [each.get("properties") or {} for each in found.get("sheets") or ()]
+        tabs = [_tab(each) for each in held if each.get("sheetType", "GRID") == "GRID"]
+        return str((found.get("properties") or {}).get("title") or ""), tabs
+
+    async def blocks(self, tab: str, areas: Sequence[Area]) -> list[Block]:
+        """What stands in these cells; trailing empty ones are left out."""
+        request = self._sheets.values().batchGet(
+            spreadsheetId=self.id,
+            ranges=[area.named(tab) for area in areas],
+            valueRenderOption="FORMATTED_VALUE",
+        )
+        found = (await self._call(request)).get("valueRanges") or ()
+        return [_block(each, area) for each, area in zip(found, areas, strict=True)]
+
+    async def append(self, tab: Tab, rows: Sequence[Sequence[Cell]], key: str) -> bool:
+        """Put rows below the last one of a tab, once for each key; False = they stood there before.
+
+        A mark is set in the same step, which the API does as a whole or not at all, under an id
+        that can be there once. Texts stay texts: no formula is made of them. Raises GoogleUnsure
+        where it is not known whether they were appended.
+        """
+        digest = hashlib.sha256(f"{self.id}\n{key}".encode()).hexdigest()[:16]
+        unsure: GoogleUnsure | None = None
+        for _ in range(ATTEMPTS):
+            marks = await self._marks(unsure)
+            if any(_value(each).endswith(digest) for each in marks):
+                return unsure is not None
+            body = {"requests": [_cells(tab, rows), _mark(digest), *_old(marks)]}
+            request = self._sheets.batchUpdate(spreadsheetId=self.id, body=body)
+            try:
+                await self._call(request, repeat=False)
+            except GoogleUnsure as error:
+                unsure = error
+            except GoogleError as error:
+                if error.code != 400 or not await self._is_marked(digest, unsure):
+                    raise
+                return unsure is not None
+            else:
+                return True
+        if await self._is_marked(digest, unsure):
+            return True
+        raise unsure or AssertionError("it was tried")
+
+    async def _is_marked(self, digest: str, unsure: GoogleUnsure | None) -> bool:
+        return any(_value(each).endswith(digest) for each in await self._marks(unsure))
+
+    async def _marks(self, unsure: GoogleUnsure | None) -> list[Mapping[str, Any]]:
+        """The marks of rows; where they cannot be read after an unsure end, that is what counts."""
+        lookup = {"developerMetadataLookup": {"metadataKey": MARK}}
+        body = {"dataFilters": [lookup]}
+        request = self._sheets.developerMetadata().search(spreadsheetId=self.id, body=body)
+        try:
+            found = (await self._call(request)).get("matchedDeveloperMetadata") or ()
+        except GoogleError as error:
+            raise unsure or error from error
+        return [each.get("developerMetadata") or {} for each in found]
+
+    async def _call(self, request: Any, *, repeat: bool = True) -> dict[str, Any]:
+        try:
+            return await self.google.call(request, 0, repeat=repeat)
+        except GoogleAbsent as error:
+            text = "There is no spreadsheet of this id: mend it in data.sheets."
+            raise GoogleAbsent(text, error.code, error.reason) from error
+        except GoogleError as error:
+            if error.code != 403 or "scope" in str(error) or "switched on" in str(error):
+                raise
+            text = (
+                "The account may not do that with this spreadsheet: share it with its address "
+                f"(docs/google.md). ({request.methodId}, 403 {error.reason})"
+            )
+            raise GoogleError(text, error.code, error.reason) from error
+
+    async def aclose(self) -> None:
+        await self.google.aclose()
+
+
+def _tab(found: Mapping[str, Any]) -> Tab:
+    grid = found.get("gridProperties") or {}
+    size = int(grid.get("rowCount") or 0), int(grid.get("columnCount") or 0)
+    return Tab(int(found.get("sheetId") or 0), str(found.get("title") or ""), *size)
+
+
+def _block(found: Mapping[str, Any], asked: Area) -> Block:
+    """The API says which cells it gives, which may be fewer than were asked for."""
+    named = parsed(str(found.get("range") or ""))
+    at = named[1] if named else asked
+    rows = found.get("values") or ()
+    return Block(at.row, at.column, tuple(tuple(map(str, row)) for row in rows))
+
+
+def _value(mark: Mapping[str, Any]) -> str:
+    return str(mark.get("metadataValue") or "")
+
+
+def _cells(tab: Tab, rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
+    made = [{"values": [_cell(each) for each in row]} for row in rows]
+    return {"appendCells": {"sheetId": tab.id, "rows": made, "fields": "userEnteredValue"}}
+
+
+def _cell(value: Cell) -> dict[str, Any]:
+    if value is None or value == "":
+        return {}
+    kind = "boolValue" if isinstance(value, bool) else "numberValue"
+    return {"userEnteredValue": {"stringValue" if isinstance(value, str) else kind: value}}
+
+
+def _mark(digest: str) -> dict[str, Any]:
+    made = {
+        "metadataId": int(digest[:7], 16) + 1,
+        "metadataKey": MARK,
+        "metadataValue": f"{int(time.time()):011d}.{digest}",
+        "location": {"spreadsheet": True},
+        "visibility": "DOCUMENT",
+    }
+    return {"createDeveloperMetadata": {"developerMetadata": made}}
+
+
+def _old(marks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Takes away the oldest marks where there are too many: their actions are long over."""
+    oldest = sorted(marks, key=_value)[: max(0, len(marks) + 1 - MOST_MARKS)]
+    return [
+        {
+            "deleteDeveloperMetadata": {
+                "dataFilter": {"developerMetadataLookup": {"metadataId": each["metadataId"]}}
+            }
+        }
+        for each in oldest
+    ]
