@@ -7,7 +7,7 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -71,7 +71,8 @@ async def make_chart(
     space = space_of_run(ctx.run)
     kept = await files.save(space, ctx.key, name, KINDS["png"], picture, label, ctx.run)
     told = f"{kind} chart of {len(chart['x']['values'])} rows of {found.id}: {x}; {', '.join(y)}"
-    return ToolResult((Item(kept.id, told, None, label),), note="Kept.")
+    before = await files.before(kept)
+    return ToolResult((Item(kept.id, told, None, label),), note="Kept.", label=before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> d
             f"{len(table.rows)} rows are too many for a {kind} chart, which shows {most}. "
             "Group them, or keep the top ones."
         )
-    series = {_cut(name, MAX_NAME): _numbers(name, table.column(name)) for name in y}
+    names = _names(dict.fromkeys(y))
+    series = {short: _numbers(name, table.column(name)) for short, name in names.items()}
     places = _places(table.column(x), kind)
     if places["type"] != "name":
         series = _sorted(places, series)
@@ -128,6 +130,18 @@ def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> d
         "x": {"name": _cut(x, MAX_NAME), **places},
         "series": [{"name": name, "values": values} for name, values in series.items()],
     }
+
+
+def _names(columns: Iterable[str]) -> dict[str, str]:
+    """The columns by the names that they are drawn under; those that begin alike get a number."""
+    names: dict[str, str] = {}
+    for column in columns:
+        short, number = _cut(column, MAX_NAME), 1
+        while short in names:
+            number += 1
+            short = f"{_cut(column, MAX_NAME - 4)} ({number})"
+        names[short] = column
+    return names
 
 
 def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:

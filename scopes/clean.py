@@ -196,7 +196,7 @@ def unsettled(text: str) -> int:
 # ---- cells
 
 _FORMULA = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*%?")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?%?")
 
 
 def csv_cell(value: object) -> str:

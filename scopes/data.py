@@ -6,14 +6,14 @@ import asyncio
 import csv
 import hashlib
 import io
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Awaitable, Iterable
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from scopes.charts import make_chart
 from scopes.clean import csv_cell
 from scopes.databases.tables import (
+    MAX_TABLES,
     Column,
     Database,
     Databases,
@@ -21,8 +21,9 @@ from scopes.databases.tables import (
     StatementFailed,
     TableInfo,
     Value,
+    spelled,
 )
-from scopes.effects import Effect, HandleArgument, Statement
+from scopes.effects import Effect, HandleArgument, Kept, Statement
 from scopes.fitting import fitting
 from scopes.held import only, open_to
 from scopes.label import Label
@@ -40,6 +41,7 @@ from scopes.tool import (
     under,
 )
 
+T = TypeVar("T")
 DatabaseName = Annotated[str, HandleArgument("database")]
 
 MAX_SHOWN = 300
@@ -56,11 +58,14 @@ RESERVE = 300
 async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResult:
     """List tables, named as in queries."""
     handle, source, label = await _chosen(ctx, database)
-    with under(label):
-        tables = await source.tables()
+    tables = await _told(source.tables(), _id("t", handle), label)
+    if isinstance(tables, ToolResult):
+        return tables
     items = [Item(_id("t", handle, t.name), _table_text(t), None, label) for t in tables]
     kept = fitting(items, ctx.max_output_tokens - RESERVE)
-    more = f"{len(items) - len(kept)} more: query the catalog." if len(kept) < len(items) else ""
+    least = "At least " if len(tables) >= MAX_TABLES else ""
+    left = len(items) - len(kept)
+    more = f"{least}{left} more: query the catalog." if left else ""
     return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
 
 
@@ -68,9 +73,12 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
 async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = "") -> ToolResult:
     """Columns of a table that list_tables left out or cut."""
     handle, source, label = await _chosen(ctx, database)
-    with under(label):
-        found = await source.describe(table.strip())
-        if found is None:
+    wanted = table.strip()
+    found = await _told(source.describe(wanted), _id("t", handle, wanted), label)
+    if isinstance(found, ToolResult):
+        return found
+    if found is None:
+        with under(label):
             raise ToolError(not_found("table", table))
     id = _id("t", handle, found.name)
     head = Item(id, _table_text(found, bare=True), None, label)
@@ -85,25 +93,24 @@ async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = 
 
 @tool(effect=Effect.QUERY, client=Databases)
 async def execute_query(
-    ctx: ToolContext, sql: Statement, database: DatabaseName = "", keep: str = ""
+    ctx: ToolContext, sql: Statement, database: DatabaseName = "", keep: Kept = ""
 ) -> ToolResult:
     """Run one SELECT. keep: a .csv name to keep all rows."""
     handle, source, label = await _chosen(ctx, database)
     files = resources_of(ctx) if keep else None
     name = file_name(keep, "csv") if keep else ""
     id = _id("q", ctx.key, handle, sql)
-    try:
-        with under(label):
-            found = await source.query(sql, ctx.client(Databases).max_rows)
-    except StatementFailed as error:
-        item = Item(f"{id}#error", str(error), None, label)
-        return ToolResult((item,), note="The statement failed: mend it.", label=label)
+    asked = source.query(sql, ctx.client(Databases).max_rows)
+    found = await _told(asked, id, label, "The statement failed: mend it.")
+    if isinstance(found, ToolResult):
+        return found
     query = f"{handle}: {one_line(sql)[:MAX_STATEMENT]}"
     items = fitting(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
     shown = max(0, len(items) - 1)
     note = " ".join(filter(None, (_counted(found), one_line(found.note))))
     if files is not None:
-        note += f" {await _keep(ctx, files, name, found, label)}"
+        told, before = await _keep(ctx, files, name, found, label)
+        note, label = f"{note} {told}", label.join(before)
     return ToolResult(
         items, truncated=_left_out(ctx, found, shown, bool(keep)), note=note, label=label
     )
@@ -114,6 +121,18 @@ TOOLS = (
     *(read_sheet, append_rows, make_chart),
     *(save_note, search_notes, read_note),
 )
+
+
+async def _told(
+    asked: Awaitable[T], id: str, label: Label, note: str = "The database failed."
+) -> T | ToolResult:
+    """What a database answers; what it says against the question is an item, in its own words."""
+    try:
+        with under(label):
+            return await asked
+    except StatementFailed as error:
+        item = Item(f"{id}#error", str(error), None, label)
+        return ToolResult((item,), note=note, label=label)
 
 
 async def _chosen(ctx: ToolContext, given: str) -> tuple[str, Database, Label]:
@@ -160,13 +179,7 @@ def shown(cell: Value) -> str:
         return "null"
     if isinstance(cell, bool):
         return str(cell).lower()
-    return _short(_spelled(cell), MAX_SHOWN)
-
-
-def _spelled(cell: Value) -> str:
-    if isinstance(cell, datetime):
-        return cell.isoformat(" ")
-    return str(cell)
+    return _short(spelled(cell), MAX_SHOWN)
 
 
 def _short(text: str, most: int) -> str:
@@ -192,21 +205,25 @@ def _left_out(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
     return f"The first {shown} are shown: {how}."
 
 
-async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, label: Label) -> str:
-    """Save the rows as CSV, as far as a file goes; a sentence on it."""
+async def _keep(
+    ctx: ToolContext, files: Resources, name: str, found: Rows, label: Label
+) -> tuple[str, Label]:
+    """Save the rows as CSV, as far as a file goes; a sentence on it, and the label of that."""
     content, rows = await asyncio.to_thread(csv_of, found, MAX_BYTES)
     label = ctx.label.join(label)
     space = space_of_run(ctx.run)
     saved = await files.save(space, ctx.key, name, KINDS["csv"], content, label, ctx.run)
     less = found.cut or rows < len(found.rows)
-    return f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
+    told = f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
+    return told, await files.before(saved)
 
 
 def _csv(cell: Value) -> str:
     """A cell of a CSV file: a number is never taken for a formula."""
     if isinstance(cell, bool) or cell is None:
         return "" if cell is None else shown(cell)
-    return str(cell) if isinstance(cell, int | float | Decimal) else csv_cell(_spelled(cell))
+    text = spelled(cell)
+    return text if isinstance(cell, int | float | Decimal) else csv_cell(text)
 
 
 def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:

@@ -62,8 +62,8 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, range: str = "") -> ToolRes
         items = tuple(_listed(sheet, book, tab, label) for tab in tabs)
         return ToolResult(items, note=f"{len(items)} tabs; name one.", label=label)
     with under(label):
-        tab, area = _area(range, tabs)
-        area = area.within(tab.rows, tab.columns, MOST_ROWS)
+        tab, asked = _area(range, tabs)
+        area = asked.within(tab.rows, tab.columns, MOST_ROWS)
         _inside(area, tab)
     first = Area(1, 1, area.column, area.last_column)
     head, body = await book.blocks(tab.title, [first, area])
@@ -71,7 +71,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, range: str = "") -> ToolRes
     kept = fitting(found, ctx.max_output_tokens)
     end = (area.last_row or 0) if len(kept) == len(found) else _row(kept[-1])
     more = ""
-    if len(kept) < len(found) or (end < tab.rows and len(body.values) == MOST_ROWS):
+    if len(kept) < len(found) or end < min(asked.last_row or tab.rows, tab.rows):
         more = f"Rows after {end} are left out: call again with a range from row {end + 1} on."
     return ToolResult(kept, truncated=more, note=_count(kept), label=label)
 

@@ -63,7 +63,8 @@ def of(url: str, **parts: Any) -> str:
 
 def execute(statement: str, url: str | None = None, **names: str) -> list[tuple[Any, ...]]:
     """Run one statement; `{name}` in it stands for an identifier."""
-    with psycopg.connect(url or server(), autocommit=True) as connection:
+    where = url or server()
+    with psycopg.connect(where, autocommit=True, client_encoding="utf8") as connection:
         composed = sql.SQL(statement).format(
             **{key: sql.Identifier(name) for key, name in names.items()}
         )
@@ -72,13 +73,15 @@ def execute(statement: str, url: str | None = None, **names: str) -> list[tuple[
 
 
 @contextmanager
-def database(model: str = "template1") -> Iterator[str]:
+def database(model: str = "template1", encoding: str = "UTF8") -> Iterator[str]:
     """Address of a database of one's own, gone afterwards whoever is still connected.
 
-    It is empty, or a copy of the one named `model`, to which nobody may be connected.
+    It is empty, or a copy of the one named `model`, to which nobody may be connected. Of another
+    encoding than its own only `template0` can be copied.
     """
     name = f"test_{secrets.token_hex(6)}"
-    execute("CREATE DATABASE {name} TEMPLATE {model}", name=name, model=model)
+    other = "" if encoding == "UTF8" else f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+    execute(f"CREATE DATABASE {{name}} TEMPLATE {{model}} {other}", name=name, model=model)
     try:
         yield of(server(), database=name)
     finally:

@@ -52,7 +52,7 @@ async def test_a_table_is_described_with_its_rows_and_what_makes_a_query_cheap()
         assert found is not None
         assert (found.name, found.rows) == ("orders", 3)
         assert found.columns[2] == Column("amount", "NUMERIC")
-        assert found.note == "Partitioned by placed: filter by it. 108 bytes in all."
+        assert found.note == "Partitioned by placed: filter by it. 108 B in all."
         for name in ("shop.orders", "`local-project.shop.orders`", "local-project:shop.orders"):
             assert await base.describe(name) == found
         view = await base.describe("pay_per_head")
@@ -130,6 +130,8 @@ def test_types_and_rows_follow_the_schema() -> None:
     assert column_of({"name": "g", "type": "GEOGRAPHY"}).type == "GEOGRAPHY"
     with pytest.raises(ValueError, match="zip"):
         row_of([field], {"f": []})
+    many = {**field, "mode": "REPEATED"}
+    assert row_of([many], {"f": [{"v": [{"v": "0.00000001"}]}]}) == ('["0.00000001"]',)
 
 
 async def test_parameters_are_named_and_have_types() -> None:

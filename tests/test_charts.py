@@ -123,6 +123,21 @@ def test_long_names_are_cut_and_lie_down() -> None:
     assert made["title"] == "t" * 69 + "…"
 
 
+def test_columns_that_begin_alike_are_all_drawn() -> None:
+    names = [f"monthly recurring revenue in thousand {unit}" for unit in ("euros", "pounds")]
+    wide = ["名" * 40 + unit for unit in "ab"]
+    columns = ["a", "a\u200b", *names, *wide]
+    made = chart(f"x,{','.join(columns)}\nMay,1,2,3,4,5,6\n", "bar", "x", *columns, "a")
+    assert [(each["name"], each["values"]) for each in made["series"]] == [
+        ("a", [1.0]),
+        ("a (2)", [2.0]),
+        (f"{names[0][:35]}…", [3.0]),
+        (f"{names[0][:31]}… (2)", [4.0]),
+        ("名" * 17 + "…", [5.0]),
+        ("名" * 15 + "… (2)", [6.0]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "y", "why"),
     [

@@ -230,13 +230,16 @@ def test_long_and_odd_text_is_cleaned_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["=1+1", "+cmd|x", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"]
+    "cell",
+    ["=1+1", "+cmd|x", "-2+3", "-1e", "-2e5+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"],
 )
 def test_a_formula_becomes_text(cell: str) -> None:
     assert csv_cell(cell) == f"'{cell}"
 
 
-@pytest.mark.parametrize("cell", ["", "Ana", "a=b", "-12.5", "+49", "1,000", "-3%", "'=1"])
+@pytest.mark.parametrize(
+    "cell", ["", "Ana", "a=b", "-12.5", "+49", "1,000", "-3%", "-1.2e-05", "'=1"]
+)
 def test_an_ordinary_cell_stays(cell: str) -> None:
     assert csv_cell(cell) == cell
 

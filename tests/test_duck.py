@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -13,24 +14,35 @@ import time
 import zipfile
 from contextlib import closing
 from datetime import date, datetime
-from datetime import time as clock
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
+from threading import Event, Thread
 
 import data_kit
 import duckdb
 import pytest
 
+from scopes.data import shown
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import MAX_IDLE, DuckPool
+from scopes.databases.table_files import MAX_FILES, load
 from scopes.databases.tables import StatementFailed, TableInfo
 from scopes.tool import SourceFailed, ToolError
 
 
-def at(year: int, month: int, day: int, hour: int = 0, *, micro: int = 0) -> datetime:
-    """A time without a zone, as databases have them."""
-    return datetime.combine(date(year, month, day), clock(hour, microsecond=micro))
+async def cells(folder: Path, sql: str) -> list[str]:
+    """A row as a model is shown it."""
+    async with data_kit.duck(
+        data_kit.duck_file(folder / "a.duckdb", "CREATE TABLE t (a INT)")
+    ) as d:
+        return [shown(cell) for cell in (await d.query(sql, 5)).rows[0]]
+
+
+def cpu_ns(database: Duck) -> int:
+    """What the one process of a database has computed so far, in nanoseconds."""
+    (child,) = database.pool._idle
+    return int(Path(f"/proc/{child.process.pid}/schedstat").read_text().split()[0])
 
 
 def alive(pid: int) -> bool:
@@ -103,18 +115,93 @@ async def test_values_stay_exact(tmp_path: Path) -> None:
         found = await database.query(sql, 5)
     (row,) = found.rows
     assert row[:8] == (
-        *(Decimal("1.50"), 12345678901234567890123, 0.1, date(2024, 1, 31)),
-        *(at(2024, 1, 31, 10, micro=500000), clock(10), True, None),
+        *(Decimal("1.50"), 12345678901234567890123, 0.1, "2024-01-31"),
+        *("2024-01-31 10:00:00.5", "10:00:00", True, None),
     )
     assert str(row[0]) == "1.50"
     assert row[8:15] == (
-        *(at(2024, 1, 31, 8), "1 month", 'é\n"x"', "[1, null]"),
+        *("2024-01-31 08:00:00+00", "1 month", 'é\n"x"', "[1, null]"),
         *('{"a": "1.5"}', "0xaa", "29000-01-01"),
     )
     assert row[15] != row[15]
     assert row[16:] == (1, 2, True)
     assert [c.type for c in found.columns][:3] == ["DECIMAL(9,2)", "HUGEINT", "DOUBLE"]
     assert found.total == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("0::DECIMAL(18,8)", "0.00000000"),
+        ("[0.00000001::DECIMAL(18,8)]", '["0.00000001"]'),
+        ("19.99::FLOAT", "19.99"),
+        ("'-inf'::FLOAT", "-inf"),
+        ("'nan'::FLOAT", "nan"),
+        ("[19.99::FLOAT, NULL]", "[19.99, NULL]"),
+        ("{'a': 0.1::FLOAT}", "{'a': 0.1}"),
+        ("['nan'::DOUBLE, '-inf'::DOUBLE]", "[NaN, -Infinity]"),
+        ("TIMESTAMP '9999-12-31'", "9999-12-31 00:00:00"),
+        ("'infinity'::TIMESTAMP", "infinity"),
+        ("'-infinity'::DATE", "-infinity"),
+        ("DATE '0044-03-15 (BC)'", "0044-03-15 (BC)"),
+        ("TIMESTAMPTZ '290000-01-01 00:00:00+02'", "289999-12-31 22:00:00+00"),
+        ("[TIMESTAMPTZ '2024-01-31 10:00:00+02']", "['2024-01-31 08:00:00+00']"),
+        ("TIMESTAMP_NS '2024-01-01 00:00:00.123456789'", "2024-01-01 00:00:00.123456789"),
+        ("[TIME_NS '10:00:00.123456789']", "['10:00:00.123456789']"),
+        ("TIME '24:00:00'", "24:00:00"),
+        ("TIMETZ '10:00:00+02'", "10:00:00+02"),
+        ("[INTERVAL 3 MONTHS]", "[3 months]"),
+        ("MAP {DATE '2024-01-01': 1}", "{2024-01-01=1}"),
+        ("MAP {1.50::DECIMAL(4,2): 'a'}", "{1.50=a}"),
+        ("MAP {[1]: {'a': 0.1::FLOAT}}", "{[1]={'a': 0.1}}"),
+        ("{'a': 'infinity'::DATE}::VARIANT", "{'a': infinity}"),
+        ("340282366920938463463374607431768211455::UHUGEINT", f"{2**128 - 1}"),
+        ("UUID '7b1ce3c7-3f4b-4e60-9c3b-1c4f2d1c0000'", "7b1ce3c7-3f4b-4e60-9c3b-1c4f2d1c0000"),
+        ("BITSTRING '0101'", "0101"),
+        ("[BLOB '\\xAA']", '["0xaa"]'),
+        ("'FLOAT'::ENUM('FLOAT', 'DATE')", "FLOAT"),
+        ("union_value(a := 1.50::DECIMAL(3,2))", "1.50"),
+    ],
+)
+async def test_a_value_is_shown_as_the_database_writes_it(
+    tmp_path: Path, sql: str, shown: str
+) -> None:
+    assert await cells(tmp_path, f"SELECT {sql}") == [shown]
+
+
+async def test_a_query_is_run_once_whatever_its_columns_are(tmp_path: Path) -> None:
+    heavy = "SELECT {}, sum((a.range * b.range) % 7) FROM range(7000) a, range(7000) b"
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        await database.query("SELECT now()", 5)
+        used = [cpu_ns(database)]
+        for column in ("1", "now()"):
+            await database.query(heavy.format(column), 5)
+            used.append(cpu_ns(database))
+    assert used[2] - used[1] < 1.5 * (used[1] - used[0])
+
+
+async def test_columns_in_order_under_their_names_however_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        for sql, names, first in (
+            ("FROM orders SELECT id, placed ORDER BY id DESC;", ["id", "placed"], 3),
+            ("WITH x AS (SELECT now() AS n) SELECT 1 AS n, n FROM x -- y", ["n", "n"], 1),
+            ("(SELECT id, placed AS id FROM orders ORDER BY 1) LIMIT 1", ["id", "id"], 1),
+            ("DESCRIBE orders", ["column_name", "column_type"], "id"),
+            ("SUMMARIZE orders", ["column_name", "column_type"], "id"),
+            ("EXPLAIN SELECT now()", ["explain_key", "explain_value"], "physical_plan"),
+        ):
+            found = await database.query(sql, 5)
+            assert [c.name for c in found.columns][:2] == names
+            assert found.rows[0][0] == first
+
+
+async def test_a_large_result_in_any_script_is_cut_like_others(tmp_path: Path) -> None:
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
+        found = await database.query("SELECT repeat('漢', 450) FROM range(10000)", 10_000)
+    assert found.cut
+    assert 3_000 < len(found.rows) < 4_000
 
 
 async def test_a_result_is_cut_by_rows_and_by_bytes_and_says_so(tmp_path: Path) -> None:
@@ -287,8 +374,8 @@ async def test_a_folder_is_tables_named_after_its_files(tmp_path: Path) -> None:
         ([["Report 2026"], ["As of March"], ["id", 2024], [1, 5], [2, 6]], ["id", "2024"], 2),
         ([["Report 2026"], ["id", "city"]], ["id", "city"], 0),
         ([["name"], ["Ana"], ["Ben"]], ["name"], 2),
-        ([["name"], ["Ana"], ["Ben", "a remark"], ["Cleo"]], ["name"], 3),
-        ([["name"], *[["Ana"]] * 9, ["Ben", 1], ["Cleo", 2]], ["name"], 11),
+        ([["name"], ["Ana"], ["Ben", "a remark"], ["Cleo"]], ["name", "column2"], 3),
+        ([["name"], *[["Ana"]] * 9, ["Ben", 1], ["Cleo", 2]], ["name", "column2"], 11),
         ([["id", "city"], [1], [2, "Porto"]], ["id", "city"], 2),
     ],
 )
@@ -309,7 +396,8 @@ async def test_an_excel_file_is_a_table_for_each_sheet(tmp_path: Path) -> None:
     first = book.active
     assert first
     first.title = "Q 1"
-    for row in ([], ["Name", "Amount", "When", "Amount"], ["Ana", 12.5, at(2024, 1, 1), 1]):
+    day = datetime.combine(date(2024, 1, 1), datetime.min.time())
+    for row in ([], ["Name", "Amount", "When", "Amount"], ["Ana", 12.5, day, 1]):
         first.append(row)
     first.append(["Ben", 3, None, None])
     book.create_sheet("empty")
@@ -344,6 +432,147 @@ async def test_files_that_are_no_tables_are_listed_with_the_reason(tmp_path: Pat
     assert "save it as .xlsx" in reasons["old.xls"]
     assert "unpacks to more than 300 MB" in reasons["bomb.xlsx"]
     assert str(tmp_path) not in json.dumps(reasons)
+
+
+async def test_what_is_a_link_or_no_file_is_listed_and_not_read(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    folder.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("key\nhunter2\n")
+    for name in ("evil.csv", "evil.tsv"):
+        (folder / name).symlink_to("../outside/secret")
+    with closing(sqlite3.connect(outside / "own.sqlite")) as own:
+        own.execute("CREATE TABLE own (a)")
+    (folder / "own.sqlite").symlink_to(outside / "own.sqlite")
+    (folder / "more.csv").symlink_to(outside)
+    (folder / "gone.csv").symlink_to("nowhere")
+    (folder / "inside.csv").symlink_to("ok.csv")
+    (folder / "ok.csv").write_text("a\n1\n")
+    (folder / "folder.csv").mkdir()
+    os.mkfifo(folder / "pipe.csv")
+    tables = await listed(folder)
+    link = "not readable: it is a link, and links are not followed"
+    links = ("evil.csv", "evil.tsv", "gone.csv", "inside.csv", "more.csv", "own.sqlite")
+    assert {name: (t.rows, t.note) for name, t in tables.items()} == {
+        "ok": (1, "from ok.csv"),
+        "pipe.csv": (None, "not readable: it is no file"),
+        **dict.fromkeys(links, (None, link)),
+    }
+    (tmp_path / "named").symlink_to(folder)  # what the settings name may be a link itself
+    (tmp_path / "named.csv").symlink_to(folder / "ok.csv")
+    assert await listed(tmp_path / "named") == tables
+    assert await listed(tmp_path / "named.csv") == {"ok": tables["ok"]}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "sqlite"])
+def test_no_race_with_a_link_makes_a_table_of_what_lies_outside(tmp_path: Path, kind: str) -> None:
+    """`a` is a file and a link to the outside by turns, all the time."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path, value in ((folder / f"a.{kind}", "inside"), (tmp_path / "secret", "outside")):
+        if kind == "sqlite":
+            with closing(sqlite3.connect(path)) as made:
+                made.execute("CREATE TABLE a (a)")
+                made.execute("INSERT INTO a VALUES (?)", [value])
+                made.commit()
+        else:
+            duckdb.execute(f"COPY (SELECT '{value}' AS a) TO '{path}' (FORMAT {kind})")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    names = -100, bytes(folder / f"a.{kind}"), -100, bytes(folder / "link"), 2  # RENAME_EXCHANGE
+    exchange, stop = ctypes.CDLL(None).renameat2, Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            exchange(*names)
+
+    swapper = Thread(target=swap)
+    swapper.start()
+    seen = set[str]()
+    try:
+        until = time.monotonic() + 10
+        while time.monotonic() < until - (9 if len(seen) > 1 else 0):
+            with duckdb.connect() as connection:
+                if load(connection, folder).unreadable:
+                    seen.add("link")
+                else:
+                    seen |= {a for (a,) in connection.execute("SELECT a FROM a").fetchall()}
+    finally:
+        stop.set()
+        swapper.join()
+    assert seen == {"link", "inside"}
+
+
+async def test_of_very_many_files_the_rest_is_counted(tmp_path: Path) -> None:
+    for n in range(MAX_FILES + 5):
+        (tmp_path / f"{n:03}.csv").write_text(f"a\n{n}\n")
+    tables = await listed(tmp_path)
+    assert len(tables) == MAX_FILES + 1
+    assert (
+        tables["5 more files"].note == "not readable: only the first 100 files of a folder are read"
+    )
+
+
+async def test_files_of_one_size_and_time_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    for n in range(3):
+        duckdb.execute(f"COPY (SELECT {n} AS a) TO '{tmp_path}/p{n}.parquet'")
+        (tmp_path / f"c{n}.csv").write_text(f"a\n{n}\n")
+        for kind in ("c{n}.csv", "p{n}.parquet"):
+            os.utime(tmp_path / kind.format(n=n), (1, 1))
+    async with data_kit.duck(tmp_path) as database:
+        for n in range(3):
+            found = await database.query(f"SELECT c.a, p.a FROM c{n} AS c, p{n} AS p", 5)
+            assert found.rows == ((n, n),)
+
+
+def endless_sqlite(path: Path, view: str) -> None:
+    """An SQLite file with a table `<name>_t`, and a view that takes for ever."""
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(f"CREATE TABLE {path.stem}_t AS SELECT 1 AS a")
+        made.execute(f"CREATE VIEW {path.stem}_a AS {view}")
+        made.commit()
+
+
+COUNTING = """WITH RECURSIVE r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)
+  SELECT x FROM r WHERE x < 0"""
+MATCHING = """WITH t AS (SELECT replace(hex(zeroblob(5000000)), '00', 'a') AS a)
+  SELECT instr(a || a, a || 'b') AS x FROM t"""
+"""One call of a function, which SQLite does not leave."""
+
+
+@pytest.mark.parametrize(("view", "ends"), [(COUNTING, True), (MATCHING, False)])
+async def test_a_file_without_an_end_takes_no_other_along(
+    tmp_path: Path, view: str, ends: bool
+) -> None:
+    for name in ("b", "c"):
+        endless_sqlite(tmp_path / f"{name}.db", view)
+    for name in ("a", "d"):
+        (tmp_path / f"{name}.csv").write_text("x,y\n1,2\n")
+    pool = DuckPool(512)
+    database = Duck(tmp_path, None, pool, 10, 5_000_000)
+    tables = {table.name: table for table in await database.tables()}
+    assert [name for name, table in tables.items() if table.rows == 1] == ["a", "b_t", "c_t", "d"]
+    late = "not readable: not all of it could be read in time; make a DuckDB file of it"
+    assert {name: t.note for name, t in tables.items() if t.rows != 1} == dict.fromkeys(
+        ("b.db", "c.db"), late
+    )
+    assert bool(pool._idle) == ends  # a process that is still at it is used no more
+    if ends:
+        assert (await database.query("SELECT y FROM a", 5)).rows == ((2,),)
+    await pool.aclose()
+
+
+async def test_tables_have_their_names_by_the_names_of_files_not_by_their_size(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a b.csv").write_text("a\n" + "1\n" * 100)
+    (tmp_path / "a-b.csv").write_text("a\n" + "1\n" * 1_000)
+    (tmp_path / "a.b.csv").write_text("a\n1\n")
+    tables = await listed(tmp_path)
+    assert {name: t.note for name, t in tables.items()} == {
+        "a_b": "from a b.csv",
+        "a_b_2": "from a-b.csv",
+        "a_b_3": "from a.b.csv",
+    }
 
 
 async def test_a_folder_whose_files_change_is_read_again(tmp_path: Path) -> None:

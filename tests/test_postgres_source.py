@@ -110,6 +110,57 @@ async def test_a_result_is_bounded_in_rows_bytes_cells_and_time(source: Postgres
 @pytest.mark.parametrize(
     "sql",
     [
+        "SELECT query FROM pg_stat_activity",
+        'SELECT query FROM PG_Catalog . "pg_stat_activity"',
+        "SELECT query FROM pg_catalog./* */PG_STAT_ACTIVITY AS a",
+        'SELECT query FROM u&"pg_st\\0061t_activity"',
+        "SELECT query FROM U&\"pg_st!0061t_activity\" UESCAPE '!'",
+        "SELECT * FROM (TABLE pg_stat_activity) AS a",
+        "SELECT * FROM pg_stat_get_activity(NULL)",
+        "SELECT pg_stat_get_backend_activity(1)",
+        'SELECT "pg_stat_get_backend_activity"(1)',
+        "SELECT query FROM monitoring.pg_stat_statements",
+        "SELECT * FROM pg_stat_progress_copy",
+        "SELECT * FROM pg_locks",
+        'SELECT * FROM "pg_locks"',
+        "SELECT * FROM pg_lock_status()",
+        "SELECT statement FROM pg_prepared_statements",
+        "SELECT gid FROM pg_prepared_xacts",
+        "SELECT statement FROM pg_cursors",
+        "SELECT * FROM pg_cursor()",
+    ],
+)
+async def test_what_others_ask_for_is_not_read(source: Postgres, sql: str) -> None:
+    with pytest.raises(ToolError, match="tells of what others do"):
+        await source.query(sql, 5)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_view_may_tell_it_unless_the_server_is_told_to_keep_it_to_itself(
+    source: Postgres, shop: tuple[str, str, str], told: bool
+) -> None:
+    name = str(psycopg.conninfo.conninfo_to_dict(shop[0])["user"])
+    view = "CREATE VIEW doings AS SELECT query FROM pg_stat_activity WHERE usename = session_user"
+    for statement in (view, "GRANT SELECT ON doings TO {name}"):
+        pg_kit.execute(statement, shop[2], name=name)
+    if not told:
+        pg_kit.execute("ALTER ROLE {name} SET track_activities = off", shop[2], name=name)
+    try:
+        slow = asyncio.create_task(source.query("SELECT pg_sleep(9), 'merger'", 5))
+        await asyncio.sleep(0.4)
+        seen = await source.query("SELECT query FROM doings", 9)
+        assert len(seen.rows) == 2
+        assert ("merger" in str(seen.rows)) is told
+        with pytest.raises(ToolError, match="took too long"):
+            await slow
+    finally:
+        pg_kit.execute("ALTER ROLE {name} RESET track_activities", shop[2], name=name)
+        pg_kit.execute("DROP VIEW doings", shop[2])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
         "INSERT INTO orders (id) VALUES (9)",
         "WITH gone AS (DELETE FROM orders RETURNING *) SELECT * FROM gone",
         "SELECT 1; DELETE FROM orders",
@@ -190,6 +241,56 @@ async def test_a_server_that_lets_nobody_in_is_told_without_its_address(
             await source.tables()
         assert "nobody_here" not in str(raised.value) + caplog.text
         assert "wr0ng" not in str(raised.value) + caplog.text
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_of_another_encoding_is_asked_and_read_rightly(encoding: str) -> None:
+    with pg_kit.database("template0", encoding) as url:
+        pg_kit.execute('CREATE TABLE "größe" (name text)', url)
+        pg_kit.execute("INSERT INTO größe VALUES ('Müller')", url)
+        source = Postgres(url, None, None, 5, 1_000_000)
+        assert [t.name for t in await source.tables()] == ['"größe"']
+        asked = "SELECT name, count(*) FROM größe WHERE name = 'Müller' GROUP BY 1"
+        assert (await source.query(asked, 5)).rows == (("Müller", 1),)
+        await source.aclose()
+
+
+async def test_a_text_in_an_encoding_that_nobody_knows_is_told(shop: tuple[str, str, str]) -> None:
+    with pg_kit.database("template0", "SQL_ASCII") as url:
+        source = Postgres(url, None, None, 5, 1_000_000)
+        odd = "SELECT {} FROM (SELECT 'M' || chr(252)) AS t (name)"
+        with pytest.raises(ToolError, match="leave its column out"):
+            await source.query(odd.format("name"), 5)
+        mended = odd.format("encode(convert_to(name, 'SQL_ASCII'), 'escape')")
+        assert (await source.query(mended, 5)).rows == (("M\\374",),)
+        with pytest.raises(ToolError, match="another encoding"):
+            await source.query("SELECT '\ud800'", 5)
+        assert (await source.query("SELECT 1", 5)).total == 1
+        await source.aclose()
+
+
+async def test_many_queries_share_the_few_connections_of_a_role() -> None:
+    with pg_kit.role() as (name, password), pg_kit.database() as url:
+        pg_kit.execute("ALTER ROLE {name} CONNECTION LIMIT 3", name=name)
+        source = Postgres(pg_kit.of(url, username=name, password=password), None, None, 5, 10**6)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(source.query("SELECT pg_sleep(0.1)", 5))
+        await source.aclose()
+
+
+async def test_a_server_without_a_free_connection_is_asked_again_and_then_told_of() -> None:
+    with pg_kit.role() as (name, password), pg_kit.database() as url:
+        pg_kit.execute("ALTER ROLE {name} CONNECTION LIMIT 1", name=name)
+        own = pg_kit.of(url, username=name, password=password)
+        source = Postgres(own, None, None, 5, 1_000_000)
+        with psycopg.connect(own):
+            with pytest.raises(ToolError, match="hold all connections"):
+                await source.query("SELECT 1", 5)
+            waiting = asyncio.create_task(source.query("SELECT 2", 5))
+            await asyncio.sleep(0.5)
+        assert (await waiting).rows == ((2,),)
+        await source.aclose()
 
 
 async def test_the_tools_read_it_through_the_gate(source: Postgres) -> None:

@@ -177,7 +177,19 @@ async def test_a_long_sheet_is_cut_and_read_on() -> None:
         assert found.items[1].id.endswith("!A3")
         assert found.items[-1].id.endswith("!A1002")
         assert found.truncated.startswith("Rows after 1002 are left out")
-        assert (await at.read("Q1!A2000:B")).truncated == ""
+        assert (await at.read("Q1!A2000:B2600")).truncated == ""
+        assert (await at.read("Q1!A2001:B")).truncated == ""
+
+
+async def test_empty_rows_where_a_reading_ends_hide_none_behind_them() -> None:
+    rows: list[list[Value]] = [[n] for n in range(2, 1_000)]
+    book = book_of("T", Q1=[["n"], *rows, [], [1_001]])
+    book.tabs[0].row_count = 1_500
+    async with desk(book) as at:
+        at.ctx = replace(at.ctx, max_output_tokens=10**6)
+        found = await at.read()
+        assert found.truncated.startswith("Rows after 1000 are left out")
+        assert [item.text for item in (await at.read("Q1!A1001:A")).items] == ["n", "n: 1001"]
 
 
 async def test_a_sheet_that_is_not_held_is_not_there() -> None:

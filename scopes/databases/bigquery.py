@@ -11,17 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scopes.databases.bigquery_values import (
-    column_of,
-    kind_of,
-    notes_of,
-    parameter_of,
-    row_of,
-    size_of,
-)
+from scopes.databases.bigquery_values import column_of, kind_of, notes_of, parameter_of, row_of
 from scopes.databases.statement import REFUSED
 from scopes.databases.tables import Rows, StatementFailed, TableInfo, Value
 from scopes.google.client import Google, GoogleAbsent, GoogleError
+from scopes.sizes import size_of
 from scopes.tool import ToolError, one_line
 
 Json = Mapping[str, Any]

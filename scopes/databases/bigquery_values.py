@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from scopes.databases.tables import Column, Value
+from scopes.databases.tables import Column, Value, spelled
+from scopes.sizes import size_of
 from scopes.tool import one_line
 
 Json = Mapping[str, Any]
@@ -52,7 +53,7 @@ def _cell(field: Json, value: Any) -> Value:
         return None
     if field.get("mode") == "REPEATED" or _inner(field):
         return json.dumps(
-            _nested(field, value), default=str, ensure_ascii=False, separators=(",", ":")
+            _nested(field, value), default=spelled, ensure_ascii=False, separators=(",", ":")
         )
     return _READ.get(str(field.get("type")), str)(value)
 
@@ -152,11 +153,3 @@ def notes_of(table: Json) -> Iterator[str]:
         yield "Partitioned by _PARTITIONTIME: filter by it."
     if size := int(table.get("numBytes") or 0):
         yield f"{size_of(size)} in all."
-
-
-def size_of(count: int) -> str:
-    """Bytes as people say them."""
-    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count} bytes"

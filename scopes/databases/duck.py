@@ -6,14 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from scopes.databases.duck_pool import Child, ChildGone, DuckPool, Place
 from scopes.databases.statement import REFUSED
-from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value
+from scopes.databases.table_kinds import is_duckdb
+from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.tool import SourceFailed, ToolError
 
 OPEN_S = 25.0
@@ -21,15 +21,7 @@ OPEN_S = 25.0
 SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file"
 LONGEST = 1_000_000
 """Bytes that a result may be over: names of columns, lists of tables."""
-MARK = b"DUCK"
-"""At byte 8 of a DuckDB file."""
-READ: Mapping[str, Callable[[str], Value]] = {
-    "f": float,
-    "n": Decimal,
-    "t": datetime.fromisoformat,
-    "d": date.fromisoformat,
-    "h": time.fromisoformat,
-}
+READ: Mapping[str, Callable[[str], Value]] = {"f": float, "n": Decimal}
 """What the program's letters stand for."""
 MENDABLE = {
     "statement": REFUSED,
@@ -50,8 +42,7 @@ def place_of(path: Path, schema: str | None = None) -> Place:
     path = path.resolve()
     if path.is_dir():
         return Place(path, True, schema)
-    with path.open("rb") as file:
-        return Place(path, file.read(12)[8:] != MARK, schema)
+    return Place(path, not is_duckdb(path), schema)
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class Duck:
         return "DuckDB"
 
     async def tables(self) -> Sequence[TableInfo]:
-        found, _ = await self._asked({"op": "tables"})
+        found, _ = await self._asked({"op": "tables", "most": MAX_TABLES})
         return [_table(each) for each in found]
 
     async def describe(self, table: str) -> TableInfo | None:
@@ -115,7 +106,8 @@ class Duck:
                     used = child.used
                     await child.send(request)
                     lines = await self._read(child)
-                    child.spent = lines[-1].get("failed") == "memory"
+                    ending = lines[-1]
+                    child.spent = ending.get("failed") == "memory" or ending.get("spent", False)
                     return lines
             except ChildGone:
                 if not used:

@@ -46,7 +46,8 @@ class Child:
     place: Place | None = None
     used: bool = False
     spent: bool = False
-    """It ran out of memory: what is left of its heap is not worth keeping."""
+    """It ran out of memory, and what is left of its heap is not worth keeping; or it is still at
+    work on a file that it has given up."""
 
     async def bind(self, place: Place) -> None:
         """Tell a new one what it works on. Raises ChildGone."""
@@ -135,9 +136,8 @@ class DuckPool:
 
     async def _started(self) -> Child:
         env = {"MALLOC_ARENA_MAX": "1", "LC_ALL": "C.UTF-8"}
-        return Child(
-            await started("scopes.databases.duck_program", self.memory_mb, env=env, line=LINE)
-        )
+        program = "scopes.databases.duck_program"
+        return Child(await started(program, self.memory_mb, env=env, line=LINE))
 
     async def aclose(self) -> None:
         """End all of them."""

@@ -21,8 +21,8 @@ import duckdb
 
 from scopes.confine import confined
 from scopes.databases.duck_cells import INEXACT, Cells, exactly
-from scopes.databases.duck_source import Failed, Source, catalog_of
-from scopes.databases.table_files import quoted
+from scopes.databases.duck_source import OURS, Failed, Source, catalog_of
+from scopes.databases.table_rows import quoted
 from scopes.leash import limit
 
 MEGABYTE = 1 << 20
@@ -31,15 +31,14 @@ LINGER_S = 1.0
 IDLE_S = 120.0
 FEW_COLUMNS = 120
 """Up to so many in all, a list of tables tells the columns too."""
-MAX_TABLES = 1_000
 READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-LIST = """
-SELECT schema_name, table_name, comment, true FROM duckdb_tables() WHERE NOT internal
+LIST = f"""
+SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
 AND NOT temporary UNION ALL
-SELECT schema_name, view_name, comment, false FROM duckdb_views() WHERE NOT internal
+SELECT schema_name, view_name, comment, false FROM {OURS}.duckdb_views() WHERE NOT internal
 AND NOT temporary ORDER BY 1, 2"""
-COLUMNS = """
-SELECT schema_name, table_name, column_name, data_type, comment FROM duckdb_columns()
+COLUMNS = f"""
+SELECT schema_name, table_name, column_name, data_type, comment FROM {OURS}.duckdb_columns()
 WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
 
 
@@ -61,25 +60,25 @@ class Program:
             ending = {"failed": "memory", "message": ""}
         except duckdb.Error as error:
             ending = {"failed": "sql", "message": " ".join(str(error).split())[:400]}
-        self._say(ending)
+        self._say(ending | {"spent": self.source.loaded.stuck})
 
     def _do(self, connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
         if request["op"] == "tables":
-            return self._tables(connection)
+            return self._tables(connection, request["most"])
         if request["op"] == "describe":
             return self._describe(connection, request["table"])
         return self._query(connection, request["sql"], request["max_rows"], request["max_bytes"])
 
-    def _tables(self, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    def _tables(self, connection: duckdb.DuckDBPyConnection, most: int) -> dict[str, Any]:
         listed = connection.execute(LIST).fetchall()
         columns = connection.execute(COLUMNS).fetchall()
         few = len(columns) <= FEW_COLUMNS
-        for schema, table, note, is_table in listed[:MAX_TABLES]:
+        for schema, table, note, is_table in listed[:most]:
             mine = [c[2:] for c in columns if c[:2] == (schema, table)] if few else []
             self._say(self._table(connection, schema, table, note, is_table, mine))
         for file, why in self.source.loaded.unreadable.items():
             self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
-        return {"end": len(listed)}
+        return {"end": None}
 
     def _describe(self, connection: duckdb.DuckDBPyConnection, wanted: str) -> dict[str, Any]:
         """One table; of those that a bare name may mean, the one that a query would take."""
@@ -94,7 +93,7 @@ class Program:
             listed = connection.execute(COLUMNS).fetchall()
             columns = [c[2:] for c in listed if c[:2] == (schema, table)]
             self._say(self._table(connection, schema, table, note, is_table, columns))
-        return {"end": len(found)}
+        return {"end": None}
 
     def _table(
         self,
@@ -106,9 +105,8 @@ class Program:
         columns: Sequence[tuple[str, str, str | None]],
     ) -> dict[str, Any]:
         full = ".".join(map(quoted, (catalog_of(connection), schema, table)))
-        counted = (
-            connection.execute(f"SELECT count(*) FROM {full}").fetchone() if is_table else None
-        )
+        count = f"SELECT {OURS}.count_star() FROM {full}"
+        counted = connection.execute(count).fetchone() if is_table else None
         file = self.source.loaded.tables.get(table)
         told = "; ".join(
             filter(None, ("" if is_table else "a view", note, file and f"from {file}"))
@@ -130,14 +128,13 @@ class Program:
 
     def _schema(self, connection: duckdb.DuckDBPyConnection) -> str:
         """The one that needs no prefix."""
-        here = connection.execute("SELECT current_schema()").fetchone()
+        here = connection.execute(f"SELECT {OURS}.current_schema()").fetchone()
         return str(here[0]) if here else ""
 
     def _plain(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
         if not self.reserved:
-            words = (
-                "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category != 'unreserved'"
-            )
+            words = f"SELECT keyword_name FROM {OURS}.duckdb_keywords()"
+            words += " WHERE keyword_category != 'unreserved'"
             self.reserved = frozenset(row[0] for row in connection.execute(words).fetchall())
         simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in self.reserved
         return name if simple else quoted(name)
@@ -149,28 +146,44 @@ class Program:
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type not in READS:
             raise Failed("statement")
-        cursor = connection.execute(statements[0])
-        columns = [(str(c[0]), str(c[1])) for c in cursor.description or ()]
-        if any(kind in INEXACT for _, kind in columns):
-            cursor = connection.execute(exactly(statements[0].query, columns))
+        columns, cursor = _run(connection, statements[0])
         self._say({"columns": columns})
         cells = Cells()
         count = size = 0
         for row in _rows(cursor):
-            line = json.dumps([cells.of(value) for value in row], ensure_ascii=False)
+            line = _line([cells.of(value) for value in row])
             size += len(line)
             if count == max_rows or size > max_bytes:
-                return {"end": None, "cut": cells.cut, "full": size > max_bytes}
-            self._put(line)
+                return {"end": None, "cut": cells.cut}
+            self.out.write(line)
             count += 1
         return {"end": count, "cut": cells.cut}
 
     def _say(self, reply: dict[str, Any]) -> None:
-        self._put(json.dumps(reply, ensure_ascii=False))
+        self.out.write(_line(reply))
         self.out.flush()
 
-    def _put(self, line: str) -> None:
-        self.out.write(line.encode(errors="replace") + b"\n")
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def _run(
+    connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement
+) -> tuple[list[tuple[str, str]], duckdb.DuckDBPyConnection]:
+    """Names and types of the columns, and a cursor over exact rows."""
+    if statement.type != duckdb.StatementType.SELECT:
+        cursor = connection.execute(statement)
+        return _columns(cursor.description), cursor
+    columns = _columns(connection.sql(statement.query).description)  # bound, and not yet run
+    kinds = [kind for _, kind in columns]
+    if any(map(INEXACT.search, kinds)):
+        return columns, connection.execute(exactly(statement.query, kinds))
+    return columns, connection.execute(statement)
+
+
+def _columns(described: Sequence[Sequence[Any]] | None) -> list[tuple[str, str]]:
+    return [(str(column[0]), str(column[1])) for column in described or ()]
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import duckdb
 
-from scopes.databases.table_files import Loaded, candidates, load, quoted
+from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load
+from scopes.databases.table_rows import quoted
 
 OVERHEAD_MB = 256
 """Of the address space: Python, DuckDB's code, stacks."""
 LOCK = """
-SET temp_directory = ''; SET max_temp_directory_size = '0B'; SET TimeZone = 'UTC';
-SET python_enable_replacements = false; SET autoinstall_known_extensions = false;
-SET autoload_known_extensions = false; SET allow_community_extensions = false;
-SET enable_external_access = false; SET disabled_filesystems = 'LocalFileSystem'"""
+SET TimeZone = 'UTC'; SET python_enable_replacements = false;
+SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
+SET allow_community_extensions = false; SET enable_external_access = false;
+SET disabled_filesystems = 'LocalFileSystem'"""
+
+OURS = "system.main"
+"""Where DuckDB's own functions are: a macro of the file takes the place of a bare name."""
 
 
 class Failed(Exception):
@@ -57,10 +61,10 @@ class Source:
     def _mark(self) -> object:
         try:
             files = candidates(self.place) if self.files else [self.place]
-            stats = [(str(f), f.stat()) for f in files]
+            stats = [(str(f), f.lstat()) for f in files[:MAX_FILES]]
         except OSError:
             raise Failed("absent") from None
-        return [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
+        return len(files), [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         limit = f"{max(64, self.memory_mb - OVERHEAD_MB)}MB"
@@ -68,6 +72,9 @@ class Source:
         made: dict[str, str | bool | int | float | list[str]] = {
             "threads": "1",
             "memory_limit": limit,
+            "temp_directory": "",
+            "max_temp_directory_size": "0B",
+            "enable_external_file_cache": False,  # by path: one path leads to several files here
         }
         try:
             connection = duckdb.connect(where, read_only=not self.files, config=made)
@@ -91,5 +98,5 @@ class Source:
 
 def catalog_of(connection: duckdb.DuckDBPyConnection) -> str:
     """What DuckDB calls the open file: its name without the ending."""
-    found = connection.execute("SELECT current_database()").fetchone()
+    found = connection.execute(f"SELECT {OURS}.current_database()").fetchone()
     return str(found[0]) if found else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql as compose
 
-from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value
+from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.tool import SourceFailed, ToolError
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,14 @@ log = logging.getLogger(__name__)
 CONNECT_S = 10
 LOCK_S = 5
 """How long a query waits for a lock that somebody holds."""
+MAX_RUNNING = 3
+"""Queries at a time, each over a connection; a role has few, and others use the server, too."""
 MAX_IDLE = 2
 """Connections kept open between queries."""
+TAKEN_S, AGAIN_S = 4.0, 0.25
+"""How long, and how often, a server is asked again that has no connection free."""
+TAKEN = re.compile("too many (connections|clients)|no more connections|slots are reserved")
+"""What it, or PgBouncer, says then: a connection that fails has no SQLSTATE."""
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut by the server."""
 ROW_CHARS = 1_000_000
@@ -53,12 +60,29 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod),
   left(coalesce(col_description(a.attrelid, a.attnum), ''), 300)
 FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
   AND has_column_privilege(a.attrelid, a.attnum, 'SELECT') ORDER BY a.attnum"""
-MAX_TABLES = 1_000
+OTHERS = re.compile(
+    r"\bpg_(?:stat_|locks?\b|lock_|prepared_|cursors?\b|qualstats|store_plans|wait_sampling)\w*"
+    r'|\bu&"',
+    re.IGNORECASE,
+)
+"""What tells of other sessions of the role, with the text of their statements (PostgreSQL,
+"Monitoring Database Activity" and "System Views"; the last three are extensions), and names that
+nobody knows as they are written. Literals are looked through, too: no name is cut in two."""
+TELLS: Final = (
+    "What tells of what others do (pg_stat_..., pg_locks, pg_prepared_..., pg_cursors) and names "
+    'written as U&"..." cannot be used here; list_tables and describe_table tell what there is.'
+)
 UNREACHABLE: Final = (
     "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
     "assistant.yaml."
 )
+FULL: Final = (
+    "Others hold all connections that the PostgreSQL server allows. Try again once; if they still "
+    "do, say so in your result."
+)
 SENTENCES: Final = {
+    "22021": "A text is in another encoding than the database: leave its column out, or select "
+    "encode(convert_to(column, 'SQL_ASCII'), 'escape').",
     "57014": "The query took too long and was ended: filter or aggregate earlier.",
     "55P03": "A table is locked by somebody who changes it. Try again once.",
     "25006": "This database is only read.",
@@ -71,7 +95,7 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 @dataclass
 class Postgres:
-    """One database. Nothing of a query changes it, whatever it calls."""
+    """One database: `tables.Database`. Nothing of a query changes it, whatever it calls."""
 
     url: str
     schema: str | None
@@ -80,6 +104,7 @@ class Postgres:
     max_bytes: int
     """Of a result."""
     _idle: list[Connection] = field(default_factory=list)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
     @property
     def dialect(self) -> str:
@@ -101,6 +126,8 @@ class Postgres:
         return None
 
     async def query(self, sql: str, max_rows: int) -> Rows:
+        if OTHERS.search(sql):
+            raise ToolError(TELLS)
         async with self._reading() as connection:
             columns = await _described(connection, sql)
             wrapped = _wrapped(sql, columns, max_rows + 1)
@@ -124,25 +151,28 @@ class Postgres:
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
         """A connection in a transaction that only reads. Raises ToolError, SourceFailed."""
-        connection = await self._connected()
-        try:
-            async with asyncio.timeout(self.query_s + LOCK_S):
-                await self._begin(connection)
-                yield connection
-                if not connection.closed:
-                    await connection.rollback()
-        except TimeoutError:
-            raise ToolError(SENTENCES["57014"]) from None
-        except psycopg.Error as error:
-            raise _failed(error) from None
-        finally:
-            healthy = not connection.closed and (
-                connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            )
-            if healthy and len(self._idle) < MAX_IDLE:
-                self._idle.append(connection)
-            else:
-                await connection.close()
+        async with self._turns:
+            connection = await self._connected()
+            try:
+                async with asyncio.timeout(self.query_s + LOCK_S):
+                    await self._begin(connection)
+                    yield connection
+                    if not connection.closed:
+                        await connection.rollback()
+            except TimeoutError:
+                raise ToolError(SENTENCES["57014"]) from None
+            except UnicodeError:
+                raise ToolError(SENTENCES["22021"]) from None
+            except psycopg.Error as error:
+                raise _failed(error) from None
+            finally:
+                healthy = not connection.closed and (
+                    connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+                )
+                if healthy and len(self._idle) < MAX_IDLE:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
 
     async def _begin(self, connection: Connection) -> None:
         ms = (str(int(self.query_s * 1000)), str(LOCK_S * 1000))
@@ -164,15 +194,27 @@ class Postgres:
         return await self._new()
 
     async def _new(self) -> Connection:
+        """One more. Raises ToolError where the server has none free for a while, SourceFailed."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + TAKEN_S
+        while True:
+            try:
+                return await self._opened()
+            except (psycopg.Error, OSError) as error:
+                taken = TAKEN.search(str(error))
+                if not taken or clock() > until:
+                    kind = type(error).__name__
+                    log.warning("a database of data.databases cannot be opened: %s", kind)
+                    raise (ToolError(FULL) if taken else SourceFailed(UNREACHABLE)) from None
+            await asyncio.sleep(AGAIN_S)
+
+    async def _opened(self) -> Connection:
         more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
-        try:
-            if self.password_file:
-                more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
-            connection = await psycopg.AsyncConnection.connect(self.url, **more)
-            await connection.set_read_only(True)
-        except (psycopg.Error, OSError) as error:
-            log.warning("a database of data.databases cannot be opened: %s", type(error).__name__)
-            raise SourceFailed(UNREACHABLE) from None
+        more["client_encoding"] = "utf8"  # in which statements are sent, whatever the server's is
+        if self.password_file:
+            more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
+        connection = await psycopg.AsyncConnection.connect(self.url, **more)
+        await connection.set_read_only(True)
         if connection.info.parameter_status("is_superuser") == "on":
             log.warning("a database of data.databases is read as a superuser: give a role for it")
         return connection

@@ -26,18 +26,21 @@ NAMED = re.compile(
     r"\b(?:replace|set|load|use|show|call|do)\s*\(|\b[^\W\d]\w*\s*\.\s*\w+", re.IGNORECASE
 )
 """A function or a column that is called like a statement."""
-CLAUSES = r"\b(?:where|group|order|having|limit|select|union)\b"
-FILES = re.compile(
-    rf"\b(?:from|join|describe|summarize|show)\s*(?:(?:(?!{CLAUSES})[^{LITERAL}]){{0,300}},\s*)?"
-    rf"{LITERAL}|[{NAME}{LITERAL}]\s*\(",
-    re.IGNORECASE,
+CALLED = re.compile(rf"[{NAME}{LITERAL}]\s*\(")
+"""A quoted name that is called may be any function."""
+TOKENS = re.compile(rf"\d[\d_]*(?:e[+-]?\d+)?|[^\W\d]\w*|[()\[\]{{}},.:{NAME}{LITERAL}]")
+"""`1from` is a number and a word."""
+ONE_TABLE = frozenset(
+    """join table desc describe summarize show pivot pivot_wider pivot_longer unpivot""".split()
 )
-"""A literal as a table is a file (DuckDB); a quoted name that is called may be any function."""
+"""Words before a table; `from` stands before a list of them."""
+CLAUSES = frozenset("where group order having limit select union".split())
+"""Words that end such a list; each is reserved, but for a column behind a point."""
 PATH = re.compile(r"[./\\:*]")
 HARMLESS = r"pg_(?:typeof|size_\w+|column_\w+|relation_size|total_relation_size|table_size|get_\w+)"
 EFFECTS = re.compile(
     rf"""\b(?!{HARMLESS}\b)(?:
-      pg_\w+|lo_\w+|loread|lowrite|dblink\w*|setval|nextval|set_config|txid_\w+|brin_\w+|gin_\w+
+      pg_\w+|lo_\w+|loread|lowrite|dblink\w*|crosstab\w*|connectby|setval|nextval|set_config|txid_\w+|brin_\w+|gin_\w+
     | (?:query|cursor|table|schema|database)_to_\w+|ts_stat|ts_rewrite        # PostgreSQL
     | load_extension|readfile|writefile|edit|fts\d\w*|sqlite_\w+|pragma_\w+|fsdir|lsdir|zipfile
     | eval|sqlar_\w+|csv                                                            # SQLite
@@ -66,9 +69,37 @@ def is_one_read(text: str) -> bool:
     if any(mark in bare for mark in ("'", '"', "`", "/*", "*/")) or DOLLARS.search(bare):
         return False  # something begins that does not end: what it hides cannot be seen
     bare = bare.strip().removesuffix(";")
-    if ";" in bare or not READS.match(bare) or FILES.search(bare) or EFFECTS.search(bare):
+    if ";" in bare or not READS.match(bare) or CALLED.search(bare) or EFFECTS.search(bare):
         return False
-    return not ACTS.search(NAMED.sub(" ", bare))
+    return not ACTS.search(NAMED.sub(" ", bare)) and not _names_file(bare.lower())
+
+
+def _names_file(bare: str) -> bool:
+    """Whether a literal stands where a table does, which is a file (DuckDB); a comma counts only in
+    the brackets of its list."""
+    outer: list[bool] = []
+    in_list = due = False  # within a list of tables; a table is what comes next
+    before = ""
+    for token in TOKENS.findall(bare):
+        if token == LITERAL and due:
+            return True
+        if token in "([{":
+            outer.append(in_list)
+            in_list = due
+        elif token in ")]}":
+            if not outer:
+                return True
+            in_list, due = outer.pop(), False
+        elif token in ",:":  # FROM alias: 'file'
+            due = in_list
+        elif token == "from" or token in ONE_TABLE:
+            in_list, due = in_list or token == "from", True
+        else:
+            rows = (before, token) == ("(", "values")
+            ends = token in CLAUSES and before not in (".", "within")
+            in_list, due = in_list and not (rows or ends), False
+        before = token
+    return False
 
 
 def _stand_in(found: re.Match[str]) -> str:

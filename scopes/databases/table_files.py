@@ -6,23 +6,27 @@ is listed with the reason.
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import sqlite3
+import stat
 import time
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+import unicodedata
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from importlib import import_module
-from itertools import chain, islice
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
-CSV, PARQUET = (".csv", ".tsv"), (".parquet",)
-SQLITE, EXCEL = (".sqlite", ".sqlite3", ".db"), (".xlsx", ".xlsm")
+from scopes.databases.deadline import Late, within
+from scopes.databases.table_csv import csv
+from scopes.databases.table_excel import sheets
+from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, SQLITE, TABLES, is_duckdb
+from scopes.databases.table_rows import OPEN, Part, Unreadable, insert, quoted, sqlite
+
 OTHER = {
     ".xls": "save it as .xlsx",
     ".ods": "save it as .xlsx",
@@ -31,28 +35,22 @@ OTHER = {
     ".duckdb": "name it as a database of its own",
 }
 """What people take for tables, and what to do about it."""
+LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_FILES = 100
-MAX_FILE, MAX_ALL, MAX_UNPACKED = 100_000_000, 300_000_000, 300_000_000
+MAX_FILE, MAX_ALL = 100_000_000, 300_000_000
 """Bytes."""
-FILE_S = 15.0
-"""Seconds that one SQLite or Excel file may take."""
-MAX_TITLE = 4
-"""Rows of a title above an Excel table."""
-BATCH = 2_000
-TEXT = "VARCHAR"
-KINDS: tuple[tuple[frozenset[type], str], ...] = (
-    (frozenset({bool}), "BOOLEAN"),
-    (frozenset({int}), "BIGINT"),
-    (frozenset({int, float}), "DOUBLE"),
-    (frozenset({date}), "DATE"),
-    (frozenset({date, datetime}), "TIMESTAMP"),
-)
-"""Types of all values of a column -> what the column becomes; text where none holds."""
+FOLDER_S = 20.0
+"""Seconds that all files of a folder may take."""
+SMALL_S = 1.0
+"""What a file has of them at least, while they last: the first of its kind loads a library."""
+LEAST_S = 2.0
+PACE = {CSV: 10_000_000, PARQUET: 10_000_000, SQLITE: 1_000_000, EXCEL: 100_000}
+"""For so many bytes a file may take a second more than `LEAST_S`: ten times what most take."""
+LATE = "not all of it could be read in time; make a DuckDB file of it"
+MAX_BROKEN = 20
+"""Views of a file that are listed with the reason why they are no tables."""
+MORE = f"only the first {MAX_BROKEN} of them are listed"
 MEMORY = "it needs more memory than data.memory_mb allows; give it as a DuckDB file"
-
-
-class Unreadable(Exception):
-    """Why a file is no table, as an operator can act on it."""
 
 
 @dataclass
@@ -62,56 +60,199 @@ class Loaded:
     tables: dict[str, str] = field(default_factory=dict)
     """Name -> the file that it came from."""
     unreadable: dict[str, str] = field(default_factory=dict)
-    """File -> why it is no table."""
+    """File, or view of one -> why it is no table."""
+    stuck: bool = False
+    """Whether something is still read, in vain; the process is not to be used again."""
 
 
 def candidates(place: Path) -> list[Path]:
-    """The files of a folder that may be tables, by name; a file is a folder of one."""
-    files = sorted(place.iterdir()) if place.is_dir() else [place]
-    known = (*CSV, *PARQUET, *SQLITE, *EXCEL, *OTHER)
-    return [f for f in files if f.suffix.lower() in known and f.name[0] not in ".~" and f.is_file()]
+    """What in a folder may be tables by its name, in order; a file is a folder of one."""
+    if not place.is_dir():
+        return [place] if _is_known(place.name) else []
+    with os.scandir(place) as listing:
+        found = [
+            e.name for e in listing if _is_known(e.name) and not e.is_dir(follow_symlinks=False)
+        ]
+    return [place / name for name in sorted(found)]
+
+
+def _is_known(name: str) -> bool:
+    known = (*TABLES, *OTHER)
+    return name[0] not in ".~" and name.lower().endswith(known)
 
 
 def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
-    """Make a table of each file, sheet and table of SQLite, named after it."""
-    loaded, room = Loaded(), MAX_ALL
-    for at, file in enumerate(candidates(place)):
+    """Make a table of each file, sheet and table of SQLite, named after it.
+
+    Those that should take least come first, and each may take its part of the time that is left:
+    one that takes too long takes no other along.
+    """
+    loaded, room, files = Loaded(), MAX_ALL, candidates(place)
+    waiting = sorted(files[:MAX_FILES], key=_patience)
+    readings = {file: Reading(file, n) for n, file in enumerate(waiting)}
+    until = time.monotonic() + FOLDER_S
+    for n, (file, reading) in enumerate(readings.items()):
+        left = until - time.monotonic()
+        share = max(left / (len(waiting) - n), min(SMALL_S, left))
+        cursor = connection.cursor()
+        work = partial(reading.read, cursor, room)
         try:
-            size = file.stat().st_size
-            _check(file, size, room, at)
-            _load(connection, file, loaded)
-            room -= size
+            within(min(share, _patience(file)), work, cursor.interrupt)
+            room -= reading.size
+        except Late as late:
+            loaded.unreadable[file.name] = LATE
+            loaded.stuck = loaded.stuck or late.stuck
         except Unreadable as error:
             loaded.unreadable[file.name] = str(error)
-        except (MemoryError, duckdb.OutOfMemoryException):
+        except (MemoryError, duckdb.OutOfMemoryException, duckdb.TransactionException):
+            # in memory nothing else keeps a table from being committed
             loaded.unreadable[file.name] = MEMORY
         except Exception as error:  # the seam: one file that breaks a parser hides no other
             loaded.unreadable[file.name] = _reason(error, file)
+        loaded.unreadable |= {
+            f"{file.name}: {view}": why for view, why in [*reading.broken.items()]
+        }
+    for own in (True, False):
+        for file in files[:MAX_FILES]:
+            readings[file].name_tables(connection, loaded, own=own)
+    if (more := len(files) - MAX_FILES) > 0:
+        why = f"only the first {MAX_FILES} files of a folder are read"
+        loaded.unreadable[f"{more} more files"] = why
     return loaded
 
 
+def _patience(file: Path) -> float:
+    """Most seconds that a file may take."""
+    pace = next((p for endings, p in PACE.items() if file.suffix.lower() in endings), math.inf)
+    try:
+        return LEAST_S + file.lstat().st_size / pace
+    except OSError:
+        return LEAST_S
+
+
+@dataclass
+class Reading:
+    """One file on its way: its tables have numbers until all files are read."""
+
+    file: Path
+    number: int
+    titles: list[str] = field(default_factory=list)
+    """What its tables are to be called after."""
+    made: dict[int, str] = field(default_factory=dict)
+    """Those of them that are there -> what is to be known of each."""
+    broken: dict[str, str] = field(default_factory=dict)
+    """View -> why it is no table."""
+    size: int = 0
+    """Bytes; 0 until it was opened."""
+
+    def read(self, connection: duckdb.DuckDBPyConnection, room: int) -> None:
+        """Make its tables, and close the connection. Raises Unreadable and what readers raise."""
+        suffix = self.file.suffix.lower()
+        with closing(connection), _opened(self.file) as (path, self.size):
+            _check(self.file, path, self.size, room)
+            if suffix in CSV:
+                name = self._next(self.file.stem)
+                self.made[0] = csv(connection, name, path)
+            elif suffix in PARQUET:
+                name = self._next(self.file.stem)
+                source = "'" + str(path).replace("'", "''") + "'"
+                connection.execute(f"CREATE TABLE {quoted(name)} AS FROM read_parquet({source})")
+                self.made[0] = ""
+            else:
+                for part in sheets(path, self.file.stem) if suffix in EXCEL else sqlite(path):
+                    self._insert(connection, part)
+        if not self.titles:
+            raise Unreadable("it holds no table")
+
+    def _insert(self, connection: duckdb.DuckDBPyConnection, part: Part) -> None:
+        """A view that fails takes no other table along."""
+        name = self._next(part.title)
+        try:
+            insert(connection, name, part.rows)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise
+            view = " ".join(part.title.split())[:60]
+            more = len(self.broken) >= MAX_BROKEN
+            self.broken["more" if more else view] = MORE if more else _reason(error, self.file)
+        else:
+            self.made[len(self.titles) - 1] = "; ".join(part.notes)
+
+    def _next(self, title: str) -> str:
+        self.titles.append(title)
+        return self._table(len(self.titles) - 1)
+
+    def _table(self, n: int) -> str:
+        return f"{self.number} {n}"
+
+    def name_tables(
+        self, connection: duckdb.DuckDBPyConnection, loaded: Loaded, *, own: bool
+    ) -> None:
+        """Give them names: those that they have of their `own`, or else ones that are left.
+
+        One that could not be made keeps its name from the others, too.
+        """
+        made = dict(self.made)
+        for n, title in enumerate([*self.titles]):
+            wanted = _wanted(title)
+            if (wanted == title) != own:
+                continue
+            numbered, name = quoted(self._table(n)), quoted(_named(wanted, self.file, loaded))
+            if n not in made:
+                connection.execute(f"DROP TABLE IF EXISTS {numbered}")
+                continue
+            connection.execute(f"ALTER TABLE {numbered} RENAME TO {name}")
+            if made[n]:
+                connection.execute(f"COMMENT ON TABLE {name} IS '{made[n]}'")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[Path, int]]:
+    """A path that leads to this very file, whatever takes its name meanwhile, and its bytes.
+
+    Raises Unreadable for what is no file, or one of another folder.
+    """
+    _check_kind(file.lstat().st_mode)
+    opened = os.open(file, LOOK)
+    try:
+        seen = os.fstat(opened)
+        _check_kind(seen.st_mode)
+        path = OPEN / str(opened)
+        yield path if path.exists() else file, seen.st_size
+    finally:
+        os.close(opened)
+
+
+def _check_kind(mode: int) -> None:
+    if stat.S_ISLNK(mode):
+        raise Unreadable("it is a link, and links are not followed")
+    if not stat.S_ISREG(mode):
+        raise Unreadable("it is no file")
+
+
 def _reason(error: Exception, file: Path) -> str:
-    """What a reader says of a file, without where the file lies."""
-    said = str(error).partition("LINE 1")[0].replace(str(file), "this file")
+    """What an operator can do about it, or what a reader says, without where the file lies."""
+    if isinstance(error, OSError):
+        return "it may not be read" if isinstance(error, PermissionError) else "it cannot be read"
+    code = getattr(error, "sqlite_errorcode", None)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        return "another program writes to it, or has ended while it did"
+    if code != sqlite3.SQLITE_ERROR and not file.name.lower().endswith(CSV):
+        return "it is damaged, or of a kind that is not read"
+    said = str(error).partition("LINE 1")[0]
+    said = re.sub(rf"{re.escape(str(file))}|{OPEN}/\d+", "this file", said)
     return " ".join(said.split())[:200]
 
 
-def _is_what_it_says(file: Path) -> bool:
-    """Whether a `.duckdb` is one; of other kinds nothing is known."""
-    with file.open("rb") as opened:
-        return file.suffix.lower() != ".duckdb" or opened.read(12)[8:] == b"DUCK"
-
-
-def _check(file: Path, size: int, room: int, at: int) -> None:
+def _check(file: Path, path: Path, size: int, room: int) -> None:
     suffix = file.suffix.lower()
     if suffix in OTHER:
-        raise Unreadable(OTHER[suffix] if _is_what_it_says(file) else "it is no DuckDB file")
-    if at >= MAX_FILES:
-        raise Unreadable(f"only the first {MAX_FILES} files of a folder are read")
+        is_other = suffix != ".duckdb" or is_duckdb(path)
+        raise Unreadable(OTHER[suffix] if is_other else "it is no DuckDB file")
     if size > min(MAX_FILE, room):
         raise Unreadable(
-            f"more than {MAX_FILE // 1_000_000} MB, or {MAX_ALL // 1_000_000} MB with the files "
-            "before it; make a DuckDB file of it"
+            f"more than {MAX_FILE // 1_000_000} MB, or {MAX_ALL // 1_000_000} MB with those "
+            "read before; make a DuckDB file of it"
         )
     if not size:
         raise Unreadable("it is empty")
@@ -119,28 +260,15 @@ def _check(file: Path, size: int, room: int, at: int) -> None:
         raise Unreadable("rename it without * ? [")
 
 
-def _load(connection: duckdb.DuckDBPyConnection, file: Path, loaded: Loaded) -> None:
-    suffix = file.suffix.lower()
-    if suffix in CSV:
-        _csv(connection, file, _named(file.stem, file, loaded))
-    elif suffix in PARQUET:
-        _create(connection, _named(file.stem, file, loaded), f"read_parquet({_text(file)})")
-    else:
-        parts = _sheets(file) if suffix in EXCEL else _sqlite(file)
-        until = time.monotonic() + FILE_S
-        empty = True
-        for title, columns, rows in parts:
-            name = _named(title, file, loaded)
-            _insert(connection, name, columns, _until(rows, until))
-            empty = False
-        if empty:
-            raise Unreadable("it holds no table")
-
-
-def _named(title: str, file: Path, loaded: Loaded) -> str:
-    """A name that a query may use without quotes, unlike any other."""
+def _wanted(title: str) -> str:
+    """A name that a query may use without quotes."""
+    title = unicodedata.normalize("NFC", title)
     base = re.sub(r"\W+", "_", title).strip("_")[:60] or "table"
-    base = f"t_{base}" if base[0].isdigit() else base
+    return f"t_{base}" if base[0].isdigit() else base
+
+
+def _named(base: str, file: Path, loaded: Loaded) -> str:
+    """A name unlike any other."""
     taken = {name.casefold() for name in loaded.tables}
     name, n = base, 1
     while name.casefold() in taken:
@@ -148,151 +276,3 @@ def _named(title: str, file: Path, loaded: Loaded) -> str:
         name = f"{base}_{n}"
     loaded.tables[name] = file.name
     return name
-
-
-def _csv(connection: duckdb.DuckDBPyConnection, file: Path, name: str) -> None:
-    """By what DuckDB guesses; where that fails in another encoding, then with text alone."""
-    tries = ["", ", encoding = 'latin-1'", ", all_varchar = true, null_padding = true"]
-    with file.open("rb") as opened:
-        if opened.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            tries = [", encoding = 'utf-16'"]
-    for options in tries:
-        try:
-            source = f"read_csv({_text(file)}, sample_size = -1{options})"
-            _create(connection, name, source)
-            break
-        except (duckdb.InvalidInputException, duckdb.ConversionException):
-            if options == tries[-1]:
-                raise
-
-
-def _create(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> None:
-    connection.execute(f"CREATE TABLE {quoted(name)} AS FROM {source}")
-
-
-def _text(file: Path) -> str:
-    return "'" + str(file).replace("'", "''") + "'"
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-Row = Sequence[Any]
-Part = tuple[str, Sequence[str], Iterable[Row]]
-"""Title, columns, rows."""
-
-
-def _sqlite(file: Path) -> Iterator[Part]:
-    """The tables and views of an SQLite file."""
-    with file.open("rb") as opened:
-        if opened.read(16) != b"SQLite format 3\0":
-            raise Unreadable("it is no SQLite file")
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as source:
-        source.text_factory = lambda raw: raw.decode(errors="replace")
-        until = time.monotonic() + FILE_S
-        source.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-        listed = source.execute(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-            " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
-        ).fetchall()
-        for (name,) in listed:
-            rows = source.execute(f"SELECT * FROM {quoted(name)}")
-            yield name, [c[0] for c in rows.description], rows
-
-
-def _sheets(file: Path) -> Iterator[Part]:
-    """The sheets of an Excel file that hold anything: the first row below a title names columns.
-
-    What reads them is loaded only where there is such a file: it takes 0.2 s.
-    """
-    with zipfile.ZipFile(file) as packed:
-        if sum(entry.file_size for entry in packed.infolist()) > MAX_UNPACKED:
-            raise Unreadable(f"it unpacks to more than {MAX_UNPACKED // 1_000_000} MB")
-    with closing(
-        import_module("openpyxl").load_workbook(file, read_only=True, data_only=True)
-    ) as book:
-        sheets = book.worksheets
-        for sheet in sheets:
-            rows = _below_title(r for r in sheet.iter_rows(values_only=True) if any(_filled(r)))
-            if (head := next(rows, None)) is not None:
-                width = max(n for n, there in enumerate(_filled(head), 1) if there)
-                title = file.stem if len(sheets) == 1 else f"{file.stem}_{sheet.title}"
-                yield title, [str(c or "") for c in head[:width]], rows
-
-
-def _below_title(rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows from the header on: above a table of several columns may stand some of one cell."""
-    begin = list(islice(rows, MAX_TITLE + 2))
-    at = next((n for n, row in enumerate(begin) if sum(_filled(row)) > 1), 0)
-    is_table = all(sum(_filled(row)) > 1 for row in begin[at : at + 2])
-    return chain(begin[at if is_table else 0 :], rows)
-
-
-def _filled(row: Row) -> list[bool]:
-    return [cell is not None and cell != "" for cell in row]
-
-
-def _until(rows: Iterable[Row], until: float) -> Iterator[Row]:
-    for n, row in enumerate(rows):
-        if n % 100 == 0 and time.monotonic() > until:
-            raise Unreadable(f"it takes more than {FILE_S:g} s to read; save it as CSV")
-        yield row
-
-
-def _insert(
-    connection: duckdb.DuckDBPyConnection,
-    name: str,
-    columns: Sequence[str],
-    rows: Iterable[Row],
-) -> None:
-    """A table of rows whose types are seen on the way: as text first, cast at the end."""
-    names = _distinct(columns)
-    kinds: list[set[type]] = [set() for _ in names]
-    staged = ", ".join(f"{quoted(c)} {TEXT}" for c in names)
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
-    batch: list[list[str | None]] = []
-    for row in rows:
-        batch.append([_seen(row[n] if n < len(row) else None, k) for n, k in enumerate(kinds)])
-        if len(batch) == BATCH:
-            _append(connection, batch)
-            batch = []
-    _append(connection, batch)
-    cast = ", ".join(
-        f"CAST({quoted(c)} AS {_type(k)}) AS {quoted(c)}" for c, k in zip(names, kinds, strict=True)
-    )
-    _create(connection, name, f"(SELECT {cast} FROM staged)")
-    connection.execute("DROP TABLE staged")
-
-
-def _append(connection: duckdb.DuckDBPyConnection, batch: list[list[str | None]]) -> None:
-    if batch:
-        columns = ", ".join(f"unnest(?::{TEXT}[])" for _ in batch[0])
-        turned = [list(column) for column in zip(*batch, strict=True)]
-        connection.execute(f"INSERT INTO staged SELECT {columns}", turned)
-
-
-def _distinct(columns: Sequence[str]) -> list[str]:
-    names: list[str] = []
-    for n, column in enumerate(columns, 1):
-        name = base = " ".join(column.split())[:100] or f"column{n}"
-        again = 1
-        while name.casefold() in {known.casefold() for known in names}:
-            again += 1
-            name = f"{base}_{again}"
-        names.append(name)
-    return names
-
-
-def _seen(value: Any, kinds: set[type]) -> str | None:
-    """A value as text; its type is remembered."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, bytes):
-        value = value.hex()
-    kinds.add(type(value) if not isinstance(value, int) or abs(value) < 1 << 63 else str)
-    return value.isoformat(" ") if isinstance(value, datetime) else str(value)
-
-
-def _type(kinds: set[type]) -> str:
-    return next((name for types, name in KINDS if kinds and kinds <= types), TEXT)

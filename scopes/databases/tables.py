@@ -12,9 +12,11 @@ from scopes.label import Label
 from scopes.tool import ToolError
 
 Value = str | int | float | bool | Decimal | date | datetime | time | None
-"""A cell; what a database has besides (lists, structs, blobs) comes as text."""
+"""A cell; what a database has besides (lists, structs, blobs) comes as text, and so may times."""
 DATA: str = "data:"
 """How the handle of a database begins: `data:sales`."""
+MAX_TABLES = 1_000
+"""Of a list, where the database gives all at once; so many may be more."""
 
 
 class StatementFailed(ToolError):
@@ -58,6 +60,11 @@ class Rows:
     @property
     def cut(self) -> bool:
         return self.total is None or self.total > len(self.rows)
+
+
+def spelled(cell: Value) -> str:
+    """A value as text, exact: 0.00000001 is no 1E-8."""
+    return format(cell, "f") if isinstance(cell, Decimal) else str(cell)
 
 
 class Database(Protocol):

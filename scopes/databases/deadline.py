@@ -1,0 +1,57 @@
+"""Work that ends when its time is up, whichever library it is in; for our own programs alone."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from threading import Thread
+
+STARVED = 3
+LOOK_S = 0.05
+GRACE_S = 0.2
+"""How long what was told to end may take to do so."""
+
+
+class Late(Exception):
+    """The time was up. `stuck`: the work goes on all the same, until the process ends."""
+
+    def __init__(self, *, stuck: bool) -> None:
+        super().__init__("the time was up")
+        self.stuck = stuck
+
+
+class _Ended(BaseException):
+    """Raised in the work, wherever it is in Python code."""
+
+
+def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Do this in a thread of its own; `stop` is to end what it does in a library by then.
+
+    Where this process hardly got a processor it may take up to `STARVED` times as long. Raises
+    Late, or what the work raises.
+    """
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # the seam: it is raised where it is waited for
+            failed.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    began, computed = time.monotonic(), time.process_time()
+    thread.start()
+    thread.join(max(seconds, 0.0))
+    while thread.is_alive() and time.process_time() - computed < seconds / 2:
+        if time.monotonic() - began > STARVED * seconds:
+            break
+        thread.join(LOOK_S)
+    if thread.is_alive():
+        stop()
+        ended = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Ended)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(*ended)
+        thread.join(GRACE_S)
+        raise Late(stuck=thread.is_alive())
+    if failed:
+        raise failed[0]

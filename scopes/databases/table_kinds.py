@@ -1,0 +1,15 @@
+"""What files of tables are told by: how their names end, and how a DuckDB file begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CSV, PARQUET = (".csv", ".tsv"), (".parquet",)
+SQLITE, EXCEL = (".sqlite", ".sqlite3", ".db"), (".xlsx", ".xlsm")
+TABLES = (*CSV, *PARQUET, *SQLITE, *EXCEL)
+
+
+def is_duckdb(path: Path) -> bool:
+    """Whether `DUCK` stands from the ninth byte on. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
