@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import re
 from collections.abc import Callable
 from typing import Annotated, Final, ParamSpec, TypeVar
 
+from pydantic import BeforeValidator
 from pygit2 import GitError
 
 from scopes.conversations import search_conversations
 from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.fitting import fitting
+from scopes.folders.alike import called
 from scopes.folders.commands import OUTPUT, Commands
 from scopes.folders.folders import KIND, Folders, Place
 from scopes.folders.git import BEHIND, Git
 from scopes.folders.git_push import Pushing, Remote
 from scopes.folders.git_shown import shown
-from scopes.folders.search import ends_in_crlf, lines_of, listing, pieces, searched, text_of
+from scopes.folders.search import (
+    bytes_of,
+    edited,
+    lines_of,
+    listing,
+    may_not,
+    pieces,
+    read_from,
+    searched,
+)
 from scopes.label import Label
 from scopes.locked import waiting
 from scopes.notes import read_note, search_notes
@@ -40,10 +52,13 @@ P = ParamSpec("P")
 log = logging.getLogger(__name__)
 
 FolderId = Annotated[str, HandleArgument("folder")]
+Line = Annotated[str, BeforeValidator(str)]
+"""`12`, also as a number; `12~3` is a place within a long line."""
 MAX_COMMAND: Final = 2_000
 """Characters."""
 MAX_PUSHED: Final = 20
 """Commits of one push: a person is to see each."""
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _AT = re.compile(r":\d+(~\d+)?(@[0-9a-f]{6})?$")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -62,33 +77,28 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
     ]
     kept = fitting(items, ctx.max_output_tokens)
     if len(kept) < len(items):
-        more = f"{len(items) - len(kept)} folders are left out: list one by its path."
-    note = "" if items else f"{place.title} is empty."
+        left = f"{len(items) - len(kept)} folders are left out: list one by its path."
+        more = f"{left} {more}".strip()
+    note = "" if items or more else f"{place.title} is empty."
     return ToolResult(kept, truncated=more, note=note, label=label)
 
 
 @tool(client=Folders)
 async def read_file(
-    ctx: ToolContext, path: str, folder: FolderId = "", line: int = 1
+    ctx: ToolContext, path: str, folder: FolderId = "", line: Line = "1"
 ) -> ToolResult:
     """Read a text file from a line on."""
     place, path = await _where(ctx, folder, path)
     folders = _folders(ctx)
     found, label = await _done(ctx, place, folders.read, ctx, place, path)
     with under(label):
-        text = text_of(found, path)
-        count = len(lines_of(text))
-        if not 1 <= line <= max(count, 1):
-            raise ToolError(f"{path} has {count} lines.")
+        read, count = read_from(found, path, line)
     version = folders.version(ctx, place, path, found.digest)
-    all_pieces = list(pieces(text, line))
     items = [
-        Item(_id(place, path, p.at, version), p.text, None, label, verbatim=True)
-        for p in all_pieces
+        Item(_id(place, path, p.at, version), p.text, None, label, verbatim=True) for p in read
     ]
     kept = fitting(items, ctx.max_output_tokens)
-    shown = line - 1 + sum(p.lines for p in all_pieces[: len(kept)])
-    more = f"Go on with line={shown + 1}." if len(kept) < len(items) else ""
+    more = f"Go on with line={read[len(kept)].at}." if len(kept) < len(items) else ""
     return ToolResult(kept, truncated=more, note=f"{count} lines.", label=label)
 
 
@@ -96,7 +106,7 @@ async def read_file(
 async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = "") -> ToolResult:
     """Make a file, or replace one that you have read."""
     place, path = await _where(ctx, folder, path, writes=True)
-    _, label = await _done(ctx, place, _folders(ctx).write, ctx, place, path, _bytes(text))
+    _, label = await _done(ctx, place, _folders(ctx).write, ctx, place, path, bytes_of(text))
     note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
     return ToolResult(note=note, undone=place.undone, label=label)
 
@@ -128,11 +138,12 @@ async def search_files(
     for hit in hits.found:
         version = folders.version(ctx, place, hit.path, hit.digest)
         name = _id(place, hit.path, str(hit.line), version)
-        items.append(Item(name, hit.text, None, label))
+        items.append(Item(name, hit.text, None, label, verbatim=True))
     kept = fitting(items, ctx.max_output_tokens)
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
     note = f"{len(items)} lines in {hits.files} files that were searched."
-    return ToolResult(kept, truncated=more, note=note, label=label)
+    undone = {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}
+    return ToolResult(kept, truncated=more, note=note, undone=undone, label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Git)
@@ -144,7 +155,8 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     made, label = await _done(ctx, place, _folders(ctx).commit, ctx, place, message)
     note = f"Committed as {made.commit[:12]}: {', '.join(made.paths)}."
     if made.left:
-        note += f" Others are at work on {', '.join(made.left)} there: it was left as it is."
+        note += f" Others are at work on {', '.join(made.left)} there, or it has other line ends "
+        note += "there (.gitattributes): it was left as it is."
     if made.behind:
         note += BEHIND
     return ToolResult(note=note, undone=dict.fromkeys(place.undone, ""), label=label)
@@ -211,8 +223,7 @@ async def _done(
     ctx: ToolContext, place: Place, work: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T, Label]:
     """What a piece of work in a folder gives, and the label of what stands there by then: others
-    may have written meanwhile. Its errors have that label as well. Raises SourceFailed where the
-    disk does not do its part."""
+    may have written meanwhile. Its errors have it as well. Raises SourceFailed for disk and git."""
     folders = _folders(ctx)
 
     def done() -> tuple[T, Label]:
@@ -222,14 +233,17 @@ async def _done(
             error.label = folders.label(place)
             raise
         except (OSError, GitError) as error:
-            raise _disk(place.title, error) from error
+            raise _fault(place.title, error) from error
 
     return await waiting(done)
 
 
-def _disk(title: str, error: Exception) -> SourceFailed:
+def _fault(title: str, error: Exception) -> SourceFailed:
     log.warning("%s: %s", title, error)
-    return SourceFailed(f"the disk of {title} did not do it, or is full")
+    if isinstance(error, GitError):  # libgit2 does not say which
+        return SourceFailed(f"git fails in {title}: it is damaged, or there is no room left")
+    full = isinstance(error, OSError) and error.errno in _FULL
+    return SourceFailed(f"no room is left for {title}" if full else f"the disk fails in {title}")
 
 
 async def _where(
@@ -238,29 +252,23 @@ async def _where(
     """Where a call works, and on which path; the id of an item is a path, too."""
     folders = _folders(ctx)
     if not folder:
-        title, colon, rest = path.partition(":")
-        named = ctx.handles.exact(title) if colon else None
-        if named and named.startswith(KIND) and await ctx.may_read(named):
+        named, rest = ctx.handles.in_front(path, KIND)
+        if named and await ctx.may_read(named):
             folder, path = named, _AT.sub("", rest)
     handle = await folders.held(ctx, folder)
     try:
         place = await waiting(folders.place, ctx, handle, writes=writes)
     except (OSError, GitError) as error:
-        raise _disk(handle, error) from error
+        raise _fault(handle, error) from error
     if folder and path.startswith(f"{place.title}:"):
         path = _AT.sub("", path.removeprefix(f"{place.title}:"))
+    if not path.isascii():
+        path, _ = await _done(ctx, place, called, place.folder, path)
     return place, "/".join(each for each in path.split("/") if each != ".") or path
 
 
 def _id(place: Place, path: str, at: str, version: str) -> str:
     return f"{place.title}:{one_line(path)}:{at}{version}"
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ToolError("The text holds half a character. Write it anew.") from None
 
 
 def _edit(ctx: ToolContext, place: Place, path: str, old: str, new: str) -> None:
@@ -269,16 +277,7 @@ def _edit(ctx: ToolContext, place: Place, path: str, old: str, new: str) -> None
     done = folders.log.written(ctx.key)
     if done and done.after == found.digest:  # in an earlier life
         return
-    text = text_of(found, path)
-    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    times = text.count(old) if old else 0
-    if times != 1:
-        how = f"{times} times: add lines around it" if times else "nowhere: read the file again"
-        raise ToolError(f"The old text stands in {path} {how}.")
-    text = text.replace(old, new)
-    if ends_in_crlf(found.data.decode()):
-        text = text.replace("\n", "\r\n")
-    folders.write(ctx, place, path, _bytes(text))
+    folders.write(ctx, place, path, edited(found, path, old, new))
 
 
 def _remote(place: Place) -> Remote:

@@ -180,15 +180,31 @@ def write_only(body: Json) -> Answer:
     return submitted("Written.", findings=[])
 
 
-async def test_changes_that_stay_in_a_copy_are_told_as_not_done(tmp_path: Path) -> None:
+async def ended(tmp_path: Path, mind: Mind) -> list[Json]:
+    """The results of subagents that write side by side into a book."""
     repository(tmp_path / "book", {"a.txt": LINES})
-    mind = led(write_only, *(delegate(f"Write a file {word}") for word in ("one", "two")))
     async with serving(tmp_path, mind, space=people(), change=book(tmp_path / "book")) as bot:
         await bot.answer(bot.ask("Add the files to the book."), seconds=40)
         (run,) = await bot.store.runs()
-        ended = [s.result for s in await bot.store.subagents(run.id) if s.result]
-    why = "book is as it was: changes were left uncommitted in a subagent's own copy"
-    assert [each["not_covered"] for each in ended] == [[why], [why]]
+        return [dict(s.result) for s in await bot.store.subagents(run.id) if s.result]
+
+
+async def test_what_is_not_committed_lies_in_the_folder_afterwards(tmp_path: Path) -> None:
+    mind = led(write_only, *(delegate(f"Write a file {word}") for word in ("one", "two")))
+    results = await ended(tmp_path, mind)
+    assert [each["not_covered"] for each in results] == [[], []]
+    for word in ("one", "two"):
+        assert (tmp_path / f"book/{word}.txt").read_text() == "New\n"
+
+
+async def test_changes_of_one_that_failed_are_told_as_not_done(tmp_path: Path) -> None:
+    def failing(body: Json) -> Answer:
+        return write_only(body) if turn(body) == 0 else say("I stop here")
+
+    mind = led(failing, *(delegate(f"Write a file {word}") for word in ("one", "two")))
+    results = await ended(tmp_path, mind)
+    why = "book is as it was: changes were left in a subagent's own copy"
+    assert all(why in each["not_covered"] for each in results)
     assert not (tmp_path / "book/one.txt").exists()
 
 

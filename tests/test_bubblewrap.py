@@ -10,6 +10,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 import pytest
 import yaml
@@ -65,7 +66,8 @@ async def test_a_command_works_on_the_copy_alone(desk: Desk) -> None:
 async def test_nothing_of_the_machine_is_there_but_its_programs(desk: Desk) -> None:
     other = desk.root.parent / "other.txt"
     other.write_text("SECRET")
-    found = await ran(desk, f"ls /; cat {other} /etc/passwd; echo x > /usr/x; ls {desk.root}")
+    tries = f"cat {quote(str(other))} /etc/passwd; echo x > /usr/x; ls {quote(str(desk.root))}"
+    found = await ran(desk, f"ls /; {tries}")
     top, *errors = said(found).split("work\n")
     assert set(top.split()) == {"bin", "dev", "lib", "lib64", "proc", "usr"}
     assert "SECRET" not in errors[0]

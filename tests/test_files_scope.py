@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import normalize
 
 import pygit2
 import pytest
@@ -22,6 +23,7 @@ from config.errors import SettingsError
 from config.settings import Settings, load_settings
 from config.tools import Project
 from scopes.folders.commands import Commands
+from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import RUN, Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import Answers, Pushing, https_host
@@ -53,7 +55,7 @@ async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
 
 async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
     text = "".join(f"line {n} of a long file\n" for n in range(1, 401))
-    written(desk.root, {"long.txt": text, "wide.txt": "x" * 9_000 + "\nend\n"})
+    written(desk.root, {"long.txt": text})
     short = desk.context(max_output_tokens=1_000)
     lines, at = list[str](), 1
     while True:
@@ -64,9 +66,26 @@ async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
             break
         at = int(page.truncated.removeprefix("Go on with line=").rstrip("."))
     assert "\n".join(lines) + "\n" == text
-    wide = await desk.use("read_file", path="wide.txt", folder=BOOK)
-    assert [i.id for i in wide.items[:2]] == ["book:wide.txt:1", "book:wide.txt:1~2"]
-    assert "has 400 lines" in await desk.fails("read_file", path="long.txt", folder=BOOK, line=500)
+    for nowhere in (500, 0, -1, "2~3", "x", "1~1"):
+        said = await desk.fails("read_file", path="long.txt", folder=BOOK, line=nowhere)
+        assert "has 400 lines" in said
+
+
+async def test_a_long_line_is_read_page_by_page_to_its_end(desk: Desk) -> None:
+    line = "".join(f"{n}," for n in range(2_000))
+    written(desk.root, {"wide.json": f"head\n{line}\ntail\n"})
+    short = desk.context(max_output_tokens=1_000)
+    items, at = list[Item](), "2"
+    for _ in range(20):
+        page = await desk.use("read_file", by=short, path="wide.json", folder=BOOK, line=at)
+        items += page.items
+        if not page.truncated:
+            break
+        at = page.truncated.removeprefix("Go on with line=").rstrip(".")
+    assert [i.id for i in items[:2]] == ["book:wide.json:2", "book:wide.json:2~2"]
+    assert len({i.id for i in items}) == len(items)
+    assert "".join(i.text for i in items[:-1]) == line
+    assert (items[-1].id, items[-1].text) == ("book:wide.json:3", "tail")
 
 
 async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
@@ -74,11 +93,14 @@ async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
     (desk.root / "link").symlink_to("/etc")
     listed = await desk.use("list_files", folder=BOOK)
     assert shown(listed) == (
-        "[book:/] README.md 7, link (link), node_modules/ (not looked into), src/\n"
-        "[book:src/] app.py 50\n\n"
+        "[book:/] README.md 7 B, link (link), node_modules/ (not looked into), src/\n"
+        "[book:src/] app.py 50 B\n\n"
     )
     hits = await desk.use("search_files", pattern="RETURN", folder=BOOK, glob="*.py")
     assert [i.id for i in hits.items] == ["book:src/app.py:2", "book:src/app.py:6"]
+    assert shown(hits).startswith(
+        "[book:src/app.py:2]\n|    return 1\n[book:src/app.py:6]\n|    ret"
+    )
     none = await desk.use("search_files", pattern="secret", folder=BOOK)
     assert (none.items, none.note) == ((), "0 lines in 2 files that were searched.")
 
@@ -91,6 +113,38 @@ async def test_an_id_is_taken_for_a_path(desk: Desk) -> None:
     assert await desk.fails("read_file", by=hidden, path="book:src/app.py") == (
         "No file book:src/app.py. Use an id that you were given or that a tool listed."
     )
+
+
+async def test_names_and_words_are_found_that_look_the_same(desk: Desk) -> None:
+    """macOS stores a letter and its mark as two characters, models write one."""
+    name, text = "Überblick", "Köln\n"
+    apart = normalize("NFD", f"{name}/{name}.md")
+    written(desk.root, {apart: normalize("NFD", text)})
+    where = {"path": f"{name}/{name}.md", "folder": BOOK}
+    read = await desk.use("read_file", **where)
+    assert read.items[0].id == f"book:{apart}:1"
+    assert (await desk.use("list_files", path=name, folder=BOOK)).items[0].id == (
+        f"book:{normalize('NFD', name)}/"
+    )
+    for glob in ("", f"{name}/*.md", f"{name}.md"):
+        found = await desk.use("search_files", pattern="KÖLN", folder=BOOK, glob=glob)
+        assert [i.id for i in found.items] == [f"book:{apart}:1"]
+    await desk.use("write_file", text="Bonn\n", **where)
+    await desk.use("write_file", path=f"{name}/neu.md", text="x\n", folder=BOOK)
+    assert sorted(p.name for p in (desk.root / apart).parent.iterdir()) == [
+        normalize("NFD", f"{name}.md"),
+        "neu.md",
+    ]
+    assert (desk.root / apart).read_text() == "Bonn\n"
+    (desk.root / f"{name}.md").write_text("one\n")
+    (desk.root / normalize("NFD", f"{name}.md")).write_text("two\n")
+    both = [
+        await desk.use("read_file", path=f"{name}.md"),
+        await desk.use("read_file", path=normalize("NFD", f"{name}.md")),
+    ]
+    assert [found.items[0].text for found in both] == ["one", "two"]
+    assert "No file Ähre.md" in await desk.fails("read_file", path="Ähre.md", folder=BOOK)
+    assert "No file é.md" in await desk.fails("read_file", path="é.md", folder=RUN)
 
 
 async def test_the_folder_that_is_meant_is_the_only_one_or_the_only_project(desk: Desk) -> None:
@@ -119,6 +173,18 @@ async def test_line_ends_of_windows_stay(desk: Desk) -> None:
     assert read.items[0].text == "one\ntwo"
     await desk.use("edit_file", path="w.txt", old="one\ntwo", new="one\nthree", folder=BOOK)
     assert (desk.root / "w.txt").read_bytes() == b"one\r\nthree\r\n"
+
+
+async def test_lines_of_a_file_with_mixed_ends_are_edited(desk: Desk) -> None:
+    where = {"path": "m.txt", "folder": BOOK}
+    (desk.root / "m.txt").write_bytes(b"a\r\nb\nc\r\na\nb\n")
+    await desk.use("read_file", **where)
+    assert "2 times" in await desk.fails("edit_file", old="a", new="x", **where)
+    await desk.use("edit_file", old="a\r\nb", new="A\r\nb", **where)
+    assert (desk.root / "m.txt").read_bytes() == b"A\r\nb\nc\r\na\nb\n"
+    await desk.use("edit_file", old="A\nb", new="1\n2", **where)
+    await desk.use("edit_file", old="a\nb", new="3\n4", **where)
+    assert (desk.root / "m.txt").read_bytes() == b"1\r\n2\nc\r\n3\n4\n"
 
 
 async def test_nothing_is_overwritten_that_was_not_read(desk: Desk) -> None:
@@ -259,18 +325,26 @@ async def test_the_command_line_brings_a_folder_and_pushes_nothing(tmp_path: Pat
     assert kit.readers() == {"files:my-book-2": frozenset()}
 
 
-async def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    kit = await kit_of(tmp_path, projects={"book": Project(path=tmp_path / "nowhere")})
+async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "book").mkdir()
+    book, gone = (Project(path=tmp_path / name) for name in ("book", "nowhere"))
+    kit = await kit_of(tmp_path, projects={"gone": gone, "book": book})
+    assert (await kit.open("r1", ANA)).handles == {RUN: "run", BOOK: "book"}
+    told = f"files.projects.gone.path: There is no folder {tmp_path}/nowhere."
+    assert kit.problems() == [told]
+    assert kit.missing()["files/files:gone"] == told
+    given = await kit_of(tmp_path, Options("offline", folder=tmp_path / "nowhere"))
     with pytest.raises(SetupError, match="There is no folder"):
-        await kit.open("r1", ANA)
+        await given.open("r1", None)
 
 
 @pytest.mark.parametrize("inner", ["bare.git", "book/.git"])
 async def test_what_git_keeps_is_no_folder_to_work_in(tmp_path: Path, inner: str) -> None:
     with_remote(repository(tmp_path / "book"), tmp_path / "bare.git")
     kit = await kit_of(tmp_path, projects={"book": Project(path=tmp_path / inner)})
-    with pytest.raises(SetupError, match="is what git keeps"):
-        await kit.open("r1", ANA)
+    assert (await kit.open("r1", ANA)).handles == {RUN: "run"}
+    (why,) = kit.problems()
+    assert "is what git keeps" in why
 
 
 def test_no_project_takes_the_name_of_the_requests_own_folder(tmp_path: Path) -> None:
@@ -361,6 +435,25 @@ def test_a_token_goes_to_the_remotes_own_host_alone(
         assert login.credential_tuple == ("x-access-token", "t")
     with pytest.raises(pygit2.GitError):  # a second time it was wrong
         answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
+
+
+async def test_a_path_leads_into_no_project_that_the_request_does_not_name(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, repo=False)
+    (tmp_path / "payroll").mkdir()
+    folder = Folder(tmp_path / "payroll", 64 * KB, tmp_path / "data/locks/payroll")
+    handle = "files:payroll"
+    desk.projects[handle] = replace(
+        desk.projects[BOOK], handle=handle, title="payroll", folder=folder
+    )
+    desk.begin()
+    held = Handles({BOOK: "book", handle: "payroll", RUN: "run"})
+    by = desk.context(handles=held, intent=Intent(text="Write it into the book", home="D0ANA"))
+    for given in ({"path": "a.md", "folder": handle}, {"path": "payroll:a.md"}):
+        said = await desk.fails("write_file", by=by, text="x", **given)
+        assert "does not name payroll" in said
+    assert not list((tmp_path / "payroll").iterdir())
+    await desk.use("write_file", by=by, path="book:a.md", text="x")
+    assert (desk.root / "a.md").read_text() == "x"
 
 
 async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.folders.folder import Changed, Folder, digest_of, parts_of
-from scopes.folders.search import MAX_LISTED, listing, pieces, searched
+from scopes.folders.commands import copied
+from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, Look, digest_of
+from scopes.folders.paths import parts_of
+from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched, walk
 from scopes.label import TRUSTED
 from scopes.locked import locked
 from scopes.tool import Item, ToolError
@@ -198,9 +200,8 @@ def test_any_text_is_a_path_inside_or_none(path: str) -> None:
 def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
     lines = text.removesuffix("\n").split("\n") if text else []
     made = list(pieces(text, first))
-    joined = "".join(p.text + "\n" * bool(p.lines) for p in made)
-    assert joined == "".join(f"{line}\n" for line in lines[first - 1 :])
-    assert sum(p.lines for p in made) == len(lines[first - 1 :])
+    joined = "".join("\n" * ("~" not in p.at) + p.text for p in made)
+    assert joined == "".join(f"\n{line}" for line in lines[first - 1 :])
     assert len({p.at for p in made}) == len(made)
     for each in made:
         shown = Item(f"x:{each.at}", each.text, None, TRUSTED, verbatim=True).line().split("\n")
@@ -228,6 +229,51 @@ def test_many_files_are_counted_not_told(folder: Folder) -> None:
     assert searched(folder, "inside", "*.py").files == 0
     with pytest.raises(ToolError, match="No folder nowhere"):
         listing(folder, "nowhere")
+
+
+def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) -> None:
+    for number in range(MAX_ENTRIES + 100):
+        os.close(os.open(folder.root / f"in/{number}.txt", os.O_CREAT | os.O_WRONLY, 0o600))
+    assert len(folder.listed("in") or ()) == MAX_ENTRIES
+    for path in ("in", ""):
+        found, more = listing(folder, path)
+        assert len(found[path]) == (MAX_LISTED if path else 1)
+        assert "The rest was not looked at" in more
+    assert "The rest was not looked at" in searched(folder, "nowhere", "*.py").cut
+    with pytest.raises(ToolError, match="no command runs"):
+        copied(folder, folder.root.parent / "outside", 1_000)
+
+
+def test_a_look_at_one_folder_ends_when_its_time_is_up(folder: Folder) -> None:
+    look = Look(until=time.monotonic() - 1)
+    assert folder.listed("in", look) == []
+    assert look.cut
+    assert list(walk(folder, Look(room=1))) == folder.listed()  # not what is in it
+
+
+def test_a_file_that_cannot_be_read_ends_no_search_and_is_named(tmp_path: Path) -> None:
+    own = Folder(Path("/proc/self"), 1_000_000, tmp_path / "lock")
+    with pytest.raises(Closed, match="mem cannot be read"):
+        own.read("mem")
+    hits = searched(own, "needle", "mem")
+    assert "mem" in hits.closed
+    assert may_not(hits.closed).startswith("These may not be read: ")
+    assert may_not(list("abcdefg")) == "These may not be read: a, b, c, d, e and 2 more"
+
+
+def test_a_search_begins_in_the_folder_of_its_glob(folder: Folder) -> None:
+    large = folder.root / "large"
+    for number in range(101):
+        (large / f"{number}").mkdir(parents=True)
+        for name in range(MAX_ENTRIES // 100):
+            (large / f"{number}/{name}").symlink_to("nowhere")
+    (folder.root / "z").mkdir()
+    (folder.root / "z/a.py").write_text("the needle\n")
+    assert "Name a folder in glob" in searched(folder, "needle", "*.py").cut
+    inside = searched(folder, "needle", "z/*.py")
+    assert ([h.path for h in inside.found], inside.cut) == (["z/a.py"], "")
+    with pytest.raises(ToolError, match="No folder y"):
+        searched(folder, "needle", "y/*.py")
 
 
 def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:

@@ -160,6 +160,29 @@ async def test_a_push_beside_a_locked_index_is_done_and_says_so(tmp_path: Path) 
     assert status(desk) == CLEAN
 
 
+async def test_what_the_folder_was_not_brought_to_is_not_staged_as_gone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "a.md", "One\n", "Add a")
+    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
+    app = tmp_path / "other/src/app.py"
+    app.unlink()
+    app.mkdir()
+    (app / "x").write_text("in a folder that was a file\n")
+    other.index.remove("src/app.py")
+    committed(other, "Elsewhere", "src/app.py/x")
+    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    (desk.root / "src/app.py").write_text("somebody is at work here\n")
+    card = await desk.asks("git_push", folder=BOOK)
+    assert isinstance(card, Card)
+    lock = desk.root / ".git/index.lock"
+    lock.touch()
+    await desk.approve(card.action)
+    lock.unlink()
+    await desk.use("list_files", folder=BOOK)
+    assert git(desk.root, "diff", "--cached", "--name-only", "HEAD") == ""
+
+
 class Killed(BaseException):
     """Not to be caught by anything."""
 
@@ -170,15 +193,15 @@ class Dying(Repository):
 
     at: str = ""
 
-    def _place(self, path: str, was: Any, now: Any) -> bool:
+    def _place(self, *given: Any) -> bool:
         if self.at == "folder":
             raise Killed
-        return super()._place(path, was, now)
+        return super()._place(*given)
 
-    def _settled(self, repo: pygit2.Repository) -> bool:
+    def _settled(self, *given: Any) -> bool:
         if self.at == "index":
             raise Killed
-        return super()._settled(repo)
+        return super()._settled(*given)
 
 
 @pytest.mark.parametrize("at", ["folder", "index"])

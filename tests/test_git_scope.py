@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pygit2
 import pytest
-from files_kit import ANA, BOOK, Desk, committed, git, repository, subjects, text_at, with_remote
+from files_kit import (
+    ANA,
+    BOOK,
+    WHO,
+    Desk,
+    committed,
+    git,
+    repository,
+    subjects,
+    text_at,
+    with_remote,
+)
+from pygit2.enums import FileMode
 
+from scopes.folders.folders import MB
 from scopes.folders.git_push import bare
-from scopes.tool import ToolContext, ToolResult
+from scopes.tool import SourceFailed, ToolContext, ToolResult
 from subagents.gate import Card
 
 
@@ -42,15 +56,91 @@ async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(tmp_path
     assert "nothing" in await desk.fails("git_commit", message="Again", folder=BOOK)
 
 
-async def test_who_writes_in_a_copy_is_told_that_the_folder_stays_as_it_was(tmp_path: Path) -> None:
+async def test_who_writes_in_a_copy_is_told_when_it_comes_into_the_folder(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     repository(desk.root)
     args = {"path": "b.md", "text": "Two\n", "folder": BOOK}
     kept = await desk.use("write_file", by=beside(desk, "s1"), **args)
-    assert "without git_commit book stays as it was" in kept.note
+    assert "In your own copy: it comes into book when you end." in kept.note
     assert not (desk.root / "b.md").exists()
     assert "copy" not in (await desk.use("write_file", by="s2", **args)).note
     assert (desk.root / "b.md").exists()
+
+
+async def test_what_stays_uncommitted_comes_into_the_folder_when_its_writer_ends(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    one, two = beside(desk, "s1"), beside(desk, "s2")
+    await wrote(desk, one, "a.md", "One\n", "Add a")
+    await wrote(desk, one, "new.md", "New\n")
+    await edited(desk, one, "return 1", "return 10")
+    await edited(desk, two, "return 1", "return 100")
+    (desk.root / "README.md").write_text("somebody is at work here\n")
+    await desk.use("read_file", by=two, path="README.md", folder=BOOK)
+    await wrote(desk, two, "README.md", "# Mine\n")
+    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    left = (await desk.folders.closed("s2"))["commit in files:book"]
+    assert left.endswith("a subagent's own changes of them were left: README.md, src/app.py")
+    desk.begin()  # a process that goes on does it again
+    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    assert (desk.root / "new.md").read_text() == "New\n"
+    assert "return 10\n" in (desk.root / "src/app.py").read_text()
+    assert (desk.root / "README.md").read_text() == "somebody is at work here\n"
+    told = git(desk.root, "status", "--porcelain").splitlines()
+    assert told == [" M README.md", " M src/app.py", "?? new.md"]
+    assert await desk.folders.closed("s3") == {}
+
+
+async def test_a_change_that_was_given_up_for_anothers_is_told(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    one, two = beside(desk, "s1"), beside(desk, "s2")
+    await edited(desk, one, "return 1", "return 10")
+    await edited(desk, two, "return 1", "return 100")
+    await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
+    await desk.fails("git_commit", by=two, message="Hundred", folder=BOOK)
+    desk.begin()
+    assert "src/app.py" in (await desk.folders.closed("s2"))["commit in files:book"]
+    await desk.use("read_file", by=two, path="src/app.py", folder=BOOK)
+    await edited(desk, two, "return 10\n", "return 100\n")
+    await desk.use("git_commit", by=two, message="Hundred", folder=BOOK)
+    assert await desk.folders.closed("s2") == {"commit in files:book": ""}
+
+
+async def test_a_folder_that_is_gone_is_told_and_changes_in_it_stay_in_the_copy(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await wrote(desk, beside(desk, "s1"), "new.md", "New\n")
+    desk.root.rename(tmp_path / "moved")
+    told = "book could not be written: changes were left in a subagent's own copy"
+    assert await desk.folders.closed("s1") == {"commit in files:book": told}
+    (tmp_path / "moved").rename(desk.root)
+    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    assert (desk.root / "new.md").read_text() == "New\n"
+
+
+async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    one = beside(desk, "s1")
+    await edited(desk, one, "return 1", "return 10")
+    await edited(desk, one, "return 10", "return 1")
+    (desk.root / "src/app.py").write_text("somebody is at work here\n")
+    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
+
+
+async def test_a_damaged_repository_is_told_as_one(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await wrote(desk, "s1", "a.md", "One\n")
+    (desk.root / ".git/HEAD").write_bytes(b"")
+    with pytest.raises(SourceFailed, match="git fails in book: it is damaged"):
+        await desk.use("git_commit", by="s1", message="Add a", folder=BOOK)
 
 
 async def test_siblings_write_in_copies_of_their_own_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -101,6 +191,27 @@ async def test_what_a_person_changed_in_the_same_file_is_neither_taken_nor_lost(
     assert "return 10" in text_at(repo, "src/app.py")
     assert "# mine" in app.read_text()
     assert git(desk.root, "diff", "--stat").count("src/app.py") == 1
+
+
+@pytest.mark.parametrize("meanwhile", ["", "zero\none\ntwo\n"])
+async def test_a_file_with_line_ends_of_its_own_is_committed_as_git_has_it(
+    tmp_path: Path, meanwhile: str
+) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root, {".gitattributes": "*.bat eol=crlf\n", "w.bat": "one\ntwo\n"})
+    (desk.root / "w.bat").write_bytes(b"one\r\ntwo\r\n")  # as git checks it out
+    await desk.use("read_file", path="w.bat", folder=BOOK)
+    await desk.use("edit_file", path="w.bat", old="two", new="three", folder=BOOK)
+    if meanwhile:  # others commit another line of it
+        blob = repo.create_blob(meanwhile.encode())
+        repo.index.add(pygit2.IndexEntry("w.bat", blob, FileMode.BLOB))
+        repo.index.write()
+        committed(repo, "Zero")
+    made = await desk.use("git_commit", message="Three", folder=BOOK)
+    assert ".gitattributes" in made.note
+    assert text_at(repo, "w.bat") == (meanwhile or "one\ntwo\n").replace("two", "three")
+    assert (desk.root / "w.bat").read_bytes() == b"one\r\nthree\r\n"
+    assert bool(git(desk.root, "status", "--porcelain")) == bool(meanwhile)
 
 
 async def test_a_sibling_does_not_overwrite_what_a_person_is_changing(tmp_path: Path) -> None:
@@ -258,6 +369,84 @@ async def test_a_conflict_with_the_remote_is_an_error_that_says_so(tmp_path: Pat
         await desk.approve((await proposed(desk)).action)
     assert "On the remote" in str(told.value)
     assert subjects(remote) == ["Eleven", "Begin"]
+
+
+def elsewhere(tmp_path: Path, mode: FileMode, path: str, content: bytes) -> None:
+    """Somebody else pushes one file, in place of all that stood below its path."""
+    repo = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"), bare=True)
+    index = pygit2.Index()
+    index.read_tree(repo.head.peel(pygit2.Tree))
+    top = path.partition("/")[0]
+    for each in [e.path for e in index if e.path == top or e.path.startswith(f"{top}/")]:
+        index.remove(each)
+    commit = mode is FileMode.COMMIT
+    id = pygit2.Oid(hex="12" * 20) if commit else repo.create_blob(content)
+    index.add(pygit2.IndexEntry(path, id, mode))
+    repo.create_commit("HEAD", WHO, WHO, "Else", index.write_tree(repo), [repo.head.target])
+    repo.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "content"),
+    [
+        ("photo.bin", FileMode.BLOB, b"x" * 100_000),
+        ("deep/sub", FileMode.COMMIT, b""),
+        ("link", FileMode.LINK, b"README.md"),
+        ("src/app.py/x", FileMode.BLOB, b"a file of a folder that was a file"),
+    ],
+    ids=["large", "submodule", "link", "folder"],
+)
+async def test_a_push_that_is_done_is_told_as_done_whatever_others_pushed(
+    tmp_path: Path, path: str, mode: FileMode, content: bytes
+) -> None:
+    desk = Desk(tmp_path, push=True)
+    remote = with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    elsewhere(tmp_path, mode, path, content)
+    (desk.root / "src/app.py").write_text("somebody is at work here\n")
+    done = await desk.approve((await proposed(desk)).action)
+    assert isinstance(done, ToolResult)
+    assert done.note.startswith("1 commit pushed to main of ")
+    assert path in done.note.partition(" left as it is for ")[2]
+    assert subjects(remote) == ["Add a", "Else", "Begin"]
+    assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
+    staged = git(desk.root, "diff", "--cached", "--name-only", "HEAD")
+    assert staged == ""
+    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
+    again = await desk.approve((await proposed(desk)).action)
+    assert isinstance(again, ToolResult)
+    assert subjects(remote) == ["Add b", "Add a", "Else", "Begin"]
+
+
+async def test_a_program_that_others_pushed_stays_one(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    elsewhere(tmp_path, FileMode.BLOB_EXECUTABLE, "run.sh", b"#!/bin/sh\n")
+    await desk.approve((await proposed(desk)).action)
+    assert (desk.root / "run.sh").stat().st_mode & 0o111
+    assert git(desk.root, "status", "--porcelain") == ""
+
+
+def peak_kb(*, anew: bool = False) -> int:
+    """The most memory that this process has held; it is counted anew from here on."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+async def test_a_small_object_that_holds_very_much_is_not_read(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repo = repository(desk.root)
+    (desk.root / "zeros").touch()
+    os.truncate(desk.root / "zeros", 100 * MB)
+    committed(repo, "Zeros", "zeros")
+    (desk.root / "zeros").unlink()
+    before = peak_kb(anew=True)
+    said = await desk.fails("write_file", by=beside(desk, "s1"), path="a", text="x", folder=BOOK)
+    assert "too large to be copied" in said
+    assert peak_kb() - before < 50_000
 
 
 async def test_nothing_is_asked_that_cannot_be_pushed(tmp_path: Path) -> None:

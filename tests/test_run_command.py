@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from engine_kit import until
 from files_kit import BOOK, Desk, written
 
 from scopes.folders.commands import GIVEN, OUTPUT, Commands, copied
-from scopes.folders.folder import Folder
+from scopes.folders.folder import MAX_ENTRIES, Folder
 from scopes.folders.folders import MB, RUN
 from scopes.tool import ToolContext, ToolError, ToolResult
 
@@ -98,6 +99,14 @@ def _args(pid: int) -> bytes:
         return b""
 
 
+async def test_what_leaves_its_group_keeps_nobody_waiting(desk: Desk) -> None:
+    began = time.monotonic()
+    found = await ran(desk, "echo begun; setsid sleep 8 & sleep 8", seconds=0.5)
+    assert time.monotonic() - began < 4
+    assert said(found) == "begun"
+    assert found.note == "It was killed: its time was up."
+
+
 async def test_output_without_end_is_cut_and_takes_no_memory(desk: Desk) -> None:
     began = time.monotonic()
     found = await ran(desk, "yes | head -c 3000000; echo; seq 1 3")
@@ -138,13 +147,14 @@ async def test_what_cannot_be_run_is_said(desk: Desk, command: str, folder: str,
 
 async def test_who_gives_up_leaves_nothing_behind(tmp_path: Path, desk: Desk) -> None:
     mark = tmp_path / "pid"
-    command = f"echo $$ $PWD > {mark}.new; mv {mark}.new {mark}; sleep 60"
+    into = quote(str(mark))
+    command = f"echo $$ $PWD > {into}.new; mv {into}.new {into}; sleep 60"
     work = asyncio.create_task(sandbox().run(desk.projects[BOOK].folder, command))
     await until(mark.exists)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    pid, folder = mark.read_text().split()
+    pid, folder = mark.read_text().strip().split(" ", 1)
     assert not _args(int(pid))
     assert folder not in map(str, Path(folder).parent.iterdir())
 
@@ -160,3 +170,13 @@ def test_a_copy_holds_no_links(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "copy").iterdir()] == ["a"]
     with pytest.raises(ToolError):
         copied(Folder(root, 100, tmp_path / "lock"), tmp_path / "copy", 2)
+
+
+def test_no_command_runs_over_a_part_of_a_folder(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "copy").mkdir()
+    for number in range(MAX_ENTRIES + 1):
+        (root / f"{number}").symlink_to("nowhere")
+    with pytest.raises(ToolError, match="more than 20000 entries: no command runs"):
+        copied(Folder(root, 100, tmp_path / "lock"), tmp_path / "copy", 100)

@@ -9,14 +9,14 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from scopes.folders.folder import Folder
+from scopes.folders.folder import MAX_ENTRIES, Folder, Look
 from scopes.folders.search import walk
 from scopes.leash import leashed, limit
 from scopes.tool import ToolError
@@ -78,41 +78,25 @@ class Commands:
         return tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
 
     async def _run(self, argv: Sequence[str], folder: str) -> Ended:
-        pipe = asyncio.subprocess.PIPE
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=pipe,
-                stderr=asyncio.subprocess.STDOUT,
-                env=GIVEN,
-                cwd=folder,
-                umask=0o077,
-                start_new_session=True,
-                preexec_fn=partial(_limited, os.getpid()),
-            )
-        except (OSError, ValueError) as error:
-            raise ToolError(
-                "The sandbox that is configured here does not start. Say so in your result."
-            ) from error
-        assert process.stdout
         said, code = _Said(), None
-        try:
-            async with asyncio.timeout(self.seconds):
-                await said.take(process.stdout)
-                code = await process.wait()
-        except TimeoutError:
-            log.info("a command was killed after %g s", self.seconds)
-        finally:
-            _kill(process.pid)
-            await process.wait()
+        async with _pipe() as (stream, end):
+            process = await _started(argv, folder, end)
+            try:
+                async with asyncio.timeout(self.seconds):
+                    await said.take(stream)
+                    code = await process.wait()
+            except TimeoutError:
+                log.info("a command was killed after %g s", self.seconds)
+            finally:
+                _kill(process.pid)
+                await process.wait()
         return Ended(code, said.kept.decode(errors="replace"), said.cut)
 
 
 def copied(folder: Folder, to: Path, max_bytes: int) -> None:
     """Copy the files of a folder: no links, and nothing of its repository. Raises ToolError."""
-    room = max_bytes
-    for entry in walk(folder):
+    room, look = max_bytes, Look()
+    for entry in walk(folder, look):
         here = to / entry.path
         if entry.kind == "folder":
             here.mkdir()
@@ -124,6 +108,45 @@ def copied(folder: Folder, to: Path, max_bytes: int) -> None:
             if found:
                 here.write_bytes(found.data)
                 here.chmod(found.mode | 0o600)
+    if look.cut:
+        raise ToolError(f"The folder has more than {MAX_ENTRIES} entries: no command runs.")
+
+
+@asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
+    """What is said, and the end to say it into. It is ours and not the process's own, for which
+    asyncio would wait until nobody holds it: what left the process group may do so for long."""
+    out, into = os.pipe()
+    stream = asyncio.StreamReader()
+    with os.fdopen(out, "rb", 0) as source, os.fdopen(into, "wb", 0) as end:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), source
+        )
+        try:
+            yield stream, end
+        finally:
+            transport.close()
+
+
+async def _started(argv: Sequence[str], folder: str, end: BinaryIO) -> asyncio.subprocess.Process:
+    """The command, the only one that holds `end` from then on. Raises ToolError."""
+    with end:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=end,
+                stderr=asyncio.subprocess.STDOUT,
+                env=GIVEN,
+                cwd=folder,
+                umask=0o077,
+                start_new_session=True,
+                preexec_fn=partial(_limited, os.getpid()),
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(
+                "The sandbox that is configured here does not start. Say so in your result."
+            ) from error
 
 
 def _filled(word: str, fills: dict[str, str]) -> str:

@@ -5,29 +5,28 @@ below the one before, and none of them may be a link.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-import re
 import stat
-import unicodedata
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from scopes.folders.paths import MAX_DEPTH, MAX_PATH, is_name, parts_of
 from scopes.locked import locked
 from scopes.tool import ToolError, not_found
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
-"""Characters of a path, bytes of a name, names of a path: an id holds a path, and ids are short."""
+MAX_ENTRIES: Final = 20_000
+"""What one look at a folder, or at all below it, comes to."""
 KB = 1024
 Put = Callable[[], None]
-_GIT = re.compile(r"\.git|git~\d+", re.IGNORECASE)
-_INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-"""Categories of characters that no name may hold: they hide what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +53,29 @@ class Entry:
     """Bytes of a file; else 0."""
 
 
+@dataclass
+class Look:
+    """How much of what stands in folders is looked at: what is scanned after that is left out."""
+
+    room: int = MAX_ENTRIES
+    """Entries that are left."""
+    until: float = math.inf
+    """By `time.monotonic`."""
+    cut: bool = False
+    """Whether something was left out."""
+    closed: list[str] = field(default_factory=list)
+    """Paths that this process may not open."""
+
+    def takes(self, _: object) -> bool:
+        """Whether one more entry is looked at."""
+        self.cut = self.cut or self.room <= 0 or time.monotonic() > self.until
+        self.room -= 1
+        return not self.cut
+
+
 def digest_of(data: bytes) -> str:
     """The name that git has for these bytes: one that says whether they are the same."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
-def parts_of(path: str) -> tuple[str, ...]:
-    """The names of a path below the folder; () is the folder itself.
-
-    Raises ToolError for what could lead out of it, into the repository, or hides what it is.
-    """
-    names = tuple(name for name in path.split("/") if name not in ("", "."))
-    if path.startswith("/") or len(path) > MAX_PATH or len(names) > MAX_DEPTH:
-        raise ToolError(not_found("file", path))
-    if not all(map(is_name, names)):
-        raise ToolError(not_found("file", path))
-    return names
-
-
-def is_name(name: str) -> bool:
-    """Whether a file may be called so here; `.git`, however it is spelled, is no such name."""
-    if not name or name in (".", "..") or "\\" in name or "/" in name:
-        return False
-    if any(unicodedata.category(c) in _INVISIBLE for c in name):
-        return False
-    if len(name.encode(errors="replace")) > MAX_NAME:
-        return False
-    folded = unicodedata.normalize("NFKC", name).partition(":")[0].rstrip(". ")
-    return _GIT.fullmatch(folded) is None
 
 
 @dataclass(frozen=True)
@@ -103,17 +97,21 @@ class Folder:
                 return None
             return self._found(parent, names[-1], path) if names else None
 
-    def replace(self, path: str, data: bytes, expected: str | None) -> Found | None:
+    def replace(
+        self, path: str, data: bytes, expected: str | None, *, executable: bool = False
+    ) -> Found | None:
         """Put these bytes there if what is there has the digest `expected` (None = nothing is);
-        what was there. Raises `Changed` where it is something else."""
-        with self.changing(path, data) as (found, put):
+        what was there. `executable` makes it so. Raises `Changed` where it is something else."""
+        with self.changing(path, data, executable=executable) as (found, put):
             if (found.digest if found else None) != expected:
                 raise Changed(found)
             put()
             return found
 
     @contextmanager
-    def changing(self, path: str, data: bytes) -> Iterator[tuple[Found | None, Put]]:
+    def changing(
+        self, path: str, data: bytes, *, executable: bool = False
+    ) -> Iterator[tuple[Found | None, Put]]:
         """What is there now, and how to put these bytes in its place; nobody else of ours writes
         in between."""
         names = parts_of(path)
@@ -125,6 +123,8 @@ class Folder:
             assert parent is not None
             found = self._found(parent, names[-1], path)
             mode = found.mode if found else None
+            if executable:
+                mode = 0o755 if mode is None else mode | 0o111
             yield found, lambda: _put(parent, names[-1], data, mode, self._beside)
 
     @property
@@ -142,15 +142,16 @@ class Folder:
             os.unlink(names[-1], dir_fd=parent)
             return True
 
-    def listed(self, path: str = "") -> list[Entry] | None:
+    def listed(self, path: str = "", look: Look | None = None) -> list[Entry] | None:
         """What stands in one folder, by name; None where it is no folder. `.git` is left out, and
         what no path may name."""
         names = parts_of(path)
+        takes = (look or Look()).takes
         with self._at(names) as here:
             if here is None:
                 return None
             with os.scandir(here) as listing:
-                found = [_entry(here, names, each.name) for each in listing]
+                found = [_entry(here, names, each.name) for each in takewhile(takes, listing)]
             return sorted(filter(None, found), key=lambda e: e.path)
 
     @contextmanager
@@ -176,17 +177,23 @@ class Folder:
         except FileNotFoundError:
             return None
         except OSError as error:  # a link, a socket, or not ours to read
-            raise ToolError(_why(parent, name, path)) from error
+            raise _why(parent, name, path) from error
         try:
             seen = os.fstat(opened)
             if not stat.S_ISREG(seen.st_mode):
-                raise ToolError(_why(parent, name, path))
+                raise _why(parent, name, path)
             data = _bytes_of(opened, self.max_bytes)
+        except OSError as error:
+            raise Closed(f"{path} cannot be read.") from error
         finally:
             os.close(opened)
         if data is None:
             raise ToolError(f"{path} is larger than {self.max_bytes // KB} kB and is not opened.")
         return Found(data, seen.st_mode & 0o777)
+
+
+class Closed(ToolError):
+    """A file that this process may not read, or that the disk does not give."""
 
 
 class Changed(Exception):
@@ -264,11 +271,14 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> Entry | None:
     return Entry(path, kind, seen.st_size if kind == "file" else 0)
 
 
-def _why(parent: int, name: str, path: str) -> str:
+def _why(parent: int, name: str, path: str) -> ToolError:
     """Why something that is there is not opened."""
     entry = _entry(parent, (), name)
-    if entry and entry.kind == "link":
-        return f"{path} is a link, and links are not followed."
-    if entry and entry.kind == "folder":
-        return f"{path} is a folder: list_files shows what is in it."
-    return f"{path} is no file that can be opened here."
+    kind = entry.kind if entry else ""
+    if kind == "link":
+        return ToolError(f"{path} is a link, and links are not followed.")
+    if kind == "folder":
+        return ToolError(f"{path} is a folder: list_files shows what is in it.")
+    if kind == "file":
+        return Closed(f"{path} may not be read here.")
+    return ToolError(f"{path} is no file that can be opened here.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,15 +12,27 @@ from pathlib import Path
 from typing import Final
 
 from scopes.effects import RUN_FOLDER
-from scopes.folders.folder import Changed, Folder, Found, digest_of, parts_of
+from scopes.folders.copies import Copies
+from scopes.folders.folder import Changed, Folder, Found, Look, digest_of
 from scopes.folders.git import Made, Repository
 from scopes.folders.git_push import Remote
-from scopes.folders.git_trees import Change, Conflict, Told, entry_of, tree_of
+from scopes.folders.git_trees import (
+    Change,
+    Conflict,
+    Told,
+    entry_of,
+    is_plain,
+    size_of,
+    tree_of,
+)
 from scopes.folders.log import FolderLog, Landed, Wrote
+from scopes.folders.paths import parts_of
 from scopes.held import only, open_to
 from scopes.label import Label, Readers
-from scopes.locked import locked
+from scopes.locked import locked, waiting
 from scopes.tool import ToolContext, ToolError, not_found
+
+log = logging.getLogger(__name__)
 
 RUN: Final = RUN_FOLDER
 KIND: Final = "files:"
@@ -41,6 +53,11 @@ class Project:
     """None = nothing is pushed from it."""
 
 
+def in_copy(handle: str) -> str:
+    """What stands for changes in a copy of this folder among what is undone."""
+    return f"commit in {handle}"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where one context works."""
@@ -57,18 +74,18 @@ class Place:
     @property
     def aside(self) -> str:
         """What its writer is told of a change that is not in the folder itself."""
-        return f" In your own copy: without git_commit {self.title} stays as it was." * self.own
+        return f" In your own copy: it comes into {self.title} when you end." * self.own
 
     @property
     def undone(self) -> dict[str, str]:
-        """What is told of such a change where no commit follows."""
-        text = f"{self.title} is as it was: changes were left uncommitted in a subagent's own copy"
-        return {f"commit in {self.handle}": text} if self.own else {}
+        """What is told of such a change where its writer comes to no good end."""
+        text = f"{self.title} is as it was: changes were left in a subagent's own copy"
+        return {in_copy(self.handle): text} if self.own else {}
 
 
 @dataclass(frozen=True)
 class Folders:
-    """What one run works with. Methods block, but `held`; they raise ToolError."""
+    """What one run works with. Methods block, but `held` and `closed`; they raise ToolError."""
 
     home: Path
     """Where the run keeps what it writes; made when it first writes."""
@@ -78,9 +95,13 @@ class Folders:
     max_total: int
     """Of all that the run writes."""
     log: FolderLog = field(init=False)
+    _copies: Copies = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "log", FolderLog(self.home / "log.jsonl"))
+        own = FolderLog(self.home / "log.jsonl")
+        sizes = (self.max_bytes, self.max_total)
+        object.__setattr__(self, "log", own)
+        object.__setattr__(self, "_copies", Copies(self.home / "trees", *sizes, own, self._lock))
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
         """The handle of the folder that is meant: by name, else the only project, else the
@@ -103,13 +124,11 @@ class Folders:
         if project.repository:
             project.repository.catch_up()
         label = Label(True, project.readers, frozenset({handle}))
-        tree = self.home / "trees" / f"{ctx.context}-{project.title}"
-        own = tree.is_dir()
-        if writes and ctx.beside and project.repository and not own:
-            self._copy(project, project.repository, tree)
-            own = True
-        folder = Folder(tree, self.max_bytes, self._lock(tree.name)) if own else project.folder
-        return Place(handle, project.title, folder, label, project, own)
+        copy = self._copies.get(ctx.context, project.title)
+        if writes and ctx.beside and project.repository and copy is None:
+            copy = self._copies.make(ctx.context, project.title, project.repository)
+        folder = copy or project.folder
+        return Place(handle, project.title, folder, label, project, copy is not None)
 
     def _run_place(self, handle: str, writes: bool) -> Place:
         if handle != RUN:
@@ -120,36 +139,12 @@ class Folders:
         folder = Folder(root, self.max_bytes, self._lock("folder"))
         return Place(handle, "run", folder, self._run_label(), None, own=False)
 
-    def _copy(self, project: Project, repository: Repository, tree: Path) -> None:
-        """The files of the branch's last commit, as a folder of a context's own."""
-        with locked(self._lock(f"{tree.name}.copy")):
-            if tree.is_dir():  # another call of the same turn made it
-                return
-            beside = tree.with_name(f"{tree.name}.tmp")
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir(parents=True, mode=0o700)
-            room = self.max_total
-            for path, data, executable in repository.files():
-                with suppress(ToolError):  # a name that nobody may use here
-                    target = beside.joinpath(*parts_of(path))
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(data)
-                    target.chmod(0o755 if executable else 0o644)
-                room -= len(data)
-                if room < 0:
-                    shutil.rmtree(beside, ignore_errors=True)
-                    raise ToolError(
-                        f"{project.title} is too large to be copied for writers side by side. "
-                        "Let one subagent write at a time."
-                    )
-            beside.rename(tree)
-
     def read(self, ctx: ToolContext, place: Place, path: str) -> Found:
         """A file, noted as read by this context."""
         names = parts_of(path)
         found = place.folder.read(path) if self._is_there(place) else None
         if found is None:
-            if self._is_there(place) and place.folder.listed(path) is not None:
+            if self._is_there(place) and place.folder.listed(path, Look(room=0)) is not None:
                 raise ToolError(f"{path} is a folder: list_files shows what is in it.")
             raise ToolError(not_found("file", path))
         self.log.saw(ctx.context, place.handle, "/".join(names), found.digest)
@@ -204,6 +199,26 @@ class Folders:
             f"written there. Use {RUN} if you hold it, else your result."
         )
 
+    async def closed(self, context: str) -> Mapping[str, str]:
+        """What a context wrote in copies of its own and has not committed comes into the folders,
+        where nobody else has changed the same files: see `scopes.closing.Closing`."""
+        copied = [p for p in self.projects.values() if self._copies.get(context, p.title)]
+        return {in_copy(p.handle): await waiting(self._emptied, context, p) for p in copied}
+
+    def _emptied(self, context: str, project: Project) -> str:
+        """What of a copy did not come into its folder, in words; empty where all did."""
+        title = project.title
+        try:
+            left = self._copies.empty(context, project.handle, title, project.folder)
+        except (ToolError, OSError) as error:
+            log.warning("changes of %s stay in its copy of %s: %s", context, title, error)
+            return f"{title} could not be written: changes were left in a subagent's own copy"
+        named = ", ".join(left)[:300]
+        return named and (
+            f"{title} holds these files as others changed them, and a subagent's own changes of "
+            f"them were left: {named}"
+        )
+
     def commit(self, ctx: ToolContext, place: Place, message: str) -> Made:
         """Commit what this context changed in a project; once for each call."""
         assert place.project
@@ -235,7 +250,7 @@ class Folders:
         tree = tree_of(repo, repository.tip(repo))
         for path in error.paths:
             theirs, mine = entry_of(tree, path), place.folder.read(path)
-            if theirs is not None:
+            if is_plain(theirs) and size_of(repo, theirs) <= self.max_bytes:
                 with suppress(Changed):
                     place.folder.replace(path, theirs.data, mine.digest if mine else None)
             elif mine:
@@ -243,7 +258,7 @@ class Folders:
         self.log.land(Landed(ctx.context, place.handle, "", error.paths))
         return ToolError(
             f"{error} Your copy of it holds their text now, without your change: read it, change "
-            "it anew, and commit."
+            "it anew, and commit. What you cannot read there is for its owner to change."
         )
 
     def label(self, place: Place) -> Label:

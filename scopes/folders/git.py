@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep, time
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import pygit2
 from pygit2.enums import ConfigLevel, RepositoryOpenFlag
 
-from scopes.folders.folder import Folder
+from scopes.folders.folder import Changed, Folder
+from scopes.folders.git_home import stray
+from scopes.folders.git_stands import Stands
 from scopes.folders.git_trees import (
     AUTHOR,
     Change,
@@ -24,10 +26,13 @@ from scopes.folders.git_trees import (
     commit_at,
     entry_of,
     files_of,
+    is_executable,
+    is_plain,
     merged,
     message_of,
     parent_of,
     recent,
+    size_of,
     stage,
     tip_of,
     tree_of,
@@ -82,13 +87,19 @@ class Repository:
 
     def open(self) -> pygit2.Repository:
         """Freshly opened: one is not for several threads."""
+        if why := stray(self.folder.root):
+            log.warning("the repository of %s is not opened: %s", self.folder.root, why)
+            raise ToolError(f"Git does not open this folder: {why}. Tell its owner.")
         try:
-            return pygit2.Repository(str(self.folder.root), RepositoryOpenFlag.NO_SEARCH)
+            repo = pygit2.Repository(str(self.folder.root), RepositoryOpenFlag.NO_SEARCH)
+            if repo.is_bare or Path(repo.workdir).resolve() != self.folder.root.resolve():
+                raise pygit2.GitError("it is of another folder")
         except pygit2.GitError as error:
             log.warning("%s is not opened: %s", self.folder.root, error)
             raise ToolError(
                 "Git does not open this folder: the log tells its owner why."
             ) from error
+        return repo
 
     def ref(self, repo: pygit2.Repository) -> str:
         """The branch that is worked on, which is checked out in the folder."""
@@ -110,12 +121,12 @@ class Repository:
         """Store bytes, so that they can be merged with later; their blob."""
         return str(self.open().create_blob(data))
 
-    def files(self) -> Iterator[tuple[str, bytes, bool]]:
-        """Path, bytes and whether it is executable, of each file of the branch's last commit."""
+    def files(self) -> Iterator[tuple[str, int, pygit2.Blob]]:
+        """Path, size in bytes and content, not read yet, of each file of the last commit."""
         repo = self.open()
         tip = self.tip(repo)
-        if tip:
-            yield from files_of(tip.tree, "")
+        for path, file in files_of(tip.tree, "") if tip else ():
+            yield path, size_of(repo, file), file
 
     def commit(self, changes: Mapping[str, Change], message: str, told: Told) -> Made:
         """Put these changes, and nothing else, on the branch; once for each call.
@@ -170,10 +181,11 @@ class Repository:
         `move` brings the branch there, between the two: who was killed before it begins anew.
         """
         paths = changed(was, now)
-        left = [p for p in paths if not self._place(p, entry_of(was, p), entry_of(now, p))]
+        left = [p for p in paths if not self._place(repo, p, entry_of(was, p), entry_of(now, p))]
         ref = self.ref(repo)
-        if not self.behind or self._stands()[0] != ref:
-            self._behind.write_text(f"{ref} {was.id}")
+        known = Stands.read(self._behind) if self.behind else None
+        stands = known if known and known.ref == ref else Stands(ref, str(was.id))
+        replace(stands, left=(*stands.left, *left)).write(self._behind)
         if move:
             move()
         for _ in range(TRIES):
@@ -190,12 +202,8 @@ class Repository:
 
     @property
     def _behind(self) -> Path:
-        """Holds a branch and the tree of it that the index stands at, until the index follows."""
+        """Holds where the index stands, until it follows."""
         return self.lock.with_name(f"{self.lock.name}.behind")
-
-    def _stands(self) -> tuple[str, str]:
-        ref, _, tree = self._behind.read_text().partition(" ")
-        return ref, tree
 
     def catch_up(self) -> None:
         """Bring the index to where the branch is, if it is behind and can be had now."""
@@ -205,10 +213,12 @@ class Repository:
 
     def _settled(self, repo: pygit2.Repository) -> bool:
         """Whether the index is done with. It is left as it is for a file that was staged
-        otherwise, or that is (again) as it was: that may be somebody's own doing."""
+        otherwise, or that is (again) as it was, and was not `left` so by us: that may be
+        somebody's own doing."""
         if not self.behind:
             return True
-        ref, tree = self._stands()
+        stands = Stands.read(self._behind)
+        ref, tree = stands.ref, stands.tree
         if ref and ref != _checked_out(repo):
             return False
         was, tip = repo.get(tree) if tree else None, tip_of(repo, ref) if ref else None
@@ -219,7 +229,8 @@ class Repository:
                 entry = entry_of(tip.tree, path)
                 before, after = _name(entry_of(was, path)), _name(entry)
                 staged = str(index[path].id) if path in index else None
-                if staged == before and not (self._here(path) == before != after):
+                ours = path in stands.left or not self._takes(repo, entry)
+                if staged == before and (ours or not (self._here(path) == before != after)):
                     stage(index, path, entry)
             if not self._write(repo, index):
                 return False
@@ -242,8 +253,9 @@ class Repository:
             mark.unlink()
         return True
 
-    def _place(self, path: str, was: Any, now: Any) -> bool:
-        """Put one file into the working folder; whether it is as committed."""
+    def _place(self, repo: pygit2.Repository, path: str, was: Any, now: Any) -> bool:
+        """Put one file into the working folder; whether it is as committed. What tools do not
+        open, such as a link, a submodule or a large file, is for its owner to check out."""
         here = self._here(path)
         if here == _name(now):
             return True
@@ -251,8 +263,17 @@ class Repository:
             return False
         if now is None:
             return here is None or self.folder.remove(path, here)
-        self.folder.replace(path, now.data, here)
+        if not self._takes(repo, now):
+            return False
+        try:
+            self.folder.replace(path, now.data, here, executable=is_executable(now))
+        except (ToolError, Changed):
+            return False
         return True
+
+    def _takes(self, repo: pygit2.Repository, entry: Any) -> bool:
+        """Whether a file may be written here, or is to go."""
+        return entry is None or (is_plain(entry) and size_of(repo, entry) <= self.folder.max_bytes)
 
     def _here(self, path: str) -> str | None:
         """The digest of a file of the working folder; None where there is none, and a word for

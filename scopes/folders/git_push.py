@@ -29,6 +29,8 @@ from scopes.tool import ToolError, one_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
+LATE = " The folder does not follow it yet, the log tells why: the next push there tries again."
+UNTOUCHED = " The folder was left as it is for {}, which others changed: git status there tells."
 TOKEN_USER = "x-access-token"
 """The login beside a token: GitHub wants this one, GitLab and others take any."""
 
@@ -77,10 +79,8 @@ class Remote:
                     if not _is_in(repo, commit, there):
                         head, count = _on_top(repo, commit, head), count + 1
                 if head.id == there.id or self._sent(repo, head, branch):
-                    self._settle(repo, head)
                     done = f"{count} commit{'s' if count != 1 else ''} pushed"
-                    late = BEHIND if self.repository.behind else ""
-                    return f"{done} to {branch} of {address}.{late}"
+                    return f"{done} to {branch} of {address}.{self._followed(repo, head)}"
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _there(self, repo: pygit2.Repository) -> pygit2.Commit | None:
@@ -117,24 +117,35 @@ class Remote:
         repo.references.create(f"refs/remotes/{self.name}/{branch}", head.id, force=True)
         return True
 
-    def _settle(self, repo: pygit2.Repository, there: pygit2.Commit) -> None:
+    def _followed(self, repo: pygit2.Repository, there: pygit2.Commit) -> str:
+        """What of a push that is done the folder has not followed, in a sentence; else nothing."""
+        try:
+            left = self._settle(repo, there)
+        except (ToolError, OSError, pygit2.GitError) as error:
+            log.warning("%s does not follow its push: %s", self.repository.folder.root, error)
+            return LATE
+        late = BEHIND if self.repository.behind else ""
+        return f"{UNTOUCHED.format(', '.join(left)[:300])}{late}" if left else late
+
+    def _settle(self, repo: pygit2.Repository, there: pygit2.Commit) -> Sequence[str]:
         """Where the remote has all that the branch has, if under other ids, the branch takes the
-        remote's commits, and the working folder what others pushed."""
+        remote's commits, and the working folder what others pushed; paths that it does not take."""
         ref = self.repository.ref(repo)
         tip = tip_of(repo, ref)
         if tip is None or tip.id == there.id:
-            return
+            return ()
         sent = {call_of(commit) for commit in recent(repo, there)} - {""}
         base = repo.merge_base(tip.id, there.id)
         walker = repo.walk(tip.id)
         if base is not None:
             walker.hide(base)
         if any(call_of(commit) not in sent for commit in walker):
-            return
+            return ()
         branch = repo.references[ref]
-        if branch.target == tip.id:
-            move = partial(branch.set_target, there.id)
-            self.repository.follow(repo, tip.tree, there.tree, move)
+        if branch.target != tip.id:
+            return ()
+        move = partial(branch.set_target, there.id)
+        return self.repository.follow(repo, tip.tree, there.tree, move)
 
     def _callbacks(self, repo: pygit2.Repository) -> Answers:
         remote = repo.remotes[self.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import pygit2
 from pygit2.enums import FileMode, MergeFlag, SortMode
@@ -16,6 +16,8 @@ AUTHOR = ("workspace-assistant", "workspace-assistant@localhost")
 CALL, ASKED = "Assistant-Call", "Requested-by"
 """Trailers: the call that made a commit, once; and who asked for it."""
 MAX_MESSAGE = 2_000
+MAX_MERGED = 5_000_000
+"""Bytes of a file that is merged with a change."""
 LOOK_BACK = 1_000
 """Commits among which one is looked for."""
 PLAIN = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
@@ -94,11 +96,12 @@ def call_of(commit: pygit2.Commit) -> str:
 
 
 def entry_of(tree: pygit2.Tree, path: str) -> Any:
-    """The object at a path; None where there is none."""
+    """The file, link or submodule at a path; None where there is none of them."""
     try:
-        return tree[path]
+        found = tree[path]
     except KeyError:
         return None
+    return None if isinstance(found, pygit2.Tree) else found
 
 
 def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
@@ -121,10 +124,20 @@ def merged_trees(
     repo: pygit2.Repository, base: pygit2.Tree, mine: pygit2.Tree, theirs: pygit2.Tree
 ) -> pygit2.Oid:
     """The tree that has both changes. Raises ToolError that names what both changed."""
+    large = [
+        p for p in {*changed(base, mine)} & {*changed(base, theirs)} if _is_large(repo, theirs, p)
+    ]
+    if large:
+        raise Conflict(sorted(large))
     index = repo.merge_trees(base, mine, theirs, flags=MergeFlag(0))
     if index.conflicts is not None:
         raise Conflict(sorted({e.path for three in index.conflicts for e in three if e}))
     return index.write_tree(repo)
+
+
+def _is_large(repo: pygit2.Repository, tree: pygit2.Tree, path: str) -> bool:
+    entry = entry_of(tree, path)
+    return is_plain(entry) and size_of(repo, entry) > MAX_MERGED
 
 
 def merged(
@@ -133,9 +146,23 @@ def merged(
     base: dict[str, pygit2.Oid | None] = {}
     mine: dict[str, pygit2.Oid | None] = {}
     for path, change in changes.items():
+        change = _ended(repo, entry_of(theirs, path), change)
         base[path] = pygit2.Oid(hex=change.base) if change.base else None
         mine[path] = None if change.mine is None else repo.create_blob(change.mine)
     return merged_trees(repo, _with(repo, theirs, base), _with(repo, theirs, mine), theirs)
+
+
+def _ended(repo: pygit2.Repository, theirs: Any, change: Change) -> Change:
+    """The change with line feeds alone, where the branch has the file so and the folder had it
+    otherwise: by `.gitattributes`, or by somebody's editor."""
+    if not (change.base and is_plain(theirs)) or size_of(repo, theirs) > MAX_MERGED:
+        return change
+    base = repo[change.base]
+    assert isinstance(base, pygit2.Blob)
+    if b"\r\n" not in base.data or b"\r\n" in theirs.data:
+        return change
+    mine = None if change.mine is None else change.mine.replace(b"\r\n", b"\n")
+    return Change(str(repo.create_blob(base.data.replace(b"\r\n", b"\n"))), mine)
 
 
 def _with(
@@ -160,14 +187,30 @@ def stage(index: pygit2.Index, path: str, entry: Any) -> None:
     if entry is None:
         if path in index:
             index.remove(path)
-    elif entry.filemode in PLAIN:
+    else:
         index.add(pygit2.IndexEntry(path, entry.id, FileMode(entry.filemode)))
 
 
-def files_of(tree: pygit2.Tree, above: str) -> Iterator[tuple[str, bytes, bool]]:
+def files_of(tree: pygit2.Tree, above: str) -> Iterator[tuple[str, pygit2.Blob]]:
+    """The plain files of a tree by path, none of them read yet."""
     for each in tree:
         path = f"{above}{each.name}"
         if isinstance(each, pygit2.Tree):
             yield from files_of(each, f"{path}/")
-        elif isinstance(each, pygit2.Blob) and each.filemode in PLAIN:
-            yield path, each.data, each.filemode == FileMode.BLOB_EXECUTABLE
+        elif is_plain(each):
+            yield path, each
+
+
+def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
+    """Whether it is a file: no link, no submodule, no folder."""
+    return isinstance(entry, pygit2.Blob) and entry.filemode in PLAIN
+
+
+def is_executable(file: pygit2.Blob) -> bool:
+    return file.filemode == FileMode.BLOB_EXECUTABLE
+
+
+def size_of(repo: pygit2.Repository, file: pygit2.Object) -> int:
+    """Bytes of a file, told without reading it: a small object may hold very much."""
+    size: int = repo.odb.read_header(file.id)[1]
+    return size

@@ -31,7 +31,8 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A commit of some changes; without one they were given up for what others wrote."""
+    """Changes of a context that are its own no more: of a commit, else given up for what others
+    wrote."""
 
     context: str
     handle: str
@@ -54,6 +55,7 @@ class FolderLog:
     size: int = 0
     """Bytes that were written."""
     _own: dict[tuple[str, str], dict[str, str | None]] = field(default_factory=dict)
+    _given_up: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _read: int = 0
     """Bytes of the file that were read."""
     _lock: Lock = field(default_factory=Lock)
@@ -63,6 +65,11 @@ class FolderLog:
         has not committed."""
         self._load()
         return dict(self._own.get((context, handle), {}))
+
+    def given_up(self, context: str, handle: str) -> set[str]:
+        """Paths of changes that a context gave up for what others wrote, and did not make anew."""
+        self._load()
+        return set(self._given_up.get((context, handle), ()))
 
     def last_seen(self, context: str, handle: str, path: str) -> str | None:
         self._load()
@@ -98,6 +105,10 @@ class FolderLog:
 
     def land(self, made: Landed) -> None:
         self._append({"landed": [made.context, made.handle, made.commit, list(made.paths)]})
+
+    def brought(self, context: str, handle: str, path: str) -> None:
+        """A change that came into the folder without a commit."""
+        self._append({"brought": [context, handle, path]})
 
     def _append(self, line: Mapping[str, Any], *, sync: bool = False) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -137,13 +148,20 @@ class FolderLog:
         elif "wrote" in told:
             made = Wrote(*told["wrote"])
             self._note((made.context, made.handle, made.path), made.after)
-            self._own.setdefault((made.context, made.handle), {}).setdefault(made.path, made.before)
+            of = (made.context, made.handle)
+            self._own.setdefault(of, {}).setdefault(made.path, made.before)
+            self._given_up.get(of, set()).discard(made.path)
             if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
                 self.size += made.size
             self.done[made.key] = made
+        elif "brought" in told:
+            context, handle, path = told["brought"]
+            self._own.get((context, handle), {}).pop(path, None)
         else:
             context, handle, commit, paths = told["landed"]
             self.landed.append(Landed(context, handle, commit, tuple(paths)))
+            if not commit:
+                self._given_up.setdefault((context, handle), set()).update(paths)
             for path in paths:
                 self._own.get((context, handle), {}).pop(path, None)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import dropwhile
 
-from scopes.folders.folder import Entry, Folder, Found, parts_of
+from scopes.folders.alike import called, nfc
+from scopes.folders.folder import MAX_ENTRIES, Closed, Entry, Folder, Found, Look
+from scopes.folders.paths import parts_of
+from scopes.sizes import size_of
 from scopes.tool import ToolError, not_found
 
 SKIPPED = frozenset(
@@ -16,14 +21,18 @@ SKIPPED = frozenset(
 """Folders that are named and not looked into: what is in them was made by programs."""
 MAX_LISTED = 400
 """Entries of one list; of more only the first level is listed, with counts."""
-MAX_FILES = 20_000
 SEARCH_S = 2.0
-"""How long one search may take."""
+"""How long one search may take, or one list."""
+UNSEEN = f"The rest was not looked at: a look ends after {MAX_ENTRIES} entries or {SEARCH_S:g} s."
 MAX_HITS = 60
+MAX_CLOSED = 5
+"""Paths that are named of those that may not be read."""
 HIT = 300
 """Characters of a line that a search shows."""
 PIECE_LINES, PIECE_CHARS = 20, 800
 """Of one item of a file."""
+_PLACE = re.compile(r"[1-9]\d{0,8}(~[1-9]\d{0,8})?", re.ASCII)
+"""What a piece is called: see `Piece.at`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +42,6 @@ class Piece:
     at: str
     """Number of the first line; of a line that is cut into several pieces `12~2`."""
     text: str
-    lines: int
-    """Whole lines that end in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class Hits:
 
     found: list[Hit] = field(default_factory=list)
     files: int = 0
+    closed: list[str] = field(default_factory=list)
+    """Paths that may not be read here."""
     cut: str = ""
 
 
@@ -66,9 +75,37 @@ def text_of(found: Found, path: str) -> str:
     return text.replace("\r\n", "\n") if ends_in_crlf(text) else text
 
 
+def bytes_of(text: str) -> bytes:
+    """A text as a file holds it. Raises ToolError where a file cannot."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError("The text holds half a character. Write it anew.") from None
+
+
 def ends_in_crlf(text: str) -> bool:
     """Whether all lines of a text end as on Windows."""
     return "\r\n" in text and text.count("\r\n") == text.count("\n")
+
+
+def edited(found: Found, path: str, old: str, new: str) -> bytes:
+    """A file with a text that it holds once replaced. Raises ToolError where it does not."""
+    text = text_of(found, path)
+    mixed = "\r\n" in text
+    if mixed and text.count(old) == 1:
+        return bytes_of(text.replace(old, new))
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    wanted = ("\r?\n" if mixed else "\n").join(map(re.escape, old.split("\n")))
+    spans = [each.span() for each in re.finditer(wanted, text)] if old else []
+    if len(spans) != 1:
+        times = len(spans)
+        how = f"{times} times: add lines around it" if times else "nowhere: read the file again"
+        raise ToolError(f"The old text stands in {path} {how}.")
+    start, end = spans[0]
+    if "\r\n" in text[start:end]:
+        new = new.replace("\n", "\r\n")
+    text = text[:start] + new + text[end:]
+    return bytes_of(text.replace("\n", "\r\n") if ends_in_crlf(found.data.decode()) else text)
 
 
 def pieces(text: str, first: int) -> Iterator[Piece]:
@@ -77,7 +114,7 @@ def pieces(text: str, first: int) -> Iterator[Piece]:
     start = first
     for number, line in enumerate(lines_of(text)[first - 1 :], first):
         if held and (len(held) >= PIECE_LINES or sum(map(len, held)) + len(line) > PIECE_CHARS):
-            yield Piece(str(start), "\n".join(held), len(held))
+            yield Piece(str(start), "\n".join(held))
             held, start = [], number
         if len(line) > PIECE_CHARS:
             yield from _parts(line, number)
@@ -85,7 +122,21 @@ def pieces(text: str, first: int) -> Iterator[Piece]:
         else:
             held.append(line)
     if held:
-        yield Piece(str(start), "\n".join(held), len(held))
+        yield Piece(str(start), "\n".join(held))
+
+
+def read_from(found: Found, path: str, line: str) -> tuple[list[Piece], int]:
+    """The pieces of a file from a line on (`12`), or from a piece of one (`12~3`), and how many
+    lines it has. Raises ToolError where there is no such place, and for what is no text."""
+    text = text_of(found, path)
+    count = len(lines_of(text))
+    if not text and line == "1":
+        return [], count
+    first = int(line.partition("~")[0]) if _PLACE.fullmatch(line) else count + 1
+    read = list(dropwhile(lambda p: p.at != line, pieces(text, first)))
+    if not read:
+        raise ToolError(f"{path} has {count} lines: line=2, or line=2~3 within a long one.")
+    return read, count
 
 
 def lines_of(text: str) -> list[str]:
@@ -94,26 +145,34 @@ def lines_of(text: str) -> list[str]:
 
 
 def _parts(line: str, number: int) -> Iterator[Piece]:
-    starts = range(0, len(line), PIECE_CHARS)
-    for part, start in enumerate(starts, 1):
+    for part, start in enumerate(range(0, len(line), PIECE_CHARS), 1):
         at = f"{number}~{part}" if part > 1 else str(number)
-        yield Piece(at, line[start : start + PIECE_CHARS], int(part == len(starts)))
+        yield Piece(at, line[start : start + PIECE_CHARS])
 
 
-def walk(folder: Folder, path: str = "") -> Iterator[Entry]:
-    """All that stands below a folder, each folder before what is in it; none that is skipped is
-    entered. Raises ToolError where there is no such folder."""
-    top = folder.listed(path)
+def walk(folder: Folder, look: Look, path: str = "") -> Iterator[Entry]:
+    """All that stands below a folder, as far as the look goes, each folder before what is in it;
+    none that is skipped is entered. Raises ToolError where there is no such folder."""
+    return _below(folder, _top(folder, path, look), look)
+
+
+def _top(folder: Folder, path: str, look: Look) -> list[Entry]:
+    top = folder.listed(path, look)
     if top is None:
         raise ToolError(not_found("folder", path))
+    return top
+
+
+def _below(folder: Folder, top: list[Entry], look: Look) -> Iterator[Entry]:
     waiting = top[::-1]
-    seen = 0
-    while waiting and seen < MAX_FILES:
+    while waiting:
         entry = waiting.pop()
-        seen += 1
         yield entry
-        if entry.kind == "folder" and not is_skipped(entry.path):
-            waiting += (folder.listed(entry.path) or [])[::-1]
+        if entry.kind == "folder" and not is_skipped(entry.path) and not look.cut:
+            inner = folder.listed(entry.path, look)
+            if inner is None:
+                look.closed.append(f"{entry.path}/")
+            waiting += (inner or [])[::-1]
 
 
 def is_skipped(path: str) -> bool:
@@ -121,59 +180,79 @@ def is_skipped(path: str) -> bool:
 
 
 def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str]:
-    """Path of each folder -> what is in it, in words; and what was left out."""
+    """Path of each folder -> what is in it, in words; and what was left out.
+
+    It looks no longer than `SEARCH_S` seconds, at `MAX_ENTRIES` entries.
+    """
     path = "/".join(parts_of(path))
+    look = Look(until=time.monotonic() + SEARCH_S)
+    top = _top(folder, path, look)
     entries = []
-    for entry in walk(folder, path):
+    for entry in _below(folder, top, look):
         entries.append(entry)
         if len(entries) > MAX_LISTED:
-            top = folder.listed(path) or []
             more = f"; {len(top) - MAX_LISTED} more" if len(top) > MAX_LISTED else ""
             return {path: list(map(_word, top[:MAX_LISTED]))}, (
-                f"There is more below: list a folder by its path{more}."
+                f"There is more below: list a folder by its path{more}.{_unseen(look)}"
             )
     folders: dict[str, list[str]] = {path: []}
     for entry in entries:
         inside = entry.path.rpartition("/")[0]
         folders.setdefault(inside, []).append(_word(entry))
-    return folders, ""
+    return folders, _unseen(look).strip()
+
+
+def _unseen(look: Look) -> str:
+    """What a list does not show, in sentences."""
+    closed = f" {may_not(look.closed)}." if look.closed else ""
+    return f" {UNSEEN}" * look.cut + closed
+
+
+def may_not(closed: Sequence[str]) -> str:
+    """A sentence, without its end, on paths that may not be read here."""
+    more = f" and {len(closed) - MAX_CLOSED} more" if len(closed) > MAX_CLOSED else ""
+    return f"These may not be read: {', '.join(closed[:MAX_CLOSED])}{more}"
 
 
 def _word(entry: Entry) -> str:
     name = entry.path.rpartition("/")[2]
     if entry.kind == "file":
-        return f"{name} {_size(entry.size)}"
+        return f"{name} {size_of(entry.size)}"
     if entry.kind == "folder":
         return f"{name}/ (not looked into)" if is_skipped(entry.path) else f"{name}/"
     return f"{name} ({entry.kind})"
 
 
-def _size(size: int) -> str:
-    return f"{size}" if size < 1_000 else f"{size / 1_000:.0f}k"
-
-
 def searched(folder: Folder, words: str, glob: str) -> Hits:
     """Lines that hold these words, letter case aside, in files whose path or name fits `glob`.
 
-    It ends after `SEARCH_S` seconds or `MAX_HITS` lines.
+    It ends after `SEARCH_S` seconds, `MAX_ENTRIES` entries or `MAX_HITS` lines.
     """
-    hits, wanted = Hits(), words.casefold()
-    until = time.monotonic() + SEARCH_S
-    for entry in walk(folder):
-        if time.monotonic() > until:
+    hits, wanted = Hits(), nfc(words).casefold()
+    look = Look(until=time.monotonic() + SEARCH_S, closed=hits.closed)
+    for entry in walk(folder, look, called(folder, _above(glob))):
+        if time.monotonic() > look.until:
             hits.cut = f"The search ended after {SEARCH_S:g} s: name fewer files with glob."
             break
         if entry.kind != "file" or not fits(entry.path, glob):
             continue
-        if not _looked(folder, entry.path, lambda line: wanted in line.casefold(), hits):
+        if not _looked(folder, entry.path, lambda line: wanted in nfc(line).casefold(), hits):
             hits.cut = "There are more such lines: search for more of the line, or use glob."
             break
+    if look.cut and not hits.cut:
+        hits.cut = f"{UNSEEN} Name a folder in glob, such as src/*.py."
     return hits
+
+
+def _above(glob: str) -> str:
+    """The folder in which all lies that fits a pattern."""
+    return re.split(r"[*?[]", glob)[0].rpartition("/")[0]
 
 
 def fits(path: str, glob: str) -> bool:
     """Whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
-    wanted, name = glob.removeprefix("**/"), path.rpartition("/")[2]
+    path, wanted = nfc(path), nfc(glob).removeprefix("**/")
+    name = path.rpartition("/")[2]
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
 
@@ -182,6 +261,9 @@ def _looked(folder: Folder, path: str, holds: Callable[[str], bool], hits: Hits)
     try:
         found = folder.read(path)
         lines: Sequence[str] = lines_of(text_of(found, path)) if found else ()
+    except Closed:
+        hits.closed.append(path)
+        return True
     except ToolError:  # it is too large, or no text
         return True
     hits.files += 1

@@ -1,0 +1,29 @@
+"""Texts that look the same: a letter with its mark is one character, or two, as on macOS."""
+
+from __future__ import annotations
+
+import unicodedata
+from contextlib import suppress
+
+from scopes.folders.folder import Folder
+from scopes.folders.paths import parts_of
+from scopes.tool import ToolError
+
+
+def nfc(text: str) -> str:
+    """The text with one character for each letter with its marks."""
+    return unicodedata.normalize("NFC", text)
+
+
+def called(folder: Folder, path: str) -> str:
+    """A path by the names that stand there, where those that were given only look like them."""
+    if path.isascii() or not folder.root.is_dir():
+        return path
+    names: list[str] = []
+    for name in parts_of(path):
+        with suppress(ToolError):
+            there = [e.path.rpartition("/")[2] for e in folder.listed("/".join(names)) or ()]
+            alike = [each for each in there if nfc(each) == nfc(name)]
+            name = name if name in alike else next(iter(alike), name)
+        names.append(name)
+    return "/".join(names) + "/" * path.endswith("/")

@@ -1,0 +1,107 @@
+"""Copies of a project in which contexts write side by side, each in one of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from scopes.folders.folder import Changed, Folder
+from scopes.folders.git import Repository
+from scopes.folders.git_trees import is_executable
+from scopes.folders.log import FolderLog
+from scopes.folders.paths import parts_of
+from scopes.locked import Busy, locked
+from scopes.tool import ToolError
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Those of one run. Its methods block and raise ToolError."""
+
+    trees: Path
+    max_bytes: int
+    """Of one file."""
+    max_total: int
+    """Of all files of a copy."""
+    log: FolderLog
+    lock: Callable[[str], Path]
+
+    def get(self, context: str, title: str) -> Folder | None:
+        """The copy that a context writes in; None where it has none of this project."""
+        tree = self._tree(context, title)
+        return self._folder(tree) if tree.is_dir() else None
+
+    def make(self, context: str, title: str, repository: Repository) -> Folder:
+        """The files of the branch's last commit, as a folder of a context's own."""
+        tree = self._tree(context, title)
+        with locked(self.lock(f"{tree.name}.copy")):
+            if not tree.is_dir():  # else another call of the same turn made it
+                beside = tree.with_name(f"{tree.name}.tmp")
+                shutil.rmtree(beside, ignore_errors=True)
+                beside.mkdir(parents=True, mode=0o700)
+                try:
+                    self._fill(beside, title, repository)
+                except ToolError:
+                    shutil.rmtree(beside, ignore_errors=True)
+                    raise
+                beside.rename(tree)
+        return self._folder(tree)
+
+    def _fill(self, root: Path, title: str, repository: Repository) -> None:
+        room = self.max_total
+        for path, size, file in repository.files():
+            room -= size
+            if room < 0:
+                raise ToolError(
+                    f"{title} is too large to be copied for writers side by side. Let one "
+                    "subagent write at a time."
+                )
+            with suppress(ToolError):  # a name that nobody may use here
+                target = root.joinpath(*parts_of(path))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.data)
+                target.chmod(0o755 if is_executable(file) else 0o644)
+
+    def empty(self, context: str, handle: str, title: str, folder: Folder) -> list[str]:
+        """Bring what a context changed in its copy, and has not committed, into the project's
+        folder, file by file; the paths of those that others have changed there, which are left,
+        and of changes that it gave up for theirs."""
+        copy = self.get(context, title)
+        left = self.log.given_up(context, handle)
+        for path, was in self.log.own(context, handle).items():
+            if copy and _moved(path, copy, folder, was):
+                self.log.brought(context, handle, path)
+            else:
+                left.add(path)
+        return sorted(left)
+
+    def _tree(self, context: str, title: str) -> Path:
+        return self.trees / f"{context}-{title}"
+
+    def _folder(self, tree: Path) -> Folder:
+        return Folder(tree, self.max_bytes, self.lock(tree.name))
+
+
+def _moved(path: str, copy: Folder, folder: Folder, was: str | None) -> bool:
+    """Whether the folder has a file as the copy has it, put there over what `was` there. Raises
+    ToolError where somebody holds the folder's lock, and OSError."""
+    try:
+        mine = copy.read(path)
+    except ToolError:  # no file any more
+        return False
+    if mine is None:
+        return False
+    if mine.digest == was:  # changed, and changed back
+        return True
+    try:
+        folder.replace(path, mine.data, was)
+    except Changed as error:
+        return error.found is not None and error.found.digest == mine.digest
+    except Busy:
+        raise
+    except ToolError:
+        return False
+    return True
