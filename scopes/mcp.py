@@ -152,6 +152,7 @@ def result_of(server: Server, offer: Offer, answer: Answer, ctx: ToolContext) ->
     room = ctx.max_output_tokens * 3
     whole = "\n".join(answer.texts)
     text = printable(readable(whole[: room + PIECE_CHARS]))
+    unread = len(whole[room + PIECE_CHARS :])
     shown = text.encode()[:room].decode(errors="ignore")
     digest = hashlib.sha256(ctx.key.encode()).hexdigest()[:8]
     id = f"{server.name}/{_safe(offer.name)[:40]}-{digest}"
@@ -164,8 +165,8 @@ def result_of(server: Server, offer: Offer, answer: Answer, ctx: ToolContext) ->
     if answer.left_out:
         kinds = ", ".join(f"{n} {kind}" for kind, n in answer.left_out.items())
         notes.append(f"Not shown, as they are no text: {kinds}.")
-    left = max(0, len(whole) - len(shown))
-    cut = f"Left out: {left:,} of {len(whole):,} characters. Ask for less." if left else ""
+    left, all_of_it = len(text) - len(shown) + unread, len(text) + unread
+    cut = f"Left out: {left:,} of {all_of_it:,} characters. Ask for less." if left else ""
     return ToolResult(items, truncated=cut, note=" ".join(notes), label=server.label)
 
 

@@ -33,6 +33,7 @@ SERVER = r"""
 import json, os, sys, threading, time
 told = sys.argv[1]
 wall = threading.Lock()
+deaf, replies = [], []
 
 def send(message):
     with wall:
@@ -44,7 +45,23 @@ def text(words):
 
 def call(name, given):
     if name == "big":
-        return [text("0123456789" * 1_000_000)]
+        return [text("0123456789" * 150_000)]
+    if name == "many":
+        return [text("")] * 20_000
+    if name == "deaf":
+        deaf.append(name)
+        while True:
+            send({"id": 0, "method": "ping", "params": {"a": "x" * 50_000}})
+    if name == "notes":
+        for number in range(500):
+            send({"method": "notifications/message", "params": {"level": number}})
+        send({"method": "notifications/tools/list_changed", "params": {"_meta": number}})
+    if name == "question":
+        send({"id": "p", "method": "ping"})
+        send({"id": "r", "method": "roots/list"})
+        while len(replies) < 2:
+            time.sleep(0.01)
+        return [text(json.dumps(replies))]
     if name == "flood":
         while True:
             sys.stdout.write("x" * 1_000_000)
@@ -86,6 +103,8 @@ def answer(message):
     if method != "tools/call":
         raise LookupError(method)
     name = params["name"]
+    if name == "lists":
+        return {"content": [], "_meta": {"a": [[]] * 400_000}}
     if name == "garbage":
         return {"content": "no list"}
     if name == "refuse":
@@ -94,6 +113,8 @@ def answer(message):
 
 def serve(line):
     message = json.loads(line)
+    if "method" not in message:
+        replies.append(message)
     if "id" not in message or "method" not in message:
         return
     try:
@@ -103,6 +124,8 @@ def serve(line):
 
 print("a banner that is no message")
 for line in sys.stdin:
+    while deaf:
+        time.sleep(1)
     threading.Thread(target=serve, args=(line,), daemon=True).start()
 """
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -134,6 +157,8 @@ class Site:
     def __init__(self) -> None:
         self.sessions: set[str] = set()
         self.away = False
+        self.way = "json"
+        self.given: Json = {"content": [{"type": "text", "text": "found"}]}
         self.heard: list[str] = []
         """Methods that were asked for, in order."""
         self.tokens: set[str | None] = set()
@@ -162,10 +187,16 @@ class Site:
                 "serverInfo": {"name": "x", "version": "1"},
             },
             "tools/list": {"tools": [tool("find")]},
-            "tools/call": {"content": [{"type": "text", "text": "found"}]},
+            "tools/call": self.given,
         }
         said = {"jsonrpc": "2.0", "id": asked["id"], "result": answers[asked["method"]]}
-        return JSONResponse(said, headers={"mcp-session-id": session or ""})
+        headers = {"mcp-session-id": session or ""}
+        if self.way == "json" or asked["method"] != "tools/call":
+            return JSONResponse(said, headers=headers)
+        charset = {"events": "utf-8", "odd events": "cp037"}[self.way]
+        event = f': "\nevent: message\ndata: {json.dumps(said)}\n\n'.encode(charset)
+        headers["content-type"] = f"text/event-stream; charset={charset}"
+        return Response(event, headers=headers)
 
 
 def settings_of(folder: Path, **servers: Mapping[str, Any]) -> Settings:

@@ -15,7 +15,15 @@ from web_kit import Names
 
 from bot.local.server import listen
 from bot.local.web import LocalWeb, Page
-from scopes.pages.fetching import AGENT, Fetched, Fetcher, NotFetched, is_outside, look_up
+from scopes.pages.fetching import (
+    AGENT,
+    Fetched,
+    Fetcher,
+    NotFetched,
+    Unpacking,
+    is_outside,
+    look_up,
+)
 from scopes.pages.hosts import is_plain
 from scopes.pages.robots import KEPT_S, Robots, allows, rules_of
 
@@ -211,6 +219,28 @@ async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
         assert "could not be had" in await refused(fetch, "http://a.example.com/broken")
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 10_000])
+def test_a_body_in_several_members_is_read_whole(at_once: int) -> None:
+    members = [gzip.compress(word) for word in (b"first ", b"", b"second ", b"third")]
+    body = b"".join(members) + b"\0\0\x1f"  # padding
+    unpack = Unpacking(47)
+    pieces = [unpack.take(body[k : k + at_once], MB) for k in range(0, len(body), at_once)]
+    assert b"".join(pieces) == b"first second third"
+
+
+async def test_members_are_bounded_in_number_and_together() -> None:
+    bomb = gzip.compress(bytes(MB // 2), 9)
+    pages = {
+        "a.example.com/large": packed(bomb * 500, "gzip"),
+        "a.example.com/many": packed(gzip.compress(b"") * 40_000, "gzip"),
+    }
+    async with fetcher(pages) as (fetch, _, _):
+        with waited_within(3):
+            found = await fetch.get("http://a.example.com/large", MB)
+            assert (len(found.body), found.cut) == (MB, True)
+            assert "could not be had" in await refused(fetch, "http://a.example.com/many")
+
+
 async def test_a_long_page_is_read_as_far_as_the_limit() -> None:
     async with fetcher({"a.example.com/": Page(b"x" * MB)}) as (fetch, _, _):
         found = await fetch.get("http://a.example.com/", 1000)
@@ -309,6 +339,15 @@ def test_hostile_rules_take_no_time() -> None:
     rules = rules_of("User-agent: *\n" + f"Disallow: {'/*a' * 300}b$\n" * 2000)
     with computed_within(1):
         assert allows(rules, "https://a.example.com/" + "a" * 1900)
+
+
+def test_no_number_of_names_makes_a_robots_txt_slow_to_read() -> None:
+    names = "User-agent: *\n" * 1500 + "User-agent: Workspace-Assistant\n"
+    text = names + "Disallow: /no\n" * 1500
+    with computed_within(1):
+        rules = rules_of(text)
+    assert len(rules) == 1500
+    assert not allows(rules, "https://a.example.com/no")
 
 
 async def test_robots_txt_is_asked_once_a_day_and_trouble_means_no() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,10 +39,13 @@ from bot.tooling.mcp import MAX_TOOLS, McpKit
 from bot.tooling.offers import list_scopes
 from bot.tooling.outside_tools import OutsideTools, old_calls
 from scopes.intent import UNASKED
-from scopes.label import Label
-from scopes.mcp import tool_name
+from scopes.label import PUBLIC, Label
+from scopes.mcp import Server, result_of, tool_name
 from scopes.outside import Outside
+from scopes.servers.said import Answer as Said
+from scopes.servers.said import Offer
 from scopes.servers.schema import Unfit, arguments_of, taken_over
+from scopes.servers.servers import Unreachable
 from scopes.tool import Access, Tool, ToolError, ToolResult
 from subagents.action import Action
 from subagents.gate import Card, Deny, Gate
@@ -49,6 +53,7 @@ from subagents.gate import Card, Deny, Gate
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 PRIVATE = Label(True, frozenset({ANA}), frozenset({"C0PRIVATE"}))
+ZERO_WIDTH = "\u200b" * 9
 
 
 def said_of(rogue: Rogue, **more: object) -> Json:
@@ -200,7 +205,7 @@ async def test_of_many_tools_some_are_offered_and_the_settings_choose(tmp_path: 
 async def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -> None:
     choices = {"enum": [f"{'x' * 70}{n}" for n in range(40)]}
     giant = {"type": "object", "properties": {f"a{n}": choices for n in range(9)}}
-    vast = {"type": "object", "description": "x" * 10_000_000}
+    vast = {"type": "object", "description": "x" * 1_000_000}
     rogue = Rogue(
         tmp_path,
         *(tool("fine"), tool("giant", schema=giant), tool("vast", schema=vast)),
@@ -255,7 +260,7 @@ async def test_a_read_tool_is_in_the_scope_for_everything_too_and_others_are_not
 async def test_a_server_in_no_scope_is_a_fault_of_the_settings(tmp_path: Path) -> None:
     rogue = Rogue(tmp_path)
     for wrong in ({"scope": "crm"}, {"scope": "all", "access": "send"}):
-        with pytest.raises(SetupError, match=r"mcp\.servers\.rogue\.scope is"):
+        with pytest.raises(SetupError, match=r"^assistant\.yaml: 'mcp\.servers\.rogue\.scope' is"):
             async with kit(settings_of(tmp_path, rogue=said_of(rogue, **wrong))):
                 pass
 
@@ -295,6 +300,22 @@ async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_pat
     assert "SERVERS OF TOOLS: mcp:rogue (scope web)" in json.dumps(first)
     assert "rogue_find" not in {t["name"] for t in first["tools"]}
     assert "rogue_find" in {t["name"] for t in second["tools"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "truncated"),
+    [
+        ("a\r\nb\r\n", "a\nb\n", ""),
+        (f"Ko\u0308ln {ZERO_WIDTH} ends", "K\u00f6ln  ends", ""),
+        (f"{ZERO_WIDTH}{'x' * 90}", "x" * 30, "Left out: 60 of 90 characters. Ask for less."),
+        ("x\r\n" * 2_000, "x\n" * 15, "Left out: 5,460 of 5,490 characters. Ask for less."),
+    ],
+)
+def test_what_nobody_sees_is_not_told_as_left_out(text: str, shown: str, truncated: str) -> None:
+    server = Server("crm", "notes", "read", PUBLIC, None, None)  # type: ignore[arg-type]
+    ctx = context(max_output_tokens=10)
+    found = result_of(server, Offer("f", "", {}, "d"), Said((text,)), ctx)
+    assert (text_of(found), found.truncated) == (shown, truncated)
 
 
 # ---- the gate
@@ -440,6 +461,52 @@ def test_the_scopes_tell_what_comes_from_outside_and_what_is_off(
     assert 30 < web["outside_tokens"] < 100
     assert web["missing"]["rogue_other"] == "The settings do not choose it."
     assert web["missing"]["mcp:gone"].startswith("The server cannot be started: No such file")
+
+
+def test_a_name_in_the_settings_that_no_tool_bears_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rogue = Rogue(tmp_path, tool("find", schema=TEXT))
+    settings_of(tmp_path, rogue=said_of(rogue, tools=["find", "fnid"], readers=["members"]))
+    assert run_list(True) == 1
+    (server,) = json.loads(capsys.readouterr().out)
+    assert server["unknown"] == ["fnid"]
+    assert server["readers"] == ["members"]
+    assert run_list(False) == 1
+    shown = capsys.readouterr().out
+    assert "  no   fnid: The server has no such tool, which `tools:` names\n" in shown
+    assert "readers members\n" in shown
+    assert list_scopes(True) == 0
+    (web,) = (s for s in json.loads(capsys.readouterr().out) if s["name"] == "web")
+    assert web["missing"]["rogue_fnid"].startswith("The server has no such tool")
+
+
+@pytest.mark.parametrize(("words", "hint"), [("", "Try again later."), ("No module x", "stderr")])
+def test_a_server_that_dies_at_its_start_is_told_with_its_last_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, hint: str
+) -> None:
+    command = [sys.executable, "-S", "-c", f"import sys; sys.exit({words!r} or 1)"]
+    settings = settings_of(tmp_path, gone={"command": command, "scope": "web"})
+    place = settings.data_dir / "mcp" / "gone" / "stderr.log"
+    assert run_list(False) == 1
+    shown = capsys.readouterr().out
+    assert "  It ended before it answered." in shown
+    assert (f"stderr: {place}.\n" in shown) == bool(words)
+    assert run_confirm("gone", False) == 2
+    assert hint in capsys.readouterr().err
+
+
+async def test_a_token_that_is_not_there_is_told_without_its_place_and_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = {"url": "http://127.0.0.1:9/mcp", "token_file": "/no/token", "scope": "web"}
+    async with kit(settings_of(tmp_path, crm=said)) as made:
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="its token_file does not exist"):
+                await made.standings(made.servers[0], 5)
+    assert [m for m in caplog.messages if "are away" in m] == [
+        "the tools of crm are away: cannot be asked: its token_file does not exist"
+    ]
 
 
 def test_the_commands_show_what_changed_and_confirm_it(

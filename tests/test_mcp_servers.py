@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -153,6 +154,28 @@ async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
     assert site.tokens == {"Bearer s3cret"}
 
 
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [("json", "ask it for less"), ("events", "ask it for less"), ("odd events", "at work")],
+)
+async def test_over_http_an_answer_that_is_too_much_ends_its_call_alone(
+    tmp_path: Path, way: str, told: str
+) -> None:
+    site = Site()
+    with LocalServer(site, "tools") as server:
+        async with kit(settings_of(tmp_path, site={**READ, "url": f"{server.url}/mcp"})) as made:
+            tools = await tools_of(made)
+            ctx = context(handles={"mcp:site": ""})
+            little, site.way = site.given, way
+            site.given = {"content": [], "_meta": {"a": [[]] * 20_000}}
+            with pytest.raises(ToolError, match=told):
+                await use(tools, "site_find", ctx)
+            site.given = little
+            if way != "odd events":  # in these nothing can be read, neither little nor much
+                assert text_of(await use(tools, "site_find", ctx)) == "found"
+                assert site.heard.count("initialize") == 1
+
+
 HOSTILE = {
     "endless": b"content-type: application/json\r\n\r\n" + b" " * 1_000_000,
     "packed": b"content-type: application/json\r\ncontent-encoding: gzip\r\n\r\n\x1f\x8b",
@@ -281,15 +304,63 @@ async def test_calls_run_side_by_side_and_one_that_is_cancelled_hurts_no_other(
         assert hanging.cancelled()
 
 
-async def test_ten_megabytes_are_cut_and_more_is_cut_off(tmp_path: Path) -> None:
+async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)
         result = await use(tools, "rogue_big")
         assert len(text_of(result).replace("\n", "")) == 8_000 * 3
-        assert "of 10,000,000 characters" in getattr(result, "truncated", "")
-        with pytest.raises(ToolError, match="ended while it was at work"):
+        assert "of 1,500,000 characters" in getattr(result, "truncated", "")
+        with pytest.raises(ToolError, match="sent more than can be taken as one answer: ask it"):
             await use(tools, "rogue_flood")
         assert "pid" in text_of(await use(tools, "rogue_look"))
+
+
+async def test_what_would_take_much_memory_is_not_parsed(tmp_path: Path) -> None:
+    async with rogue(tmp_path, "lists", "many", "look") as made:
+        tools = await tools_of(made)
+        tracemalloc.start()
+        try:
+            for name in ("rogue_lists", "rogue_many"):
+                with pytest.raises(ToolError, match="ask it for less"):
+                    await use(tools, name)
+                assert "pid" in text_of(await use(tools, "rogue_look"))
+            assert tracemalloc.get_traced_memory()[1] < 15_000_000
+        finally:
+            tracemalloc.stop()
+
+
+async def test_the_questions_of_a_server_that_does_not_listen_do_not_heap_up(
+    tmp_path: Path,
+) -> None:
+    flood = Rogue(tmp_path, tool("deaf"), tool("look"))
+    said = {**READ, "command": flood.command}
+    async with kit(settings_of(tmp_path, rogue=said, clock=said)) as made:
+        tools = await tools_of(made)
+        tracemalloc.start()
+        try:
+            asked = asyncio.create_task(use(tools, "rogue_deaf"))
+            await asyncio.sleep(1)
+            assert "pid" in text_of(await use(tools, "clock_look"))
+            assert tracemalloc.get_traced_memory()[1] < 15_000_000
+        finally:
+            tracemalloc.stop()
+    with pytest.raises(ToolError, match="ended while it was at work"):
+        await asked
+
+
+async def test_what_a_server_tells_unasked_is_passed_over_and_its_questions_are_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rogue(tmp_path, "notes", "question") as made:
+        tools = await tools_of(made)
+        await use(tools, "rogue_notes")
+        assert caplog.messages == []
+        assert made.servers[0].connection._listed_at < 0  # but that its tools changed is heard
+        replies = json.loads(text_of(await use(tools, "rogue_question")))
+    assert {"jsonrpc": "2.0", "id": "p", "result": {}} in replies
+    assert {"r": -32601}.items() <= {
+        e["id"]: e.get("error", {}).get("code") for e in replies
+    }.items()
 
 
 async def test_what_is_no_text_is_named_and_not_shown(tmp_path: Path) -> None:

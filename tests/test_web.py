@@ -1,6 +1,7 @@
 """The bot's HTTP side: health that tells the truth, numbers, and events within limits."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -296,6 +297,16 @@ async def test_a_stop_waits_for_nobody_where_nobody_is_connected(
     assert not waited
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_who_connects_as_it_stops_is_not_left_waiting(rounds: int) -> None:
+    async with served(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
+        late = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=2)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+    with late, contextlib.suppress(ConnectionResetError):
+        assert late.recv(1) == b""
 
 
 async def test_what_fails_inside_is_raised_as_it_is() -> None:

@@ -41,6 +41,9 @@ HEADERS: Final = {
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
 """Content encoding -> the window bits by which zlib takes it; 0 = it is not packed."""
+MEMBER: Final = b"\x1f\x8b"
+"""How a member of a gzip file begins, which may have several (RFC 1952, 2.2)."""
+MAX_MEMBERS = 1000
 
 Place = tuple[str, int]
 """Address and port."""
@@ -253,19 +256,41 @@ class Unpacking:
 
     def __init__(self, wbits: int) -> None:
         self._inner = zlib.decompressobj(wbits)
-        self._begun = False
+        self._begun, self._members = False, 1
+        self._left = b""
 
     def take(self, data: bytes, room: int) -> bytes:
-        """The next piece, at most `room` bytes; what is packed inside of it stays packed."""
-        if self._inner.eof:
-            return b""
-        data = self._inner.unconsumed_tail + data
+        """The next piece, at most `room` bytes; what is packed inside of it stays packed.
+
+        Raises zlib.error.
+        """
+        left, found = self._left + data, b""
+        while left and len(found) < max(room, 1):
+            if self._inner.eof and not self._goes_on(left):
+                left = left[: len(MEMBER)]  # the rest of a beginning may come with the next data
+                break
+            found += self._unpacked(left, max(room, 1) - len(found))
+            left = self._inner.unused_data or self._inner.unconsumed_tail
+        self._left = left
+        return found
+
+    def _goes_on(self, left: bytes) -> bool:
+        """Whether another member begins; what else stands behind one is padding."""
+        if not left.startswith(MEMBER):
+            return False
+        self._members += 1
+        if self._members > MAX_MEMBERS:
+            raise zlib.error("too many members")
+        self._inner = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        return True
+
+    def _unpacked(self, data: bytes, room: int) -> bytes:
         try:
-            found = self._inner.decompress(data, max(room, 1))
+            found = self._inner.decompress(data, room)
         except zlib.error:
             if self._begun:
                 raise
             self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # deflate without its header
-            found = self._inner.decompress(data, max(room, 1))
+            found = self._inner.decompress(data, room)
         self._begun = True
         return found

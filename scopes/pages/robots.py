@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import OrderedDict
@@ -43,22 +44,24 @@ class Rule:
 
 def rules_of(text: str) -> tuple[Rule, ...]:
     """The rules for us: of the groups that name us, else of those for all."""
-    groups: dict[str, list[Rule]] = {}
-    agents: list[str] = []
+    found: dict[str, list[Rule]] = {}
+    agents: set[str] = set()
     ended = True
     for line in text.splitlines():
         name, _, value = (part.strip() for part in line.partition("#")[0].partition(":"))
         name = name.lower()
         if name == "user-agent":
-            agents = [value.lower()] if ended else [*agents, value.lower()]
+            agents = set() if ended else agents
             ended = False
-            groups.setdefault(agents[-1], [])
+            if value.lower() in (AGENT, "*"):
+                agents.add(value.lower())
+                found.setdefault(value.lower(), [])
         elif name in ("allow", "disallow"):
             ended = True
             for agent in agents if value else ():
-                groups[agent].append(Rule(_spelled(value), name == "allow"))
-    own = groups.get(AGENT, groups.get("*", []))
-    return tuple(own[:MAX_RULES])
+                if len(found[agent]) < MAX_RULES:
+                    found[agent].append(Rule(_spelled(value), name == "allow"))
+    return tuple(found.get(AGENT, found.get("*", [])))
 
 
 def allows(rules: tuple[Rule, ...], url: str) -> bool:
@@ -108,4 +111,5 @@ class Robots:
             return f"Its host is in trouble (status {found.status} for its robots.txt)."
         if found.status != 200:
             return ()
-        return rules_of(found.body.decode("utf-8", "replace").removeprefix("\ufeff"))
+        text = found.body.decode("utf-8", "replace").removeprefix("\ufeff")
+        return await asyncio.to_thread(rules_of, text)

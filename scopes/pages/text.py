@@ -99,7 +99,7 @@ class PageReader:
         async with self._lock:
             try:
                 async with asyncio.timeout(self._seconds):
-                    found = await self._ask(json.dumps(asked).encode() + b"\n" + body)
+                    found = await self._answered(json.dumps(asked).encode() + b"\n" + body)
             except (TimeoutError, EOFError, OSError):
                 await self._end()
                 raise Unreadable("It takes too much to read it.") from None
@@ -120,6 +120,17 @@ class PageReader:
     async def aclose(self) -> None:
         async with self._lock:
             await self._end()
+
+    async def _answered(self, request: bytes) -> dict[str, Any]:
+        """What the program says; one that had ended before it was asked is replaced, once."""
+        stood = self._program is not None
+        try:
+            return await self._ask(request)
+        except (EOFError, OSError):
+            if not stood:
+                raise
+            await self._end()
+            return await self._ask(request)
 
     async def _ask(self, request: bytes) -> dict[str, Any]:
         program = await self._started()

@@ -16,6 +16,12 @@ from mcp.shared.exceptions import MCPError
 MAX_SCHEMA = 50_000
 """Characters that are kept of a description, and of a schema."""
 MAX_NAME = 128
+CLOSED = "Connection closed"
+"""What the SDK itself says where it is; a server may use the same code for what it likes."""
+
+
+class NoToken(OSError):
+    """The file with the token for a server cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,8 @@ def why(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
+        case NoToken():
+            return f"cannot be asked: its token_file {error}"
         case FileNotFoundError() | PermissionError():
             return f"cannot be started: {error.strerror}: {error.filename}"
         case TimeoutError():
@@ -84,6 +92,8 @@ def why(error: BaseException) -> str:
             return "cannot be reached"
         case httpx2.HTTPStatusError():
             return f"refuses us (HTTP {error.response.status_code})"
+        case MCPError() if error.code == types.CONNECTION_CLOSED and error.message == CLOSED:
+            return "ended before it answered"
         case MCPError():
             return f"refuses us (error {error.code})"
     return f"cannot be spoken with ({type(error).__name__})"

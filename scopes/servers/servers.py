@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from scopes.servers.said import Answer, Offer, answer_of, is_name, offer_of, why
+from scopes.servers.taken import TOO_MUCH
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,9 @@ DOUBTFUL = (types.INVALID_REQUEST, types.INTERNAL_ERROR)
 """Codes of errors that may mean that the connection is lost, such as a session that has ended."""
 BROKEN = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError)
 
-Way = Callable[[Callable[[], None]], AbstractAsyncContextManager[TransportStreams]]
-"""Opens the way to a server; what it is given is called when the way has ended."""
+Way = Callable[[Callable[[str], None]], AbstractAsyncContextManager[TransportStreams]]
+"""Opens the way to a server; what it is given is called when the way has ended, with the reason if
+that is worth telling."""
 
 
 class Unreachable(Exception):
@@ -72,6 +74,7 @@ class Connection:
         self._owner: asyncio.Task[None] | None = None
         self._wanted, self._stir, self._settled = (asyncio.Event() for _ in range(3))
         self._lost = self._closing = False
+        self._ended_by = ""
         self._began = clock()
 
     def begin(self) -> None:
@@ -120,6 +123,8 @@ class Connection:
         except BROKEN as error:
             raise self._broken() from error
         except MCPError as error:
+            if TOO_MUCH in error.message:
+                raise Unreachable(TOO_MUCH, sent=True) from None
             if error.code in GONE:
                 raise self._broken() from None
             if error.code in DOUBTFUL:
@@ -141,11 +146,12 @@ class Connection:
 
     def _broken(self) -> Unreachable:
         self.ended()
-        return Unreachable("ended while it was at work", sent=True)
+        return Unreachable(self._ended_by or "ended while it was at work", sent=True)
 
-    def ended(self) -> None:
+    def ended(self, why: str = "") -> None:
         """The way to it has ended."""
         self._lost, self._client = True, None
+        self._ended_by = self._ended_by or why
         self._stir.set()
 
     async def _ask(self, within_s: float) -> None:
@@ -179,7 +185,8 @@ class Connection:
                 await self._serve()
                 self.trouble = "ended"  # who waits for it now waits for the next connection
             except Exception as error:  # the seam: whatever a server does stays its own trouble
-                log.warning("the tools of %s are away: %s", self.name, why(error))
+                if why(error) != self.trouble:  # told once, however often it is tried
+                    log.warning("the tools of %s are away: %s", self.name, why(error))
                 self._wanted.clear()
                 self._failures += 1
                 pause = min(MAX_BACKOFF_S, 2.0 ** (self._failures - 1)) - 1
@@ -191,7 +198,7 @@ class Connection:
 
     async def _serve(self) -> None:
         """Connect, list, and list anew when asked, until the connection is lost or closed."""
-        self._lost = False
+        self._lost, self._ended_by = False, ""
         self._stir.clear()
         made = Client(self._way(self.ended), message_handler=self._heard, cache=None)
         async with asyncio.timeout(CONNECT_S) as limit:

@@ -23,23 +23,35 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from scopes.leash import leashed
+from scopes.servers.taken import (
+    MAX_MESSAGE,
+    PIECE,
+    TOO_MUCH,
+    Measure,
+    Pace,
+    TooMuch,
+    measured,
+    sifted,
+)
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGE = 16 * 1024 * 1024
-"""Bytes of one message; a server that sends more is cut off."""
 LEAVE_S = 1.0
 """Seconds for a process to end by itself when its input ends, then again by SIGTERM."""
 MAX_LOG = 1 << 20
 """Bytes of each of the two files that hold the last of what a server complains of."""
-PIECE = 1 << 16
 REQUEST_S, STREAM_S = 30.0, 300.0
 """Seconds for connecting and sending, and between two pieces of an answer."""
+ANSWER_S = 2e-3
+"""Seconds of the loop for each answer over HTTP, beside what it holds."""
+
+Ended = Callable[[str], None]
+"""Is told why a way has ended; empty = for a reason that helps nobody."""
 
 
 @asynccontextmanager
 async def process(
-    command: Sequence[str], folder: Path, ended: Callable[[], None]
+    command: Sequence[str], folder: Path, ended: Ended
 ) -> AsyncIterator[TransportStreams]:
     """A server that is started here and speaks in lines of JSON; it has its own process group, an
     environment without anything of ours, and this folder as its home. `ended` is called when it
@@ -51,6 +63,7 @@ async def process(
         env={"PATH": path, "LANG": "C.UTF-8", "HOME": str(folder)}, start_new_session=True,
         preexec_fn=partial(leashed, os.getpid()),
     )  # fmt: skip
+    assert server.stdout, "it was started with pipes"
     assert server.stderr, "it was started with pipes"
     complaints = asyncio.create_task(_keep(server.stderr, folder))
     try:
@@ -59,13 +72,15 @@ async def process(
         async with arriving, arrived, leaving, left, anyio.create_task_group() as group:
             group.start_soon(_read, server, arriving, ended)
             group.start_soon(_write, server, left)
-            yield arrived, leaving
+            async with sifted((arrived, leaving)) as streams:
+                yield streams
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await _end(server)
-            with suppress(TimeoutError):  # what it left behind may hold the pipe
+            with suppress(TimeoutError):  # what it left behind may hold the pipes
                 await asyncio.wait_for(complaints, LEAVE_S)
+                await asyncio.wait_for(_ignored(server.stdout), LEAVE_S)  # only its end closes it
 
 
 async def _keep(said: asyncio.StreamReader, folder: Path) -> None:
@@ -74,8 +89,12 @@ async def _keep(said: asyncio.StreamReader, folder: Path) -> None:
         await _written(said, folder)
     except OSError as error:
         log.warning("what a server of tools complains of is not kept: %s", error)
-        while await said.read(PIECE):
-            pass
+        await _ignored(said)
+
+
+async def _ignored(said: asyncio.StreamReader) -> None:
+    while await said.read(PIECE):
+        pass
 
 
 async def _written(said: asyncio.StreamReader, folder: Path) -> None:
@@ -102,22 +121,27 @@ def _log_in(folder: Path) -> BinaryIO:
 async def _read(
     server: Process,
     arriving: ObjectSendStream[SessionMessage | Exception],
-    ended: Callable[[], None],
+    ended: Ended,
 ) -> None:
     assert server.stdout, "it was started with pipes"
+    pace, why = Pace(), ""
     try:
         async with arriving:
             while line := await server.stdout.readline():
+                await pace.spend(measured(line))
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     log.debug("a server of tools wrote what is no message")
                     continue
                 await arriving.send(SessionMessage(message))
-    except (ValueError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-        log.warning("a server of tools is cut off: %s", error)  # ValueError: the line is too long
+    except ValueError as error:  # TooMuch, or the line is too long
+        log.warning("a server of tools is cut off: %s", error)
+        why = TOO_MUCH
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        log.warning("a server of tools is cut off: %s", error)
     finally:
-        ended()
+        ended(why)
 
 
 async def _write(server: Process, left: ObjectReceiveStream[SessionMessage]) -> None:
@@ -155,29 +179,43 @@ def _kill(server: Process, sign: signal.Signals) -> None:
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
-    """Takes no packed answers, and none beyond a size."""
+    """Takes no packed answers, none beyond a size, and listens to no more than was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pace = Pace()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET" and "last-event-id" not in request.headers:
+            return httpx2.Response(405, request=request)  # as from a server that has no such stream
+        await self._pace.spend(ANSWER_S)
         request.headers["accept-encoding"] = "identity"
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.ReadError("the server packs its answers unasked", request=request)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip()
+        response.headers["content-type"] = kind  # in another charset the count would be wrong
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _Counted(response.stream, request)
+        events = kind.lower() == "text/event-stream"
+        response.stream = _Counted(response.stream, self._pace, events)
         return response
 
 
 class _Counted(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, request: httpx2.Request) -> None:
-        self._stream, self._request = stream, request
+    def __init__(self, stream: httpx2.AsyncByteStream, pace: Pace, events: bool) -> None:
+        self._stream, self._pace = stream, pace
+        self._refused = httpx2.SSEError if events else httpx2.StreamError
+        """What the SDK takes for the end of one call, not of the connection."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        taken = 0
+        measure = Measure()
         async for piece in self._stream:
-            taken += len(piece)
-            if taken > MAX_MESSAGE:
-                raise httpx2.ReadError("the answer is too large", request=self._request)
+            try:
+                seconds = measure.add(piece)
+            except TooMuch as error:
+                raise self._refused(str(error)) from None
+            await self._pace.spend(seconds)
             yield piece
 
     async def aclose(self) -> None:
@@ -186,7 +224,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def address(
-    url: str, token_file: Path | None, ended: Callable[[], None]
+    url: str, token_file: Path | None, ended: Ended
 ) -> AsyncIterator[TransportStreams]:
     """A server behind an address; the token, read anew each time, is sent to it alone: redirects
     are followed only where they stay on its host. Raises OSError."""
@@ -206,7 +244,8 @@ async def address(
             streamable_http_client(
                 url, http_client=client, max_sse_event_size=MAX_MESSAGE
             ) as streams,
+            sifted(streams) as kept,
         ):
-            yield streams
+            yield kept
     finally:
-        ended()
+        ended("")
