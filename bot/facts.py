@@ -23,6 +23,7 @@ KINDS = {
     "mcp:": "SERVERS OF TOOLS: {}: with it a subagent of that scope calls the tools of that server",
 }
 """How a handle begins -> the line on all of that kind."""
+NO_PROGRAM = "; no program or test can be run in a folder"
 
 
 def is_open(handle: str) -> bool:
@@ -30,9 +31,10 @@ def is_open(handle: str) -> bool:
     return any(handle.startswith(kind) for kind in (*KINDS, "slack:"))
 
 
-def facts(handles: Mapping[str, str]) -> Iterator[str]:
+def facts(handles: Mapping[str, str], *, runs_programs: bool = True) -> Iterator[str]:
     """One line a kind that is held."""
     for kind, line in KINDS.items():
         held = [f"{h} ({t})" if t else h for h, t in handles.items() if h.startswith(kind)]
         if held:
-            yield line.format(", ".join(held))
+            less = "" if runs_programs or kind != "files:" else NO_PROGRAM
+            yield line.format(", ".join(held)) + less

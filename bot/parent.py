@@ -81,6 +81,7 @@ class Ask:
             self.request.allowed,
         )
         self.fence = self.system = ""
+        self.runs_programs = True
         self.intent = self.request.intent
         self.guard.own += [self.request.text, self.request.conversation]
         self.own_words = self.intent.text if self.intent.home else self.request.text
@@ -92,6 +93,7 @@ class Ask:
             self.own_words,
             self.app.settings.reply.link_hosts,
             self.citable.looked_up,
+            self.citable.files,
         )
 
     async def answer(self) -> dict[str, Any]:
@@ -99,6 +101,7 @@ class Ask:
         try:
             made = await self.run.checkpoint.step(f"{self.run.id}/opening", self._opening)
             self.fence, self.system = made["fence"], made["system"]
+            self.runs_programs = made.get("programs", True)  # runs of earlier versions have none
             self.intent = replace(self.request.intent, named=frozenset(made["named"]))
             done = await self._work(Handles(made["handles"]))
         except Exception as error:  # the seam: one request; its subagents' results are kept
@@ -108,7 +111,8 @@ class Ask:
         return self._document(done)
 
     async def _opening(self) -> dict[str, Any]:
-        return await opening(self.run, self.request, self.app.lists, list(self.earlier.values()))
+        earlier = list(self.earlier.values())
+        return await opening(self.run, self.request, self.app.lists, earlier, self._direct())
 
     async def _work(self, handles: Handles) -> ParentRun:
         return await run_parent(
@@ -183,7 +187,7 @@ class Ask:
         ]
         if here:
             lines.insert(1, "ASKED IN: " + "; ".join(titles[k] for k in here))
-        lines += facts(handles.titles)
+        lines += facts(handles.titles, runs_programs=self.runs_programs)
         return Spec(
             run=self.run.id,
             context="p1",

@@ -15,7 +15,11 @@ STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
 def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
     """How many subagents ended how, what they read together, and what they did not cover."""
     missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
-    missing += [f"{r.id}: {r.status}, {r.reason or r.stopped_by}" for r in results if lost(r)]
+    missing += [
+        f"{r.id}: {r.status}, {why}"
+        for r in results
+        if lost(r) and (why := r.reason or r.stopped_by) not in r.not_covered
+    ]
     counts = {s: sum(r.status == s for r in results) for s in STATUSES}
     parts = [r.coverage for r in results if r.coverage]
     read = Coverage.sum(parts)
@@ -24,11 +28,16 @@ def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
 
 
 def lost(result: SubagentResult) -> bool:
-    """Whether something stays undone; a brief refused for its form can be mended and sent again."""
+    """Whether something stays undone that it does not say itself.
+
+    A brief refused for its form can be mended and sent again; a partial result that nothing has
+    stopped tells what it lacks.
+    """
     refused_for_good = result.reason.partition(":")[0] in ("max_subagents", "items")
-    return result.status in ("failed", "cancelled") or (
-        result.status == "refused" and refused_for_good
-    )
+    if result.status == "refused":
+        return refused_for_good
+    stopped = result.status == "partial" and result.stopped_by != "none"
+    return stopped or result.status in ("failed", "cancelled")
 
 
 def total(

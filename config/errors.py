@@ -10,7 +10,17 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from config.schedules import DESTINATION, LIST_ID, SCHEDULE
-from config.sections import ASKER, LANGUAGE, PUBLIC_URL, URL, USER_ID
+from config.sections import (
+    ASKER,
+    HOST,
+    LANGUAGE,
+    PUBLIC_URL,
+    SUBSCRIPTION,
+    TOPIC,
+    URL,
+    USER_ID,
+)
+from config.tools import DATASET, POSTGRES, READER, SOURCE_NAME
 
 _PATTERNS = {
     URL: "an address that begins with http:// or https://",
@@ -19,6 +29,13 @@ _PATTERNS = {
     USER_ID: "a Slack user id such as U0123ABCD",
     SCHEDULE: "small letters, digits and hyphens, 40 at most, such as markets or daily-mail",
     DESTINATION: "dm (to its owner), #channel or the id of one (C...), or a mail address",
+    SOURCE_NAME: "small letters, digits, - and _, a letter first, 40 at most, such as sales",
+    READER: "`members` or a user id such as U0123ABCD",
+    POSTGRES: "an address that begins with postgresql://",
+    DATASET: "a project and a dataset such as my-project.events",
+    HOST: "the name of a host such as example.com",
+    TOPIC: "a topic such as projects/my-project/topics/mail",
+    SUBSCRIPTION: "a subscription such as projects/my-project/subscriptions/mail",
     LIST_ID: "the id of a Slack list (F...)",
     ASKER: "members, guests, external, or the id of a user (U...) or of a user group (S...)",
 }
@@ -54,7 +71,8 @@ def expectation(error: ErrorDetails) -> str:
 
 
 def key_of(error: ErrorDetails) -> str:
-    return ".".join(str(part) for part in error["loc"] if part != "[key]")
+    """What stands in brackets is no key but a kind: `[key]`, or `[list]` of a choice of two."""
+    return ".".join(str(part) for part in error["loc"] if not str(part).startswith("["))
 
 
 def _unknown_key(key: str, valid: type[BaseModel]) -> str:

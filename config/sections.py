@@ -1,8 +1,16 @@
 """The sections of the settings file. Defaults, units and meanings stand in `default.yaml`."""
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 URL = r"^https?://"
 PUBLIC_URL = (
@@ -14,6 +22,10 @@ HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
 TOPIC = r"^projects/[^/\s]+/topics/[^/\s:]+$"
 SUBSCRIPTION = r"^projects/[^/\s]+/subscriptions/[^/\s:]+$"
 ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
+_LOGIN = re.compile(
+    r"^https?://[^/?#]*@|^(?!http)\w+://[^@?]*:[^@?]*@|[?&](ssl)?password=", re.IGNORECASE
+)
+"""A password in an address; behind http also a name alone, as it may be a token."""
 
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
@@ -29,6 +41,17 @@ Topic = Annotated[str, StringConstraints(pattern=TOPIC)]
 Subscription = Annotated[str, StringConstraints(pattern=SUBSCRIPTION)]
 SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
 Asker = Annotated[str, StringConstraints(pattern=ASKER)]
+
+
+def without_password(instead: str) -> BeforeValidator:
+    """Refuses an address with a password, which is not repeated; `instead` says what to do."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and _LOGIN.search(value):
+            raise ValueError(f"no password or token may stand in an address: {instead}")
+        return value
+
+    return BeforeValidator(check)
 
 
 class Section(BaseModel):
@@ -53,7 +76,7 @@ class Roles(Section):
 class Models(Section):
     main: Name
     fast: Name
-    base_url: Url | None
+    base_url: Annotated[Url, without_password("set ANTHROPIC_BASE_URL in the environment")] | None
     roles: Roles
     timeout_s: Seconds
     max_attempts: PositiveCount

@@ -29,7 +29,7 @@ from config.sections import Rules as Rules
 from config.sections import Serve as Serve
 from config.sections import Slack as Slack
 from config.sections import Triage as Triage
-from config.tools import Data, Files, Mcp, Web
+from config.tools import DataInTime, Files, Mcp, Web
 
 
 class Secrets(Section):
@@ -80,7 +80,7 @@ class Tunables(Section):
     google: Google
     sweep: Sweep
     triage: Triage
-    data: Data
+    data: DataInTime
     web: Web
     files: Files
     mcp: Mcp

@@ -60,6 +60,7 @@ class Part(StrEnum):
     WORDS = "words"  # what a service outside is asked
     STATEMENT = "statement"  # SQL
     THREAD = "thread"  # the message that is replied to, besides the channel
+    KEPT = "kept"  # a name under which the result is stored, where one is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +95,4 @@ Said = Annotated[str, Part.SAID]
 Address = Annotated[str, Part.ADDRESS]
 Words = Annotated[str, Part.WORDS]
 Statement = Annotated[str, Part.STATEMENT]
+Kept = Annotated[str, Part.KEPT]

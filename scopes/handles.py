@@ -33,6 +33,13 @@ class Handles:
         found = self.resolve(value)
         return found if found in self.titles else None
 
+    def in_front(self, path: str, kind: str) -> tuple[str, str]:
+        """The thing of a kind that stands in front of a path, as in the ids of a folder's items
+        (`book:src/a.py:3`), and the path in it; empty where none does that is held."""
+        title, colon, rest = path.partition(":")
+        named = self.exact(title) if colon else None
+        return (named, rest) if named and named.startswith(kind) else ("", path)
+
     def ids(self, prefix: str = "") -> list[str]:
         """Ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
         return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]

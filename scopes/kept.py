@@ -15,9 +15,9 @@ from scopes.resources import (
     file_name,
     kind_of,
     resources_of,
-    size_of,
     space_of_run,
 )
+from scopes.sizes import size_of
 from scopes.spaces import Space, label_of, may_see, space_of
 from scopes.tool import (
     Item,
@@ -46,8 +46,7 @@ async def save_resource(ctx: ToolContext, name: str, text: Said, space: Space = 
     files = resources_of(ctx)
     given = (name, kind_of(name), content, ctx.label, ctx.run)
     kept = await files.save(where, ctx.key, *given)
-    before = await files.get(where, name, kept.version - 1)  # its number tells that there is one
-    return ToolResult(note=f"Kept as {kept.id}.", label=before.label if before else TRUSTED)
+    return ToolResult(note=f"Kept as {kept.id}.", label=await files.before(kept))
 
 
 @tool(client=Resources)

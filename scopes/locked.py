@@ -24,6 +24,10 @@ PATIENCE_S = 20.0
 LOOK_EVERY_S = 0.01
 
 
+class Busy(ToolError):
+    """A lock that others hold all the time."""
+
+
 @cache
 def _threads() -> ThreadPoolExecutor:
     """Of their own: who waits for a lock in one is not to hold up anything else of the bot."""
@@ -40,7 +44,7 @@ async def waiting(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
 def locked(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Hold the lock of this file, made where it is missing. It blocks: not for the event loop.
 
-    Raises ToolError where others hold it all the time.
+    Raises Busy where others hold it all the time.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -57,7 +61,7 @@ def _take(opened: int, until: float) -> None:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                raise ToolError("Others are writing in this folder. Try again.") from None
+                raise Busy("Others are writing in this folder. Try again.") from None
             time.sleep(LOOK_EVERY_S)
         else:
             return

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
 from scopes.clean import csv_cell, printable, redacted
+from scopes.folders.alike import nfc
 from scopes.label import Label
 from scopes.tool import ToolContext, ToolError
 
@@ -30,6 +30,8 @@ KINDS: Final = {
 }
 """Ending of a name -> media type."""
 
+NAMED = re.compile(rf"(file/(\w[\w .()+-]*\.(?:{'|'.join(KINDS)}))@\d{{1,6}})")
+"""A file's id within a text, and its name."""
 _ID = re.compile(r"file/([^@]+)@(\d{1,6})")
 _NAME = re.compile(r"\w[\w .()+-]*\.([a-z]+)")
 _BEGUN = re.compile(r"(?m)((?:^|[,;\t])\"?)(?=\s*[=+@-])")
@@ -83,6 +85,9 @@ class Resources(Protocol):
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
         """This version, else the newest; None where there is none."""
 
+    async def before(self, kept: Resource) -> Label:
+        """The label of what its number tells of: of all earlier versions."""
+
     async def listed(self, space: str) -> Sequence[Resource]:
         """The newest version of each file, without its content, by name."""
 
@@ -118,13 +123,14 @@ def resources_of(ctx: ToolContext) -> Resources:
 def asked(name: str) -> tuple[str, int]:
     """A file as a tool named it (`file/sales.csv@2`) or by its name alone: its name and version,
     0 = the newest."""
-    found = _ID.fullmatch(name.strip())
-    return (found[1], int(found[2])) if found else (name.strip(), 0)
+    plain = nfc(name.strip())  # as `file_name` keeps it
+    found = _ID.fullmatch(plain)
+    return (found[1], int(found[2])) if found else (plain, 0)
 
 
 def file_name(name: str, *endings: str) -> str:
     """A name that is safe in any folder and has one of these endings. Raises ToolError."""
-    plain = unicodedata.normalize("NFC", name.strip())
+    plain = nfc(name.strip())
     found = _NAME.fullmatch(plain)
     if not found or found[1] not in endings or ".." in plain or len(plain) > MAX_NAME:
         allowed = " or ".join(f".{ending}" for ending in endings)
@@ -140,10 +146,3 @@ def file_name(name: str, *endings: str) -> str:
 def kind_of(name: str) -> str:
     """The media type of a name that `file_name` gave."""
     return KINDS[name.rpartition(".")[2]]
-
-
-def size_of(size: int) -> str:
-    """Bytes as people read them: `1.2 kB`."""
-    if size < 1_000:
-        return f"{size} B"
-    return f"{size / 1_000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"

@@ -28,6 +28,8 @@ Block = dict[str, Any]
 """A content block of the Messages API."""
 
 SUBMIT = "submit_result"
+MAX_TITLE = 120
+"""Characters of a title."""
 
 
 class BriefDraft(BaseModel):
@@ -37,7 +39,7 @@ class BriefDraft(BaseModel):
 
     task: str = Field(min_length=1)
     description: str = Field(
-        min_length=1, max_length=120, description="Title shown to the user, 3 to 6 words."
+        min_length=1, max_length=MAX_TITLE, description="Title shown to the user, 3 to 6 words."
     )
     scope: str = Field(
         description="Kind of tools it gets; what it may read goes into handles.",

@@ -45,7 +45,8 @@ class Call:
 
     @property
     def effect(self) -> Effect:
-        return self.tool.effect
+        """How it acts: a query whose result is stored as well is held to what storing is."""
+        return Effect.KEEP if any(self.parts(Part.KEPT)) else self.tool.effect
 
     @property
     def target(self) -> str:

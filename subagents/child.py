@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import scopes
+from scopes.closing import Closing
 from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext
 from subagents.agent import Agent
@@ -59,6 +61,11 @@ async def _worked(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None)
     except Exception as error:  # what was read and spent so far is kept
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
         ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
+    if frozen.brief.beside and ending.stopped_by == "none":
+        try:
+            agent.reading.undone |= await _closed(run, frozen.id)
+        except Exception:  # its result is whole; what it told of its writes stands
+            log.exception("what subagent %s of %s wrote stays aside", frozen.id, run.id)
     draft = frozen.brief.draft
     return SubagentResult(
         id=frozen.id,
@@ -71,6 +78,18 @@ async def _worked(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None)
         tool_calls=agent.tool_calls,
         **settle(ending, number_of(frozen.id), draft.contract, agent.reading),
     )
+
+
+async def _closed(run: Run, child: str) -> dict[str, str]:
+    """Let the clients finish what this context left with them; what stays undone."""
+
+    async def close() -> dict[str, Any]:
+        closing = [client for client in run.clients.values() if isinstance(client, Closing)]
+        return {"undone": {k: v for c in closing for k, v in (await c.closed(child)).items()}}
+
+    found = await run.checkpoint.step(f"{run.id}/{child}/close", close)
+    undone: dict[str, str] = found["undone"]
+    return undone
 
 
 def number_of(child: str) -> int:

@@ -14,7 +14,7 @@ from config.prompt import prompt
 from scopes.schema import tool_schema
 from scopes.tool import Handles, ToolContext, not_found
 from subagents.agent import Outcome
-from subagents.brief import Block, Brief, BriefDraft
+from subagents.brief import MAX_TITLE, Block, Brief, BriefDraft
 from subagents.contracts import DEFAULT_MODEL, OFFERED
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
@@ -93,7 +93,7 @@ class Delegation:
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [self._plan(call, ctx) for call in calls]
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
-        if len(briefs) > 1:
+        if sum(brief.draft.scope == "files" for brief in briefs) > 1:
             briefs = [replace(brief, beside=True) for brief in briefs]
         ran = iter(await self.fanout.run_all(briefs))
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
@@ -189,7 +189,7 @@ class Delegation:
 
     def _refused(self, given: Any, field_name: str, reason: str) -> SubagentResult:
         data: Mapping[str, Any] = given if isinstance(given, dict) else {}
-        title = str(data.get("description") or data.get("task") or "a brief")[:120]
+        title = _title(str(data.get("description") or data.get("task") or "a brief"))
         self.fanout.run.emit(BriefWasRefused(title, field_name, reason))
         scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
         return self.fanout.refuse(title, scope, contract, field_name, reason)
@@ -210,6 +210,11 @@ def refusals(results: Sequence[SubagentResult]) -> str:
     return "\n".join(lines)
 
 
+def _title(text: str) -> str:
+    """As long as a brief takes it."""
+    return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1].rstrip()}…"
+
+
 def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
     """The template's brief for one item, which joins its handles."""
     title = held.titles.get(held.resolve(item) or "", "")
@@ -222,7 +227,7 @@ def for_item(template: BriefDraft, item: str, held: Handles) -> BriefDraft:
     return template.model_copy(
         update={
             "task": task if item in task else f"{task} ({item})",
-            "description": put(template.description)[:120],
+            "description": _title(put(template.description)),
             "questions": tuple(map(put, template.questions)),
             "known": put(template.known),
             "output": put(template.output),

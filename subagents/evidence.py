@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item, iso
 from subagents.contracts import FindingDraft
 from subagents.shingles import UNSPACED
+
+ASIDE = "\x1e"
+"""Stands between texts that were shown apart: no quote reaches from one into the next."""
+MAX_EARLIER = 8
+"""Texts of one id that are kept besides the one that was shown last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,9 @@ class Reading:
     """The items shown to one context so far."""
 
     items: dict[str, Item] = field(default_factory=dict)
+    """By id, each as it was shown last; a beginning of it that is shown again changes nothing."""
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Id -> other texts that were shown under it, the newest last."""
     holds: dict[str, frozenset[str]] = field(default_factory=dict)
     """Source id -> ids of its items in the window, for sources that are to be read whole."""
     _pages: set[tuple[str, str]] = field(default_factory=set)
@@ -89,12 +97,28 @@ class Reading:
         first = ""
         for item in items:
             first = first or item.id
-            seen = self.items.get(item.id)
-            if seen is None or len(item.text) >= len(seen.text):  # a root shown again may be cut
-                self.items[item.id] = item
+            self._show(item)
             self.label = self.label.join(item.label)
         self.expect(holds)
         self._pages |= {(source, first) for source in holds}
+
+    def _show(self, item: Item) -> None:
+        seen = self.items.get(item.id)
+        if seen and seen.text.startswith(item.text) and seen.text != item.text:
+            return  # its beginning
+        self.items[item.id] = item
+        if seen and not item.text.startswith(seen.text):  # it was changed, or is cut now
+            others = [t for t in self.earlier.get(item.id, ()) if t not in (seen.text, item.text)]
+            self.earlier[item.id] = (*others, seen.text)[-MAX_EARLIER:]
+
+    def whole(self) -> dict[str, Item]:
+        """The items, each with all that was shown under its id: what a quote may be of."""
+        changed = {
+            id: replace(self.items[id], text=ASIDE.join((self.items[id].text, *others)))
+            for id, others in self.earlier.items()
+            if id in self.items
+        }
+        return self.items | changed
 
     @property
     def expected(self) -> int:
@@ -155,9 +179,10 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         if not evidence:
             dropped.append(f"finding {number}: no evidence")
             continue
-        text = "\n".join(normal(form) for e in evidence for form in _forms(items[e].text))
+        texts = [text for e in evidence for text in texts_of(items[e])]
+        text = "\n".join(normal(form) for each in texts for form in _forms(each))
         about = _threads(evidence, items)
-        names = "\n".join(normal(f"{i.text}\n{i.by or ''}") for i in about)
+        names = "\n".join(normal(f"{t}\n{i.by or ''}") for i in about for t in texts_of(i))
         quotes = [q for q in finding.quotes if occurs(q, text)]
         customers = [c for c in finding.customers if named(c, names)]
         lost = [q for q in finding.quotes if q not in quotes]
@@ -167,6 +192,11 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         changed = {"evidence": evidence, "quotes": quotes, "customers": customers}
         kept.append(finding.model_copy(update=changed))
     return Checked(tuple(kept), tuple(dropped))
+
+
+def texts_of(item: Item) -> list[str]:
+    """The texts that were shown under an item's id, of `Reading.whole`."""
+    return item.text.split(ASIDE)
 
 
 def _forms(text: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from scopes.label import PUBLIC, TRUSTED, Label, is_conversation
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult
 from subagents.action import Action, new_id
 from subagents.directory import Directory, Obstacle, Operator
-from subagents.rules import RULES, Call, Objection, Rule, count_of
+from subagents.rules import RULES, STORES, Call, Objection, Rule, count_of
 from subagents.verdict import Allow as Allow
 from subagents.verdict import Card as Card
 from subagents.verdict import Decision as Decision
@@ -62,7 +62,7 @@ class Gate:
         """Whether this call may run, and with which arguments."""
         verdict = await self._verdict(context, ctx, tool, args)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
-            self.counts[count_of(tool.effect, context)] += 1
+            self.counts[count_of(verdict.effect, context)] += 1
         name = type(verdict).__name__.lower()
         self._note(ctx, context, tool.name, args, name, verdict.rule)
         return verdict
@@ -169,7 +169,7 @@ class Gate:
                 wanted = rule.name
         if wanted:
             return await self._card(context, call, wanted)
-        return Allow(call.values, f"{tool.effect}{WITHIN}")
+        return Allow(call.values, f"{call.effect}{WITHIN}", call.effect)
 
     async def _card(self, context: str, call: Call, rule: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
@@ -226,9 +226,19 @@ class Gate:
 
 
 def counted(log: Iterable[Decision]) -> Counter[str]:
-    """What a run was allowed so far, out of its log: see `Gate.counts`."""
+    """What a run was allowed so far, out of its log: see `Gate.counts`.
+
+    A call that stores something is decided again in each life of the process until its step is
+    stored, and is made once: it counts once.
+    """
     made = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
-    return Counter(count_of(Effect(d.rule.removesuffix(WITHIN)), d.context) for d in made)
+    effects = [Effect(d.rule.removesuffix(WITHIN)) for d in made]
+    once = {(d.context, d.tool, d.args_hash): n for n, d in enumerate(made)}
+    return Counter(
+        count_of(effect, d.context)
+        for n, (effect, d) in enumerate(zip(effects, made, strict=True))
+        if effect not in STORES or once[d.context, d.tool, d.args_hash] == n
+    )
 
 
 def _summary(label: Label) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a scope's prompt tells a context: the lines that its tools and its sources bear out."""
+"""What a prompt tells a context: the lines that its tools and its sources bear out."""
 
 from __future__ import annotations
 
@@ -30,10 +30,22 @@ def guide(name: str, tools: Sequence[Tool], held: Collection[str] | None = None)
     return "\n".join(told)
 
 
+def parents_guide(offered: Collection[str]) -> str:
+    """The prompt of a parent that has these tools of its own."""
+    told = "\n".join(_lines(prompt("parent"), offered))
+    return re.sub(r"\n{3,}", "\n\n", told)
+
+
 def _told(name: str, offered: Collection[str]) -> Iterator[str]:
     """The lines of a scope's prompt whose tools are offered."""
-    for line in prompt(scopes.scope(name).prompt).splitlines():
-        if match := _LINE.fullmatch(line):
-            needed = (each.split("|") for each in (match["tools"] or "").split())
-            if all(any(tool in offered for tool in each) for each in needed):
-                yield match["text"]
+    return filter(None, _lines(prompt(scopes.scope(name).prompt), offered))
+
+
+def _lines(text: str, offered: Collection[str]) -> Iterator[str]:
+    """The lines of a prompt whose tools are offered, and the empty ones."""
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        marks = match["tools"] if match else None
+        needed = (each.split("|") for each in (marks or "").split())
+        if all(any(tool in offered for tool in each) for each in needed):
+            yield match["text"] if match else line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,7 +20,15 @@ from subagents.contracts import (
     prose,
 )
 from subagents.conversation import Ending
-from subagents.evidence import Coverage, Reading, check, distinct, figures_occur, normal
+from subagents.evidence import (
+    Coverage,
+    Reading,
+    check,
+    distinct,
+    figures_occur,
+    normal,
+    texts_of,
+)
 from subagents.fence import echoes, shorten
 from subagents.gate import explain
 
@@ -149,7 +158,7 @@ def checked_findings(
 ) -> tuple[list[Finding], list[str]]:
     """The findings that hold, with ids, links and counts made by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, Issues) else set()
-    checked = check([_placed(f, aside, reading.items) for f in value.drafts()], reading.items)
+    checked = check([_placed(f, aside, reading.items) for f in value.drafts()], reading.whole())
     threads = reading.threads()
     made = []
     for k, draft in enumerate(checked.findings, 1):
@@ -235,7 +244,8 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
 
 def carried(value: TriageVerdict, reading: Reading) -> tuple[TriageVerdict, list[str]]:
     """A verdict without the facts whose figures or addresses its thread does not hold."""
-    text = normal("\n".join(f"{i.line()} {i.at or ''}" for i in reading.items.values()))
+    shown = (replace(i, text=t) for i in reading.whole().values() for t in texts_of(i))
+    text = "\n".join(normal(f"{i.line()} {i.at or ''}") for i in shown)
     facts = [fact for fact in value.key_facts if figures_occur(fact, text)]
     lost = [fact for fact in value.key_facts if fact not in facts]
     dropped = [f"fact {fact[:60]!r}: its figures are not in the thread" for fact in lost]

@@ -9,6 +9,9 @@ from scopes.intent import Intent
 from scopes.label import PUBLIC, is_conversation
 from subagents.call import Call, Objection, is_literal
 
+_FILES = "files:"
+"""How the handle of a folder begins."""
+
 
 async def shared(call: Call) -> Objection | None:
     """What is kept in a space of several people is told to all of them."""
@@ -29,7 +32,9 @@ def for_others(call: Call) -> Objection | None:
     ctx = call.ctx
     if call.effect is Effect.FILE:
         given = [str(call.values.get(n) or "") for n in call.tool.handle_arguments]
-        held = [h for h in ctx.handles.titles if h.startswith("files:")]
+        if not any(given):
+            given = [ctx.handles.in_front(str(call.values.get("path") or ""), _FILES)[0]]
+        held = [h for h in ctx.handles.titles if h.startswith(_FILES)]
         projects = [h for h in (given if any(given) else held) if h and h != RUN_FOLDER]
         if not projects or any(_is_named(call, h) for h in projects):
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from scopes.effects import Effect
 from scopes.label import TRUSTED, Label
 from subagents.action import Action
 from subagents.directory import Obstacle
@@ -17,6 +18,8 @@ class Allow:
     args: Mapping[str, Any]
     """The arguments to run with: validated, handles resolved to ids."""
     rule: str
+    effect: Effect
+    """How it acts, which it is counted by."""
 
 
 @dataclass(frozen=True, slots=True)

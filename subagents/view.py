@@ -163,10 +163,9 @@ def finding_line(finding: Finding) -> str:
         since = f", since {finding.since[:10]}" if finding.since else ""
         more = ", ..." if finding.customers[5:] else ""
         names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
-        parts += [
-            f"{finding.state}, {finding.severity}{since}",
-            f"{finding.messages} messages, {finding.people} customers{names}",
-        ]
+        parts.append(f"{finding.state}, {finding.severity}{since}")
+        if finding.messages or finding.people:
+            parts.append(f"{finding.messages} messages, {finding.people} customers{names}")
     parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
     parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []
     return " | ".join(parts)

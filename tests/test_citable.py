@@ -271,6 +271,19 @@ async def test_the_words_of_a_subagent_cite_no_look_up(tmp_path: Path) -> None:
     assert got.document["looked_up"] == {}
 
 
+async def test_a_file_that_a_subagent_tells_of_is_named(tmp_path: Path) -> None:
+    found = turns(
+        call("read_channel_history", channel=channel_id(2)),
+        submitted("As CSV: file/slow days.csv@1.", findings=[]),
+    )
+    said = turns(Answer([brief(2)]), say("As CSV: [file/slow days.csv@1] [file/other.csv@1]."))
+    got = await asked(lambda body: (found if is_child(body) else said)(body), tmp_path)
+    assert got.document["answer"] == "As CSV: slow days.csv."
+    streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
+    assert streamed == "As CSV: slow days.csv."
+    assert got.document["cited"] == 0
+
+
 async def test_the_label_of_what_was_looked_up_is_that_of_the_answer(tmp_path: Path) -> None:
     slack = LocalSlack(in_private(markets()))
     more = {"slack": slack, "requester": ASKER}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from itertools import cycle
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from bot.replies.cite import (
     MAX_HELD,
+    NOTHING,
     CitationFilter,
     Statement,
     defused,
@@ -44,9 +46,11 @@ def whole(text: str) -> str:
     return defused(drop_unknown(text, KNOWN, OWN), ASKED)
 
 
-def streamed(chunks: list[str]) -> str:
+def streamed(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
     out: list[str] = []
-    citations = CitationFilter(lambda: KNOWN, out.append, ASKED, looked_up=lambda: OWN)
+    citations = CitationFilter(
+        lambda: KNOWN, out.append, ASKED, looked_up=lambda: OWN, files=lambda: files
+    )
     for chunk in chunks:
         citations(chunk)
     citations.close()
@@ -144,6 +148,23 @@ def test_an_item_is_cited_by_its_very_id_and_gets_one_of_codes(text: str, kept: 
     assert "F0." not in drop_unknown(text, KNOWN)
 
 
+FILES = {"file/sales.csv@1": "sales.csv", "file/by month (2).png@2": "by month (2).png"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("CSV: [file/sales.csv@1]", "CSV: sales.csv"),
+        ("Both [file/sales.csv@1, file/by month (2).png@2].", "Both sales.csv, by month (2).png."),
+        ("Kept [F1.1; file/sales.csv@1].", "Kept sales.csv[F1.1]."),
+        ("None [file/sales.csv@2] [file/x.csv@1] [file/sales.csv@1:3].", "None."),
+    ],
+)
+def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, kept: str) -> None:
+    assert drop_unknown(text, KNOWN, OWN, FILES) == kept
+    assert streamed([*text], FILES) == kept
+
+
 def test_an_id_with_spaces_is_held_back_to_its_end() -> None:
     out: list[str] = []
     citations = CitationFilter(lambda: KNOWN, out.append, looked_up=lambda: OWN)
@@ -202,6 +223,10 @@ def test_a_long_text_is_streamed_quickly() -> None:
         ("Que faire ? [F1.1]", [("Que faire ?", "F1.1")]),
         ("Cards fail [F9.9].", [("Cards fail", "")]),
         ("Cards [F1.1] and bills [F1.1] fail", [("Cards and bills fail", "F1.1")]),
+        ("*How many cars are there?*\nThree [F1.1]", [("Three", "F1.1")]),
+        ("**Sales, 2024: what now?**\nThree [F1.1]", [("Three", "F1.1")]),
+        ("*What is 17*23?*\n391 [F1.1]", [("391", "F1.1")]),
+        ("*Cards* and *bills* fail [F1.1]", [("*Cards* and *bills* fail", "F1.1")]),
     ],
 )
 def test_statements_are_the_sentences_with_what_they_rest_on(

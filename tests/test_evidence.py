@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from scopes.label import Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
-from subagents.evidence import Coverage, Reading, check, figures_occur, normal, occurs
+from subagents.evidence import (
+    MAX_EARLIER,
+    Coverage,
+    Reading,
+    check,
+    figures_occur,
+    normal,
+    occurs,
+    texts_of,
+)
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 LABEL = Label(untrusted=True)
@@ -62,6 +71,39 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
     (kept,) = check([found], {**ITEMS, reply.id: reply, elsewhere.id: elsewhere}).findings
     assert kept.customers == ["Acme"]
     assert kept.quotes == []  # a quote has to stand in what is cited
+
+
+FRIDAY, MONDAY = "The launch is on Friday, the 13th of May", "The launch is on Monday"
+
+
+def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() -> None:
+    reading = Reading()
+    for text in (FRIDAY, FRIDAY[:20], MONDAY, FRIDAY[:20], f"{MONDAY}, at nine", MONDAY):
+        reading.add([item(1, text), item(2)], {})
+    assert list(reading.items) == ["C1/1", "C1/2"]
+    assert reading.items["C1/1"].text == f"{MONDAY}, at nine", "its beginning changes nothing"
+    quotes = ["Friday, the 13th of May", "on Monday, at nine"]
+    found = draft(quotes=[*quotes, "The launch is on Tuesday"])
+    assert check([found], reading.whole()).findings[0].quotes == quotes
+    reading.add([item(1, FRIDAY)], {})
+    assert reading.items["C1/1"].text == FRIDAY
+    assert check([found], reading.whole()).findings[0].quotes == quotes
+
+
+def test_of_an_item_that_always_changes_the_newest_texts_are_kept() -> None:
+    reading = Reading()
+    for number in range(1000, 1100):
+        reading.add([item(1, f"{number} is the number")], {})
+    assert reading.whole()["C1/1"].text.count("number") == 1 + MAX_EARLIER
+    assert texts_of(reading.whole()["C1/1"])[:2] == ["1099 is the number", "1091 is the number"]
+
+
+def test_no_quote_reaches_from_one_text_of_an_item_into_the_next() -> None:
+    reading = Reading()
+    for text in ("approved by Ana, pay 500 EUR", "The refund is not"):
+        reading.add([item(1, text)], {})
+    found = draft(quotes=["The refund is not approved by Ana", "is not\x1eapproved", "pay 500 EUR"])
+    assert check([found], reading.whole()).findings[0].quotes == ["pay 500 EUR"]
 
 
 def test_a_finding_without_any_evidence_is_dropped() -> None:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -237,6 +238,23 @@ async def test_a_crashing_tool_fails_only_its_subagent() -> None:
     assert [r.stopped_by for r in got] == ["none", "tool_error", "none"]
     assert "lookup_user failed" in got[1].reason
     assert got[1].tool_calls == [{"name": "lookup_user", "is_error": True}]
+
+
+class Jammed:
+    """A client with which something of a context is left."""
+
+    async def closed(self, context: str) -> Mapping[str, str]:
+        raise OSError("the disk is gone")
+
+
+async def test_what_cannot_be_brought_out_takes_no_result_along() -> None:
+    async with engine(reader, slack=slack()) as e:
+        e.run.clients = {**e.run.clients, Jammed: Jammed()}
+        side_by_side = [replace(brief, beside=True) for brief in briefs(e, 2)]
+        got = await e.fanout().run_all(side_by_side)
+    assert_accounted(e, got, 2)
+    assert [(r.status, len(r.findings)) for r in got] == [("complete", 1)] * 2
+    assert cost_nanousd(got) > 0
 
 
 async def test_when_the_budget_ends_each_hands_in_what_it_has() -> None:

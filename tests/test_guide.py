@@ -21,7 +21,7 @@ from scopes.sheets import Sheets
 from scopes.slack_reader import SlackReader
 from scopes.tool import Handles, Tool
 from subagents.brief import Brief, template
-from subagents.guide import guide
+from subagents.guide import guide, parents_guide
 
 NAMES = scopes.scope_names()
 MARK = re.compile(r"^\{([^}]*)\} ", re.MULTILINE)
@@ -67,6 +67,16 @@ def test_no_tool_is_spoken_of_that_is_not_offered(name: str) -> None:
         said = guide(name, tools) + json.dumps([t.schema() for t in tools])
         named = {t for t in ALL_TOOLS if re.search(rf"\b{t}\b", said)}
         assert named <= {t.name for t in tools}, clients
+
+
+def test_a_parent_is_told_of_its_own_tools_alone() -> None:
+    whole = parents_guide({"post_message", "schedule_create"})
+    bare = parents_guide(())
+    for tool in ("post_message", "schedule_create", "schedule_list"):
+        assert (tool in whole, tool in bare) == (True, False)
+    assert "{" not in whole + bare
+    assert "\n\n\n" not in bare
+    assert "How to answer\n- Only from" in bare
 
 
 def test_a_scope_that_shares_its_tools_is_told_of_those_that_it_has() -> None:

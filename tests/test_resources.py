@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pg_kit
 import pytest
@@ -125,6 +126,17 @@ async def test_who_save_one_file_at_the_same_time_each_get_a_version(either: Dat
     assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
 
 
+async def test_the_number_of_a_version_tells_of_all_before_it(either: Database) -> None:
+    secret = Label(True, frozenset({ANA}), frozenset({"C0BOARD"}))
+    await kept(either, "k1", "merger", label=secret)
+    for n in ("call2", "call3"):
+        told = await result(context(either, key=n), "save_resource", name="sales.csv", text=n)
+    assert told.note == "Kept as file/sales.csv@3."
+    assert told.label == secret
+    other = await result(context(either), "save_resource", name="other.csv", text="x")
+    assert other.label == TRUSTED
+
+
 async def test_a_file_and_all_of_a_run_have_bounds(either: Database) -> None:
     with pytest.raises(ToolError, match="at most 5 MB"):
         await kept(either, "k0", "x" * (MAX_BYTES + 1))
@@ -187,6 +199,14 @@ async def test_a_line_without_an_end_is_read_in_pieces_and_a_picture_is_describe
     await shelf.save(RUN, "k9", "a.png", "image/png", b"\x89PNG" * 300, TRUSTED, "r1")
     (item,) = (await result(context(database), "read_resource", name="a.png")).items
     assert item.text == "a picture, 1.2 kB"
+
+
+async def test_a_name_that_looks_the_same_is_the_same(database: Database) -> None:
+    apart = normalize("NFD", "übersicht.md")
+    await result(context(database), "save_resource", name=apart, text="x")
+    for name in (apart, "übersicht.md", f"file/{apart}@1"):
+        read = await result(context(database), "read_resource", name=name)
+        assert read.items[0].id == "file/übersicht.md@1:1"
 
 
 async def test_what_is_not_there_or_not_to_be_written_is_refused_with_a_hint(

@@ -16,6 +16,7 @@ from scopes.effects import (
     Address,
     Channel,
     Effect,
+    Kept,
     Part,
     Person,
     Said,
@@ -82,7 +83,7 @@ async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
 
 
 @tool(Access.READ, Effect.QUERY)
-async def query(ctx: ToolContext, sql: Statement) -> ToolResult:
+async def query(ctx: ToolContext, sql: Statement, keep: Kept = "") -> ToolResult:
     """Query."""
     return ToolResult(note="rows")
 
@@ -499,6 +500,27 @@ async def test_a_drawer_is_not_filled_either() -> None:
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
     other = await world.gate.decide("s2", world.ctx, note, {"text": "x"})
     assert isinstance(other, Allow), "another context has a drawer of its own"
+
+
+async def test_a_query_whose_result_is_kept_is_held_to_what_storing_is() -> None:
+    world = World()
+    kept = [await world(query, sql="SELECT 1", keep=f"{n}.csv") for n in range(MAX_KEPT + 1)]
+    assert [isinstance(v, Allow) for v in kept] == [True] * MAX_KEPT + [False]
+    assert isinstance(await world(query, sql="SELECT 1"), Allow)
+    again = Gate(lambda _: None, counts=counted(world.log))
+    left = await again.decide(
+        world.log[0].context, world.ctx, query, {"sql": "SELECT 1", "keep": "a.csv"}
+    )
+    assert isinstance(left, Deny), "a process that goes on counts them, too"
+    once = World()
+    for _ in range(MAX_KEPT):  # decided anew by each process that takes it up
+        await once(query, sql="SELECT 1", keep="a.csv")
+    assert counted(once.log) == {"keep p1": 1}
+    unasked = World(home="", thread="")
+    denied = await unasked(query, sql="SELECT 1", keep="a.csv")
+    assert isinstance(denied, Deny)
+    assert denied.reason == "Nobody has asked for anything to be stored here."
+    assert isinstance(await unasked(query, sql="SELECT 1"), Allow)
 
 
 @tool()

@@ -122,6 +122,45 @@ def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> 
             "limits: {remind_at: 0.9}",
             "assistant.yaml: 'limits': remind_at must be smaller than handoff_at.",
         ),
+        (
+            "data: {databases: {shop: {path: a.db, password_file: p}}}",
+            "assistant.yaml: 'data.databases.shop': password_file is of a postgres database alone.",
+        ),
+        (
+            "data: {databases: {shop: {postgres: 'postgres://a@b/c', service_account: k.json}}}",
+            "assistant.yaml: 'data.databases.shop': service_account is of a bigquery dataset "
+            "alone.",
+        ),
+        (
+            "data: {databases: {shop: {bigquery: p.d, schema: sales}}}",
+            "assistant.yaml: 'data.databases.shop': schema is of path and postgres: bigquery names "
+            "its dataset itself.",
+        ),
+        (
+            "data: {query_s: 61, databases: {shop: {path: a.db}}}",
+            "assistant.yaml: 'data': query_s must be at most limits.tool_timeout_s, which ends any "
+            "call.",
+        ),
+        (
+            "mcp: {servers: {crm: {command: [x], scope: web, readers: memebers}}}",
+            "assistant.yaml: 'mcp.servers.crm.readers' is 'memebers', but it must be `public` or "
+            "a list of `members` and user ids.",
+        ),
+        (
+            "mcp: {servers: {crm: {command: [x], scope: web, readers: [memebers]}}}",
+            "assistant.yaml: 'mcp.servers.crm.readers.0' is 'memebers', but it must be `members` "
+            "or a user id such as U0123ABCD.",
+        ),
+        (
+            "data: {databases: {Sales: {path: x}}}",
+            "assistant.yaml: the key 'data.databases.Sales' must be small letters, digits, - and "
+            "_, a letter first, 40 at most, such as sales.",
+        ),
+        (
+            "data: {databases: {sales: {bigquery: sales}}}",
+            "assistant.yaml: 'data.databases.sales.bigquery' is 'sales', but it must be a project "
+            "and a dataset such as my-project.events.",
+        ),
         ("- 1", "assistant.yaml: expected sections such as 'limits:' at the top level."),
         (
             "limits: {seconds: 1}\nslack: {}\nlimits: {tokens: 1}",
@@ -175,6 +214,35 @@ def test_a_secret_in_a_file_is_refused_and_not_repeated(tmp_path: Path, text: st
     sentence = complaint(tmp_path, text)
     assert "Secrets are read only from the environment or .env" in sentence
     assert SECRET not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("mcp: {servers: {a: {url: 'http://u:%s@h/x', scope: web}}}", "token_file"),
+        ("mcp: {servers: {a: {url: 'https://%s@h/x', scope: web}}}", "token_file"),
+        ("data: {databases: {a: {postgres: 'postgresql://u:%s@h/x'}}}", "password_file"),
+        ("data: {databases: {a: {postgres: 'postgre://u:%s@h/x'}}}", "password_file"),
+        ("data: {databases: {a: {postgres: 'postgresql://u@h/x?password=%s'}}}", "password_file"),
+        ("models: {base_url: 'https://u:%s@h/x'}", "ANTHROPIC_BASE_URL"),
+        ("web: {searxng_url: 'https://u:%s@h/x'}", "without one"),
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(
+    tmp_path: Path, text: str, instead: str
+) -> None:
+    sentence = complaint(tmp_path, text % SECRET)
+    assert "no password or token may stand in an address" in sentence
+    assert instead in sentence
+    assert SECRET not in sentence
+
+
+def test_an_address_without_a_password_is_taken(tmp_path: Path) -> None:
+    at = "postgresql://reader@db.example:5432/shop?sslmode=require"
+    settings = load(tmp_path, f"data: {{databases: {{shop: {{postgres: '{at}'}}}}}}")
+    assert settings.data.databases["shop"].postgres == at
+    settings = load(tmp_path, "mcp: {servers: {a: {url: 'http://h:80/@x', scope: web}}}")
+    assert settings.mcp.servers["a"].url == "http://h:80/@x"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
