@@ -335,6 +335,23 @@ def test_a_child_that_fails_does_not_spoil_the_answer(
     assert document["answer"].startswith("Cards are refused [F1.1].")
 
 
+def test_of_a_child_that_is_cut_off_it_is_said_what_is_not_covered(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return say("It was not read to the end.") if turn(body) else Answer([brief()])
+        cut = Answer([use("read_channel_history", channel=SPAIN.partition("/")[0])], "max_tokens")
+        return CHILD(body) if turn(body) == 0 else cut
+
+    with model_at(monkeypatch, mind):
+        done = asked(shell, small_export(tmp_path), "What is open in #support-es?", "--json")
+    (subagent,) = done.json["subagents"]
+    assert (subagent["status"], subagent["stopped_by"]) == ("partial", "tokens")
+    assert done.json["coverage"]["not_covered"] == ["s1: partial, its output was cut off"]
+    assert done.code == 1
+
+
 def test_without_subagents_the_answer_says_that_isolation_is_advisory(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

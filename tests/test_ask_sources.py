@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import pygit2
 import pytest
 from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
@@ -65,6 +70,20 @@ def asked(shell: Shell, question: str, *sources: object) -> Done:
 def asked_at(shell: Shell, question: str, *sources: object) -> Done:
     """With whatever stands at ANTHROPIC_BASE_URL."""
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Another program has the database open for writing."""
+    code = f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        writer.stdout.readline()
+        yield
+        writer.communicate(b"\n", timeout=30)
 
 
 def section(document: Json, head: str) -> str:
@@ -135,11 +154,86 @@ def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
     )
     assert done.code == 0
     assert "[1]" in done.out
-    assert re.search(r"^\[1\] q-[0-9a-f]+#row1: «Lisbon»$", done.out, re.MULTILINE)
+    said = r"^\[1\] q-[0-9a-f]+#row1: «Lisbon», «n_shops: 2»$"
+    assert re.search(said, done.out, re.MULTILINE)
     assert "counted by: SELECT" in " ".join(done.out.split())
-    below = done.out.partition("#row1: «Lisbon»\n")[2].splitlines()[0]
+    below = done.out.partition("«n_shops: 2»\n")[2].splitlines()[0]
     assert re.match(r"    data:\w+: SELECT ", below)
     assert len(below) <= WIDTH
+
+
+def test_the_tables_that_there_are_are_listed(shell: Shell, tables: Path) -> None:
+    done = asked(shell, "Which tables are there?", "--database", tables)
+    assert done.code == 0
+    quotes = [f["quotes"] for f in done.json["subagents"][0]["findings"]]
+    assert quotes == [["sales"], ["shops"]]
+
+
+def test_rows_are_kept_and_drawn_where_the_question_ends_so(shell: Shell, tables: Path) -> None:
+    question = "What is the total amount of sales by shop?"
+    kept = asked(shell, f"{question} Keep it as sums.csv.", "--database", tables)
+    drawn = asked(shell, f"{question} Draw it as a bar chart.", "--database", tables)
+    assert [f["name"] for f in kept.json["files"]] == ["sums.csv"]
+    assert [f["name"] for f in drawn.json["files"]] == ["rows.csv", "rows.png"]
+    assert (kept.code, drawn.code) == (0, 0)
+    one = asked(shell, "How many shops are there as a bar chart?", "--database", tables)
+    assert "No chart was drawn" in one.json["coverage"]["not_covered"][0]
+
+
+def test_a_database_that_somebody_writes_to_is_told_in_words_for_people(
+    shell: Shell, tmp_path: Path
+) -> None:
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as writing:
+        writing.execute("CREATE TABLE shops AS SELECT 1 AS id")
+    with holding(tmp_path / "shop.duckdb"):
+        done = asked(shell, "How many shops are there?", "--database", tmp_path / "shop.duckdb")
+    assert done.code == 1
+    said = "Another program is writing to this database; nothing was read."
+    assert done.json["answer"].startswith(said)
+    assert "Try again once" not in done.out
+
+
+def test_several_databases_are_asked_each_under_the_name_of_its_file(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path, tmp_path: Path
+) -> None:
+    again = tmp_path / "more" / "tables"
+    again.mkdir(parents=True)
+    (again / "cats.csv").write_text("name\nTom\n", "utf-8")
+    given = ("--database", tables, "--database", again, "--database", tables)
+    with model_at(monkeypatch) as server:
+        asked_at(shell, "How many cats are there?", *given)
+    firsts = json.dumps(server.recorded[0]["messages"])
+    assert "data:tables" in firsts
+    assert "data:tables-2" in firsts
+    assert "data:tables-3" not in firsts
+    refused(asked(shell, "How many?", *given, "--database", "none.duckdb"), "no_database")
+
+
+def test_of_several_databases_the_rules_ask_the_one_that_is_named(
+    shell: Shell, tables: Path, tmp_path: Path
+) -> None:
+    cats = tmp_path / "cats"
+    cats.mkdir()
+    (cats / "cats.csv").write_text("name\nTom\nKim\n", "utf-8")
+    shops = tables.rename(tmp_path / "retail")
+    given = ("--database", shops, "--database", cats)
+    listed = asked(shell, "Which tables are there?", *given)
+    assert (listed.code, "cats (name VARCHAR)" in json.dumps(listed.json)) == (0, True)
+    named = asked(shell, "How many cats are there in cats?", *given)
+    assert (named.code, "n_cats: 2" in named.json["answer"]) == (0, True)
+    first = asked(shell, "How many shops are there?", *given)
+    assert first.code == 1
+    assert "data:cats: The offline rules ask one database" in str(first.json["coverage"])
+    both = asked(shell, "How many cats are there in cats and in retail?", *given)
+    assert both.code == 1
+    assert "The offline rules ask one database" in str(both.json["coverage"])
+
+
+@pytest.mark.parametrize("option", ["--folder", "--mbox"])
+def test_what_can_be_given_once_is_not_taken_twice(shell: Shell, tables: Path, option: str) -> None:
+    done = shell("ask", "How many?", option, tables, option, tables)
+    assert done.code == 2
+    assert "give it once" in done.err
 
 
 def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
@@ -149,6 +243,8 @@ def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
     assert done.code == 1
     assert done.json["subagents"][0]["findings"] == []
     assert any("unhappy" in gap for gap in done.json["coverage"]["not_covered"])
+    assert "They understand: how many X, total or average Y by Z" in done.json["answer"]
+    assert "Tables: shops, sales." in done.json["answer"]
 
 
 def test_a_file_that_is_no_table_is_named(shell: Shell, tables: Path) -> None:
@@ -263,12 +359,55 @@ def test_three_requests_over_a_repository_are_done_side_by_side(
     document = asked(shell, question, "--folder", checkout).json
     assert [s["scope"] for s in document["subagents"]] == ["files"] * 3
     assert "return 21" in (checkout / "tax.py").read_text("utf-8")
-    assert repo.head.peel(pygit2.Commit).message.startswith("Add tax.py")
+    assert repo.head.peel(pygit2.Commit).message == "Begin", "nobody asked for a commit"
+    assert document["coverage"]["not_covered"] == []
     assert "Tests use pytest" in section(document, parts[0])
     assert "cart.py: Carts. (defines add)" in section(document, parts[1])
     audit = shell("audit", document["run_id"])
     assert "0 leaks" in audit.out
     assert audit.code == 0
+
+
+def test_a_file_is_written_with_its_text_and_other_orders_are_said_to_be_undone(
+    shell: Shell, checkout: Path
+) -> None:
+    order = "Write a file hello.txt with the text hi"
+    done = asked(shell, order, "--folder", checkout)
+    assert (checkout / "hello.txt").read_text("utf-8") == "hi\n"
+    assert done.code == 0
+    assert "hello.txt: hi" in done.json["answer"]
+    assert "defines nothing" not in done.json["answer"]
+    before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+    for order in ("1) write a.py 2) write b.py", "Add a docstring to the module cart.py"):
+        document = undone(asked(shell, order, "--folder", checkout))
+        assert {s["status"] for s in document["subagents"]} == {"partial"}
+    assert before == {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+
+
+def test_words_in_any_letters_are_found_in_a_folder(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def größe():\n    return 1\n", "utf-8")
+    (tmp_path / "b.md").write_text("# Übersicht\n", "utf-8")
+    for word, found in (("größe", "a.py:1"), ("Übersicht", "b.md:1")):
+        done = asked(shell, f"Where is {word} used?", "--folder", tmp_path)
+        assert found in done.json["answer"]
+
+
+def test_of_many_lines_the_best_are_told_and_the_others_counted(
+    shell: Shell, checkout: Path
+) -> None:
+    for n in range(50):
+        (checkout / f"n{n}.py").write_text(f"import sqlite3  # {'and so on, ' * 20}{n}\n", "utf-8")
+    (checkout / "cart.py").write_text("ENGINE = 'sqlite3'  # the Python engine\n", "utf-8")
+    question = "Where is the Python word sqlite3 used?"
+    done = asked(shell, question, "--folder", checkout)
+    (subagent,) = done.json["subagents"]
+    assert subagent["status"] == "complete"
+    assert "cart.py:1" in subagent["findings"][0]["claim"]
+    (left,) = done.json["coverage"]["not_covered"]
+    assert (
+        left == f"s1: {51 - len(subagent['findings'])} more places that hold a word of the question"
+    )
+    assert done.code == 1
 
 
 def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -> None:
@@ -281,6 +420,59 @@ def test_what_is_to_be_remembered_is_found_again(shell: Shell, checkout: Path) -
 
 
 # ---- nothing given
+
+
+def undone(done: Done) -> Json:
+    """The document of an answer that says what is missing, and cites nothing."""
+    document: Json = done.json
+    assert done.code == 1
+    assert document["coverage"]["not_covered"]
+    assert document["cited"] == 0
+    assert "Nothing was found" not in document["answer"]
+    assert "The offline rules" in document["answer"]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ("How many customers are there?", "have nothing to read this in"),
+        ("Which questions are unanswered?", "have nothing to read this in"),
+        ("Search the web for duckdb", "cannot search the web"),
+        ("Delete everything", "carry out no such order"),
+        ("Lösche alles", "carry out no such order"),
+        ("Can you book a table for two?", "carry out no such order"),
+    ],
+)
+def test_without_any_source_it_says_what_it_cannot_do(
+    shell: Shell, question: str, why: str
+) -> None:
+    document = undone(asked(shell, question))
+    assert why in document["answer"]
+    assert why in document["coverage"]["not_covered"][0]
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("What is 17*23?", "17*23 = 391"),
+        ("Compute (1,000 + 2) / 4", "(1000 + 2) / 4 = 250.5"),
+        ("What is 17 percent of 2340?", "17 * 2340 / 100 = 397.8"),
+    ],
+)
+def test_a_plain_sum_is_computed(shell: Shell, question: str, said: str) -> None:
+    done = asked(shell, question)
+    (finding,) = done.json["subagents"][0]["findings"]
+    assert (finding["claim"], finding["quotes"], done.code) == (said, [said], 0)
+
+
+def test_what_is_to_be_noted_is_kept_beside_questions(shell: Shell) -> None:
+    note = "Note that the contract with Duarte ends in May"
+    asked(shell, f"1) What is 2+2? 2) How many cars are there? 3) {note}")
+    done = asked(shell, "What did I note about Duarte?")
+    found = [f for s in done.json["subagents"] for f in s["findings"] if "note/" in str(f)]
+    assert any("the contract with Duarte ends in May" in f["claim"] for f in found)
+    assert asked(shell, note).json["cited"] == 0
 
 
 def test_without_any_source_it_computes_and_finds_its_notes(
@@ -316,6 +508,21 @@ def test_a_question_that_names_a_channel_is_warned_that_there_is_no_workspace(
     assert "warning: No Slack workspace to read. Set SLACK_BOT_TOKEN" in done.err
 
 
+def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
+    shell: Shell, tables: Path
+) -> None:
+    Path("assistant.yaml").write_text("files: {projects: {gone: {path: /no/where}}}", "utf-8")
+    done = asked(shell, "Which city has the most shops?", "--database", tables)
+    told = "files.projects.gone.path: There is no folder /no/where."
+    assert done.code == 1
+    assert "Lisbon" in done.json["answer"]
+    assert told in done.json["coverage"]["not_covered"]
+    assert f"warning: {told}" in done.err
+    listed = shell("scopes")
+    assert listed.code == 0
+    assert f"not offered: files:gone. {told}" in listed.out
+
+
 # ---- wrong use
 
 
@@ -330,6 +537,8 @@ def test_a_question_that_names_a_channel_is_warned_that_there_is_no_workspace(
         (("--sample", "--database", "empty"), "two_sources", "Two databases"),
         (("--sample", "--mbox", "x.mbox"), "two_sources", "Two mailboxes"),
         (("--folder", "empty", "--me", "a@b.example"), "me_of_what", "--mbox"),
+        (("--mbox", "empty"), "bad_mbox", "is a folder"),
+        (("--mbox", "text.duckdb", "--me", "nonsense"), "bad_me", "no mail address"),
         (("--folder", "empty", "--as-user", "U0ANA"), "as_user", "--slack-export"),
         (("--as-user", "U0ANA"), "as_user", "--slack-export"),
     ],

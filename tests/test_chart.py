@@ -63,7 +63,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_bot_itself_never_loads_what_draws() -> None:
-    code = "import sys, bot.serve, bot.reports.chart; print('matplotlib' in sys.modules)"
+    code = "import sys, bot.serving.serve, bot.reports.chart; print('matplotlib' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -249,6 +249,19 @@ def test_a_request_is_split_at_its_questions() -> None:
     assert [question.sources for question in questions] == [("#a-b",), ("#a-b",)]
 
 
+def test_a_product_of_two_numbers_is_no_pattern_of_channels() -> None:
+    assert not split("What is 17*23?")[0].every
+    assert split("What is open in csm-*?")[0].every
+
+
+@pytest.mark.parametrize("task", ["Post hi in #csm-spain", "Can you archive #csm-spain?"])
+def test_an_order_in_slack_is_said_to_be_undone_before_anything_is_read(task: str) -> None:
+    talk = Talk(brief("answer", task), READERS)
+    (submit,) = talk.turn()
+    assert submit["input"]["needs"].startswith("The offline rules carry out no such order")
+    assert submit["input"]["findings"] == []
+
+
 def test_a_question_without_a_channel_lists_them_and_chooses() -> None:
     talk = Talk("REQUEST: Which payment complaints are still unanswered in Spain?", PARENT)
     assert names(talk.turn()) == ["list_channels"]

@@ -105,6 +105,18 @@ def test_what_the_rules_do_not_understand_is_left_alone(sales: Asked, question: 
     assert sales.sql(question) == ""
 
 
+@pytest.mark.parametrize(
+    "question", ["top 2 products by quantity", "The top 2 products by total quantity"]
+)
+def test_the_first_of_a_list_are_ranked_by_what_is_named(sales: Asked, question: str) -> None:
+    assert sales.sql(question).endswith("ORDER BY sum_quantity DESC NULLS LAST LIMIT 2")
+
+
+def test_where_nothing_can_be_ranked_nothing_is_counted_instead(sales: Asked) -> None:
+    assert sales.sql("What are the top 3?") == ""
+    assert sales.sql("top 3 orders") == ""
+
+
 def test_words_that_no_column_has_are_named(sales: Asked) -> None:
     words = unknown("How many unhappy customers are in Spain?", sales.tables, sales.values)
     assert words == ["unhappy"]
@@ -137,6 +149,44 @@ def test_a_quote_in_a_value_stays_in_the_value(sales: Asked) -> None:
     connection.execute("CREATE TABLE shops AS SELECT 1 AS id, 'L''Orto' AS city")
     shops = Asked(connection, "main", "2026-03-16")
     assert shops("How many shops are in L'Orto?") == [(1,)]
+
+
+def test_a_word_that_ends_in_top_asks_for_no_ranking() -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE laptop_orders AS SELECT 1 AS id")
+    laptops = Asked(connection, "main", "2026-03-16")
+    assert laptops("How many laptop orders are there?") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("question", "rows"),
+    [
+        ("How many Aufträge are there?", [(2,)]),
+        ("How many Aufträge 2024 are there?", [(2,)]),
+        ("How many rows are in Aufträge 2024.csv?", [(2,)]),
+        ("What is the average Betrag per Größe?", [("L", 20.0), ("M", 4.0)]),
+        ("How many orders 2024 are there?", [(3,)]),
+        ("How many open claims are there?", [(4,)]),
+    ],
+)
+def test_names_in_any_letters_with_years_and_spaces_are_understood(
+    question: str, rows: list[tuple[Any, ...]]
+) -> None:
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE Aufträge_2024 AS "
+        "FROM (VALUES (1, 'L', 20), (2, 'M', 4)) t(id, Größe, Betrag);"
+        "CREATE TABLE orders_2023 AS SELECT 1 AS id;"
+        "CREATE TABLE orders_2024 AS FROM range(3) t(id);"
+        'CREATE TABLE "open claims" AS FROM range(4) t(id)'
+    )
+    names = ("Aufträge_2024", "orders_2023", "orders_2024", '"open claims"')
+    asked = Asked(connection, "none", "2026-03-16")
+    described = [(n, connection.execute(f"DESCRIBE {n}").fetchall()) for n in names]
+    asked.tables = [Table.of(n, [(c[0], c[1]) for c in columns]) for n, columns in described]
+    assert asked(question) == rows
+    assert asked.sql("How many orders are there?") == ""
+    assert asked.sql("What is the average Betrag per Länge?") == ""
 
 
 def test_of_the_gold_questions_it_answers_many_right_and_none_wrong(dev_data: Path) -> None:

@@ -12,6 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
+from bot.local.listeners import close_listeners
+
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 GRACE_S = 0.5
@@ -170,8 +172,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Where all that are idle close at once there is no tenth of a second to wait for."""
-        for server in self.servers:
-            server.close()
+        await close_listeners(self.servers)
         for connection in self.connections():
             connection.shutdown()
         await asyncio.sleep(0)

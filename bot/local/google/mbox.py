@@ -34,6 +34,9 @@ _YEARS = range(1971, 2101)
 _OLDEST = datetime(1971, 1, 1, tzinfo=UTC)
 MAX_HEADER = 20_000
 """Characters of a header that are searched for addresses."""
+PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zX", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd")
+"""How files begin that gzip, zip, bzip2, xz, 7-Zip and Zstandard made."""
+PARTIES = ("from", "to", "cc", "bcc", "delivered-to", "x-original-to")
 NOBODY = "me@localhost"
 """The address of a mailbox that tells none."""
 
@@ -88,9 +91,14 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
     """
     try:
         with path.open("rb") as file:
-            entries = list(read_mbox(file))
+            packed = file.peek(4).startswith(PACKED)  # of a pipe nothing comes twice
+            entries = [] if packed else list(read_mbox(file))
+    except IsADirectoryError:
+        raise MboxError(f"{path} is a folder. Give an mbox file.") from None
     except OSError as error:
         raise MboxError(f"{path.name or path} cannot be read: {error.strerror}.") from None
+    if packed:
+        raise MboxError(f"{path.name} is packed: unpack it first.")
     if not entries:
         raise MboxError(f"{path.name} is empty: it holds no message.")
     if not any(map(_is_mail, entries)):
@@ -160,7 +168,9 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
         for n, entry in enumerate(entries)
     )
     bare = [n for n, headers in enumerate(heads) if not headers]
-    return Mailbox(address, messages, _problems(undated, bare))
+    met = me is None or any(address in addresses(every(h, *PARTIES)) for h in heads)
+    stranger = () if met else (f"No message is from or to {address}: --me may be mistyped.",)
+    return Mailbox(address, messages, (*stranger, *_problems(undated, bare)))
 
 
 def address_of(heads: Sequence[Headers]) -> str:

@@ -1,7 +1,8 @@
 """Tool calls as the offline mind makes them, and items as tools show them."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,17 @@ class Shown:
 def use(name: str, **arguments: Any) -> dict[str, Any]:
     """A tool call as a content block; the server gives it an id."""
     return {"type": "tool_use", "name": name, "input": arguments}
+
+
+def within(findings: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """The first findings that a submission of so many bytes has room for."""
+    kept: list[dict[str, Any]] = []
+    for finding in findings:
+        room -= len(json.dumps(finding, ensure_ascii=False).encode()) + 2
+        if room < 0:
+            break
+        kept.append(finding)
+    return kept
 
 
 def items_of(text: str) -> Iterator[Shown]:

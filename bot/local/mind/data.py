@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bot.local.mind.calls import use
+from bot.local.mind.calls import items_of, use, within
+from bot.local.mind.chart import Wish, axes, wish_of
 from bot.local.mind.hearing import Exchange, Heard
+from bot.local.mind.orders import NOT_DONE, is_order
 from bot.local.mind.phrases import OFFLINE
 from bot.local.mind.schema import Place, Table, Values, stems
 from bot.local.mind.sql import select
@@ -19,14 +21,25 @@ MAX_VALUES = 40
 """Most different texts of a column that are looked at for those that the question names."""
 MAX_ROWS = 20
 """Most rows of a result that are told."""
+UNDERSTOOD = "They understand: how many X, total or average Y by Z, top N X by Y. Tables:"
+_RULES = "The offline rules"
 _HANDLE = re.compile(r"\bdata:[\w.-]+")
-_TABLE = re.compile(r"^\[t-\w+\] (?P<name>[^\s(:]+)")
+_TABLE = re.compile(r"^\[t-\w+\] (?P<name>(?:\"(?:[^\"]|\"\")+\"|[^\s(:\"])+)")
 _COLUMN = re.compile(
     r"^\[t-\w+#\d+\] (?P<name>.+?) (?P<type>[A-Z][A-Z0-9_ ]*(?:\(.*\))?)(?:: .*)?$"
 )
 _ROW = re.compile(r"^\[(?P<id>q-\w+#row\d+)\] (?P<text>.*)$", re.MULTILINE)
 _FAILED = re.compile(r"^\[q-\w+#error\] (?P<why>.*)$", re.MULTILINE)
 _VALUE = re.compile(r"^c: (?P<place>[^;]*); v: (?P<value>.*)$")
+_ASKS_TABLES = re.compile(
+    r"^(?:which|what|list|show|name)\b(?: me)?(?: all| the| of| its| your)*"
+    r" (?:tables?(?: names)?|(?:names of (?:all )?(?:the )?tables))"
+    r"(?: are there| exist| are available| do you (?:have|know|see)| can (?:i|you) \w+"
+    r"| does it (?:have|hold))?(?: (?:are )?in (?:the|this|that|my) (?:database|file|folder))?\W*$",
+    re.IGNORECASE,
+)
+_AGAIN = "Try again once"
+"""What a tool tells a model to do where a database is held by somebody else."""
 _UNREADABLE = ": not readable: "
 _LOOK = "SELECT c, v FROM ("
 """How the query begins that looks at what columns hold."""
@@ -34,18 +47,41 @@ _LOOK = "SELECT c, v FROM ("
 
 def as_data(heard: Heard) -> Answer:
     """The next turn: tables, columns, what is in them, the question, the result."""
-    question = heard.section("TASK")
-    handle = next(iter(_HANDLE.findall(heard.section("MAY READ"))), "")
+    wish = wish_of(heard.section("TASK"))
+    question = wish.question
+    handle, others = _chosen(heard, question)
     called = {exchange.name for exchange in heard.exchanges}
     if not heard.must_end and not _failed_before(heard):
         if "list_tables" not in called:
-            return Answer([use("list_tables", database=handle)])
-        names = _listed(heard, question)
+            asked = [handle, *others] if _ASKS_TABLES.match(question) else [handle]
+            return Answer([use("list_tables", database=each) for each in asked])
+        names = [] if _ASKS_TABLES.match(question) else _listed(heard, question)
         if names and "describe_table" not in called:
             return Answer([use("describe_table", table=n, database=handle) for n in names])
-        if sql := _next(heard, question):
-            return Answer([use("execute_query", sql=sql, database=handle)])
-    return Answer([use("submit_result", **_result(heard, question))])
+        if names and (sql := _next(heard, question)):
+            kept = {"keep": wish.file} if wish.file and not sql.startswith(_LOOK) else {}
+            return Answer([use("execute_query", sql=sql, database=handle, **kept)])
+        if wish.kind and (drawn := _drawing(heard, wish)):
+            return Answer(drawn)
+    return Answer([use("submit_result", **_result(heard, wish))])
+
+
+def _chosen(heard: Heard, question: str) -> tuple[str, list[str]]:
+    """The database that is asked, and those that nobody looks at then: of those that the question
+    names, else of all."""
+    held = list(dict.fromkeys(_HANDLE.findall(heard.section("MAY READ"))))
+    said = stems(question)
+    meant = [h for h in held if stems(h.removeprefix("data:")) & said] or held
+    return next(iter(meant), ""), meant[1:]
+
+
+def _drawing(heard: Heard, wish: Wish) -> list[dict[str, Any]]:
+    """The call that draws the rows which were kept, once."""
+    kept = [e for e in heard.exchanges if e.input.get("keep") and not _FAILED.search(e.text)]
+    x, y = axes(kept[-1].text) if kept else ("", ())
+    if not y or any(e.name == "make_chart" for e in heard.exchanges):
+        return []
+    return [use("make_chart", file=wish.file, kind=wish.kind, x=x, y=list(y))]
 
 
 def _failed_before(heard: Heard) -> bool:
@@ -134,18 +170,31 @@ def _today(heard: Heard) -> str:
     return days[-1] if days else "1970-01-01"
 
 
-def _result(heard: Heard, question: str) -> dict[str, Any]:
+def _result(heard: Heard, wish: Wish) -> dict[str, Any]:
+    question = wish.question
+    if _ASKS_TABLES.match(question) and (told := _tables_told(heard)):
+        return told
     queries = [e for e in heard.exchanges if e.name == "execute_query"]
     last = queries[-1] if queries else None
     if last is None or str(last.input["sql"]).startswith(_LOOK):
-        return _nothing(_why(heard, question))
+        why = _why(heard, question)
+        hint = _hint(heard) if why.startswith(_RULES) else ""
+        return _nothing(why, hint, _unasked(heard, question))
     if failed := _FAILED.search(last.text):
-        return _nothing(f"The query was refused: {failed['why'][:200]}")
+        why = f"The query was refused: {failed['why'][:200]}"
+        return _nothing(why, "", _unasked(heard, question))
     rows = _ROW.findall(last.text)
     findings = [_finding(id, text) for id, text in rows[:MAX_ROWS]]
-    left = _unreadable(heard)
-    left += [f"{len(rows) - MAX_ROWS} more rows"] if len(rows) > MAX_ROWS else []
+    findings = within(findings, heard.max_bytes // 2 - 1000)
+    left = [*_unreadable(heard), *_unasked(heard, question)]
+    more = len(rows) - len(findings)
+    left += [f"{more} more rows"] if more else []
+    drawn = [e for e in heard.exchanges if e.name == "make_chart"]
+    if wish.kind and not any(not e.is_error for e in drawn):
+        why = f": {drawn[-1].text}"[:300] if drawn else ", for it takes a name and a number a row"
+        left.append(f"No chart was drawn{why}")
     counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    counted += f", kept as {wish.file}" if wish.file else ""
     text = f"{counted}, {COUNTED} {last.input['sql']} {OFFLINE}"
     return {**_prose(heard, rows, text), "findings": findings, "not_covered": left, "needs": ""}
 
@@ -165,7 +214,10 @@ def _cells(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _finding(id: str, text: str) -> dict[str, Any]:
-    values = [value for _, value in _cells(text) if len(value) > 1 and value != "null"]
+    told = [(name, value) for name, value in _cells(text) if value not in ("", "null")]
+    values = [
+        value if len(value.strip(" \"'.…")) > 1 else f"{name}: {value}" for name, value in told
+    ]
     return {"claim": text, "evidence": [id], "quotes": values[:5]}
 
 
@@ -175,14 +227,51 @@ def _why(heard: Heard, question: str) -> str:
         (e.text for e in heard.exchanges if e.is_error and e.name != "submit_result"), ""
     )
     if refused:
-        return refused[:300].rstrip(".")
+        why = refused.partition(_AGAIN)[0].strip()[:300].rstrip(".")
+        held = f"{why}; nothing was read. Ask again when that has ended"
+        return held if _AGAIN in refused else why
+    if is_order(heard.section("TASK")):
+        return NOT_DONE[0]
     if (lost := _unreadable(heard)) and not _tables(heard):
         return "; ".join(lost).rstrip(".")
     words = unknown(question, _tables(heard), _values(heard))
     if words:
         named = ", ".join(dict.fromkeys(words))
-        return f"The offline rules do not know what to make of: {named}"
-    return "The offline rules found no query for this question"
+        return f"{_RULES} do not know what to make of: {named}"
+    return f"{_RULES} found no query for this question"
+
+
+def _hint(heard: Heard) -> str:
+    """What may be asked instead."""
+    known = ", ".join(table.name for table in _tables(heard)[:MAX_TABLES])
+    return f"{UNDERSTOOD} {known}." if known else ""
+
+
+def _tables_told(heard: Heard) -> dict[str, Any] | None:
+    """The tables as they were listed; None where there are none."""
+    listed = [item for e in heard.exchanges if e.name == "list_tables" for item in items_of(e.text)]
+    tables = [item for item in listed if _UNREADABLE not in item.text]
+    every = [
+        {
+            "claim": item.text[:500],
+            "evidence": [item.id],
+            "quotes": [found["name"]]
+            if (found := _TABLE.match(f"[{item.id}] {item.text}"))
+            else [],
+        }
+        for item in tables
+    ]
+    findings = within(every, heard.max_bytes // 2)
+    left = _unreadable(heard)
+    left += [f"{more} more tables"] if (more := len(every) - len(findings)) else []
+    text = f"{len(every)} tables. {OFFLINE}"
+    result = {"text": text, "findings": findings, "not_covered": left, "needs": ""}
+    return result if every else None
+
+
+def _unasked(heard: Heard, question: str) -> list[str]:
+    _, others = _chosen(heard, question)
+    return [f"{h}: {_RULES} ask one database; name it in the question" for h in others]
 
 
 def _unreadable(heard: Heard) -> list[str]:
@@ -191,5 +280,6 @@ def _unreadable(heard: Heard) -> list[str]:
     return [line.partition("] ")[2][:300] for line in lines if _UNREADABLE in line]
 
 
-def _nothing(why: str) -> dict[str, Any]:
-    return {"text": f"{why}. {OFFLINE}", "findings": [], "not_covered": [why], "needs": ""}
+def _nothing(why: str, more: str, unasked: Sequence[str]) -> dict[str, Any]:
+    text = " ".join(part for part in (f"{why}.", more, OFFLINE) if part)
+    return {"text": text, "findings": [], "not_covered": [why, *unasked], "needs": ""}

@@ -1,22 +1,28 @@
 """The offline mind as a subagent over a folder: what it holds, a module or a text written there."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bot.local.mind.calls import Shown, items_of, use
+from bot.local.mind.calls import Shown, items_of, use, within
+from bot.local.mind.cues import fold
 from bot.local.mind.hearing import Exchange, Heard
+from bot.local.mind.orders import NOT_DONE, is_order, open_end, to_write
 from bot.local.mind.phrases import OFFLINE
-from bot.local.mind.search import keywords
+from bot.local.mind.search import keywords, prefixes
 from bot.local.model.answer import Answer
 
 MAX_FILES = 20
 """Most files that are read."""
+MAX_LINES = 12
+"""Most lines of a search that are told, those that hold most words of the question first."""
 _FOLDER = re.compile(r"\bfiles:[\w.-]+")
 _MAKES = re.compile(
-    r"\b(?:creat\w*|writ\w*|mak\w*|add)\b.*?\b(?P<kind>module|file|script)\b"
-    r"(?: (?:called|named))?\s*[`'\"]?(?P<name>[\w./-]*)", re.IGNORECASE,
-)  # fmt: skip
+    r"\b(?:creat\w*|writ\w*|mak\w*|add)\b (?:(?!(?:to|in|into|of|for|from|on)\b)[\w-]+ ){0,5}?"
+    r"(?P<kind>module|file|script)\b(?: (?:called|named))?\s*[`'\"]?(?P<name>[\w./-]*)",
+    re.IGNORECASE,
+)
 _ARTICLE = re.compile(
     r"\b(?:draft|writ\w*|creat\w*)\b.*?\barticle\b(?:.*?\b(?:about|on)\b)?\s*(?P<topic>[^.;:]*)",
     re.IGNORECASE,
@@ -33,6 +39,13 @@ _SAYS = re.compile(r'^\s*(?:[rR]?"""|\'\'\')\s*(.+?)(?:"""|\'\'\'|$)', re.MULTIL
 _FUNCTION = re.compile(
     r"\bfunctions?\b[^`'\"\w]*(?:called |named )?[`'\"]?(?P<name>[a-z_]\w*)", re.I
 )
+_MEANT = re.compile(
+    r"(?:words?|terms?|texts?|strings?|lines?|files?|folders?|projects?|repo(?:sitory)?|checkout"
+    r"|code|use[ds]?|need(?:s|ed)?|mention(?:s|ed)?|defined?|occurs?|appears?|stands?)$"
+)
+"""What is said of a search itself: not looked for where the question has other words."""
+_ENDED = "There are more such lines"
+"""How a search says that it did not show all."""
 _SIZE = re.compile(r" [\d,.]+ ?[kM]?B?$")
 _NOT_NAMES = ("that", "which", "with", "for", "to", "and", "it", "in", "named", "called", "a")
 
@@ -60,8 +73,12 @@ def _calls(heard: Heard, task: str) -> list[dict[str, Any]]:
     if found := _ARTICLE.search(task):
         topic = re.sub(r"^(?:the|our|an?) | from .*$", "", found["topic"].strip())
         return _drafting(heard, called, topic or task)
-    if found := _MAKES.search(task):
-        return _making(heard, called, found, task)
+    if written := to_write(task):
+        return _making(heard, called, written.path, written.text, task)
+    if path := _made(task):
+        return _making(heard, called, path, _module(task), task)
+    if is_order(task):
+        return []
     if not called:
         return [use("list_files")]
     if "read_file" in called or "search_files" in called:
@@ -84,8 +101,9 @@ def _config_first(path: str) -> tuple[bool, str]:
 
 def _words(task: str) -> list[str]:
     wanted, _ = keywords(task)
-    words = re.findall(r"[^\W_]{3,}", task)
-    return [word for word in dict.fromkeys(words) if word.lower()[:5] in wanted]
+    words = dict.fromkeys(re.findall(r"[^\W_]{3,}", task))
+    own = [word for word in words if prefixes(fold(word)) & wanted]
+    return [word for word in own if not _MEANT.match(word.lower())] or own
 
 
 def _paths(heard: Heard) -> list[str]:
@@ -96,16 +114,25 @@ def _paths(heard: Heard) -> list[str]:
     return [f"{inside}/{name}".lstrip("/") for inside, name in files]
 
 
+def _made(task: str) -> str:
+    """The path of the Python module that a task orders; empty where it orders none."""
+    found = _MAKES.search(task)
+    if not found:
+        return ""
+    name = found["name"].rstrip(".") if found["name"] not in _NOT_NAMES else ""
+    if "." in name:
+        return name if name.endswith(".py") else ""
+    if not name and found["kind"].lower() == "file":
+        return ""
+    return f"{name or 'module'}.py"
+
+
 def _making(
-    heard: Heard, called: list[str], found: re.Match[str], task: str
+    heard: Heard, called: list[str], path: str, text: str, task: str
 ) -> list[dict[str, Any]]:
-    path = found["name"] if found["name"] not in _NOT_NAMES else ""
-    path = path or "module"
-    path = path if "." in path else f"{path}.py"
     if "write_file" not in called:
-        return [use("write_file", path=path, text=_module(task))]
-    asked = "without git_commit" in heard.exchanges[-1].text or re.search(r"\bcommit", task)
-    if asked and "git_commit" in heard.tools and "git_commit" not in called:
+        return [use("write_file", path=path, text=text)]
+    if re.search(r"\bcommit", task) and "git_commit" in heard.tools and "git_commit" not in called:
         return [use("git_commit", message=f"Add {path}")]
     return [use("read_file", path=path)] if "read_file" not in called else []
 
@@ -145,12 +172,35 @@ def _draft(heard: Heard, topic: str) -> str:
 
 def _result(heard: Heard, task: str) -> dict[str, Any]:
     failed = [e for e in heard.exchanges if e.is_error and e.name != "submit_result"]
-    findings = list(_findings(heard, task))
+    left = [f"{e.name}: {e.text}"[:300] for e in failed]
     notes = [" ".join(e.text.split()) for e in heard.exchanges if _changes(e)]
+    if is_order(task) and not notes:
+        return open_end(f"It was not done: {left[-1].rstrip('.')}") if left else open_end(*NOT_DONE)
+    every = list(_findings(heard, task))
+    findings = within(_best(every, task), heard.max_bytes - 1000)
+    if more := len(every) - len(findings):
+        least = "at least " if any(_ENDED in e.text for e in heard.exchanges) else ""
+        left.append(f"{least}{more} more places that hold a word of the question")
     told = " ".join([*notes, f"{len(findings)} facts with their lines." if findings else ""])
     text = told.strip() or "Nothing was found."
-    left = [f"{e.name}: {e.text}"[:300] for e in failed]
     return {"text": f"{text} {OFFLINE}", "findings": findings, "not_covered": left, "needs": ""}
+
+
+def _best(findings: Sequence[dict[str, Any]], task: str) -> list[dict[str, Any]]:
+    """Of many lines those with most words of the question; of each file one before the next."""
+    if len(findings) <= MAX_FILES:
+        return list(findings)
+    words = {part for word in _words(task) for part in prefixes(fold(word))}
+    told = Counter[str]()
+    ranks = []
+    for finding in findings:
+        path = finding["evidence"][0].rpartition(":")[0]
+        said = prefixes(fold(" ".join(finding["quotes"])))
+        hidden = re.search(r"[:/]\.", path) is not None
+        ranks.append((-len(words & said), hidden, told[path], path.count("/")))
+        told[path] += 1
+    order = sorted(range(len(findings)), key=ranks.__getitem__)
+    return [findings[n] for n in order[:MAX_LINES]]
 
 
 def _changes(exchange: Exchange) -> bool:
@@ -164,7 +214,9 @@ def _findings(heard: Heard, task: str) -> Iterator[dict[str, Any]]:
             continue
         for n, item in enumerate(items_of(exchange.text)):
             if exchange.name == "search_files":
-                yield _fact(f"{item.id}: {item.text.strip()}", item, item.text.strip())
+                if item.id not in seen:
+                    yield _fact(f"{item.id}: {item.text.strip()}", item, item.text.strip())
+                seen.add(item.id)
             elif testing:
                 for found in _FRAMEWORKS.finditer(item.text):
                     line = _line_of(item.text, found.start())
@@ -178,9 +230,11 @@ def _findings(heard: Heard, task: str) -> Iterator[dict[str, Any]]:
 def _about(path: str, item: Shown) -> dict[str, Any]:
     """What a file says it is, and what it defines."""
     says = _SAYS.search(item.text)
-    defined = ", ".join(_DEFINED.findall(item.text)) or "nothing"
     first = says[1].strip() if says else item.text.strip().partition("\n")[0]
-    return _fact(f"{path}: {first} (defines {defined})", item, first)
+    defined = ", ".join(_DEFINED.findall(item.text)) or "nothing"
+    return _fact(
+        f"{path}: {first}{f' (defines {defined})' if path[-3:] == '.py' else ''}", item, first
+    )
 
 
 def _fact(claim: str, item: Shown, quote: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from bot.local.mind.issues import (
     submission,
 )
 from bot.local.mind.mail_digest import digest_lines, is_digest
+from bot.local.mind.orders import NOT_DONE, is_order, open_end
 from bot.local.mind.parent import answer_as_parent
 from bot.local.mind.phrases import OFFLINE, phrase
 from bot.local.mind.search import best_lines, keywords
@@ -74,6 +75,8 @@ def _by_handles(handles: str) -> Callable[[Heard], Answer]:
 
 
 def _as_subagent(heard: Heard) -> Answer:
+    if heard.section("CONTRACT") == "answer" and is_order(heard.section("TASK")):
+        return Answer([use("submit_result", **open_end(*NOT_DONE))])
     repair = next(
         (e.text for e in reversed(heard.exchanges) if e.name == "submit_result" and e.is_error), ""
     )

@@ -10,7 +10,7 @@ from bot.local.mind.scopes import Piece, pieces
 from bot.local.mind.search import keywords
 
 CHANNEL = re.compile(r"(?<![\w&/])#[\w-]+|\b[CG][A-Z0-9]{8,}\b")
-GLOB = re.compile(r"(?<![\w*])#?([\w-]*)\*(?!\*)")
+GLOB = re.compile(r"(?<![\w*])#?([\w-]*)\*(?![\w*])")
 NOTHING = "(The message mentions you and says nothing else.)"
 _MENTION = re.compile(r"<#([CG][A-Z0-9]+)(?:\|[^>]*)?>|#([CG][A-Z0-9]{8,}\b)")
 _LOOKING = re.compile(r"\n\(While asking, the user has the channel (\w+) open;[^\n]*\)\s*$")

@@ -4,11 +4,12 @@ Joins are guessed from names: a column `customer_id` leads to the table `custome
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+LETTERS = re.compile(r"[^\W\d_]+")
 _SHORT = {
     "cust": "customer", "tx": "transaction", "dp": "price", "qty": "quantity", "amt": "amount",
     "ccy": "currency", "prod": "product", "crtd": "created", "num": "number", "desc": "description",
@@ -37,7 +38,7 @@ def stem(word: str) -> str:
 
 def stems(text: str) -> frozenset[str]:
     """The stems of the words of a text, with those that mean about the same."""
-    words = re.findall(r"[a-z]+", text.lower())
+    words = LETTERS.findall(unicodedata.normalize("NFC", text).lower())
     alike = [other for word in words for other in _ALIKE.get(word.rstrip("s"), ())]
     alike += [other for word in words for other in _ALIKE.get(word, ())]
     return frozenset(map(stem, [*words, *alike]))
@@ -45,8 +46,20 @@ def stems(text: str) -> frozenset[str]:
 
 def name_parts(name: str) -> list[str]:
     """The words that a name is made of: `sbCustId` -> sb, customer, id."""
-    parts = [part.lower() for part in _PART.findall(name)]
+    words = LETTERS.findall(unicodedata.normalize("NFC", name))
+    parts = [part.lower() for word in words for part in _humps(word)]
     return [_SHORT.get(part, part) for part in parts]
+
+
+def _humps(word: str) -> Iterator[str]:
+    """The parts of a word that begin with a capital: `HTMLPage` -> HTML, Page."""
+    start = 0
+    for at in range(1, len(word)):
+        ends = not word[at - 1].isupper() or word[at + 1 : at + 2].islower()
+        if word[at].isupper() and ends:
+            yield word[start:at]
+            start = at
+    yield word[start:]
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,8 @@ class Table:
     @property
     def alias(self) -> str:
         """What a query calls its columns by."""
-        return quoted(self.name.rpartition(".")[2])
+        own = self.name.rpartition(".")[2]
+        return own if own.startswith('"') else quoted(own)
 
     @property
     def key(self) -> Column:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bot.local.mind.cues import asked_for, fold
 from bot.local.mind.hearing import Heard
+from bot.local.mind.orders import sum_in, to_keep, to_write
 
 _HANDLE = re.compile(r"(?<![\w:])((?:data|files|notes|mail|web):[\w.-]+)(?: \(([^()]*)\))?")
 _FACTS = re.compile(r"^(?:MAIL|NOTES|DATA|WEB|FILES): ", re.MULTILINE)
@@ -30,7 +31,11 @@ _ASKS = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z\"'(¿¡])")
-_GOES_ON = re.compile(r"^(?:return|note|represent|consider|use|then|and|also|it|answer)\b", re.I)
+_GOES_ON = re.compile(
+    r"^(?:return|note|represent|consider|use|then|and|also|it|answer"
+    r"|(?:draw|plot|keep|save|export|show) (?:it|them|this))\b",
+    re.I,
+)
 _FEW = 4
 """Fewer words than these are no question of their own."""
 
@@ -101,23 +106,36 @@ def scope_of(text: str, held: dict[str, str], heard: Heard) -> str:
     """The scope that a piece needs, of those that something is held for."""
     folded = " ".join(text.lower().split())
     reads_slack = "list_channels" in heard.tools
+    if to_keep(text) and any(handle.startswith("notes:") for handle in held):
+        return "notes"
+    if sum_in(text) and any(handle.startswith("web:") for handle in held):
+        return "web"
     if reads_slack and (_CHANNEL.search(text) or _SLACK.search(folded)):
         return "slack"
     if URL.search(text):
         return "web"
+    makes = bool(_MAKES.search(folded)) or to_write(text) is not None
     kinds = {"mail": "email"}
     open_ones = {kinds.get(h.partition(":")[0], h.partition(":")[0]) for h in held}
     if set(held) & {"files:run"} == {h for h in held if h.startswith("files:")}:
-        open_ones -= set() if _MAKES.search(folded) else {"files"}
-    said = [s for s, words in _WORDS.items() if re.search(rf"(?<!\w)(?:{words})(?!\w)", folded)]
+        open_ones -= set() if makes else {"files"}
+    said = [scope for scope in _WORDS if says(scope, text)]
     if reads_slack and asked_for(fold(text)) - {"act", "open"} and "email" not in said:
         return "slack"
-    if "files" in open_ones and _MAKES.search(folded):
+    if "files" in open_ones and makes:
         return "files"
     if fits := [scope for scope in said if scope in open_ones]:
         return fits[0]
     given = [scope for scope in ("data", "files", "email") if scope in open_ones]
-    return "slack" if reads_slack or not given else given[0]
+    if reads_slack or _CHANNEL.search(text):
+        return "slack"
+    return next(iter(given), "notes" if "notes" in open_ones else "slack")
+
+
+def says(scope: str, text: str) -> bool:
+    """Whether a text names what a scope is for."""
+    folded = " ".join(text.lower().split())
+    return re.search(rf"(?<!\w)(?:{_WORDS[scope]})(?!\w)", folded) is not None
 
 
 def _handles(scope: str, text: str, held: dict[str, str]) -> list[str]:
@@ -129,7 +147,9 @@ def _handles(scope: str, text: str, held: dict[str, str]) -> list[str]:
     prefix = {"email": "mail:"}.get(scope, f"{scope}:")
     own = [h for h in held if h.startswith(prefix)]
     named = [h for h in own if re.search(rf"\b{re.escape(held[h] or h[len(prefix) :])}\b", text)]
-    if scope in ("data", "files"):
+    if scope == "data":
+        own = named or own
+    if scope == "files":
         own = (named or [h for h in own if h != "files:run"] or own)[:1]
     notes = [h for h in held if h.startswith("notes:")]
     wants_notes = scope == "files" and re.search(

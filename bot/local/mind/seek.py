@@ -9,8 +9,17 @@ from bot.local.mind.calls import items_of, use
 from bot.local.mind.cues import fold, topics_of
 from bot.local.mind.hearing import Exchange, Heard
 from bot.local.mind.mail_cues import sentences
+from bot.local.mind.orders import (
+    NO_SEARCH,
+    NO_SOURCE,
+    NOT_DONE,
+    is_order,
+    open_end,
+    sum_in,
+    to_keep,
+)
 from bot.local.mind.phrases import OFFLINE
-from bot.local.mind.scopes import URL
+from bot.local.mind.scopes import URL, says
 from bot.local.mind.search import keywords, prefixes
 from bot.local.model.answer import Answer
 
@@ -22,31 +31,29 @@ MAX_QUERY = 5
 """Most words of a search."""
 _READERS = ("read_mail_thread", "read_url", "read_note")
 _FINDERS = ("search_mail", "web_search", "search_notes", "search_conversations")
-_KEEP = re.compile(
-    r"\b(?:remember|keep|save|make|take|note down)\b[^:]*?(?:\bnotes?\b[^:]*|\bthat\b)?:?\s+"
-    r"(?P<text>.+)",
-    re.IGNORECASE | re.DOTALL,
-)
-_OWN = re.compile(r"\b(?:what|which|who|when|find|search|do we|did we)\b", re.IGNORECASE)
 _BY = re.compile(r"^(?:[^<>:]{0,80}<[^<>\s]+>|\S+@\S+)?: ")
 _SUBJECT = re.compile(r"^Subject: (?P<subject>.*?)\. ")
 _WORD = re.compile(r"[^\W_]{3,}")
 
 
 def as_seeker(heard: Heard) -> Answer:
-    """The next turn: a search, what it found read, the result."""
+    """The next turn: what is to be done, or a search, what it found read; the result."""
     question = heard.section("TASK")
-    if not heard.must_end:
-        kept = _KEEP.search(question) if "save_note" in heard.tools else None
-        if kept and not _OWN.match(question.strip()):
-            if not heard.exchanges:
-                text = re.sub(r"^that ", "", kept["text"].strip())
-                return Answer(
-                    [use("save_note", title=" ".join(text.split()[:8]).rstrip(" :,."), text=text)]
-                )
-        elif calls := _calls(heard, question):
-            return Answer(calls)
-    return Answer([use("submit_result", **_result(heard, question))])
+    calls = [] if heard.must_end else _done_by(heard, question)
+    if calls is None:
+        calls = _calls(heard, question)
+    return Answer(calls or [use("submit_result", **_result(heard, question))])
+
+
+def _done_by(heard: Heard, question: str) -> list[dict[str, Any]] | None:
+    """The call that does what is ordered, once; None where something is to be found."""
+    text, figures = to_keep(question), sum_in(question)
+    if text and "save_note" in heard.tools:
+        title = " ".join(text.split()[:8]).rstrip(" :,.")
+        return [] if heard.exchanges else [use("save_note", title=title, text=text)]
+    if figures and "run_python" in heard.tools:
+        return [] if heard.exchanges else [use("run_python", code=_program(figures))]
+    return [] if is_order(question) else None
 
 
 def _calls(heard: Heard, question: str) -> list[dict[str, Any]]:
@@ -55,7 +62,7 @@ def _calls(heard: Heard, question: str) -> list[dict[str, Any]]:
     pages = [] if "read_url" in called else URL.findall(heard.section("MAY READ"))
     if not called and pages:
         return [use("read_url", url=page) for page in dict.fromkeys(pages)]
-    finders = [name for name in _FINDERS if name in heard.tools and _holds(name, heard)]
+    finders = [n for n in _FINDERS if n in heard.tools and _holds(n, heard, question)]
     if not called:
         return [use(name, query=_query(name, question)) for name in finders]
     if called & set(_READERS) or called <= {"read_url"}:
@@ -66,10 +73,19 @@ def _calls(heard: Heard, question: str) -> list[dict[str, Any]]:
     return [call for call in found if call["name"] in heard.tools][:MAX_READ]
 
 
-def _holds(name: str, heard: Heard) -> bool:
-    """Whether the task was given what a search needs."""
+def _holds(name: str, heard: Heard, question: str) -> bool:
+    """Whether the task was given what a search needs, and means it.
+
+    Where there is nothing but notes they are not counted, and what was asked before is no answer.
+    """
     kind = {"search_mail": "mail:", "web_search": "web:"}.get(name, "notes:")
-    return kind in heard.section("MAY READ")
+    meant = not _has_only("notes", heard) or says("notes", question)
+    meant = meant or not (name == "search_conversations" or says("data", question))
+    return kind in heard.section("MAY READ") and meant
+
+
+def _has_only(kind: str, heard: Heard) -> bool:
+    return set(re.findall(r"\b(mail|web|notes|https?):", heard.section("MAY READ"))) == {kind}
 
 
 def _query(name: str, question: str) -> str:
@@ -108,6 +124,12 @@ def _result(heard: Heard, question: str) -> dict[str, Any]:
     if kept:
         text = re.sub(r"\s+", " ", kept[-1].text)
         return {"text": f"{text} {OFFLINE}", "findings": [], "not_covered": left, "needs": ""}
+    if failed and _done_by(heard, question) is not None:
+        return open_end(f"It was not done: {failed[-1].text.rstrip('.')[:300]}")
+    if computed := [e for e in heard.exchanges if e.name == "run_python"]:
+        return _sum(computed[-1])
+    if is_order(question):
+        return open_end(*NOT_DONE)
     hits = sorted(_hits(heard, question), key=lambda hit: -hit.score)
     best: dict[str, _Hit] = {}
     for hit in hits:
@@ -116,8 +138,30 @@ def _result(heard: Heard, question: str) -> dict[str, Any]:
         {"claim": h.about + h.quote, "evidence": [h.id], "quotes": [h.quote]}
         for h in list(best.values())[:MAX_TOLD]
     ]
+    if not findings and not left and (why := _lacks(heard, question)):
+        return open_end(*why)
     text = f"{len(findings)} passages fit the question." if findings else "Nothing was found."
     return {"text": f"{text} {OFFLINE}", "findings": findings, "not_covered": left, "needs": ""}
+
+
+def _program(figures: str) -> str:
+    return f"print('{figures} =', round({figures}, 10))"
+
+
+def _sum(computed: Exchange) -> dict[str, Any]:
+    """What a program printed, as the one finding."""
+    (item,) = items_of(computed.text)
+    said = item.text.strip()
+    findings = [{"claim": said, "evidence": [item.id], "quotes": [said]}]
+    text = f"It was computed. {OFFLINE}"
+    return {"text": text, "findings": findings, "not_covered": [], "needs": ""}
+
+
+def _lacks(heard: Heard, question: str) -> tuple[str, str] | None:
+    """What would be needed to answer, where the task was given nothing that can."""
+    if _has_only("notes", heard) and not says("notes", question):
+        return NO_SOURCE
+    return NO_SEARCH if _has_only("web", heard) and "web_search" not in heard.tools else None
 
 
 def _hits(heard: Heard, question: str) -> Iterator[_Hit]:

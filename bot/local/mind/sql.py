@@ -5,17 +5,29 @@ it names no table that it was not shown. Where it does not know what a word is f
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bot.local.mind.schema import Place, Table, Values, path, quoted, stems
+from bot.local.mind.schema import Place, Table, Values, name_parts, path, quoted, stems
 from bot.local.mind.sql_said import LIST, NP, find, shown_by, start_of, table_of
 from bot.local.mind.sql_where import PERIODS, filters, spans, unknown
 
 _TOP = re.compile(r"\btop (\d+)\b|\b(?:the )?(\d+) (?:most|best|largest|highest)\b")
+_BARE_TOP = re.compile(r"^(?:the )?(?P<top>top \d+)\b", re.IGNORECASE)
+_BARE_SUM = re.compile(
+    r"\btop \d+ [^?.,]*? by (?!(?:the )?(?:total|number|count|average|mean|avg|sum)\b)",
+    re.IGNORECASE,
+)
+"""What stands before "sale price" in "top 3 cars by sale price"."""
 _MOST = re.compile(
     r"^(?:which|what|who|return the|show the|name the)\b.*?\b"
     r"(most|highest|largest|biggest|fewest|lowest|smallest|least)\b"
+)
+_ROWS = re.compile(
+    r"^how many (?:rows|records|entries|lines) (?:are there in|are in|in|does|do|has|have) "
+    r"(?:the )?(?:(?:table|file) )?(?P<what>.+?)(?: have| hold)?\s*\?*$",
+    re.IGNORECASE,
 )
 _FEW = ("fewest", "lowest", "smallest", "least")
 _NONE = re.compile(rf"\b(?:no|without(?: any)?|not (?:have|make|made) any|never) {NP}")
@@ -70,14 +82,17 @@ def select(question: str, tables: Sequence[Table], values: Values, today: str) -
 
     `today` is a date in ISO 8601, from which "last month" counts.
     """
-    asked = _ASIDE.sub("", " ".join(question.split()))
+    asked = _ASIDE.sub("", " ".join(unicodedata.normalize("NFC", question).split()))
+    asked = _ROWS.sub(r"How many \g<what> are there?", asked)
+    asked = _BARE_SUM.sub(r"\g<0>total ", _BARE_TOP.sub(r"What are the \g<top>", asked))
+    asked, tables = _numbered(asked, tables)
     low = asked.lower()
     if unknown(asked, tables, values):
         return ""
     if absent := _NONE.search(low):
         return _without(low[: absent.start()], absent["what"], tables)
     start = start_of(low, tables)
-    if start is None:
+    if start is None or sum(t.words == start.words for t in tables) > 1:
         return ""
     reach = [t for t in tables if path(start, [t], tables) is not None]
     query = Select(reach, start)
@@ -87,11 +102,14 @@ def select(question: str, tables: Sequence[Table], values: Values, today: str) -
             _show(query, said, low)
         else:
             _measure(query, *said)
-    if not query.measures and (most or top):
+    guessed = not query.measures and bool(most or top)
+    if guessed:
         _measure(query, "COUNT", False, start)
     labels = {Place(start, column).sql() for column in start.labels}
-    if query.groups and set(query.groups) <= labels and set(query.measures.values()) == {"COUNT"}:
-        return ""  # each row counted by itself
+    itself = set(query.groups) <= labels and set(query.measures.values()) == {"COUNT"}
+    ranks = " by " in low or not (top and top[1])
+    if (query.groups and itself) or (not query.groups and (top or guessed)) or not (ranks or most):
+        return ""  # each row counted by itself, or nothing to rank or to rank by
     where = filters(low, asked, reach, values)
     where += spans(low, today, start, reach)
     order, limit = "", 0
@@ -102,6 +120,24 @@ def select(question: str, tables: Sequence[Table], values: Values, today: str) -
     elif query.groups and query.measures:
         order = ", ".join(dict.fromkeys(query.groups))
     return query.text(where, order, limit)
+
+
+def _numbered(asked: str, tables: Sequence[Table]) -> tuple[str, list[Table]]:
+    """The question with `orders_2024` called orders, and the tables without those of other years.
+
+    The figures of a name are no time that the question asks for. A name with spaces is one name.
+    """
+    named: list[Table] = []
+    for table in tables:
+        own = table.alias.strip('"').lower()
+        words = " ".join(name_parts(own))
+        parts = map(re.escape, re.split(r"[\W_]+", own))
+        whole = rf"(?<!\w){'[ _-]'.join(parts)}(?:\.(?:csv|tsv|xlsx|parquet|db))?(?!\w)"
+        if re.search(r"[\d ]", own) and len(words) > 2 and re.search(whole, asked, re.IGNORECASE):
+            asked = re.sub(whole, words, asked, flags=re.IGNORECASE)
+            named.append(table)
+    meant = [t for t in tables if t in named or not any(t.words <= n.words for n in named)]
+    return asked, meant
 
 
 def _show(query: Select, said: str, low: str) -> None:
@@ -136,7 +172,7 @@ def _measure(query: Select, kind: str, distinct: bool, thing: Place | Table) -> 
         key = Place(thing, thing.key)
         far = thing.name != query.start.name
         counted = f"DISTINCT {query.place(key)}" if distinct or far else "*"
-        name = f"n_{thing.alias.strip(chr(34)).lower()}"
+        name = quoted(f"n_{thing.alias.strip(chr(34)).lower()}")
         made = f"COUNT({counted}) AS {name}"
     query.measures[name] = kind
     query.shown.append(made)
@@ -144,7 +180,7 @@ def _measure(query: Select, kind: str, distinct: bool, thing: Place | Table) -> 
 
 def _ranked(low: str, query: Select) -> str:
     """The measure that "by" or "most" names, else the first."""
-    said = re.search(r"\bby (?:the )?(?P<what>[a-z ]+)", low)
+    said = re.search(r"\bby (?:the )?(?P<what>(?:[^\W\d_]| )+)", low)
     counts = [name for name, kind in query.measures.items() if kind == "COUNT"]
     sums = [name for name in query.measures if name not in counts]
     by_count = said and re.match(r"(?:total )?number|count", said["what"])

@@ -17,7 +17,7 @@ _END = (
     r"that|which|occurred|to|on|and|where|between|since|over|after|there|each|using|than|through|"
     r"when|during)\b|[,.?;:(]|$)"
 )
-NP = rf"(?P<what>[a-z][a-z_' -]*?){_END}"
+NP = rf"(?P<what>[^\W\d_](?:[^\W\d]|[' -])*?){_END}"
 _SAID = re.compile("|".join(rf"(?P<{kind}>\b(?:{words})\b)" for kind, words in _AGGREGATES))
 _PHRASE = re.compile(rf"\s+(?:the |all )?(?P<distinct>distinct |unique |different )?{NP}")
 _BY = re.compile(rf"\b(?:each|per|grouped by|split by|broken down by|by) (?:the |of the )?{NP}")

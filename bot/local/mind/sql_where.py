@@ -21,11 +21,13 @@ _MONTH = re.compile(rf"\b(?:in|for|of|during) (?P<name>{_NAME})\b(?: (?P<year>\d
 _YEAR = re.compile(r"\b(?:in|of|during|for) (?:the year )?(?P<year>(?:19|20)\d\d)\b")
 _WEEKEND = re.compile(r"\bon (?:the )?weekends?\b")
 _LIMIT = re.compile(
-    r"(?P<what>[a-z ]+?) (?:is |of |was )?(?P<sign>over|above|more than|greater than|at least|"
-    r"under|below|less than) \$?(?P<n>\d[\d,]*(?:\.\d+)?)"
+    r"(?P<what>(?:[^\W\d_]| )+?) (?:is |of |was )?(?P<sign>over|above|more than|greater than|"
+    r"at least|under|below|less than) \$?(?P<n>\d[\d,]*(?:\.\d+)?)"
 )
 _BOUNDS = {"at least": ">=", "under": "<", "below": "<", "less than": "<"}
-_INSIDE = re.compile(r"['‘\"](?P<text>[^'’\"]+)['’\"] in (?:its|their|the) (?P<what>[a-z ]+)")
+_INSIDE = re.compile(
+    r"['‘\"](?P<text>[^'’\"]+)['’\"] in (?:its|their|the) (?P<what>(?:[^\W\d_]| )+)"
+)
 PERIODS = ("day", "week", "month", "quarter", "year")
 _PLAIN = frozenset(
     map(
@@ -189,7 +191,7 @@ def unknown(asked: str, tables: Sequence[Table], values: Values) -> list[str]:
             if _names(value, asked.lower(), asked):
                 rest = re.sub(rf"(?<!\w){re.escape(value.lower().replace('_', ' '))}\w*", " ", rest)
     rest = _INSIDE.sub(" ", rest)
-    words = re.findall(r"(?<![\w'])[a-z]{2,}", rest)
+    words = re.findall(r"(?<![\w'])[^\W\d_]{2,}", rest)
     short = re.findall(r"(?<![\w'])[A-Z]{2,5}(?![\w'])", asked)
     signs = [w for w in short if w.lower() in rest and w != "ID" and not stems(w) & known]
     return signs + [w for w in words if not (len(w) < 3 or stem(w) in _PLAIN or stems(w) & known)]

@@ -39,7 +39,6 @@ class Line:
     text: str
     reactions: tuple[tuple[str, int], ...] = ()
     bot: bool = False
-    before_window: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,7 @@ def _line(item: str, at: str, rest: str) -> Line:
                 name, _, count = part.rpartition(" ")
                 reactions.append((name, int(count)) if count.isdigit() else (part, 1))
     when = datetime.strptime(at, "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
-    return Line(
-        item, when, author, said, tuple(reactions), "bot" in notes, "before window" in notes
-    )
+    return Line(item, when, author, said, tuple(reactions), "bot" in notes)
 
 
 def join(pages: Iterable[str]) -> list[Thread]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bot.local.mind.grouping import alike, keys_in, text_signs
+from bot.local.mind.orders import NOT_DONE
 from bot.local.mind.phrases import OFFLINE, phrase
 from bot.local.mind.talk import say
 
@@ -20,7 +21,7 @@ _HEAD = re.compile(
 _FINDING = re.compile(
     r"^\[(?P<id>F\d+\.\d+)\] (?P<claim>.*?)"
     r"(?: \| (?P<state>\w+), (?P<severity>high|medium|low)(?:, since (?P<since>\S+))?"
-    r" \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?: \((?P<names>.*?)\))?)?"
+    r"(?: \| (?P<messages>\d+) messages, (?P<people>\d+) customers(?: \((?P<names>.*?)\))?)?)?"
     r"(?: \| owner: (?P<owner>.*?))?(?: \| next: (?P<next>.*?))?"
     r"(?: \| in (?P<where>[CGD][A-Z0-9]+/\d+\.\d+))?$"
 )
@@ -207,6 +208,8 @@ def section_lines(view: View, language: str, most: int) -> list[str]:
         return [view.text]
     if view.status in ("failed", "cancelled", "refused"):
         return [phrase(language, "failed", view.text)]
+    if view.text.startswith(NOT_DONE[0]):
+        return [view.text.replace(OFFLINE, "").strip()]
     lines = [phrase(language, "partial", view.text)] if view.status == "partial" else []
     if not view.findings:
         return [*lines, phrase(language, "found_none")]

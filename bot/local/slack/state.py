@@ -51,8 +51,6 @@ BOT_SCOPES = _READ_SCOPES | {
     "usergroups:read",
 }
 USER_SCOPES = _READ_SCOPES | {"search:read"}
-ALL_SCOPES = BOT_SCOPES | {"users:read.email", "reactions:read", "chat:write.public"}
-"""Every OAuth scope of a bot that the local Slack knows."""
 
 MAX_METADATA = 8_000
 """Characters of a message's metadata."""
