@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ import typer
 from bot.accounts.connect_cli import connect
 from bot.approval.cli import approvals
 from bot.cli.mcp_cli import mcp
-from bot.cli.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, Since
+from bot.cli.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
 from bot.schedule.cli import schedules
 from bot.sweep.cli import sweep
 
@@ -29,7 +30,7 @@ app = typer.Typer(
 
 @app.command()
 def demo(json: AsJson = False) -> None:
-    """Sweep and triage the samples: five markets, one mailbox. No keys, no cost."""
+    """Sweep, triage and ask the samples: five markets, one mailbox, sales. No keys, no cost."""
     from bot.cli.demo import run_demo
 
     raise typer.Exit(run_demo(json))
@@ -39,17 +40,22 @@ def demo(json: AsJson = False) -> None:
 def ask(
     question: str,
     database: Annotated[
-        Path | None, typer.Option(help="A database to ask: a DuckDB file, or a folder of tables.")
+        list[Path] | None,
+        typer.Option(help="A database to ask: a DuckDB file, or a folder of tables. Or several."),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="A folder to work in, such as a checkout.")
+        list[Path] | None,
+        typer.Option(help="A folder to work in, such as a checkout.", callback=once),
     ] = None,
     mbox: Mbox = None,
     me: Me = None,
     slack_export: Export = None,
     sample: Sample = False,
     as_of: AsOf = None,
-    since: Since = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Length of the window in Slack: 30d, 12h. Default: 7d; of mail all."),
+    ] = None,
     model: Model = "claude",
     as_user: AsUser = None,
     json: AsJson = False,
@@ -59,7 +65,8 @@ def ask(
     from bot.cli.given import GivenAsk
 
     shared = (slack_export, sample, as_of, since, model, as_user, json)
-    raise typer.Exit(run_ask(GivenAsk(*shared, database, folder, mbox, me), question))
+    sources = (tuple(database or ()), only(folder), only(mbox), me)
+    raise typer.Exit(run_ask(GivenAsk(*shared, *sources), question))
 
 
 app.command()(sweep)
@@ -87,7 +94,7 @@ def triage(
     from bot.triage.command import TriageGiven, run_triage
 
     raise typer.Exit(
-        run_triage(TriageGiven(mbox, me, sample, as_of, since, limit, model, json, resume))
+        run_triage(TriageGiven(only(mbox), me, sample, as_of, since, limit, model, json, resume))
     )
 
 
@@ -187,7 +194,8 @@ def forget(
     ] = None,
     channel: Annotated[str | None, typer.Option(help="All that was read in it (id).")] = None,
     source: Annotated[
-        str | None, typer.Option(help="A message, row, list, page: its id or permalink.")
+        str | None,
+        typer.Option(help="A message, row, page, file, or all of data:NAME: its id or link."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     json: AsJson = False,
@@ -267,6 +275,9 @@ def doctor(json: AsJson = False) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `assistant` command."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed: the next file would stand in its place
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows a `?`
     app(args if args is not None else sys.argv[1:])

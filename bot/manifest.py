@@ -158,10 +158,6 @@ USER_PERMISSIONS = (
     Permission("search:read", _USER_REASON, ("search.messages",)),
 )
 
-FREE_METHODS = frozenset({"auth.test", "chat.getPermalink", "views.open", "views.publish"})
-"""Web API methods that need no scope."""
-APP_METHODS = frozenset({"apps.connections.open"})
-"""Methods of the app-level token, which has its own scope: connections:write."""
 FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
 """Events that need no scope."""
 

@@ -16,7 +16,7 @@ from serve_kit import ASKER, CENTURY_DAYS, Served, serving
 
 from bot.local.mind.mind import answer as offline_mind
 from bot.local.sample_workspace import load_sample
-from bot.sweep.words import SweepAsked, sweep_asked, wants_sweep
+from bot.sweep.words import SweepAsked, sweep_asked
 from config.settings import Settings
 
 Json = dict[str, Any]
@@ -72,7 +72,7 @@ def test_a_plain_order_with_channels_asks_for_a_sweep(
     ],
 )
 def test_whatever_says_more_or_names_no_channel_is_left_to_the_parent(text: str) -> None:
-    assert not wants_sweep(text)
+    assert sweep_asked(text) is None
 
 
 # ---- at work

@@ -172,6 +172,17 @@ def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
     assert shown.out.endswith(printed)
 
 
+def test_a_sweep_is_printed_as_markdown(shell: Shell) -> None:
+    asked = ("sweep", "--channels", "csm-spain", "--sample", "--model", "offline", "--markdown")
+    done = shell(*asked)
+    assert done.code == 0
+    assert done.out.startswith("# Customer issues\n")
+    assert "\n## #csm-spain\n" in done.out
+    assert "](https://almadora.slack.com/archives/C0CSMSPAIN/p" in done.out
+    both = shell(*asked, "--json")
+    assert (both.code, both.json["error"]["code"]) == (2, "which_form")
+
+
 def test_runs_are_listed_newest_first(shell: Shell, tmp_path: Path) -> None:
     nothing = shell("runs")
     assert (nothing.code, nothing.out) == (0, "")
@@ -197,6 +208,7 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     shown = shell("show", document["run_id"])
     assert shown.code == 0
     assert "s1 complete/none" in shown.out
+    assert ", 1 finding · " in shown.out
     assert re.search(r"^run \w+  sweep  complete  \S+Z$", shown.out, re.MULTILINE)
     assert "Coverage: 2 channels, 2 complete" in shown.out
     whole = shell("show", document["run_id"][:6], "--json").json
@@ -207,6 +219,9 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     assert [f["id"] for f in stored["findings"]] == [f["id"] for f in told["findings"]]
     asked = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
     assert asked["question"] in shell("show", asked["run_id"]).out
+    done = shell("show", asked["run_id"], "--files", tmp_path / "out")
+    assert done.err == "This run has kept no files.\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_audit_of_good_runs_finds_no_leak(shell: Shell, tmp_path: Path) -> None:
@@ -687,6 +702,35 @@ def test_a_reader_that_goes_away_is_no_crash() -> None:
         process.stdout = None
         _, err = process.communicate(timeout=60)
     assert "Traceback" not in err
+
+
+def piped_to(where: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """A command whose streams a shell has redirected."""
+    line = f'exec "$@" {where}'
+    return subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "-m", "bot", *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_result_that_cannot_be_written_is_said_in_one_sentence() -> None:
+    done = piped_to(">/dev/full", "runs", "--json")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: The result cannot be written to stdout: No space left on device.\n"
+    )
+
+
+def test_a_result_is_printed_whatever_becomes_of_what_stands_beside_it() -> None:
+    for where in ("2>&-", "2>/dev/full"):
+        done = piped_to(where, "ask", "What is 6 * 7?", "--model", "offline", "--json")
+        assert json.loads(done.stdout)["kind"] == "ask", where
+        assert done.returncode in (0, 1)
 
 
 def test_a_terminal_without_a_sign_shows_the_rest(

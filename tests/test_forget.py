@@ -605,6 +605,40 @@ def test_the_command_forgets_what_a_run_of_the_command_line_read(
     assert len(shell("decisions", "--json").json) > 0
 
 
+def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_show(
+    shell: Shell, tmp_path: Path
+) -> None:
+    def asked(question: str, *sources: object) -> str:
+        run: str = shell("ask", question, *sources, "--model", "offline", "--json").json["run_id"]
+        return run
+
+    for name in ("shops", "towns"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "stock.csv").write_text("city,name\nLisbon,Baixa\nLisbon,Chiado\n")
+    which = "Which city has the most stock?"
+    shops, towns = (asked(which, "--database", tmp_path / n) for n in ("shops", "towns"))
+    folder = tmp_path / "book"
+    folder.mkdir()
+    (folder / "a.toml").write_text('version = "1.2.3"\n')
+    page = asked("What is the version in a.toml?", "--folder", folder)
+
+    assert "1.2.3" in shell("show", page, "--json").out
+    assert shell("forget", "--source", "data:gone", "--json").json["runs"] == 0
+    would = shell("forget", "--source", "data:shops", "--dry-run", "--json").json
+    assert (would["runs"], would["items"] > 0) == (1, True)
+    done = shell("forget", "--source", "data:shops", "--json").json
+    assert (done["runs"], done["findings"] > 0) == (1, True)
+    assert "Lisbon" not in shell("show", shops, "--json").out
+    assert "Lisbon" in shell("show", towns, "--json").out
+    assert "Nothing is stored" in shell("forget", "--source", "data:shops").out
+
+    assert shell("forget", "--source", "book:a.toml", "--json").json["runs"] == 1
+    assert "1.2.3" not in shell("show", page, "--json").out
+    asked("What is the version in a.toml?", "--folder", folder)
+    assert shell("forget", "--source", "files:book", "--json").json["runs"] >= 1
+    assert "Nothing is stored" in shell("forget", "--source", "files:book").out
+
+
 def test_the_command_wants_one_thing(shell: Shell) -> None:
     refused(shell("forget", "--json"), "forget_what")
     refused(shell("forget", "--user", "U1", "--channel", "C1", "--json"), "forget_what")

@@ -15,7 +15,7 @@ import pytest
 import scopes
 from bot.erasure.forget import Forget
 from bot.erasure.targets import Target
-from bot.memory.note_words import asked, indexed
+from bot.memory.note_words import MAX_INDEXED, asked, indexed
 from bot.memory.notes import NoteShelf, notes, without
 from bot.runs.patient import Patient
 from bot.storage.database import Database
@@ -274,6 +274,20 @@ async def test_a_row_that_was_moved_to_another_owner_is_no_note_of_theirs(
     await database.write(notes.update().values(space=BENS))
     assert await shelf.get([BENS], 1) is None
     assert await shelf.search([BENS], "", 5) == []
+
+
+async def test_the_id_of_a_deleted_note_is_never_given_to_another(database: Database) -> None:
+    shelf = NoteShelf(database)
+    kept = [await shelf.save(MINE, f"k{k}", f"N{k}", "text", TRUSTED, "r1") for k in range(2)]
+    await database.change(lambda connection: without(connection, notes.c.id.in_(kept)))
+    later = await shelf.save(MINE, "k2", "N2", "text", TRUSTED, "r1")
+    assert [*kept, later] == [1, 2, 3]
+
+
+def test_of_a_text_of_many_words_the_first_are_indexed_each_once() -> None:
+    words = " ".join(f"w{k:x}" for k in range(MAX_INDEXED + 10))
+    assert len(indexed(f"again again {words}", KEY).split()) == MAX_INDEXED
+    assert not set(asked(f"w{MAX_INDEXED + 5:x}", KEY)) & set(indexed(words, KEY).split())
 
 
 def test_the_file_holds_no_word_of_a_note(tmp_path: Path) -> None:

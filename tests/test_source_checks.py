@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pygit2
 import pytest
 from bot_kit import configure
 
@@ -80,8 +82,11 @@ def test_folders_are_there_may_be_written_and_are_git_where_they_are_pushed(
     assert files(tmp_path) == ("ok", "handbook (no git)")
     assert files(tmp_path / "gone")[1].startswith("handbook: there is no folder")
     assert files(tmp_path, ", push: true")[1].startswith("handbook is not the top of a git")
-    (tmp_path / ".git").mkdir()
+    pygit2.init_repository(str(tmp_path))
     assert files(tmp_path, ", push: true") == ("ok", "handbook (git)")
+    shutil.rmtree(tmp_path / ".git")
+    (tmp_path / ".git").write_text("gitdir: elsewhere")
+    assert "its .git names another repository" in files(tmp_path)[1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -123,7 +128,7 @@ def test_servers_of_tools_are_asked(doctor: Doctor) -> None:
     )["mcp"]
     assert state == "problem"
     assert says.startswith("clock ")
-    assert says.endswith("mend mcp.servers.clock.")
+    assert says == "clock ended before it answered: mend mcp.servers.clock."
     state, says = doctor("mcp: {servers: {clock: {command: [x], scope: webb}}}")["mcp"]
     assert state == "problem"
-    assert says.startswith("mcp.servers.clock.scope is 'webb'.")
+    assert says.startswith("assistant.yaml: 'mcp.servers.clock.scope' is 'webb'.")

@@ -23,7 +23,7 @@ from scopes.slack_client import SlackClient, open_session
 T = TypeVar("T")
 State = Literal["ok", "problem", "missing", "unchecked"]
 
-LIMIT_S = 20.0
+LIMIT_S = 30.0
 """Seconds until a check is given up; its questions have shorter limits of their own."""
 SKEW_S = 60.0
 """Clock difference that is a problem; at 300 s Slack's signatures are refused."""

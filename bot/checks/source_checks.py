@@ -24,15 +24,18 @@ from config.tools import Project
 from scopes.databases import tables
 from scopes.databases.tables import DATA, Databases
 from scopes.folders.commands import GIVEN
+from scopes.folders.git_home import stray
 from scopes.google.client import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import SHEET, Sheets
 from scopes.tool import SourceFailed, ToolError
 
+READ_S = 25.0
+"""Seconds that a database has, which may be a folder of files to be read."""
 ASK_S = 15.0
 """Seconds that one source has to answer, within those of the check."""
 NOT_READ = "not readable: "
-"""How the note of a file begins that is listed and no table (`scopes/duck_program.py`)."""
+"""How the note of a file begins that is listed and no table, as `duck_program` writes it."""
 NOBODY = "nobody in Slack may read it: name readers"
 
 
@@ -72,10 +75,10 @@ async def _database(name: str, source: tables.Database | None, readers: Sequence
     if source is None:
         raise Problem(missing_credentials(f"data.databases.{name}"))
     try:
-        async with asyncio.timeout(ASK_S):
+        async with asyncio.timeout(READ_S):
             listed = await source.tables()
     except TimeoutError:
-        raise Problem(f"{name} does not answer within {ASK_S:.0f} s.") from None
+        raise Problem(f"{name} does not answer within {READ_S:.0f} s.") from None
     except (ToolError, SourceFailed, GoogleError) as error:
         raise Problem(f"{name}: {_sentence(error)} Mend data.databases.{name}.") from None
     lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
@@ -83,7 +86,8 @@ async def _database(name: str, source: tables.Database | None, readers: Sequence
         raise Problem(f"{name}: {_sentence('; '.join(lost))}")
     if not listed:
         raise Problem(f"{name} holds no table that may be read: mend data.databases.{name}.")
-    return _said(f"{name} ({source.dialect}, {_many(len(listed), 'table')}", readers)
+    least = "at least " if len(listed) >= tables.MAX_TABLES else ""
+    return _said(f"{name} ({source.dialect}, {least}{_many(len(listed), 'table')}", readers)
 
 
 async def _sheets(settings: Settings) -> str:
@@ -139,6 +143,8 @@ async def _project(name: str, project: Project) -> str:
             f"{name}: {path} may not be read and written by this user: change its rights."
         )
     in_git = (path / ".git").exists()
+    if why := stray(path):
+        raise Problem(f"{name}: git does not open {path}, for {why}: mend {where}.path.")
     if project.push and not in_git:
         raise Problem(f"{name} is not the top of a git repository: mend {where}.push or its path.")
     return _said(f"{name} ({'git' if in_git else 'no git'}", project.readers)
@@ -163,7 +169,12 @@ async def _mcp(settings: Settings) -> str:
         try:
             stand: list[Standing] = await kit.standings(server, ASK_S)
         except Unreachable as error:
-            raise Problem(f"{server.name} {error}: mend mcp.servers.{server.name}.") from None
+            why = f"{server.name} {error}: mend mcp.servers.{server.name}."
+            raise Problem(f"{why} {kit.last_words(server)}".rstrip()) from None
+        if unknown := kit.unknown(server, stand):
+            named = ", ".join(unknown)
+            what = f"{server.name} has no tool {named}"
+            raise Problem(f"{what}: mend mcp.servers.{server.name}.tools.")
         off = sum("assistant mcp confirm" in each.why for each in stand)
         if off:
             what = f"{_many(off, 'tool')} of {server.name} changed: "

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 from bot.app import EPOCH, SAMPLE_LISTS, App, Options, open_app
 from bot.cli.given import Given
@@ -21,6 +22,7 @@ from bot.local.sample_mailbox import SAMPLE_OWNER
 from bot.mail.mailbox import OpenMailbox, open_mailbox
 from bot.parent import Ask
 from bot.replies.attaching import with_files
+from bot.reports.sweep_markdown import sweep_markdown
 from bot.requests.asked import Request
 from bot.schedule.series import NamedSweep, named_sweep
 from bot.storage.store import StoreError
@@ -34,6 +36,7 @@ from scopes.slack_names import names_any
 SAMPLE_CHANNELS = "csm-*"
 
 Work = Callable[[App], Awaitable[Document]]
+Text = Callable[[Document], str]
 
 
 def sample_options() -> Options:
@@ -45,16 +48,30 @@ async def sample_sweep(app: App) -> Document:
 
 
 def run_sweep(
-    given: Given, name: str | None, channels: Sequence[str], tracker: str | None, limit: int | None
+    given: Given,
+    name: str | None,
+    channels: Sequence[str],
+    tracker: str | None,
+    limit: int | None,
+    *,
+    markdown: bool = False,
 ) -> int:
     """A sweep by its name in assistant.yaml, or of the channels that are given."""
     if bool(name) == bool(channels):
         return guarded(lambda: _which_sweep(bool(name)), given.json)
+    if markdown and given.json:
+        return guarded(_which_form, given.json)
+    text = partial(sweep_markdown, place="assistant sweep --json") if markdown else sweep_text
     if name:
-        return _named_sweep(given, name, tracker, limit)
+        return _named_sweep(given, name, tracker, limit, text)
     return reading(
-        given.options, lambda app: _sweep(app, channels, tracker, limit), given.json, sweep_text
+        given.options, lambda app: _sweep(app, channels, tracker, limit), given.json, text
     )
+
+
+def _which_form() -> int:
+    what = "Both --markdown and --json are given."
+    raise SetupError("which_form", what, "Leave one of them out.")
 
 
 def _which_sweep(both: bool) -> int:
@@ -63,14 +80,16 @@ def _which_sweep(both: bool) -> int:
     raise SetupError("which_sweep", what, hint)
 
 
-def _named_sweep(given: Given, name: str, tracker: str | None, limit: int | None) -> int:
+def _named_sweep(
+    given: Given, name: str, tracker: str | None, limit: int | None, text: Text
+) -> int:
     """What was printed is where the next one of this name goes on from."""
 
     def run() -> int:
         settings = load_settings()
         sweep = NamedSweep(name, named_sweep(settings, name), tracker, limit)
         document, fault = read(settings, given.options(), sweep.report)
-        present(document, given.json, sweep_text)
+        present(document, given.json, text)
         sys.stdout.flush()
         try:
             asyncio.run(sweep.delivered(settings, document))
@@ -104,6 +123,9 @@ async def answered(app: App, question: str, box: OpenMailbox | None = None) -> D
             tell(f"warning: {no_workspace()}")
         if box:
             app.as_of = app.options.as_of or box.as_of
+    for problem in app.toolkit.problems():
+        app.problems = (*app.problems, problem)
+        tell(f"warning: {problem}")
     only_mail = box is not None and app.reader is None
     window = app.window(app.as_of - EPOCH if only_mail else _week(app))
     async with app.run("ask", question) as run:

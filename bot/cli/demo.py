@@ -49,7 +49,7 @@ def _asked(settings: Settings) -> tuple[Document | None, int]:
 
 def _sales() -> Options:
     """The sample sales database alone, as of the day of the samples."""
-    return Options(model="offline", database=SALES, as_of=SAMPLE_AS_OF)
+    return Options(model="offline", databases=(SALES,), as_of=SAMPLE_AS_OF)
 
 
 async def _ask(app: App) -> Document:

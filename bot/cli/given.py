@@ -10,11 +10,7 @@ from pathlib import Path
 from bot.app import EPOCH, Options
 from bot.errors import SetupError
 from bot.local.sample_sales import SALES
-
-TABLES = frozenset({".csv", ".tsv", ".parquet", ".sqlite", ".sqlite3", ".db", ".xlsx", ".xlsm"})
-"""Endings of files of tables."""
-DUCKDB = b"DUCK"
-"""What stands in a DuckDB file from its ninth byte on."""
+from scopes.databases.table_kinds import TABLES, is_duckdb
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Given:
 class GivenAsk(Given):
     """The options of `assistant ask`: sources of every kind, together."""
 
-    database: Path | None = None
+    database: tuple[Path, ...] = ()
     folder: Path | None = None
     mbox: Path | None = None
     me: str | None = None
@@ -60,10 +56,11 @@ class GivenAsk(Given):
             raise SetupError("two_sources", "Two mailboxes.", "Give --sample or --mbox.")
         if self.sample and self.database:
             raise SetupError("two_sources", "Two databases.", "Give --sample or --database.")
+        check_address(self.me)
         if self.me and not self.mbox:
             raise SetupError("me_of_what", "--me is your address in a file.", "Give --mbox FILE.")
-        if self.database:
-            _check_database(self.database)
+        for each in self.database:
+            _check_database(each)
         if self.folder and not self.folder.is_dir():
             hint = "Give a folder that exists, such as a checkout."
             raise SetupError("no_folder", f"No folder {self.folder}.", hint)
@@ -71,9 +68,15 @@ class GivenAsk(Given):
             super().options(),
             mbox=self.mbox,
             me=self.me,
-            database=self.database or (SALES if self.sample else None),
+            databases=self.database or ((SALES,) if self.sample else ()),
             folder=self.folder,
         )
+
+
+def check_address(me: str | None) -> None:
+    """Raises SetupError for what is no mail address."""
+    if me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", me.strip()):
+        raise SetupError("bad_me", f"--me is {me!r}, no mail address.", "Write it as a@b.example.")
 
 
 def _check_database(path: Path) -> None:
@@ -83,8 +86,7 @@ def _check_database(path: Path) -> None:
         if path.is_dir():
             found = any(each.suffix.lower() in TABLES for each in path.iterdir())
         else:
-            with path.open("rb") as file:
-                found = file.read(12)[8:] == DUCKDB or path.suffix.lower() in TABLES
+            found = is_duckdb(path) or path.suffix.lower() in TABLES
     except OSError as error:
         text = f"{path} cannot be read: {error.strerror}."
         raise SetupError("no_database", text, hint) from None

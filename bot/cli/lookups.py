@@ -12,6 +12,7 @@ from bot.cli.outcome import DONE, INCOMPLETE, dump, guarded, say, tell
 from bot.cli.report import ask_text, run_text, sweep_text
 from bot.cli.written_files import write_files
 from bot.memory.resources import ResourceShelf
+from bot.replies.plan import shorten
 from bot.storage.store import Store
 from bot.storage.vault import vault_of
 from bot.triage.digest_text import digest_text
@@ -30,7 +31,7 @@ def list_runs(limit: int, as_json: bool) -> int:
         for run in found:
             cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
             when = f"{run.started:%Y-%m-%d %H:%M}"
-            asked = one_line(run.question)[:60]
+            asked = shorten(one_line(run.question), 60)
             say(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}")
         if not found:
             tell("No runs yet. Try `assistant demo`.")
@@ -103,8 +104,8 @@ def review(as_json: bool) -> int:
             say(f"{each.template}: {len(each.troubled)} of {each.total} in trouble")
             for one in each.troubled:
                 reason = (one.result or {}).get("reason") or one.stopped_by
-                say(f"  {one.run} {one.id} {one.status}: {reason}"[:160])
-                say(f"    brief: {one_line(str(one.brief.get('task', '')))}"[:160])
+                say(shorten(f"  {one.run} {one.id} {one.status}: {reason}", 160))
+                say(shorten(f"    brief: {one_line(str(one.brief.get('task', '')))}", 160))
         return DONE
 
     return stored(work, as_json)

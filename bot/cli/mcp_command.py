@@ -10,7 +10,7 @@ from bot.cli.lookups import stored
 from bot.cli.outcome import DONE, INCOMPLETE, dump, say, tell
 from bot.errors import SetupError
 from bot.storage.store import Store
-from bot.tooling.mcp import McpKit, Standing
+from bot.tooling.mcp import NO_SUCH, McpKit, Standing
 from config.settings import load_settings
 from scopes.label import PUBLIC
 from scopes.mcp import Server
@@ -34,7 +34,8 @@ def run_list(as_json: bool) -> int:
             tell("No server of tools is configured: `mcp.servers` in assistant.yaml names them.")
         else:
             say("\n".join(line for server in found for line in _lines(server)))
-        return INCOMPLETE if any(server["trouble"] for server in found) else DONE
+        lacking = any(server["trouble"] or server["unknown"] for server in found)
+        return INCOMPLETE if lacking else DONE
 
     return _with_kit(work, as_json)
 
@@ -51,7 +52,8 @@ def run_confirm(what: str, as_json: bool) -> int:
         try:
             stand = await kit.standings(server, ASK_S)
         except Unreachable as error:
-            raise SetupError("server_away", f"{name} {error}.", "Try again later.") from error
+            hint = kit.last_words(server) or "Try again later."
+            raise SetupError("server_away", f"{name} {error}.", hint) from error
         meant = [each for each in stand if not tool or each.offer.name == tool]
         if not meant:
             known = ", ".join(plain(each.offer.name, 60) for each in stand)
@@ -69,24 +71,27 @@ def run_confirm(what: str, as_json: bool) -> int:
 
 
 async def _looked(kit: McpKit, server: Server) -> Json:
-    """A server and its tools; `trouble` says why it could not be asked."""
+    """A server and its tools; `trouble` says why it could not be asked, `unknown` which names the
+    settings choose that it has no tool of."""
     said = kit.settings.mcp.servers[server.name]
-    readers = server.readers if server.readers == PUBLIC else sorted(server.readers)
     found: Json = {
         "server": server.name,
         "reached": said.url or " ".join(said.command or ()),
         "scope": server.scope,
         "access": server.access,
-        "readers": readers,
+        "readers": said.readers if said.readers == PUBLIC else sorted(said.readers),
         "trouble": "",
+        "see": "",
+        "unknown": [],
         "tools": [],
     }
     try:
         stand = await kit.standings(server, ASK_S)
     except Unreachable as error:
-        return {**found, "trouble": str(error)}
+        return {**found, "trouble": str(error), "see": kit.last_words(server)}
     approved = await kit.book.approved(server.name)
-    return {**found, "tools": [_told(each, approved) for each in stand]}
+    unknown, tools = kit.unknown(server, stand), [_told(each, approved) for each in stand]
+    return {**found, "unknown": unknown, "tools": tools}
 
 
 def _told(standing: Standing, approved: Mapping[str, str] | None = None) -> Json:
@@ -109,7 +114,9 @@ def _lines(server: Json) -> Iterator[str]:
         f"readers {readers or 'nobody in Slack'}"
     )
     if server["trouble"]:
-        yield f"  It {server['trouble']}."
+        yield f"  It {server['trouble']}. {server['see']}".rstrip()
+    for name in server["unknown"]:
+        yield f"  no   {plain(name, 60)}: {NO_SUCH}, which `tools:` names"
     for tool in server["tools"]:
         if not tool["off"]:
             yield f"  on   {tool['tool']}"

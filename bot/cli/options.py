@@ -24,7 +24,7 @@ class Options:
     mbox: Path | None = None
     me: str | None = None
     """Address of the reader of `mbox`."""
-    database: Path | None = None
-    """A DuckDB file, or a folder of tables."""
+    databases: tuple[Path, ...] = ()
+    """DuckDB files, or folders of tables."""
     folder: Path | None = None
     """A working folder."""

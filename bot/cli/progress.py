@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from rich.console import Console
@@ -28,6 +28,10 @@ MAX_ROWS = 40
 
 class Plan(plan.Plan):
     """A plan that can be shown on a terminal."""
+
+    def calm(self, text: str) -> str:
+        """Nothing on a terminal is a link or a mention: names stand as they are."""
+        return plan.calm(text)
 
     def table(self) -> Table:
         grid = Table.grid(padding=(0, 1))
@@ -54,7 +58,8 @@ def showing(stream: TextIO) -> Iterator[Emit]:
 
         def write(event: Event) -> None:
             if line := known.take(event):
-                print(line, file=stream, flush=True)
+                with suppress(OSError):  # nobody hears it; the run goes on
+                    print(line, file=stream, flush=True)
 
         yield write
         return

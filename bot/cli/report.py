@@ -13,7 +13,7 @@ from bot.replies.cite import CITED, ids_in
 from bot.reports.figures import figures_of
 from bot.reports.marks import mark, tracked
 from bot.reports.words import words_of
-from scopes.resources import size_of
+from scopes.sizes import size_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
 from subagents.evidence import distinct
@@ -240,7 +240,8 @@ def _foot(doc: Json) -> Iterator[str]:
     for each in cover["not_covered"][:10]:
         yield from _wrapped(f"  not covered: {one_line(each)}", "    ")
     if cover["not_covered"][10:]:
-        yield f"  not covered: and {len(cover['not_covered']) - 10} more (see --json)"
+        left = len(cover["not_covered"]) - 10
+        yield f"  not covered: and {left} more (`assistant show {doc['run_id']} --json` has all)"
     if doc["unsupported"]:
         yield f"Dropped because no source carries it: {doc['unsupported']}"
     yield f"Cost: {price} · {usage['total']:,} tokens · run {doc['run_id']}"
@@ -266,8 +267,10 @@ def run_text(run: Json, subagents: Sequence[Json]) -> str:
         why = f" ({result.get('reason')})" if result.get("reason") else ""
         lines += _wrapped(
             f"{each['id']} {each['status']}/{each['stopped_by']}{why} · {each['template']} · "
-            f"{result.get('steps', 0)} model calls, {len(result.get('tool_calls', []))} tool "
-            f"calls, {len(result.get('findings', []))} findings · {each['brief']['description']}",
+            f"{_count(result.get('steps', 0), 'model call')}, "
+            f"{_count(len(result.get('tool_calls', [])), 'tool call')}, "
+            f"{_count(len(result.get('findings', [])), 'finding')} · "
+            f"{each['brief']['description']}",
             "    ",
         )
     return "\n".join(lines)

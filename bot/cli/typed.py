@@ -11,8 +11,22 @@ Export = Annotated[
     Path | None, typer.Option("--slack-export", help="A Slack export (zip) to read instead.")
 ]
 Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
+
+
+def once(given: list[Path] | None) -> list[Path] | None:
+    """Of what may be given once the command line would take the last without a word."""
+    if given and len(given) > 1:
+        raise typer.BadParameter(f"It is given {len(given)} times: give it once.")
+    return given
+
+
+def only(given: list[Path] | None) -> Path | None:
+    return given[0] if given else None
+
+
 Mbox = Annotated[
-    Path | None, typer.Option("--mbox", help="A mailbox file to read instead (mbox, Takeout).")
+    list[Path] | None,
+    typer.Option("--mbox", help="A mailbox file to read instead (mbox, Takeout).", callback=once),
 ]
 Me = Annotated[str | None, typer.Option(help="Your address in --mbox; default: found.")]
 AsOf = Annotated[

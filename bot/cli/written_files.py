@@ -23,6 +23,8 @@ async def write_files(shelf: ResourceShelf, run: str, folder: Path) -> list[Path
 
 
 def _all_written(files: Sequence[Resource], folder: Path) -> list[Path]:
+    if not files:
+        return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_written(folder / each.name, each.shown) for each in files]

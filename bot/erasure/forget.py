@@ -25,6 +25,7 @@ from bot.erasure.notes import forget_notes
 from bot.erasure.resources import forget_resources
 from bot.erasure.rows import scrubbed
 from bot.erasure.schedules import forget_schedules
+from bot.erasure.sightings import that_read
 from bot.erasure.targets import Condition, Target
 from bot.erasure.texts import Texts, texts_of
 from bot.memory.conversations import kept_again
@@ -141,6 +142,9 @@ class Forget:
         found: defaultdict[str, set[str]] = defaultdict(set)
         for row in await self.database.read(query):
             found[row["run"]].add(row["item"])
+        if target.told_by_label:
+            theirs = await that_read(self.database, found, target.id)
+            return {run: items for run, items in found.items() if run in theirs}
         return found
 
     async def _ids(self, query: sa.Select[Any]) -> set[str]:

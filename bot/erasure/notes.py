@@ -35,7 +35,4 @@ async def forget_notes(
 def _rests_on(body: str, target: Target, items: Set[str]) -> bool:
     """Whether a note was written by a context that had read of the target."""
     sources = set(json.loads(body)["label"]["sources"])
-    places = {item.partition("/")[0] for item in items}
-    if target.kind in ("channel", "source"):
-        places.add(target.id)
-    return bool(sources & (places | {f"mail:{place}" for place in places}))
+    return bool(sources & target.places(items))

@@ -46,7 +46,4 @@ async def forget_resources(
 def _rests_on(head: str, target: Target, items: Set[str]) -> bool:
     """Whether a file was written by a context that had read of the target."""
     sources = set(json.loads(head)["label"]["sources"])
-    places = {item.partition("/")[0] for item in items}
-    if target.kind in ("channel", "source"):
-        places.add(target.id)
-    return bool(sources & (places | {f"mail:{place}" for place in places}))
+    return bool(sources & target.places(items))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from bot.storage.database import Database
 from bot.storage.gate_tables import quoted
+from bot.storage.tables import subagents
 from subagents.sightings import Seen
 
 Row = dict[str, Any]
@@ -53,6 +54,19 @@ async def of_runs(database: Database, runs: Sequence[str]) -> list[Seen]:
     c = quoted.c
     query = sa.select(c.item, c.author).where(c.run.in_(runs)).distinct()
     return [(row["item"], row["author"]) for row in await database.read(query)] if runs else []
+
+
+async def that_read(database: Database, runs: Iterable[str], handle: str) -> set[str]:
+    """Those of these runs of which a subagent had this handle, or a label with it. Raises
+    StoreError."""
+    found, listed, c = set(), sorted(runs), subagents.c
+    for start in range(0, len(listed), CHUNK):
+        some = c.run.in_(listed[start : start + CHUNK])
+        for row in await database.read(sa.select(c.run, c.brief, c.result).where(some)):
+            label = (row["result"] or {}).get("label") or {}
+            if handle in (*(row["brief"].get("handles") or ()), *(label.get("sources") or ())):
+                found.add(row["run"])
+    return found
 
 
 async def note_told(database: Database, run: str, items: Sequence[str]) -> None:

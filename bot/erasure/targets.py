@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +17,10 @@ from bot.storage.tables import runs
 
 Condition = sa.ColumnElement[bool]
 
+_WHOLE = re.compile(r"(data|files|mcp):([a-z][a-z0-9_-]*)")
+"""All of a database, a project or a server of tools, as labels and answers name it."""
+_ROWS = ("q-______", "q-______#%", "t-______", "t-______#%")
+"""Ids of what is read of databases: they do not say of which."""
 NOTES = "forget/"
 """How the names of the flags begin that say what is still to be forgotten."""
 
@@ -23,9 +29,9 @@ NOTES = "forget/"
 class Target:
     """One message, one source, one channel, or one person.
 
-    `item`: one message, row or file. `source`: that, or all of a thread, list or table. `channel`:
-    all that was said there. `author`: all that a person wrote. `user`: that, and all that they
-    asked for and left here.
+    `item`: one message, row or file. `source`: that, or all of a thread, list, table, file, folder,
+    sheet or database. `channel`: all that was said there. `author`: all that a person wrote.
+    `user`: that, and all that they asked for and left here.
     """
 
     kind: str
@@ -44,11 +50,36 @@ class Target:
         """Rows of `quoted`: what is held of it."""
         mine = {
             "item": quoted.c.item == self.id,
-            "source": sa.or_(quoted.c.item == self.id, quoted.c.channel == self.id),
+            "source": sa.or_(*self._in_source()),
             "channel": quoted.c.channel == self.id,
         }
         person = sa.or_(quoted.c.author == self.id, quoted.c.item == self.id)
         return mine.get(self.kind, person)
+
+    def _in_source(self) -> list[Condition]:
+        item = quoted.c.item
+        same = [item == self.id, quoted.c.channel == self.id]
+        if not (whole := _WHOLE.fullmatch(self.id)):
+            lines = item.startswith(f"{self.id}:", autoescape=True)  # of a file: `book:a.md:3`
+            return [*same, lines] if ":" in self.id else same
+        kind, name = whole.groups()
+        if kind == "data":
+            return [*same, *(item.like(pattern) for pattern in _ROWS)]
+        return [*same, item.startswith(f"{name}{'/' if kind == 'mcp' else ':'}", autoescape=True)]
+
+    @property
+    def told_by_label(self) -> bool:
+        """Whether only labels tell which of the runs that `quotes` finds have read of it."""
+        return self.kind == "source" and self.id.startswith("data:")
+
+    def places(self, items: Set[str]) -> set[str]:
+        """Sources of a label that say that what bears it may rest on the target; `items`: what of
+        the target was held where it was written."""
+        found = {item.partition("/")[0] for item in items}
+        found |= {f"files:{item.partition(':')[0]}" for item in items if ":" in item}
+        if self.kind in ("channel", "source"):
+            found.add(self.id)
+        return found | {f"mail:{place}" for place in found}
 
     def requests(self) -> Condition:
         """Rows of `inbox`: requests that it is, or that were made there."""

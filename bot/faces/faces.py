@@ -13,7 +13,8 @@ from bot.approval.clicking import After
 from bot.approval.clicks import Clicked, Submitted
 from bot.faces import home_mail, pane
 from bot.faces.abilities import Reach
-from bot.faces.home import PAUSE, RESUME, Home
+from bot.faces.home import Home
+from bot.faces.home_view import PAUSE, RESUME
 from bot.hearing.heard import Acted, Opened, Pressed
 from bot.policy.policy import Admission
 from bot.policy.policy_file import PolicyFault

@@ -34,7 +34,7 @@ TOO_OLD = "Gmail no longer knows the changes since the last triage."
 
 
 class History(Protocol):
-    """What is asked of a mailbox: see scopes.gmail.Gmail."""
+    """What is asked of a mailbox: see scopes.google.gmail.Gmail."""
 
     async def address(self) -> str: ...
     async def history(self) -> str: ...

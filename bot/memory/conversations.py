@@ -80,7 +80,8 @@ def keep(connection: sa.Connection, key: bytes, run: str, *, private: bool) -> N
     values = {"run": run, "place": place, "requester": row["requester"], "at": row["started"]}
     made = sa.insert(conversations).values(body=json.dumps({**body, "label": label}), **values)
     id = int(connection.execute(made.returning(conversations.c.id)).scalar_one())
-    WORDS.put(connection, id, _spaces(place), f"{row['question']} {answer}", key)
+    text = f"{answer} {row['question']}"  # of a very long text the first words are indexed
+    WORDS.put(connection, id, _spaces(place), text, key)
 
 
 def kept_again(connection: sa.Connection, key: bytes, run: str) -> None:

@@ -11,21 +11,23 @@ import hmac
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cache
+from itertools import islice
 
 STEM = 5
 """Letters by which words are alike."""
 MAX_ASKED = 30
 """Different words of one search."""
+MAX_INDEXED = 40_000
+"""Different words of one text, its first ones: Postgres takes 1 MB of them, 20 bytes for each."""
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 def indexed(text: str, key: bytes) -> str:
-    """The words of a text, hidden, in its order."""
-    hide = cache(lambda word: hidden_word(word, key))
-    return " ".join(hide(word) for word in _words(text))
+    """The words of a text, hidden, each once."""
+    first = islice(dict.fromkeys(_words(text)), MAX_INDEXED)
+    return " ".join(hidden_word(word, key) for word in first)
 
 
 def asked(query: str, key: bytes) -> list[str]:

@@ -25,6 +25,7 @@ notes = sa.Table(
     sa.Column("body", OnlySealed("notes.body"), nullable=False),
     sa.Column("run", sa.String, index=True),
     sa.Column("at", UtcTime, nullable=False),
+    sqlite_autoincrement=True,  # the id of a deleted note is never another's
 )
 """`space`: whose they are, see `scopes.spaces`. `body` names its space, and holds title, text,
 label and context: who writes here without the key has nothing told to a model."""

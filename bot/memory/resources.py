@@ -10,13 +10,14 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 import sqlalchemy as sa
 
 from bot.storage.database import Database
 from bot.storage.tool_tables import resources
-from scopes.label import Label
+from scopes.label import TRUSTED, Label
 from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, Resource, space_of_run
 from scopes.tool import ToolError
 
@@ -71,6 +72,13 @@ class ResourceShelf:
             mine = sa.and_(mine, resources.c.version == version)
         rows = await self._rows(mine, resources.c.body, limit=1)
         return await asyncio.to_thread(_resource, rows[0], space) if rows else None
+
+    async def before(self, kept: Resource) -> Label:
+        """The label of what its number tells of: of all earlier versions."""
+        same = (resources.c.space == kept.space, resources.c.name == self._hidden(kept.name))
+        rows = await self._rows(sa.and_(*same, resources.c.version < kept.version))
+        earlier = filter(None, (_resource(row, kept.space) for row in rows))
+        return reduce(Label.join, (each.label for each in earlier), TRUSTED)
 
     async def listed(self, space: str) -> Sequence[Resource]:
         """The newest version of each file, without its content, by name."""

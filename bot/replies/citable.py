@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scopes.clean import printable, redacted
+from scopes.resources import NAMED
 from scopes.tool import Item, one_line
 from subagents.evidence import Reading
 from subagents.result import Finding, SubagentResult
@@ -42,6 +43,11 @@ class Citable:
         `first`: of so many, from the first on; what a text cites was shown before it was written.
         """
         return {item.id: id for id, item in self._items(first).items()}
+
+    def files(self) -> dict[str, str]:
+        """Id of each file that a subagent tells of -> its name."""
+        texts = (t for r in self.results.values() for t in (r.text, *(f.claim for f in r.findings)))
+        return {id: name for text in texts for id, name in NAMED.findall(text)}
 
     def links(self) -> dict[str, list[str]]:
         """The links of all of it, by the ids in the answer; an item may have none."""

@@ -28,9 +28,11 @@ OPEN = re.compile(
     rf"(?:\[(?:{ID}\s*[,;]\s*)*+[^\[\],;\s/]*+(?:/[^\[\],;\n]{{0,120}}+)?\s*)?\Z"
 )
 """The end of a text that may still become a citation; the space before one goes with it."""
-WHOLE_HEADING = re.compile(r"\*[^*]+\*|_[^_]+_|[|\s:-]+")
+WHOLE_HEADING = re.compile(
+    r"(\*{1,3})(?!\s)(?:[^*]|(?<=\w)\*(?=\w))+\1|(_{1,3})(?:[^_]|(?<=\w)_(?=\w))+\2|[|\s:-]+"
+)
 """A line that is all emphasis, or the rule of a table."""
-MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?!\*)|\d{1,2}[.)](?=\s))\s*)*")
+MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?=\s)|\d{1,2}[.)](?=\s))\s*)*")
 """What begins a line of a list, a quote or a heading."""
 MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
 MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
@@ -73,10 +75,16 @@ def ids_in(text: str) -> list[str]:
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def drop_unknown(text: str, known: Collection[str], looked_up: Mapping[str, str] = NOTHING) -> str:
+def drop_unknown(
+    text: str,
+    known: Collection[str],
+    looked_up: Mapping[str, str] = NOTHING,
+    files: Mapping[str, str] = NOTHING,
+) -> str:
     """The text with one bracket a known id; ids that nothing has are taken out.
 
-    `known` are findings; an item of `looked_up` gets its id for the answer in place of its own.
+    `known` are findings; an item of `looked_up` gets its id for the answer in place of its own. Of
+    `files` the name is left, without a bracket: they go with the answer and are no source of it.
     """
 
     def put(match: re.Match[str]) -> str:
@@ -84,8 +92,9 @@ def drop_unknown(text: str, known: Collection[str], looked_up: Mapping[str, str]
         if not all(i in looked_up or SHAPED.fullmatch(i) for i in ids):
             return match.group()
         found = [i if i in known else looked_up[i] for i in ids if i in known or i in looked_up]
+        names = ", ".join(files[i] for i in ids if i in files and i not in looked_up)
         space = match.group().partition("[")[0]
-        return space + "".join(f"[{i}]" for i in found) if found else ""
+        return space + names + "".join(f"[{i}]" for i in found) if found or names else ""
 
     return WRITTEN.sub(put, text)
 
@@ -191,6 +200,7 @@ class CitationFilter:
     hosts: Sequence[str] = ()
     """Hosts whose addresses may stay."""
     looked_up: Callable[[], Mapping[str, str]] = dict
+    files: Callable[[], Mapping[str, str]] = dict
     _held: str = field(default="")
 
     def __call__(self, text: str) -> None:
@@ -214,5 +224,6 @@ class CitationFilter:
         self._held = ""
 
     def _clean(self, text: str) -> str:
-        kept = drop_unknown(text, self.known(), self.looked_up())
+        files = self.files() if "file/" in text else NOTHING  # all results are looked through
+        kept = drop_unknown(text, self.known(), self.looked_up(), files)
         return defused(kept, self.allowed, self.hosts)

@@ -32,6 +32,7 @@ from bot.replies.writes import (
     Unsettled,
     WriteFailed,
     Writes,
+    ts_of,
     within,
 )
 from bot.replies.written import Mine, Written, marks
@@ -201,7 +202,7 @@ class Outbox:
             body = await self._writes.call_now("chat.startStream", args)
         if body is None:
             return None
-        return _ts(body, "chat.startStream")
+        return ts_of(body, "chat.startStream")
 
     async def append(self, channel: str, ts: str, chunks: Sequence[Block]) -> bool:
         """Add to a stream; False = not now. Unsettled: text must not be sent again."""
@@ -282,7 +283,7 @@ class Outbox:
                 body = await self._writes.call(
                     "chat.postMessage", form, repeatable=False, channel=channel
                 )
-                return _ts(body, "chat.postMessage")
+                return ts_of(body, "chat.postMessage")
             except Unsettled as error:
                 last = error
             for _ in range(2):  # it may come to light a little later
@@ -291,10 +292,3 @@ class Outbox:
                     return ts
             await self._writes.pause(failures)
         raise last
-
-
-def _ts(body: Mapping[str, Any], method: str) -> str:
-    ts = body.get("ts")
-    if not isinstance(ts, str) or not ts:
-        raise Unsettled(method, "malformed_answer")
-    return ts

@@ -82,16 +82,16 @@ class Plan:
             case SourcesRead():
                 return self._read(event)
             case SubagentQueued(child, title, scope, model):
-                self.rows[child] = Row(child, _calm(title), scope, _calm(model))
+                self.rows[child] = Row(child, self.calm(title), scope, self.calm(model))
             case SubagentStarted(child) if child in self.rows:
                 self.rows[child].state = "working"
             case ToolsCalled(context, names):
-                self._call(context, _calm(", ".join(dict.fromkeys(names))))
+                self._call(context, self.calm(", ".join(dict.fromkeys(names))))
             case SubagentFinished():
                 return self._finish(event)
             case BriefWasRefused(title, field_name, reason):
-                self.refused.append(_calm(f"{title}: {field_name}"))
-                return _calm(f"– brief refused ({title}): {field_name}: {reason}")
+                self.refused.append(self.calm(f"{title}: {field_name}"))
+                return self.calm(f"– brief refused ({title}): {field_name}: {reason}")
             case ParentHandedOver(session):
                 self.sessions = session
                 return f"↻ the parent's context is full; session {session} goes on"
@@ -100,6 +100,10 @@ class Plan:
             case AnswerDelta(text):
                 self.answer += printable(text)
         return ""
+
+    def calm(self, text: str) -> str:
+        """What others wrote, as it may stand where the plan is shown: here in Slack."""
+        return inert(Links().defused(calm(text)))
 
     def _read(self, event: SourcesRead) -> str:
         said = f"{event.read} of {event.total} channels read"
@@ -123,8 +127,9 @@ class Plan:
         return f"{MARKS.get(row.state, '?')} {row.label}: {row.state}, {row.note}"
 
 
-def _calm(text: str) -> str:
-    return printable(inert(Links().defused(redacted(one_line(text)))))
+def calm(text: str) -> str:
+    """One line, without secrets and without what steers a terminal."""
+    return printable(redacted(one_line(text)))
 
 
 # ---- in Slack
@@ -192,13 +197,13 @@ def _request(plan: Plan, over: bool) -> Task:
     at_work = not (plan.rows or plan.answer or over)
     note = f" · {plan.own}" if plan.own and at_work else ""
     status = "in_progress" if at_work else "complete"
-    return Task(REQUEST, _short(f"Reading the request{note}"), status)
+    return Task(REQUEST, shorten(f"Reading the request{note}"), status)
 
 
 def _task(row: Row) -> Task:
     note = f" · {row.note}" if row.note else ""
-    title = _short(row.title or row.child, MAX_TITLE - min(len(note), 60))
-    return Task(row.child, _short(title + note), STATUSES.get(row.state, "error"))
+    title = shorten(row.title or row.child, MAX_TITLE - min(len(note), 60))
+    return Task(row.child, shorten(title + note), STATUSES.get(row.state, "error"))
 
 
 def _group(scope: str, rows: list[Row], more: str) -> Task:
@@ -211,13 +216,13 @@ def _group(scope: str, rows: list[Row], more: str) -> Task:
     else:
         begun = done or any(row.state == "working" for row in rows)
         status = "in_progress" if begun else "pending"
-    return Task(f"scope-{scope}", _short(title), status)
+    return Task(f"scope-{scope}", shorten(title), status)
 
 
 def _notes(plan: Plan) -> Iterator[Task]:
     if plan.refused:
         count = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
-        title = _short(f"Brief refused: {plan.refused[0]}", MAX_TITLE - 20)
+        title = shorten(f"Brief refused: {plan.refused[0]}", MAX_TITLE - 20)
         yield Task("refused", f"{title}{count}", "error")
     if plan.sessions > 1:
         title = f"The context was full: session {plan.sessions} goes on"
@@ -231,5 +236,5 @@ def _ended(task: Task) -> Task:
     return task
 
 
-def _short(text: str, length: int = MAX_TITLE) -> str:
+def shorten(text: str, length: int = MAX_TITLE) -> str:
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -251,3 +251,11 @@ async def within(seconds: float, method: str) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise Unsettled(method, "deadline") from error
+
+
+def ts_of(body: Mapping[str, Any], method: str) -> str:
+    """The message that a call has written. Raises Unsettled where the answer names none."""
+    ts = body.get("ts")
+    if not isinstance(ts, str) or not ts:
+        raise Unsettled(method, "malformed_answer")
+    return ts

@@ -17,7 +17,8 @@ def written(results: Sequence[SubagentResult], done: ParentRun, citable: Citable
     """
     known = citable.findings()
     own = citable.looked_up(done.ending.seen)
-    text = drop_unknown(done.ending.text, known, own).strip()
+    files = citable.files()
+    text = drop_unknown(done.ending.text, known, own, files).strip()
     if text and (done.ending.stopped_by == "none" or known.keys() & ids_in(text) or not known):
         return text
     why = done.ending.reason or done.ending.stopped_by
@@ -27,7 +28,7 @@ def written(results: Sequence[SubagentResult], done: ParentRun, citable: Citable
     lines.append(said + (" What the subagents returned:" if results else ""))
     for r in results:
         cited = " ".join(f"[{f.id}]" for f in r.findings[:5])
-        lines.append(f"- {drop_unknown(r.text, known)} {cited}")
+        lines.append(f"- {drop_unknown(r.text, known, files=files)} {cited}")
     return "\n".join(lines)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import scopes
 from bot.requests.asked import Request
-from config.prompt import prompt
 from scopes.destinations import PERSON, places_to_write
 from scopes.effects import OPEN_MAIL
+from scopes.folders.commands import Commands
 from scopes.google.gmail import Gmail
 from scopes.label import is_conversation
 from scopes.notes import Notes
@@ -22,6 +22,7 @@ from scopes.slack_names import named_in, names_any
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.spaces import notes_of
 from subagents.fence import new_fence
+from subagents.guide import parents_guide
 from subagents.result import Finding
 from subagents.run import Run
 
@@ -31,11 +32,16 @@ UNNAMED = "a channel that the request means"
 
 
 async def opening(
-    run: Run, request: Request, lists: Mapping[str, str], earlier: Sequence[Finding]
+    run: Run,
+    request: Request,
+    lists: Mapping[str, str],
+    earlier: Sequence[Finding],
+    tools: Collection[str] = (),
 ) -> dict[str, Any]:
     """What a replay cannot make again, as JSON: the delimiter, the prompt, and what is named now.
 
-    `handles` are what may be read, `named` the places that the words ask to write to.
+    `handles` are what may be read, `named` the places that the words ask to write to; `tools` are
+    the parent's own.
     """
     reader = run.clients.get(SlackReader)
     assert reader is None or isinstance(reader, SlackReader)
@@ -59,7 +65,8 @@ async def opening(
     return {
         "fence": request.fence or new_fence(),
         "handles": {**own, **lists, **request.here, **named, **people},
-        "system": prompt("parent"),
+        "system": parents_guide(tools),
+        "programs": Commands in run.clients,
         "named": sorted(places_to_write(said, [(i, n) for i, n in names if i in readable])),
     }
 

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 
 from bot.errors import SetupError
+from bot.local.listeners import close_listeners
 from bot.serving.health import Health, Report
 from bot.serving.metrics import CONTENT_TYPE, Metrics
 
@@ -193,8 +194,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Where nobody is connected there is nothing to wait a tenth of a second for."""
-        for server in self.servers:
-            server.close()
+        await close_listeners(self.servers)
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
 

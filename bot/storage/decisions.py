@@ -64,7 +64,7 @@ async def run_of(database: Database, id: str) -> str:
     found = [row["run"] for row in await database.read(query)]
     if id and (id in found or len(found) == 1):
         return id if id in found else str(found[0])
-    raise RunNotFound(id, found)
+    raise RunNotFound(id, found, several=bool(id and found))
 
 
 def show_log(

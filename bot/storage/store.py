@@ -50,13 +50,14 @@ _CHUNK = 5_000
 
 
 class RunNotFound(SetupError):
-    """No single run has this id or begins with it."""
+    """No run has this id, and none or several begin with it."""
 
-    def __init__(self, id: str, nearest: Sequence[str]) -> None:
+    def __init__(self, id: str, nearest: Sequence[str], *, several: bool = False) -> None:
         self.id, self.nearest = id, tuple(nearest)
-        near = f"Nearest: {', '.join(nearest)}. " if nearest else ""
+        near = f"{'Such as' if several else 'Nearest:'} {', '.join(nearest)}. " if nearest else ""
         hint = f"{near}`assistant runs` lists them."
-        super().__init__("unknown_run", f"There is no single run {id!r}.", hint)
+        what = f"Several runs begin with {id!r}." if several else f"There is no run {id!r}."
+        super().__init__("unknown_run", what, hint)
 
 
 class Store:
@@ -222,9 +223,9 @@ class Store:
         found = await self.database.read(sa.select(tables.runs).where(begins).limit(20))
         if id and len(found) == 1:
             return StoredRun(**found[0])
-        known = [row["id"] for row in found] or [
-            row["id"] for row in await self.database.read(sa.select(column).limit(10_000))
-        ]
+        if id and found:
+            raise RunNotFound(id, sorted(row["id"] for row in found)[:3], several=True)
+        known = [row["id"] for row in await self.database.read(sa.select(column).limit(10_000))]
         raise RunNotFound(id, difflib.get_close_matches(id, known, n=3, cutoff=0.3))
 
     async def subagents(self, run: str) -> list[StoredSubagent]:

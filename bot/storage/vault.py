@@ -101,10 +101,6 @@ class Vault:
         except (KeyError, InvalidToken):
             raise WrongKey(self.place) from None
 
-    def is_current(self, sealed: str) -> bool:
-        """Whether the first key sealed it."""
-        return is_sealed(sealed) and sealed.split(":")[1] == self.current
-
 
 def vault_of(settings: Settings) -> Vault:
     """With the keys that the settings name. Raises SettingsError."""

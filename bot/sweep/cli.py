@@ -33,6 +33,9 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what serve would read and post for NAME.")
     ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the report as Markdown.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Sweep channels for customer issues: one subagent each, one report."""
@@ -43,7 +46,7 @@ def sweep(
         alone = not (channels or sample or slack_export)
         raise typer.Exit(_of_serve(name if alone else None, dry_run, json))
     given = Given(slack_export, sample, as_of, since, model, as_user, json)
-    raise typer.Exit(run_sweep(given, name, channels or (), tracker, limit))
+    raise typer.Exit(run_sweep(given, name, channels or (), tracker, limit, markdown=markdown))
 
 
 def _of_serve(name: str | None, dry_run: bool, json: bool) -> int:

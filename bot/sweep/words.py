@@ -103,11 +103,6 @@ def sweep_asked(text: str) -> SweepAsked | None:
     return SweepAsked(tuple(dict.fromkeys(channels)), days, verb.lastgroup or "en")
 
 
-def wants_sweep(text: str) -> bool:
-    """Whether a request asks for a sweep of channels that it names."""
-    return sweep_asked(text) is not None
-
-
 def _days(window: re.Match[str]) -> int:
     said = window["before"] or window["after"] or window["bare"] or "1"
     count = int(said) if said.isdecimal() else _COUNTS[said.lower()]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 
 import scopes.databases.tables
@@ -27,7 +28,7 @@ TOOLS = ("list_tables", "describe_table", "execute_query")
 
 @dataclass(frozen=True)
 class DataKit(Kit):
-    """Databases of the settings, and the one of a command line."""
+    """Databases of the settings, and those of a command line."""
 
     settings: Settings
     database: Database
@@ -62,8 +63,19 @@ class DataKit(Kit):
                     continue
                 self._made[handle] = source
             yield handle, self._made[handle]
-        if self.given and self.given.database:
-            yield handle_of(self.given.database), self._duck(self.given.database, None)
+        for handle, path in self._given.items():
+            yield handle, self._duck(path, None)
+
+    @cached_property
+    def _given(self) -> Mapping[str, Path]:
+        """Handle -> database of the command line; each is named by its file."""
+        found: dict[str, Path] = {}
+        given = self.given.databases if self.given else ()
+        for path in dict.fromkeys(each.resolve() for each in given):
+            name = handle_of(path)
+            again = (f"{name}-{n}" for n in count(2))
+            found[next(h for h in chain([name], again) if h not in found)] = path
+        return found
 
     def _source(self, name: str, config: Configured) -> scopes.databases.tables.Database | None:
         if config.path:
@@ -84,12 +96,11 @@ class DataKit(Kit):
     def readers(self) -> Mapping[str, Readers]:
         configured = self.settings.data.databases.items()
         found = {f"{DATA}{name}": readers_of(config.readers) for name, config in configured}
-        given = self.given and self.given.database
-        return found | ({handle_of(given): PUBLIC} if given else {})
+        return found | dict.fromkeys(self._given, PUBLIC)
 
     def missing(self) -> Mapping[str, str]:
         databases, operator = self.settings.data.databases, self.given is not None
-        if (self.given and self.given.database) or any(
+        if self._given or any(
             each.bigquery is None
             or has_credentials(self.settings, each.service_account, operator=operator)
             for each in databases.values()

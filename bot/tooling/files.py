@@ -52,6 +52,8 @@ class FilesKit(Kit):
     given: Options | None
     """Options of a command; None = it serves Slack."""
     _projects: dict[str, Project] | None = None
+    _gone: dict[str, str] = field(default_factory=dict)
+    """Project of the settings that cannot be opened -> why."""
     _tidied: float = field(default=float("-inf"))
 
     async def open(self, run: str, requester: str | None) -> Opened:
@@ -80,23 +82,36 @@ class FilesKit(Kit):
             missing |= {"git_commit": NO_GIT, "git_push": NO_GIT}
         elif not any(p.remote for p in projects):
             missing |= {"git_push": NO_CARD if self.given else NO_PUSH}
+        missing |= {f"files/{KIND}{name}": why for name, why in self._gone.items()}
         return missing | ({} if self.settings.files.sandbox else {"run_command": NO_SANDBOX})
 
-    async def aclose(self) -> None:
-        return None
+    def problems(self) -> Sequence[str]:
+        self._found()
+        return [*self._gone.values()]
 
     @property
     def _work(self) -> Path:
         return work_of(self.settings.data_dir)
 
     def _found(self) -> dict[str, Project]:
-        """Handle -> project, looked at once. Raises SetupError for a folder that is not there."""
+        """Handle -> project, looked at once. One of the settings that is not there is left out.
+        Raises SetupError for one of the command line."""
         if self._projects is None:
             apart()
             named = self._named()
-            made = [self._project(name, each) for name, each in named.items()]
-            self._projects = {project.handle: project for project in made}
+            made = [self._opened(name, each) for name, each in named.items()]
+            self._projects = {project.handle: project for project in made if project}
         return self._projects
+
+    def _opened(self, name: str, each: Configured) -> Project | None:
+        try:
+            return self._project(name, each)
+        except SetupError as error:
+            if self.given and self.given.folder:
+                raise
+            self._gone[name] = f"files.projects.{name}.path: {error.message}"
+            log.warning("%s", self._gone[name])
+            return None
 
     def _named(self) -> Mapping[str, Configured]:
         if self.given and self.given.folder:

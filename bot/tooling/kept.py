@@ -23,6 +23,3 @@ class KeptKit(Kit):
 
     async def open(self, run: str, requester: str | None) -> Opened:
         return Opened({Resources: ResourceShelf(self.database)})
-
-    async def aclose(self) -> None:
-        return None

@@ -34,8 +34,13 @@ class Kit(Protocol):
         """Tool -> why it is not offered, in a sentence that says what to do about it."""
         return {}
 
+    def problems(self) -> Sequence[str]:
+        """What the settings name and is not there, a sentence each; all else goes on without it."""
+        return ()
+
     async def aclose(self) -> None:
-        """End what it started."""
+        """End what it started, if anything."""
+        return
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,9 @@ class Toolkit:
 
     def missing(self) -> dict[str, str]:
         return {tool: why for kit in self.kits for tool, why in kit.missing().items()}
+
+    def problems(self) -> list[str]:
+        return [problem for kit in self.kits for problem in kit.problems()]
 
     async def aclose(self) -> None:
         async with AsyncExitStack() as stack:

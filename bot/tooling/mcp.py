@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from mcp.client._transport import TransportStreams
 
 import scopes
 from bot.cli.options import Options
@@ -19,7 +22,7 @@ from config.tools import McpServer
 from scopes.label import PUBLIC, Readers
 from scopes.mcp import Server, tool_name, tool_of
 from scopes.outside import Outside
-from scopes.servers.said import Offer
+from scopes.servers.said import NoToken, Offer
 from scopes.servers.schema import Unfit
 from scopes.servers.servers import Connection, Unreachable, Way
 from scopes.servers.ways import address, process
@@ -34,6 +37,7 @@ OFF = {
     "changed": "it was described otherwise when it was approved",
 }
 """Why a tool is off that waits for an administrator."""
+NO_SUCH = "The server has no such tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class McpKit(Kit):
 
     def _server(self, name: str, said: McpServer) -> Server:
         timeout_s = min(said.timeout_s, self.settings.limits.tool_timeout_s - SPARE_S)
-        way = way_to(said, self.settings.data_dir / "mcp" / name)
+        way = way_to(said, self._folder(name))
         connection = Connection(name, way, max(1.0, timeout_s))
         readers = PUBLIC if said.readers == "public" else readers_of(said.readers)
         return Server(name, said.scope, said.access, readers, connection, self.book.begin)
@@ -105,6 +109,9 @@ class McpKit(Kit):
             f"{server.scope}/{each.name}": f"{each.why[:1].upper()}{each.why[1:]}."
             for each in stand
             if each.why
+        } | {
+            f"{server.scope}/{server.name}_{name}": f"{NO_SUCH}: mend `tools:`."
+            for name in self.unknown(server, stand)
         }
         tools = [each.tool for each in stand if each.tool]
         return sorted(tools, key=lambda tool: tool.name)  # in whatever order it lists them
@@ -121,6 +128,24 @@ class McpKit(Kit):
             room -= made.tool is not None
             found.append(made)
         return found
+
+    def unknown(self, server: Server, stand: Sequence[Standing]) -> list[str]:
+        """Names that the settings choose and the server has no tool of."""
+        chosen = self.settings.mcp.servers[server.name].tools or ()
+        return sorted({*chosen} - {each.offer.name for each in stand})
+
+    def last_words(self, server: Server) -> str:
+        """Where the operator finds what a process said before it ended; empty where it is not
+        known."""
+        if not self.settings.mcp.servers[server.name].command:
+            return ""
+        logs = [self._folder(server.name) / name for name in ("stderr.log", "stderr.old.log")]
+        found = next((log for log in logs if log.is_file() and log.stat().st_size), None)
+        return f"What it wrote to stderr: {found}." if found else ""
+
+    def _folder(self, name: str) -> Path:
+        """The home of a server that is a process."""
+        return self.settings.data_dir / "mcp" / name
 
     def _standing(self, server: Server, offer: Offer, why: str) -> Standing:
         name = tool_name(server.name, offer.name, list(self.settings.mcp.servers))
@@ -148,13 +173,29 @@ def way_to(said: McpServer, folder: Path) -> Way:
     if said.command:
         return partial(process, said.command, folder)
     assert said.url, "the settings take one of command and url"
-    return partial(address, said.url, said.token_file)
+    return partial(_with_token, said.url, said.token_file)
+
+
+@asynccontextmanager
+async def _with_token(
+    url: str, token_file: Path | None, ended: Callable[[str], None]
+) -> AsyncIterator[TransportStreams]:
+    """The way to an address. Raises NoToken where there is no token for it."""
+    try:
+        if token_file:
+            await asyncio.to_thread(token_file.read_bytes)
+    except FileNotFoundError:
+        raise NoToken("does not exist") from None
+    except OSError as error:
+        raise NoToken(f"cannot be read ({error.strerror})") from None
+    async with address(url, token_file, ended) as streams:
+        yield streams
 
 
 def _check(name: str, said: McpServer) -> None:
     known = [*scopes.MODULES, *([scopes.ALL] if said.access == "read" else [])]
     if said.scope not in known:
-        why = f"mcp.servers.{name}.scope is {said.scope!r}."
+        why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {said.scope!r}."
         raise SetupError("bad_settings", why, f"Take one of {', '.join(known)}.")
 
 

@@ -31,6 +31,3 @@ class NotesKit(Kit):
         clients: dict[type, object] = {Notes: NoteShelf(self.database)}
         clients[Conversations] = TalkShelf(self.database)
         return Opened(clients, {OPEN_NOTES: "", TEAM_NOTES: ""})
-
-    async def aclose(self) -> None:
-        return None

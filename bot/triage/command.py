@@ -11,7 +11,7 @@ from typing import Any
 
 from bot.app import EPOCH, App
 from bot.cli.commands import reading
-from bot.cli.given import Given
+from bot.cli.given import Given, check_address
 from bot.cli.options import Options
 from bot.cli.outcome import Document
 from bot.errors import SetupError
@@ -75,6 +75,7 @@ class TriageGiven:
             raise SetupError("two_sources", "Two mailboxes.", "Give --sample or --mbox.")
         if self.me and not self.mbox:
             raise SetupError("me_of_what", "--me is your address in a file.", "Give --mbox FILE.")
+        check_address(self.me)
         plain = Given(None, self.sample, self.as_of, self.since, self.model, None, self.json)
         return replace(plain.options(), mail=True, mbox=self.mbox, me=self.me)
 

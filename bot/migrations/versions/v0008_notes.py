@@ -18,6 +18,7 @@ def upgrade() -> None:
         sa.Column("body", sa.Text, nullable=False),
         sa.Column("run", sa.String),
         sa.Column("at", sa.String, nullable=False),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_notes_space", "notes", ["space"])
     op.create_index("ix_notes_run", "notes", ["run"])
