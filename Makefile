@@ -35,7 +35,7 @@ attacks: $(STAMP)  ## Attack the bot with a model that obeys every planted order
 kill-matrix: $(STAMP)  ## Kill the bot at every point of a request, and look what is left
 	$(BIN)/python -m benchmarks.kills $(ARGS)
 
-demo: $(STAMP)  ## Sweep the sample workspace and triage its mailbox; needs no keys
+demo: $(STAMP)  ## Sweep, triage and ask the samples; needs no keys
 	@$(BIN)/assistant demo
 
 bench: $(STAMP)  ## Measure speed, size and economy against the stand-ins

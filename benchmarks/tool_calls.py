@@ -41,7 +41,7 @@ class Caller:
             context="s1",
         )
         tool = next(t for t in scopes.scope(scope).tools if t.name == name)
-        result = await self._gate.call("s1", ctx, tool, given)
+        result = await self._gate.call(f"s{self.calls}", ctx, tool, given)  # each stores a little
         if not isinstance(result, ToolResult):
             raise AssertionError(f"{name}: {result}")
         return result

@@ -74,7 +74,7 @@ async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterato
 
 
 def rendered(text: str, *more: str, foot: str = "1 subagent") -> Rendered:
-    """An answer in parts, made as bot.render makes them."""
+    """An answer in parts, made as bot.replies.render makes them."""
     parts = [Part(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
     said = {"type": "context", "elements": [{"type": "mrkdwn", "text": foot}]}
     parts[-1] = Part(parts[-1].text, (*parts[-1].blocks, said))

@@ -15,8 +15,8 @@ from slack_sdk.models.views import View
 
 from bot.accounts.connecting import MailAccess
 from bot.accounts.credentials import Credentials
-from bot.faces.home import HomeFacts, view
 from bot.faces.home_mail import CANCEL, CODE, CONNECT, DISCONNECT, FORGET, LINK
+from bot.faces.home_view import HomeFacts, view
 from bot.local.slack.views import home
 from bot.mail.state import MailState
 from bot.storage.gate_tables import oauth_states

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pg_kit
@@ -331,6 +332,18 @@ def test_the_file_holds_no_word_of_a_conversation(tmp_path: Path) -> None:
         held = file.read_bytes().lower()
         assert b"quokka" not in held
         assert b"zanzibar" not in held
+
+
+async def test_a_run_ends_whatever_number_of_words_it_was_asked(each: Store) -> None:
+    letters, rest = Random(7), "Is that the quokka?"
+    question = "".join(chr(letters.randrange(0x4E00, 0x9FFF)) for _ in range(100_000))
+    await answered(each, "r1", question=f"{question} {rest}", answer="That of Zanzibar.")
+    assert (await each.run("r1")).status == "complete"
+    for query in (question[:9], question[20_000:20_009], "zanzibar"):
+        assert await talks(each, ANA, query) == ["r1"]
+    assert await talks(each, ANA, "quokka") == [], "behind more words than an index takes"
+    (talk,) = await TalkShelf(each.database).search(ANA, "zanzibar", 1, ())
+    assert talk.question.endswith(rest)
 
 
 async def _kept_and_found(path: Path) -> None:

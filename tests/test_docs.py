@@ -212,8 +212,11 @@ def test_tests_that_are_named_as_proof_are_there() -> None:
 def test_the_table_of_the_files_of_bot_names_each_of_them_and_no_other() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     table = page.partition("## The files of `bot/`")[2].partition("\n## ")[0]
-    first_cells = re.findall(r"^\|(.*?)\|", table, re.MULTILINE)
-    named = [name for cell in first_cells for name in re.findall(r"`([\w/]+\.py)`", cell)]
+    named, package = [], ""
+    for cell in re.findall(r"^\|(.*?)\|", table, re.MULTILINE):
+        heading = re.search(r"\*`bot/([\w/]*)`", cell)
+        package = heading[1] if heading else package
+        named += [package + name for name in re.findall(r"`(\w+\.py)`", cell)]
     bot = ROOT / "bot"
     there = {p.relative_to(bot).as_posix() for p in bot.rglob("*.py") if p.name[:2] != "__"}
     assert sorted(named) == sorted(n for n in there if not n.startswith(("local/", "migrations/")))
@@ -244,6 +247,9 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
         for kind in ("user", "channel", "source")
     ]
     error = _printed(capsys, "show", "none", "--json")
+    scopes = _printed(capsys, "scopes", "--json")
+    offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
+    stored += [offered, _printed(capsys, "doctor", "--json")]
     seen = set(_keys([sweep, ask, triage, stored, error]))
     assert seen - described == set()
     rare = {f.name for f in fields(Leak)} | {k for c in CONTRACTS.values() for k in c.model_fields}

@@ -19,7 +19,8 @@ from bot.accounts.connecting import Connecting
 from bot.cli.outcome import DONE
 from bot.cli.paused import run_pause, run_resume
 from bot.faces.abilities import Reach, abilities
-from bot.faces.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
+from bot.faces.home import Home, offers, publish
+from bot.faces.home_view import PAUSE, RESUME, HomeFacts, LastRun, view
 from bot.faces.pane import Looking, channel_in, entitle, hint, prompts, suggest, title_of
 from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER

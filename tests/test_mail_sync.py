@@ -40,7 +40,7 @@ def window(oldest: timedelta = WEEK, latest: timedelta = timedelta(0)) -> Window
 
 @dataclass
 class Mailbox:
-    """As much of Gmail as a sync asks for: see bot.mail_sync.History."""
+    """As much of Gmail as a sync asks for: see bot.mail.sync.History."""
 
     name: str = "ana@x.example"
     number: int = 1000

@@ -1,5 +1,6 @@
 """An mbox as a mailbox: nothing lost, nothing raised, ids and threads as Gmail would give them."""
 
+import gzip
 import io
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -144,7 +145,8 @@ def test_messages_without_headers_or_text_are_kept_and_told(load: Load) -> None:
         (b"", "mail.mbox is empty: it holds no message."),
         (b"\n\n \n", "mail.mbox is empty: it holds no message."),
         (b"name,age\nAna,7\n", "is not an mbox: no line of it begins a message with 'From '."),
-        (b"PK\x03\x04\0\0\xff\xfe", "is not an mbox"),
+        (b"PK\x03\x04\0\0\xff\xfe", "mail.mbox is packed: unpack it first."),
+        (gzip.compress(b"From ana@a.example\n", mtime=0), "mail.mbox is packed: unpack it first."),
         (b"From the start it was clear.\nSo it went on.\n", "is not an mbox"),
         (b"Subject: one mail, no mbox\n\nHello.\n", "is not an mbox"),
     ],
@@ -158,8 +160,14 @@ def test_what_is_no_mbox_is_refused_in_a_sentence(load: Load, content: bytes, wh
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(MboxError, match=r"^gone\.mbox cannot be read: No such file"):
         load_mbox(tmp_path / "gone.mbox")
-    with pytest.raises(MboxError, match=r"cannot be read: Is a directory\.$"):
+    with pytest.raises(MboxError, match=r"is a folder\. Give an mbox file\.$"):
         load_mbox(tmp_path)
+
+
+def test_an_address_that_no_message_knows_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mail.mbox").write_text(mail("One."), "utf-8")
+    told = "No message is from or to nobody@b.example: --me may be mistyped."
+    assert load_mbox(tmp_path / "mail.mbox", "Nobody@b.example").problems == (told,)
 
 
 def test_a_broken_date_is_replaced_by_the_separators_or_the_neighbours(load: Load) -> None:

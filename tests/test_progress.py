@@ -97,6 +97,12 @@ def test_what_strangers_wrote_steers_no_terminal() -> None:
     assert plan.rows["s1"].title.splitlines() == [plan.rows["s1"].title]
 
 
+def test_names_stand_on_a_terminal_as_they_are() -> None:
+    plan = Plan()
+    plan.take(SubagentQueued("s1", "Write a.py for @ana", "files", "fast"))
+    assert "Write a.py for @ana" in shown(plan)
+
+
 def test_an_event_of_an_unknown_context_changes_nothing() -> None:
     plan = Plan()
     assert plan.take(ToolsCalled("p1", ("x",))) == ""

@@ -291,7 +291,7 @@ def test_a_stored_run_lists_how_its_subagents_ended() -> None:
         "result": {"reason": "late", "steps": 2, "tool_calls": [{}], "findings": []},
     }
     text = flat(run_text(run, [subagent, {**subagent, "id": "s2", "result": None}]))
-    assert "s1 failed/time (late) · slack/issues@1 · 2 model calls, 1 tool calls" in text
+    assert "s1 failed/time (late) · slack/issues@1 · 2 model calls, 1 tool call, 0 findings" in text
     assert "s2 failed/time · " in text
 
 

@@ -10,7 +10,7 @@ import pytest
 from engine_kit import channel_id, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
 
-from bot.faces.home import PAUSE, RESUME
+from bot.faces.home_view import PAUSE, RESUME
 from bot.local.slack.server import Fault
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace

@@ -101,7 +101,10 @@ async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(tmp_p
         if asked == "%":
             assert (await store.run(asked)).id == "%_x"
             continue
-        with pytest.raises(RunNotFound, match="assistant runs") as error:
+        told = (
+            "Several runs begin with 'ab'" if asked == "ab" else "There is no run .*assistant runs"
+        )
+        with pytest.raises(RunNotFound, match=told) as error:
             await store.run(asked)
         assert nearest is None or nearest in error.value.nearest
     with pytest.raises(RunNotFound):
