@@ -26,11 +26,10 @@ import psycopg
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
 from dbos._context import _clear_local_dbos_context as _leave_the_workflow
 
-from bot.errors import SetupError
+from bot.errors import SetupError, StoreError
 from bot.runs.unhurried import Unhurried
 from bot.storage.complaints import explaining
 from bot.storage.database import make_private, place_of, server_url
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

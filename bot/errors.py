@@ -9,3 +9,11 @@ class SetupError(Exception):
     def __init__(self, code: str, message: str, hint: str) -> None:
         self.code, self.message, self.hint = code, message, hint
         super().__init__(f"{message} {hint}".strip())
+
+
+class StoreError(SetupError):
+    """The store cannot be used. Nothing was half-written."""
+
+    def __init__(self, where: object, what: str, hint: str) -> None:
+        self.where = str(where)
+        super().__init__("store", f"The store {where} {what}.", hint)

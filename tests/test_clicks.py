@@ -46,10 +46,10 @@ from bot.approval.approvals import Approvals
 from bot.approval.clicks import FORM, Clicked, Submitted, card_click, submission
 from bot.approval.deciding import CLICK_RULES
 from bot.approval.executing import HOLDS_FOR, LATE
+from bot.errors import StoreError
 from bot.hearing.heard import Bot, heard
 from bot.local.slack.shown import Shown
 from bot.storage.gate_tables import actions, signed
-from bot.storage.schema import StoreError
 
 BOT = Bot("U0BOT", "B0BOT", "T0ACME")
 OTHER = "1741564800.000100"

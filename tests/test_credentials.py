@@ -10,9 +10,9 @@ from pg_kit import Kept, execute, place
 from pydantic import SecretStr
 
 from bot.accounts.credentials import Credentials
+from bot.errors import StoreError
 from bot.storage.database import Database
 from bot.storage.gate_tables import credentials
-from bot.storage.schema import StoreError
 
 __all__ = ["place"]
 

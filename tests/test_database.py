@@ -24,9 +24,9 @@ from test_store import decision, integrity, python, record, result
 import bot.storage.serve_tables  # noqa: F401 - adds its tables to the metadata
 from bot.runs.sink import StoreSink
 from bot.storage.database import SCHEMA, Database, _file_engine, server_url
+from bot.storage.key_check import CHECK
 from bot.storage.store import RunNotFound, Store, StoreError
 from bot.storage.tables import METADATA
-from bot.storage.vault import CHECK
 from subagents.trajectory import MemorySink, Trajectory
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]

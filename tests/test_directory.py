@@ -15,9 +15,9 @@ from policy_kit import TEAM, Clock, Json, SaidSlack, channel, user
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bot.errors import StoreError
 from bot.policy.directory import ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED, SlackDirectory
 from bot.policy.people import CHECKED_S, People
-from bot.storage.schema import StoreError
 from config.settings import load_settings
 from scopes.label import PUBLIC, Label
 from scopes.members import KEPT_S, Members

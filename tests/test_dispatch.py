@@ -15,10 +15,10 @@ from pg_kit import Kept, place
 from serve_kit import ASKER, Served, mentioned, serving
 from timing import waited_within
 
+from bot.errors import StoreError
 from bot.requests.dispatch import LOOK_EVERY_S, Dispatch
 from bot.requests.inbox import Inbox, Incoming
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 
 __all__ = ["place"]
 

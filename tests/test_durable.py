@@ -31,9 +31,9 @@ from serve_kit import serving
 from test_database import drop_connections, refusing
 
 from bot.durable import APPLICATION, Durable, LockLost, WorkflowLost
+from bot.errors import StoreError
 from bot.local.model.server import Answer
 from bot.requests.sentences import CRASHED
-from bot.storage.schema import StoreError
 
 __all__ = ["place", "postgres"]
 
@@ -241,7 +241,7 @@ LIFE = """
 import asyncio, os, pathlib, sys
 from bot.durable import Durable, LockLost
 from bot.local.model.server import Answer
-from bot.storage.schema import StoreError
+from bot.errors import StoreError
 
 URL, EXECUTOR, CRASHES, LIMIT, RATE, PERIOD = sys.argv[1:7]
 

@@ -8,8 +8,8 @@ import pytest
 from pg_kit import Kept, place
 
 from bot.approval.grants import Grants
+from bot.errors import StoreError
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 
 __all__ = ["place"]
 

@@ -27,13 +27,13 @@ from serve_kit import serving
 from test_store import result
 
 from bot.durable import Durable, WorkflowLost
+from bot.errors import StoreError
 from bot.runs.patient import RETRY_S, Patient
 from bot.runs.runs import Live, Runs, WorkflowHandle, WorkflowSpawner
 from bot.runs.sink import StoreSink
 from bot.runs.steplog import StepLog
 from bot.serving.metrics import Metrics
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from bot.storage.serve_tables import purses, reservations, steps, stops, templates
 from bot.storage.store import Store
 from bot.storage.tables import subagents

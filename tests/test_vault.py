@@ -21,17 +21,17 @@ from pg_kit import Kept, execute, place, postgres
 from test_store import ROOT, decision, record, result
 
 from bot.checks.host_checks import key as key_line
+from bot.errors import StoreError
 from bot.runs.patient import Patient
 from bot.runs.sink import StoreSink
 from bot.storage import gate_tables
 from bot.storage.database import Database
+from bot.storage.key_check import CHECK
 from bot.storage.resealing import reseal
-from bot.storage.schema import StoreError
-from bot.storage.sealed import is_sealed
 from bot.storage.serve_tables import flags
 from bot.storage.store import Store
 from bot.storage.tables import runs
-from bot.storage.vault import CHECK, Vault, WrongKey, vault_of
+from bot.storage.vault import Vault, WrongKey, is_sealed, vault_of
 from config.keys import keys_of
 from config.settings import Settings, SettingsError, load_settings
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from bot.accounts.connecting import BACK_PATH, START_PATH, Connecting, Owner, OwnerUnknown
 from bot.accounts.google_oauth import ConnectFailed
-from bot.storage.schema import StoreError
+from bot.errors import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from pydantic import SecretStr
 
+from bot.errors import StoreError
 from bot.logs import learn
 from bot.storage.database import Database
 from bot.storage.gate_tables import credentials
-from bot.storage.schema import StoreError
 
 Tokens = Mapping[str, SecretStr]
 """What a provider gave, by name: such as `access_token` and `refresh_token`."""

@@ -21,11 +21,11 @@ from bot.approval.executing import Executing
 from bot.approval.grants import Grants
 from bot.approval.proposals import Proposals
 from bot.durable import Durable
+from bot.errors import StoreError
 from bot.replies.writes import WriteFailed
 from bot.requests.finishing import Finishing
 from bot.requests.inbox import Inbox
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

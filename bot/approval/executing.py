@@ -13,10 +13,10 @@ from bot.approval.board import Board
 from bot.approval.deciding import CLICK_RULES, RECHECK
 from bot.approval.grants import Grants
 from bot.durable import Durable
+from bot.errors import StoreError
 from bot.replies.writes import Unsettled, WriteFailed, taken
 from bot.requests.finishing import NotDone
 from bot.requests.inbox import Inbox
-from bot.storage.schema import StoreError
 from subagents.action import Action
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ from bot.accounts.connected import GOOGLE
 from bot.accounts.credentials import Credentials
 from bot.accounts.google_oauth import ConnectFailed, oauth_of
 from bot.checks.checks import Missing, Problem
+from bot.errors import StoreError
 from bot.mail.alarm import is_ending, sentence
 from bot.mail.polls import MailPolls
 from bot.mail.watching import pubsub_of
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from bot.storage.vault import vault_of
 from config.settings import Settings, SettingsError
 from scopes.google.client import GoogleError

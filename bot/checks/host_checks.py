@@ -13,10 +13,10 @@ import aiohttp
 import sqlalchemy as sa
 
 from bot.checks.checks import KEY, Missing, Problem, Role, model_answers
+from bot.errors import StoreError
 from bot.schedule.book import ScheduleBook
 from bot.serving.workspace import LOCK
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from bot.storage.vault import vault_of
 from config.keys import keys_of
 from config.settings import Settings, SettingsError

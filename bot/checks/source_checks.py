@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 import sqlalchemy as sa
 
 from bot.checks.checks import Problem
-from bot.errors import SetupError
+from bot.errors import SetupError, StoreError
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from bot.storage.vault import vault_of
 from bot.tooling.data import DataKit
 from bot.tooling.google import missing_credentials

@@ -20,9 +20,9 @@ import sqlalchemy as sa
 from bot.erasure.forget import CHUNK, Forget, at_work
 from bot.erasure.gone import edited_at
 from bot.erasure.targets import NOTES, Target, note
+from bot.errors import StoreError
 from bot.storage.database import Database
 from bot.storage.gate_tables import quoted
-from bot.storage.schema import StoreError
 from bot.storage.serve_tables import flags
 
 log = logging.getLogger(__name__)

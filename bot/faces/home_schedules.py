@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.approval.slips import paragraph, rich
+from bot.errors import StoreError
 from bot.schedule import telling
 from bot.schedule.book import ScheduleBook
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

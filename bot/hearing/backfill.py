@@ -13,12 +13,12 @@ from typing import Any
 import aiohttp
 
 from bot.erasure.noticed import note_missed
+from bot.errors import StoreError
 from bot.hearing.cursors import Cursors
 from bot.hearing.heard import mentions
 from bot.hearing.intake import Intake
 from bot.replies.pace import Pace, Tier
 from bot.requests.inbox import Inbox
-from bot.storage.schema import StoreError
 from config.settings import Slack
 from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
 from scopes.slack_items import ts_of

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from bot.errors import StoreError
 from bot.requests.inbox import Inbox
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

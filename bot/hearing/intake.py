@@ -25,6 +25,7 @@ from bot.approval.clicking import After
 from bot.approval.clicks import Clicked, Submitted
 from bot.erasure.gone import Gone, edited_at
 from bot.erasure.targets import forget_later
+from bot.errors import StoreError
 from bot.hearing.cursors import Cursors
 from bot.hearing.ear import Ear, bolt_request, is_checkable, parsed_body
 from bot.hearing.heard import (
@@ -44,7 +45,6 @@ from bot.hearing.heard import (
 from bot.replies.outbox import Outbox
 from bot.requests.inbox import Inbox, Incoming
 from bot.serving.clock import Clock
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

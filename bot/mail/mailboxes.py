@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from bot.accounts.credentials import Credentials
 from bot.accounts.mail_credentials import mail_credentials
-from bot.errors import SetupError
-from bot.storage.schema import StoreError
+from bot.errors import SetupError, StoreError
 from config.settings import Settings
 from scopes.google.client import Google, GoogleError
 from scopes.google.gmail import Gmail

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from bot.accounts.connected import GOOGLE, OPERATOR
+from bot.errors import StoreError
 from bot.mail.mailboxes import Mailboxes
 from bot.mail.polls import MailPolls, Poll, at_most, noticed
 from bot.mail.state import Cursor, MailState
 from bot.replies.outbox import Outbox
 from bot.replies.writes import WriteFailed
 from bot.serving.metrics import Metrics
-from bot.storage.schema import StoreError
 from scopes.google.client import GoogleError, GoogleRevoked
 from scopes.google.gmail import Gmail, HistoryTooOld
 from scopes.mail import Changes

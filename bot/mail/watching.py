@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bot.accounts.connected import OPERATOR
-from bot.errors import SetupError
+from bot.errors import SetupError, StoreError
 from bot.mail.alarm import MailAlarm
 from bot.mail.mailboxes import Mailboxes, OpenedMail
 from bot.mail.polling import MailPolling, pause, safely
@@ -23,7 +23,6 @@ from bot.replies.outbox import Outbox
 from bot.serving.health import Health
 from bot.serving.metrics import Metrics
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from config.settings import Settings
 from scopes.google.client import GoogleError
 from scopes.google.gmail_watch import stop, watch

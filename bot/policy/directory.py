@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from bot.errors import StoreError
 from bot.policy.people import CHECKED_S, People, Person, person_of
-from bot.storage.schema import StoreError
 from scopes.label import PUBLIC, Label, Readers, is_conversation
 from scopes.members import Clock, Kept, Members, Place, whole
 from subagents.directory import Obstacle

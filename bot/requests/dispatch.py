@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bot.durable import Durable
+from bot.errors import StoreError
 from bot.requests.inbox import Inbox, StoredRequest
 from bot.requests.requests import workflow_id
 from bot.runs.runs import Runs
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from bot.errors import StoreError
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from bot.storage.vault import WrongKey
 
 T = TypeVar("T")

@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 import sqlalchemy as sa
 
 from bot.durable import Durable, WorkflowLost
+from bot.errors import StoreError
 from bot.mail.mailboxes import Mailboxes, OpenedMail
 from bot.runs.purses import StoredPurse
 from bot.runs.sink import StoreSink
 from bot.runs.steplog import StepLog
 from bot.serving.metrics import Metrics
 from bot.storage import serve_tables, tables
-from bot.storage.schema import StoreError
 from bot.storage.store import Store
 from bot.tooling.kit import Toolkit
 from bot.tooling.model_search import bind

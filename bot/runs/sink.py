@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bot.storage.schema import StoreError
+from bot.errors import StoreError
 from bot.storage.store import Store
 from subagents.action import Action
 from subagents.gate import Decision

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from bot.errors import StoreError
 from bot.schedule.book import ScheduleBook
 from bot.schedule.ticks import Ticks
-from bot.storage.schema import StoreError
 from config.timetable import Timetable
 
 log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from bot.errors import StoreError
 from bot.logs import about
 from bot.mail.state import MailState
 from bot.replies.outbox import Outbox
@@ -34,7 +35,6 @@ from bot.schedule.records import Delivery, StoredSchedule, Tick
 from bot.schedule.ticks import Ticks
 from bot.schedule.triaging import note_mail
 from bot.schedule.trouble import Trouble, fails, works
-from bot.storage.schema import StoreError
 from bot.storage.store import RunNotFound, Store
 from bot.triage.digest_blocks import digest_parts
 from config.settings import Settings

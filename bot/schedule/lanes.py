@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bot.durable import Body, Durable
+from bot.errors import StoreError
 from bot.requests.inbox import Inbox
 from bot.schedule.book import ScheduleBook
 from bot.schedule.due import Work, work_of
 from bot.schedule.ticks import Ticks
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bot.errors import StoreError
 from bot.schedule.book import ScheduleBook
 from bot.schedule.checking import Checking, NotChecked
 from bot.schedule.running import Alarm
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.approval.slips import Element, bold, date, paragraph, rich, user
+from bot.errors import StoreError
 from bot.policy.people import People
 from bot.policy.policy_file import PolicyFault, PolicyFile
 from bot.replies.outbox import Outbox
@@ -23,7 +24,6 @@ from bot.schedule.book import ScheduleBook
 from bot.schedule.records import StoredSchedule
 from bot.schedule.tables import schedules, ticks
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from scopes.tool import iso
 
 log = logging.getLogger(__name__)

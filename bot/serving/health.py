@@ -14,8 +14,8 @@ from typing import Any, Literal
 import aiohttp
 import sqlalchemy as sa
 
+from bot.errors import StoreError
 from bot.storage.database import Database
-from bot.storage.schema import StoreError
 from bot.storage.serve_tables import flags
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 from bot.cli.outcome import WRONG_USE
 from bot.durable import Durable, LockLost
+from bot.errors import StoreError
 from bot.requests.inbox import Inbox
 from bot.storage.resealing import reseal
 from bot.storage.retention import tidy
-from bot.storage.schema import StoreError
 from bot.storage.store import Store
 from config.sections import Retention
 

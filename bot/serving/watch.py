@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bot.errors import SetupError
+from bot.errors import SetupError, StoreError
 from bot.hearing.backfill import Backfill
 from bot.hearing.intake import Intake
 from bot.hearing.sockets import Sockets
@@ -19,7 +19,6 @@ from bot.replies.outbox import Outbox
 from bot.requests.dispatch import Dispatch
 from bot.serving.health import DatabaseProbe, Health, LoopLag, TokenProbe
 from bot.serving.metrics import Metrics
-from bot.storage.schema import StoreError
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from bot.storage.schema import StoreError
+from bot.errors import StoreError
 
 FILE_ELSEWHERE = "set data_dir to another directory."
 URL_ELSEWHERE = "set DATABASE_URL to another database."

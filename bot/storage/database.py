@@ -15,11 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
+from bot.errors import StoreError
 from bot.storage.complaints import FILE_ELSEWHERE, URL_ELSEWHERE, explaining
-from bot.storage.schema import MIGRATING, StoreError, migrate
+from bot.storage.key_check import check
+from bot.storage.schema import MIGRATING, migrate
 from bot.storage.sealed import dumps
 from bot.storage.together import Together
-from bot.storage.vault import Vault, check, vault_here
+from bot.storage.vault import Vault, vault_here
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]

@@ -14,10 +14,11 @@ import bot.storage.gate_tables
 import bot.storage.mail_tables
 import bot.storage.tool_tables  # noqa: F401 - all of them add their tables to the metadata
 from bot.storage.database import Database
-from bot.storage.sealed import Sealed, SealedJson, is_sealed
+from bot.storage.key_check import CHECK, DIGESTS
+from bot.storage.sealed import Sealed, SealedJson
 from bot.storage.serve_tables import flags
 from bot.storage.tables import METADATA
-from bot.storage.vault import CHECK, DIGESTS, Vault
+from bot.storage.vault import Vault, is_sealed
 
 log = logging.getLogger(__name__)
 

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from bot.errors import SetupError
+from bot.errors import StoreError
 from bot.storage.tables import REVISIONS
 
 MIGRATING = 7_002
 """Advisory lock of Postgres that a replica holds while it migrates."""
-
-
-class StoreError(SetupError):
-    """The store cannot be used. Nothing was half-written."""
-
-    def __init__(self, where: object, what: str, hint: str) -> None:
-        self.where = str(where)
-        super().__init__("store", f"The store {where} {what}.", hint)
 
 
 def migrate(engine: sa.Engine, where: object, elsewhere: str) -> None:

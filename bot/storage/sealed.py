@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from bot.mail.addresses import hidden
-
-if TYPE_CHECKING:
-    from bot.storage.vault import Vault
-
-_BEGINNING = re.compile(r"sealed:[0-9a-f]{8}:gAAAA")  # as all tokens of Fernet begin
-
-
-def is_sealed(stored: str) -> bool:
-    """Whether a stored value is one of ours; others were written before anything was encrypted."""
-    return _BEGINNING.match(stored) is not None
+from bot.storage.vault import Vault, is_sealed
 
 
 def dumps(value: Any) -> str:

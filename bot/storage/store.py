@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from bot.erasure import sightings
-from bot.errors import SetupError
+from bot.errors import SetupError, StoreError
 from bot.memory import conversations
 from bot.storage import gate_tables, serve_tables, tables
 from bot.storage.database import Database
 from bot.storage.gate_tables import proposal
-from bot.storage.schema import StoreError
 from bot.storage.tables import (
     WAITING,
     Review,

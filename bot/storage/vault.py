@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import secrets
+import re
 import zlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-import sqlalchemy as sa
 from cryptography.fernet import Fernet, InvalidToken
-from sqlalchemy.dialects import postgresql, sqlite
 
-from bot.errors import SetupError
-from bot.storage.schema import StoreError
-from bot.storage.sealed import is_sealed
-from bot.storage.serve_tables import flags
+from bot.errors import SetupError, StoreError
 from config.keys import Keys, keys_here, keys_of
 from config.settings import Settings
 
@@ -25,10 +19,7 @@ log = logging.getLogger(__name__)
 
 WORTH_PACKING = 200
 """Bytes below which a text is not compressed."""
-CHECK = "key_check"
-"""Flag of a database; who can open its value has the right key."""
-DIGESTS = "digests"
-"""Part of the check value: the key of digests, sealed; it stays when the vault's own change."""
+_BEGINNING = re.compile(r"sealed:[0-9a-f]{8}:gAAAA")  # as all tokens of Fernet begin
 
 
 class WrongKey(StoreError):
@@ -102,6 +93,11 @@ class Vault:
             raise WrongKey(self.place) from None
 
 
+def is_sealed(stored: str) -> bool:
+    """Whether a stored value is one of ours; others were written before anything was encrypted."""
+    return _BEGINNING.match(stored) is not None
+
+
 def vault_of(settings: Settings) -> Vault:
     """With the keys that the settings name. Raises SettingsError."""
     return _made(keys_of(settings))
@@ -116,35 +112,6 @@ def _made(keys: Keys) -> Vault:
     if keys.warning:
         log.warning("%s", keys.warning)
     return Vault([key.get_secret_value() for key in keys.values], keys.place)
-
-
-def check(engine: sa.Engine, vault: Vault) -> bytes:
-    """The key by which addresses are hidden in this database: see bot/mail/addresses.py.
-
-    Raises WrongKey where another key was the first to be used for this database.
-    """
-    find = sa.select(flags.c.value).where(flags.c.name == CHECK)
-    with engine.connect() as connection:
-        found = connection.execute(find).scalar()
-    if found is None or DIGESTS not in found:
-        with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
-            found = _checked(connection, vault)
-    vault.open(found["sealed"])
-    return bytes.fromhex(vault.open(found[DIGESTS], DIGESTS))
-
-
-def _checked(connection: sa.Connection, vault: Vault) -> dict[str, str]:
-    """The check value of whoever came first, with a key for digests."""
-    made = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = {"name": CHECK, "value": {"sealed": vault.seal(CHECK)}, "at": datetime.now(UTC)}
-    connection.execute(made.insert(flags).values(row).on_conflict_do_nothing())
-    mine = flags.c.name == CHECK
-    found = connection.execute(sa.select(flags.c.value).where(mine).with_for_update()).scalar_one()
-    vault.open(found["sealed"])
-    if DIGESTS not in found:
-        found = {**found, DIGESTS: vault.seal(secrets.token_hex(32), DIGESTS)}
-        connection.execute(sa.update(flags).where(mine).values(value=found))
-    return dict(found)
 
 
 def _of(column: str) -> bytes:
