@@ -54,7 +54,7 @@ class Coverage:
         latest = [str(p["latest"]) for p in parts if p.get("latest")]
         counts = {
             key: sum(int(str(p[key])) for p in parts)
-            for key in ("messages_read", "threads_read", "pages")
+            for key in ("items_read", "messages_read", "threads_read", "pages")
         }
         return {
             **counts,

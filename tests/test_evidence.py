@@ -229,9 +229,10 @@ def test_a_label_only_grows() -> None:
 
 
 def test_disjoint_coverages_add_up() -> None:
-    one = Coverage(3, 2, 1, AT, AT + timedelta(hours=5), True).to_json()
-    two = Coverage(4, 1, 2, AT - timedelta(hours=1), AT, False).to_json()
+    one = Coverage(3, 2, 1, AT, AT + timedelta(hours=5), True, items_read=9).to_json()
+    two = Coverage(4, 1, 2, AT - timedelta(hours=1), AT, False, items_read=4).to_json()
     summed = Coverage.sum([one, two])
+    assert summed["items_read"] == 13
     assert (summed["messages_read"], summed["threads_read"], summed["pages"]) == (7, 3, 3)
     assert (summed["oldest"], summed["latest"]) == ("2025-04-01T08:00:00Z", "2025-04-01T14:00:00Z")
     assert summed["complete"] is False
