@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -487,6 +488,14 @@ def open_for_workflows(file: Path) -> None:
 
 def open_the_store(file: Path) -> None:
     open_file(file, vault_here(file.parent)).dispose()
+
+
+def test_an_old_sqlite_tells_workflows_the_time_in_parts_of_a_second(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "new.sqlite", factory=Unhurried)) as connection:
+        connection.execute("CREATE TABLE t (n, at INTEGER DEFAULT (unixepoch('subsec') * 1000))")
+        connection.execute("INSERT INTO t (n) VALUES (1)")
+        (at,) = connection.execute("SELECT at FROM t").fetchone()
+    assert abs(at / 1000 - time.time()) < 60
 
 
 @pytest.mark.parametrize("open_it", [open_for_workflows, open_the_store])
