@@ -98,7 +98,7 @@ async def search_notes(ctx: ToolContext, query: str = "", space: Space = "") -> 
     more = "Further notes are left out: use other words." if len(found) > MAX_HITS else ""
     whole = all(hit.text == item.text for hit, item in zip(hits, items, strict=True))
     note = f"{len(hits)} found{'' if whole else '; read_note reads one whole'}."
-    note = note if hits else "No note has these words."
+    note = note if hits else f"No note in {', '.join(spaces.values())} has these words."
     label = TRUSTED
     for handle in spaces.values():
         label = label.join(await label_of(ctx, handle))

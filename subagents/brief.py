@@ -109,7 +109,9 @@ class Brief:
     def text(self, fence: str) -> str:
         """The instructions as the subagent reads them; empty sections are left out."""
         draft = self.draft
-        language = self.language or ("as OUTPUT says" if draft.output else "that of the source")
+        language = self.language or (
+            "as OUTPUT says, else that of TASK" if draft.output else "that of the source"
+        )
         sections = [
             ("TASK", draft.task),
             ("QUESTIONS", "".join(f"\n- {one_line(q)}" for q in draft.questions)),

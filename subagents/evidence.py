@@ -11,6 +11,7 @@ from datetime import datetime
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item, iso
 from subagents.contracts import FindingDraft
+from subagents.evidence_ids import spread
 from subagents.shingles import UNSPACED
 
 ASIDE = "\x1e"
@@ -173,8 +174,9 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
     kept: list[FindingDraft] = []
     dropped: list[str] = []
     for number, finding in enumerate(findings, 1):
-        evidence = [e for e in dict.fromkeys(finding.evidence) if e in items]
-        unknown = [e for e in finding.evidence if e not in items]
+        ids = list(spread(finding.evidence, items))
+        evidence = [e for e in ids if e in items]
+        unknown = [e for e in ids if e not in items]
         dropped += [f"finding {number}: no item {e} was read" for e in unknown]
         if not evidence:
             dropped.append(f"finding {number}: no evidence")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.label import Label
+from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
 from subagents.evidence import (
@@ -114,6 +114,26 @@ def test_a_finding_without_any_evidence_is_dropped() -> None:
         "finding 1: no evidence",
         "finding 3: no evidence",
     )
+
+
+ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n in range(1, 6)}
+
+
+@pytest.mark.parametrize(
+    "given", ["q-1#row2-4", "q-1#row2-row4", "q-1#row2-q-1#row4", "q-1#row2..4"]
+)
+def test_rows_of_one_result_may_be_cited_together(given: str) -> None:
+    checked = check([draft(evidence=[given, "q-1#row3"], quotes=["total: 40", "total: 50"])], ROWS)
+    (kept,) = checked.findings
+    assert kept.evidence == ["q-1#row2", "q-1#row3", "q-1#row4"]
+    assert kept.quotes == ["total: 40"]
+
+
+@pytest.mark.parametrize("given", ["q-1#row4-9", "q-1#row4-2", "q-2#row1-2", "q-1#row0-999999"])
+def test_a_range_whose_rows_were_not_all_read_is_unknown(given: str) -> None:
+    checked = check([draft(evidence=[given])], ROWS)
+    assert checked.findings == ()
+    assert checked.unsupported[0] == f"finding 1: no item {given} was read"
 
 
 @pytest.mark.parametrize(
