@@ -225,5 +225,5 @@ def _begins(text: str, most: int) -> Iterator[str]:
 
 def _stem(text: str) -> str:
     """A text as the name of a file: letters and figures with dashes between them."""
-    plain = unicodedata.normalize("NFC", one_line(printable(text))).casefold()
+    plain = one_line(printable(text)).casefold()
     return re.sub(r"[^\w]+", "-", plain).strip("-_")[:50].rstrip("-_") or "chart"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Set
 from itertools import islice
 from typing import Any
+
+from scopes.clean import unified
 
 WORDS = 8
 """Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
@@ -112,7 +113,7 @@ def _json(text: str) -> Any:
 
 def _tokens(text: str) -> tuple[list[str], bool]:
     """Words, and single characters of scripts without spaces; and whether there were such."""
-    text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).casefold())
+    text = _UNSEEN.sub("", unified(text, "NFKC").casefold())
     unspaced = UNSPACED.search(text) is not None
     return (_TOKEN if unspaced else _WORD).findall(text), unspaced
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from timing import computed_within
 
 from scopes.clean import REMOVED, csv_cell, printable, redacted, unsettled
+from subagents.evidence import normal
 
 # ---- characters
 
@@ -224,6 +225,17 @@ def test_long_and_odd_text_is_cleaned_in_time() -> None:
             redacted(text)
             unsettled(text)
             printable(text + "\u200d")
+
+
+def test_marks_without_end_on_a_letter_take_no_time() -> None:
+    """Whatever reads a text of strangers brings it to a normal form, and the bot waits for that."""
+    with computed_within(3):
+        for marks in ("\u0301\u0327", "\uff9e\u0301", "\u0344\u0f73", "\U0001d165\u0301"):
+            text = "a" + marks * 200_000
+            assert len(printable(text)) < 100
+            assert len(normal(text)) < 100
+    many = "a" + "\u0301" * 29 + "\u0327"
+    assert unicodedata.normalize("NFD", printable(many)) == unicodedata.normalize("NFD", many)
 
 
 # ---- cells

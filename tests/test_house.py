@@ -43,6 +43,18 @@ def test_only_config_reads_the_environment() -> None:
     assert readers == []
 
 
+def test_only_one_function_brings_texts_to_a_normal_form() -> None:
+    """What Python does takes quadratic time: `scopes.clean.unified` bounds it."""
+    callers = {
+        name_of(path)
+        for path in MODULES
+        if not path.is_relative_to(ROOT / "bot" / "local")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("normalize", "is_normalized")
+    }
+    assert callers == {"scopes/clean.py"}
+
+
 def test_every_module_can_be_read_in_one_sitting() -> None:
     lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
     long = {name: length for name, length in lengths.items() if length >= LONG_MODULE}

@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 
+from scopes.clean import unified
+
 STEM = 5
 """Letters by which words are alike."""
 MAX_ASKED = 30
@@ -51,7 +53,7 @@ def _each_once(query: str) -> list[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    flat = unicodedata.normalize("NFKD", text).casefold()
+    flat = unified(text, "NFKD").casefold()
     plain = "".join(c for c in flat if not unicodedata.combining(c))
     for word in _WORD.findall(plain):
         if _UNSPACED.search(word):

@@ -7,6 +7,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
+from scopes.clean import unified
+
 EVERY: Final = frozenset({"all", "every", "global", "worldwide", "any", "alle", "todos", "tous"})
 
 _NAMES: Final = """
@@ -47,7 +49,7 @@ _TOGETHER: Final = {
 
 def folded(text: str) -> str:
     """Lower case without accents, so that words of several languages can be compared."""
-    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
+    plain = unified(text.replace("ß", "ss"), "NFKD")
     return "".join(c for c in plain if not unicodedata.combining(c)).casefold()
 
 

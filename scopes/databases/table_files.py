@@ -12,7 +12,6 @@ import re
 import sqlite3
 import stat
 import time
-import unicodedata
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import duckdb
 
+from scopes.clean import unified
 from scopes.databases.deadline import Late, within
 from scopes.databases.table_csv import csv
 from scopes.databases.table_excel import sheets
@@ -262,7 +262,7 @@ def _check(file: Path, path: Path, size: int, room: int) -> None:
 
 def _wanted(title: str) -> str:
     """A name that a query may use without quotes."""
-    title = unicodedata.normalize("NFC", title)
+    title = unified(title)
     base = re.sub(r"\W+", "_", title).strip("_")[:60] or "table"
     return f"t_{base}" if base[0].isdigit() else base
 

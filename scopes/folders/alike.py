@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from contextlib import suppress
 
+from scopes.clean import unified
 from scopes.folders.folder import Folder
 from scopes.folders.paths import parts_of
 from scopes.tool import ToolError
@@ -12,7 +12,7 @@ from scopes.tool import ToolError
 
 def nfc(text: str) -> str:
     """The text with one character for each letter with its marks."""
-    return unicodedata.normalize("NFC", text)
+    return unified(text)
 
 
 def called(folder: Folder, path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from scopes.clean import unified
 from scopes.tool import ToolError, not_found
 
 MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
@@ -35,5 +36,5 @@ def is_name(name: str) -> bool:
         return False
     if len(name.encode(errors="replace")) > MAX_NAME:
         return False
-    folded = unicodedata.normalize("NFKC", name).partition(":")[0].rstrip(". ")
+    folded = unified(name, "NFKC").partition(":")[0].rstrip(". ")
     return _GIT.fullmatch(folded) is None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from scopes.clean import printable
+from scopes.clean import printable, unified
 from scopes.reduction.characters import decoded, line, smuggled
 from scopes.reduction.invite import invitation
 from scopes.reduction.mime import Part, part_of
@@ -252,7 +251,7 @@ def differ(plain: str, html: str) -> bool:
 
 
 def _terms(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKC", _URL.sub(" ", text)).casefold()
+    text = unified(_URL.sub(" ", text), "NFKC").casefold()
     return _TERM.findall(text)[:MAX_COMPARED]
 
 
