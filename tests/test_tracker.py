@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from timing import computed_within
 
 from bot.sweep.markets import fits
 from bot.sweep.patterns import Overview, paired, read_overview
@@ -196,6 +197,17 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
         }
     ]
     assert overview.pairs == (("F1.1", "BUG-2"), ("F1.2", "BUG-4"), ("F2.1", "BUG-4"))
+
+
+def test_many_findings_of_no_row_are_read_at_once() -> None:
+    """A parent that does as a message says, or forgets the row, does not hold up the bot."""
+    ids = ", ".join(["F1.1"] * 15)
+    with computed_within(1):
+        assert read_overview(f"TRACKED: {ids}", CHANNELS).pairs == ()
+        assert read_overview(f"TRACKED: {ids * 100} = BUG-2", CHANNELS).pairs[-1] == (
+            "F1.1",
+            "BUG-2",
+        )
 
 
 def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:

@@ -15,7 +15,8 @@ MAX_FIRST: Final = 3
 MAX_PATTERNS: Final = 8
 _PATTERN: Final = re.compile(r"[\s>*•_-]*PATTERN\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
 _TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(?P<said>.*)", re.IGNORECASE)
-_PAIR: Final = re.compile(r"((?:[\[\s,;]*F\d+\.\d+[\]\s,;]*)+)\s*=\s*\**([^\s,;\]\[*]+)")
+_PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
+"""One step of `F1.1, [F2.3] = row`; all else ends a list of ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,14 @@ def _pattern(said: str, channels: Mapping[str, str]) -> list[Statement]:
 
 
 def _pairs(said: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
-    found = [(re.findall(r"F\d+\.\d+", ids), name) for ids, name in _PAIR.findall(said)]
-    return [(id, name) for ids, name in found for id in ids if id in channels]
+    pairs, ids = list[tuple[str, str]](), list[str]()
+    for step in _PAIR.finditer(said):
+        if step["id"]:
+            ids.append(step["id"])
+        else:
+            pairs += [(id, step["name"]) for id in ids if step["name"] and id in channels]
+            ids = []
+    return pairs
 
 
 def paired(overview: Overview, tracker: Tracker, channels: Mapping[str, str]) -> dict[str, Row]:
