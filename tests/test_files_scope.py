@@ -14,6 +14,7 @@ import pytest
 from engine_kit import settings_for, store_at
 from files_kit import ANA, BOOK, Desk, git, repository, shown, with_remote, written
 from pygit2.enums import CredentialType
+from timing import computed_within
 
 import scopes
 from bot.cli.options import Options
@@ -185,6 +186,14 @@ async def test_lines_of_a_file_with_mixed_ends_are_edited(desk: Desk) -> None:
     await desk.use("edit_file", old="A\nb", new="1\n2", **where)
     await desk.use("edit_file", old="a\nb", new="3\n4", **where)
     assert (desk.root / "m.txt").read_bytes() == b"1\r\n2\nc\r\n3\n4\n"
+
+
+async def test_a_text_that_begins_everywhere_is_looked_for_in_time(desk: Desk) -> None:
+    (desk.root / "m.txt").write_bytes(b"\r\n" + b"\n" * 60_000)
+    where = {"path": "m.txt", "folder": BOOK}
+    await desk.use("read_file", **where)
+    with computed_within(2):
+        assert "nowhere" in await desk.fails("edit_file", old="\n" * 5_000 + "x", new="", **where)
 
 
 async def test_nothing_is_overwritten_that_was_not_read(desk: Desk) -> None:

@@ -91,21 +91,30 @@ def ends_in_crlf(text: str) -> bool:
 def edited(found: Found, path: str, old: str, new: str) -> bytes:
     """A file with a text that it holds once replaced. Raises ToolError where it does not."""
     text = text_of(found, path)
-    mixed = "\r\n" in text
-    if mixed and text.count(old) == 1:
+    if "\r\n" in text and text.count(old) == 1:
         return bytes_of(text.replace(old, new))
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    wanted = ("\r?\n" if mixed else "\n").join(map(re.escape, old.split("\n")))
-    spans = [each.span() for each in re.finditer(wanted, text)] if old else []
-    if len(spans) != 1:
-        times = len(spans)
+    flat = text.replace("\r\n", "\n")
+    times = flat.count(old) if old else 0
+    if times != 1:
         how = f"{times} times: add lines around it" if times else "nowhere: read the file again"
         raise ToolError(f"The old text stands in {path} {how}.")
-    start, end = spans[0]
+    at = flat.index(old)
+    start, end = _before_ends(text, at), _before_ends(text, at + len(old))
     if "\r\n" in text[start:end]:
         new = new.replace("\n", "\r\n")
     text = text[:start] + new + text[end:]
     return bytes_of(text.replace("\n", "\r\n") if ends_in_crlf(found.data.decode()) else text)
+
+
+def _before_ends(text: str, at: int) -> int:
+    """Where a place lies in a text that was counted as if all its lines ended in line feeds."""
+    passed = 0
+    for line in text.split("\r\n"):
+        if at <= passed + len(line):
+            break
+        passed, at = passed + len(line) + 2, at + 1
+    return at
 
 
 def pieces(text: str, first: int) -> Iterator[Piece]:
