@@ -149,7 +149,8 @@ _TOKENS = re.compile(
     | SG\.[\w-]{{16,}}\.[\w-]{{16,}}                              # SendGrid
     | npm_[A-Za-z0-9]{{30,}} | pypi-[\w-]{{40,}} | hf_[A-Za-z0-9]{{30,}}
     | (?<![\w-])eyJ[\w-]{{8,}}\.eyJ[\w-]{{8,}}(?:\.[\w-]*)?                 # JSON Web Tokens
-    | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}[\s\S]{{0,8000}}?-----END\ [A-Z ]{{0,40}}{_PRIVATE}
+    | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?!-----BEGIN\ )[\s\S]){{0,8000}}?
+      -----END\ [A-Z ]{{0,40}}{_PRIVATE}
     | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?:[\s>|]|\\[nr])*[A-Za-z0-9+/=]{{16,}})+ # no end
     """
 )
@@ -159,21 +160,22 @@ _SPARED = (
 )
 """What stands in a password's place in examples and settings."""
 _NAMED = (
-    r"(?:password|passwd|pwd|passphrase"
-    r"|(?:client|app|signing)?[_-]?secret(?:[_-]?access)?(?:[_-]?key)?"
-    r"|(?:api|private|access|auth|encryption|fernet)[_ -]?key"
-    r"|(?:access|auth|refresh|id|api|bot|app)?[_-]?token)"
+    "[aefpstAEFPST\u017f]"
+    r"(?i:(?<=p)(?:assword|asswd|wd|assphrase)|(?<=t)oken"
+    r"|(?<=s)ecret(?:[_-]?access)?(?:[_-]?key)?"
+    r"|(?:(?<=a)pi|(?<=p)rivate|(?<=a)ccess|(?<=a)uth|(?<=e)ncryption|(?<=f)ernet)[_ -]?key)"
 )
+"""Its first letter stands apart, so that a search skips to where one is."""
 _CONTEXTS = tuple(
-    re.compile(f"(?i)(?P<head>{head})(?:{secret})")
+    re.compile(f"(?P<head>{head})(?i:{secret})")
     for head, secret in (
         # addresses that hold a password or are one
-        (r"\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*:", r"[^\s/]+(?=@)"),
-        (r"hooks\.slack\.com/", r"[\w/%-]+"),
-        (r"(?:wss?://|/link/)[^\s'\"<>]{0,200}?[?&]ticket=", r"[^&\s'\"<>]+"),
+        (r"(?i:\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*:)", r"[^\s/]+(?=@)"),
+        (r"(?i:hooks\.slack\.com/)", r"[\w/%-]+"),
+        (r"(?i:(?:wss?://|/link/)[^\s'\"<>]{0,200}?[?&]ticket=)", r"[^&\s'\"<>]+"),
         # what a request is authorised by
-        (r"authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+", r"[\w.~+/=-]{6,}"),
-        (r"\bbearer\s+", r"(?=[\w.~+/=-]{0,200}(?:\d|[.~+_=]\w)|[a-z]{20})[\w.~+/=-]{6,}"),
+        (r"(?i:authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+)", r"[\w.~+/=-]{6,}"),
+        (r"(?i:\bbearer\s+)", r"(?=[\w.~+/=-]{0,200}(?:\d|[.~+_=]\w)|[a-z]{20})[\w.~+/=-]{6,}"),
         # a name with "=", or with ":" in front of what no word looks like
         (
             rf"{_NAMED}['\"]?[ \t]*=[ \t]*",
@@ -185,8 +187,8 @@ _CONTEXTS = tuple(
             rf"{_SPARED}(?=[^\s`]{{0,200}}\d)(?=[^\s`]{{0,200}}[a-z])[^\s'\"`,;]{{6,}}",
         ),
         # keys without a form of their own
-        (r"(?:key|fernet)\W[^\n]{0,40}?(?<![\w-])", r"[\w-]{43}=(?![\w=])"),
-        (r"aws[^\n]{0,40}(?:secret|key)[^\n]{0,20}?(?<![\w/+])", r"[\w/+]{40}(?![\w/+=])"),
+        (r"(?i:(?:key|fernet)\W[^\n]{0,40}?(?<![\w-]))", r"[\w-]{43}=(?![\w=])"),
+        (r"(?i:aws[^\n]{0,40}(?:secret|key)[^\n]{0,20}?(?<![\w/+]))", r"[\w/+]{40}(?![\w/+=])"),
     )
 )
 
@@ -199,12 +201,9 @@ def redacted(text: str) -> str:
     return text
 
 
-_UNSURE = re.compile(
-    r"(?i)-----BEGIN\b(?:(?!-----END[^\n]*-----\s)[\s\S])*\Z"
-    rf"|{_NAMED}['\"]?[ \t]*[:=][ \t]*['\"][^\n]*\Z|\S+\Z"
-)
-
-
+_QUOTED = re.compile(rf"{_NAMED}['\"]?[ \t]*[:=][ \t]*['\"]")
+"""What may be a password until its quote ends, or its line."""
+_KEYS = re.compile(r"(?i)-----(?:(?P<begin>BEGIN\b)|(?P<end>END)|(?P<shut>(?=\s)))|(?P<line>\n)")
 _LONGEST = 10_000
 """Characters of the longest secret, a private key of 8,192 bits."""
 
@@ -212,12 +211,37 @@ _LONGEST = 10_000
 def unsettled(text: str) -> int:
     """From where on a text that goes on may still become a secret, or more of one."""
     before = max(0, len(text) - _LONGEST)
-    at = len(text)
-    while found := _UNSURE.search(text[before:at]):
-        at = before + found.start()
-        while at > before and not text[at - 1].isspace():
-            at -= 1  # what stands right before it may be a part of the same word, or of a key
+    at, found = len(text) + 1, len(text)
+    while found < at:
+        at = found
+        tail = text[before:at]
+        found = before + _of_word(tail, min(_of_key(tail), _of_quote(tail), len(tail)))
     return at
+
+
+def _of_word(text: str, at: int) -> int:
+    """Where the word begins that a place is in or behind: what stands right before it may be a part
+    of the same word, or of a key."""
+    word = text[:at].rsplit(None, 1)[-1:]
+    return at - len(word[0]) if word and text[:at].endswith(word[0]) else at
+
+
+def _of_quote(text: str) -> int:
+    found = _QUOTED.search(text, text.rfind("\n") + 1)
+    return found.start() if found else len(text)
+
+
+def _of_key(text: str) -> int:
+    """Where a key begins that has not ended, `-----END ...-----` and a space on one line."""
+    begun, after, ending = len(text), len(text), False
+    for mark in _KEYS.finditer(text):
+        if mark["begin"]:
+            begun, after = min(begun, mark.start()), min(after, mark.start())
+        elif mark["shut"] is not None:
+            begun = after if ending else begun
+        else:
+            ending, after = bool(mark["end"]), len(text)
+    return begun
 
 
 # ---- cells
