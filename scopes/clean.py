@@ -246,15 +246,21 @@ def _of_key(text: str) -> int:
 
 # ---- cells
 
-_FORMULA = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?%?")
+_NUMBER = r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?%?"
+_FORMULA = re.compile(
+    rf"""(?x)(?:\A(?!{_NUMBER}\Z) | (?<=[,;\t\r\n])(?!{_NUMBER}(?:[,;\t\r\n]|\Z)))
+      (?=[\s\xa0\u3000"]*+ [=+\-@\uff1d\uff0b\uff0d\uff20])
+    | \A(?=[\t\r\n]) | \A(?=[\s"]*+ (?i:sep)\s*=)"""
+)
+"""Where a cell begins with what a spreadsheet takes for a formula, or for the sign that parts cells
+(`sep=|`); within a text, too: some part cells by `;` where others do by a comma."""
 
 
 def csv_cell(value: object) -> str:
-    """A value for a CSV file; text that a spreadsheet would take for a formula begins with `'`.
+    """A value for a CSV file; where a spreadsheet would begin a formula stands `'`, whatever parts
+    its cells.
 
     The rule and its characters: owasp.org/www-community/attacks/CSV_Injection.
     """
     text = "" if value is None else str(value)
-    first = text.lstrip(" \u3000\xa0")[:1]
-    return f"'{text}" if first in _FORMULA and first and not _NUMBER.fullmatch(text) else text
+    return _FORMULA.sub("'", text)

@@ -34,8 +34,6 @@ NAMED = re.compile(rf"(file/(\w[\w .()+-]*\.(?:{'|'.join(KINDS)}))@\d{{1,6}})")
 """A file's id within a text, and its name."""
 _ID = re.compile(r"file/([^@]+)@(\d{1,6})")
 _NAME = re.compile(r"\w[\w .()+-]*\.([a-z]+)")
-_BEGUN = re.compile(r"(?m)((?:^|[,;\t])\"?)(?=\s*[=+@-])")
-"""Where a cell begins that a spreadsheet may take for a formula."""
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)\..*", re.IGNORECASE)
 """Names that are devices on some computer of a reader."""
 
@@ -98,7 +96,7 @@ def _inert(table: str) -> str:
     try:
         rows = list(csv.reader(io.StringIO(table, newline=""), delimiter=mark))
     except csv.Error:  # a cell is too long
-        return _BEGUN.sub(r"\1'", table)
+        return csv_cell(table)
     safe = [[csv_cell(cell) for cell in row] for row in rows]
     if safe == rows:
         return table
