@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing import computed_within
 
 import scopes
 from bot.approval import cards
@@ -269,6 +270,11 @@ def test_look_alikes_are_told_apart_at_any_depth_and_length() -> None:
         said = shown([waiting(of).last])
         assert "b\\u043ess@acme.example" in said
     assert '"\u0430" [written out: \\u0430]: [' in shown([waiting(deep).last])
+
+
+def test_a_host_without_end_is_spelled_in_time() -> None:
+    with computed_within(2):
+        assert "written out" in spelled("https://a" + "\u0301\u0327" * 20_000)
 
 
 def test_what_stands_below_empty_lines_or_behind_spaces_is_seen() -> None:

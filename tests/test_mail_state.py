@@ -13,6 +13,7 @@ from cryptography.fernet import Fernet
 from forget_kit import Told, finding, holding, item, result
 from pg_kit import Kept, execute, place
 from test_retention import kept
+from timing import computed_within
 
 from bot.erasure.forget import Forget, Forgotten
 from bot.erasure.targets import Target
@@ -166,6 +167,12 @@ async def test_what_no_verdict_has_is_no_correction(file: Kept, field: str, valu
 def test_an_address_that_could_hold_an_order_is_told_to_no_model(sender: str) -> None:
     made = Correction("t1", "priority", "low", address_of(sender), NOW)
     assert made.sentence == ""
+
+
+def test_a_sender_without_end_is_read_in_time() -> None:
+    with computed_within(1):
+        assert address_of(f"<a{'@_' * 15_000}").startswith("<a@_")
+    assert address_of("Bo <Bo@acme.example> ") == "bo@acme.example"
 
 
 async def test_a_correction_that_was_moved_to_another_account_is_none(file: Kept) -> None:

@@ -364,6 +364,9 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
     with computed_within(6):
         for piece in odd:
             rendered(piece * (30_000 // len(piece)))
+        rendered("<@" * 5_000 + ">" * 5_000)
+        for rule in (f"{' ' * 16_000}|x|", f"-{' ' * 16_000}x|"):
+            rendered(f"a|b\n{rule}\n")
 
 
 def test_what_often_changes_its_style_is_rendered_in_time() -> None:

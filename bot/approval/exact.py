@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from scopes.clean import unseen
+from scopes.pages.hosts import MAX_NAME
 
 _SPACES = frozenset({"Zl", "Zp", "Zs"})
 _NO_LINES = re.compile(r"(?:(?<=\n)|\A)(?: *\n){3,}")
@@ -87,6 +88,8 @@ def _written_out(text: str) -> str:
 
 
 def _punycode(host: str) -> str:
+    if len(host) > MAX_NAME:  # it is none, and the codec takes quadratic time
+        return ""
     try:
         return _letters(host.encode("idna").decode())  # which keeps control characters
     except UnicodeError:

@@ -6,13 +6,14 @@ import hashlib
 import hmac
 import re
 
-_ADDRESS = re.compile(r"<([^<>\s]+@[^<>\s]+)>\s*$")
+_ADDRESS = re.compile(r"<([^<>\s]++)>\s*$")
 
 
 def address_of(sender: str) -> str:
     """The address in `Name <address>`, or the address itself, in lower case."""
     found = _ADDRESS.search(sender)
-    return (found[1] if found else sender.strip()).lower()
+    named = found[1] if found and "@" in found[1][1:-1] else sender.strip()
+    return named.lower()
 
 
 def hidden(sender: str, key: bytes) -> str:

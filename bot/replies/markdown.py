@@ -22,12 +22,15 @@ OPEN = re.compile(
     r"(?P<info>[^`]*)"
 )
 CLOSE = re.compile(r"[ \t>]*(?P<mark>`{3,}|~{3,})[ \t]*")
-RULE = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*")
+RULE = re.compile(r"[ \t>]*+(?:\|[ \t]*+)?:?-+:?[ \t]*+(?:\|[ \t]*+:?-+:?[ \t]*+)*+(?:\|[ \t]*+)?")
 MAX_INFO = 30
 """Characters behind the mark of a fence; what is longer becomes its first line."""
 INLINE = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
 TOKEN = re.compile(r"<([@#!])([^<>|\n]*)(?:\|([^<>\n]*))?>")
 """Slack's control sequences, which it obeys inside markdown, too."""
+BEGUN = re.compile(r"<+(?=[@#!])")
+MAX_NESTED = 8
+"""Sequences within sequences that get their names; of deeper ones the beginnings go."""
 SHOUT = re.compile(r"@(?=(?:channel|here|everyone)\b)", re.IGNORECASE)
 QUOTE = re.compile(r"[ \t]*(?:>[ \t]?)*")
 STRAY = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -131,9 +134,11 @@ def harmless(text: str) -> str:
 
 def unaddressed(text: str) -> str:
     """The text with names in place of Slack's control sequences."""
-    while (bare := TOKEN.sub(_named, text)) != text:
+    for _ in range(MAX_NESTED):
+        if (bare := TOKEN.sub(_named, text)) == text:
+            return text
         text = bare
-    return text
+    return BEGUN.sub("", text)
 
 
 def _named(match: re.Match[str]) -> str:
