@@ -15,7 +15,7 @@ _FILES = "files:"
 
 async def shared(call: Call) -> Objection | None:
     """What is kept in a space of several people is told to all of them."""
-    if call.ctx.label.readers == PUBLIC:
+    if call.ctx.label.readers == PUBLIC and call.ctx.requester is None:  # the operator's own
         return None
     for space in _spaces(call):
         place = space.partition(":")[2]

@@ -250,6 +250,36 @@ async def test_where_guests_or_other_companies_are_no_grant_helps() -> None:
         ]
 
 
+async def test_what_the_settings_open_to_full_members_stays_among_them() -> None:
+    async with world() as at:
+        at.put("CPAIR", ANA, GUEST)
+        at.put("CSHARED", ANA, is_ext_shared=True)
+        at.directory.things = {
+            "data:shop": PUBLIC,
+            "mcp:clock": PUBLIC,
+            "data:own": frozenset({ANA}),
+        }
+        at.directory.anybodys = {"mcp:clock"}
+        for source in ("data:shop", "notes:team"):
+            for destination, why in (
+                ("CPAIR", GUESTS),
+                ("CEXT", COMPANIES),
+                ("CSHARED", COMPANIES),
+            ):
+                found = await at.blocked(destination, source, "CGEN", readers=PUBLIC)
+                assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
+            for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
+                assert await at.blocked(destination, source, readers=PUBLIC) == []
+            for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
+                assert [o.why for o in await at.blocked(who, source, readers=PUBLIC)] == [why]
+        for source in ("mcp:clock", "CGEN", "web:a.example"):
+            assert await at.blocked("CSHARED", source, readers=PUBLIC) == []
+        at.put("CGEN", ANA, GUEST, is_private=False)
+        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=PUBLIC)] == [GUESTS]
+        at.slack.answers["conversations.members CGEN"] = 500
+        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=PUBLIC)] == [UNCHECKED]
+
+
 async def test_a_grant_lets_its_sources_pass_to_its_destination() -> None:
     async with world() as at:
         at.granted = {"CTEAM": frozenset({"CBOARD", "mail/1"})}

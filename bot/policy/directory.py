@@ -79,6 +79,8 @@ class SlackDirectory:
         self.team = team
         self.things: Mapping[str, Readers] = {}
         """Handle -> who may read it, where the settings say it: databases, sheets, folders."""
+        self.anybodys: Collection[str] = ()
+        """Those of them of which guests and people of other companies may hear, too."""
         self._everyone = Kept(CHECKED_S, clock)
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
@@ -121,14 +123,17 @@ class SlackDirectory:
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         """What keeps a text of this label from a conversation or person; memberships as of now.
 
-        What everybody may read goes anywhere, and what came from the destination back to it.
+        What everybody may read goes anywhere, but what the settings open to full members, or these
+        keep: that stays where all are such. What came from the destination goes back to it.
         Beyond that all there must be members of each source: the bot does not count, other bots
         do. Where guests or other companies are, no grant helps; a guest alone with the bot is a
         reader like others of what they are a member of.
         """
         sources = {_place_of(source) for source in label.sources}
         others = sorted(s for s in sources - {destination} if not s.startswith("list:"))
-        if label.readers == PUBLIC or (sources and not others):
+        if label.readers == PUBLIC:
+            return await self._among_members(label, destination)
+        if sources and not others:
             return ()
         audience, granted, places = await asyncio.gather(
             self._audience(destination),
@@ -147,13 +152,32 @@ class SlackDirectory:
             and (obstacle := _obstacle(source, place, audience, label.readers))
         ]
         trouble = audience.trouble
-        if not found and not trouble and audience.readers == PUBLIC:  # all of it is granted
-            inside = await self.members.inside(destination)
-            trouble = UNCHECKED if inside is None else await self._trouble(inside)
+        if not found:  # all of it is granted
+            trouble = await self._strangers(destination, audience)
         if not trouble:
             return tuple(found)
         here = Obstacle(destination, audience.name, trouble, grantable=False)
         return (*(replace(each, grantable=False) for each in found), here)
+
+    async def _among_members(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
+        """Who is no full member there, where a text rests on what only those may open."""
+        opened = {handle for handle, who in self.things.items() if who == PUBLIC}
+        if label.sources.isdisjoint({*opened.difference(self.anybodys), *MEMBERS}):
+            return ()
+        audience = await self._audience(destination)
+        if isinstance(audience, Obstacle):
+            return (audience,)
+        trouble = await self._strangers(destination, audience)
+        if not trouble and audience.readers != PUBLIC:  # a guest alone with the bot is one, too
+            trouble = await self._trouble(audience.readers)
+        return (Obstacle(destination, audience.name, trouble, grantable=False),) if trouble else ()
+
+    async def _strangers(self, destination: str, audience: Audience) -> str:
+        """Who of an audience is no full member; in a public channel, too, which all may join."""
+        if audience.trouble or audience.readers != PUBLIC or destination in MEMBERS:
+            return audience.trouble
+        inside = await self.members.inside(destination)
+        return UNCHECKED if inside is None else await self._trouble(inside)
 
     async def _audience(self, destination: str) -> Audience | Obstacle:
         if PERSON.fullmatch(destination):

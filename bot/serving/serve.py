@@ -203,7 +203,7 @@ def _directory(
     members = Members(people.client)
     stack.push_async_callback(members.aclose)
     made = SlackDirectory(members, people, grants.covering, bot.user, bot.team)
-    made.things = toolkit.readers()
+    made.things, made.anybodys = toolkit.readers(), toolkit.anybodys()
     return made
 
 

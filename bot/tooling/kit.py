@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,6 +29,10 @@ class Kit(Protocol):
     def readers(self) -> Mapping[str, Readers]:
         """Handle -> who may read it in Slack, where the settings say it."""
         return {}
+
+    def anybodys(self) -> Collection[str]:
+        """Those of these handles of which guests and other companies may hear."""
+        return ()
 
     def missing(self) -> Mapping[str, str]:
         """Tool -> why it is not offered, in a sentence that says what to do about it."""
@@ -61,6 +65,9 @@ class Toolkit:
 
     def readers(self) -> dict[str, Readers]:
         return {handle: who for kit in self.kits for handle, who in kit.readers().items()}
+
+    def anybodys(self) -> frozenset[str]:
+        return frozenset(handle for kit in self.kits for handle in kit.anybodys())
 
     def missing(self) -> dict[str, str]:
         return {tool: why for kit in self.kits for tool, why in kit.missing().items()}

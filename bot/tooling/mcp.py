@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -160,6 +160,10 @@ class McpKit(Kit):
 
     def readers(self) -> Mapping[str, Readers]:
         return {server.handle: server.readers for server in self.servers}
+
+    def anybodys(self) -> Collection[str]:
+        said = self.settings.mcp.servers
+        return [s.handle for s in self.servers if said[s.name].readers == "public"]
 
     def missing(self) -> Mapping[str, str]:
         """`<scope>/<tool>` -> why, as of the last time that a run was opened."""
