@@ -146,6 +146,25 @@ def test_three_questions_at_once_on_the_business_database(
     assert "0 leaks" in audit.out
 
 
+def test_of_several_schemas_the_one_that_is_named_is_asked(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "firm.duckdb"
+    with duckdb.connect(str(path)) as made:
+        made.execute("CREATE SCHEMA north; CREATE TABLE north.clients AS FROM range(3) t(id)")
+        made.execute("CREATE SCHEMA south; CREATE TABLE south.clients AS FROM range(5) t(id)")
+        made.execute("CREATE TABLE visits AS FROM range(7) t(id)")
+    plain = asked(shell, "How many clients are there?", "--database", path)
+    assert "several schemas (north, south)" in plain.json["answer"]
+    assert plain.json["subagents"][0]["findings"] == []
+    named = asked(shell, "In the schema south: how many clients are there?", "--database", path)
+    assert [f["claim"] for f in named.json["subagents"][0]["findings"]] == ["n_clients: 5"]
+    listed = asked(shell, "What tables are in the schema north?", "--database", path)
+    assert [f["quotes"] for f in listed.json["subagents"][0]["findings"]] == [["north.clients"]]
+    both = asked(shell, "How many clients in the schemas north and south?", "--database", path)
+    assert both.json["subagents"][0]["findings"] == []
+    own = asked(shell, "How many visits are there?", "--database", path)
+    assert [f["claim"] for f in own.json["subagents"][0]["findings"]] == ["n_visits: 7"]
+
+
 def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
     shell: Shell, tables: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from bot.local.mind.schema import Table, Values
 from bot.local.mind.sql import select
+from bot.local.mind.sql_place import Placed, fitting, schemas_in
 from bot.local.mind.sql_where import unknown
 from bot.local.sample_sales import SALES
 
@@ -189,15 +190,64 @@ def test_names_in_any_letters_with_years_and_spaces_are_understood(
     assert asked.sql("What is the average Betrag per Länge?") == ""
 
 
-def test_of_the_gold_questions_it_answers_many_right_and_none_wrong(dev_data: Path) -> None:
+SCHEMAS = [
+    Table.of("broker.sbCustomer", [("sbCustId", "VARCHAR"), ("sbCustState", "VARCHAR")]),
+    Table.of("broker.sbDailyPrice", [("sbDpId", "VARCHAR"), ("sbDpHigh", "DOUBLE")]),
+    Table.of("car_dealership.customers", [("id", "INTEGER"), ("state", "VARCHAR")]),
+    Table.of("hr.staff", [("id", "INTEGER"), ("broker", "VARCHAR")]),
+    Table.of("teams", [("id", "INTEGER")]),
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "left", "schema"),
+    [
+        ("In the schema broker: How many customers?", "How many customers?", "broker"),
+        ("In broker: How many customers?", "How many customers?", "broker"),
+        ("How many customers are in the broker schema?", "How many customers are?", "broker"),
+        ('How many rows has "broker"."sbCustomer"?', 'How many rows has "sbCustomer"?', "broker"),
+        ("How many customers in car dealership have state CA?", "How many customers have state CA?",
+         "car_dealership"),
+        ("At the Car_Dealership, how many customers?", "how many customers?", "car_dealership"),
+    ],
+)  # fmt: skip
+def test_a_schema_is_named_in_many_ways(question: str, left: str, schema: str) -> None:
+    assert schemas_in(question, SCHEMAS) == Placed(left, (schema,))
+
+
+def test_a_schema_that_is_not_there_is_none_and_one_that_may_be_a_word_is_doubted() -> None:
+    assert schemas_in("In the schema sales: how many customers?", SCHEMAS).names == ()
+    assert schemas_in("How many staff of broker are there?", SCHEMAS).names == ()
+    assert schemas_in("How many customers are in broker?", SCHEMAS).doubtful == "broker"
+    two = schemas_in("How many customers has broker.sbCustomer, and the schema hr?", SCHEMAS)
+    assert set(two.names) == {"broker", "hr"}
+
+
+def test_of_schemas_that_know_the_same_words_none_is_preferred() -> None:
+    both = fitting("How many customers are there by state?", SCHEMAS)
+    assert [group[0].name for group in both] == ["broker.sbCustomer", "car_dealership.customers"]
+    one = fitting("How many customers have a high price?", SCHEMAS)
+    assert [group[0].name for group in one] == ["broker.sbCustomer"]
+
+
+@pytest.mark.parametrize("form", ["{}", "In the schema {1}: {0}", "{0} (in {1})"])
+def test_of_the_gold_questions_it_answers_many_right_and_none_wrong(
+    dev_data: Path, form: str
+) -> None:
     entries = json.loads((dev_data / "labels" / "sql_gold.json").read_text("utf-8"))
     connection = duckdb.connect(str(dev_data / "business.duckdb"), read_only=True)
-    asked = {db: Asked(connection, db, "2024-07-01") for db in ("broker", "car_dealership")}
+    asked = [Asked(connection, db, "2024-07-01") for db in ("broker", "car_dealership")]
+    tables = [table for each in asked for table in each.tables]
+    values = {place: texts for each in asked for place, texts in each.values.items()}
     right, wrong = 0, []
     for entry in entries:
-        ask = asked[entry["db"]]
-        if ask.sql(entry["question"]):
-            same = _plain(ask(entry["question"])) == _plain(entry["answer"])
+        where = schemas_in(form.format(entry["question"], entry["db"]), tables)
+        meant = [t for t in tables if t.name.startswith((*where.names, "")[0])]
+        groups = fitting(where.question, meant)
+        made = [select(where.question, group, values, "2024-07-01") for group in groups]
+        if len(queries := [sql for sql in made if sql]) == 1:
+            rows = connection.execute(queries[0]).fetchall()
+            same = _plain(rows) == _plain(entry["answer"])
             right += same
             wrong += [] if same else [entry["question"]]
     assert wrong == []

@@ -29,6 +29,7 @@ _ROWS = re.compile(
     r"(?:the )?(?:(?:table|file) )?(?P<what>.+?)(?: have| hold)?\s*\?*$",
     re.IGNORECASE,
 )
+_HUMP = re.compile(r"[a-z][A-Z]")
 _FEW = ("fewest", "lowest", "smallest", "least")
 _NONE = re.compile(rf"\b(?:no|without(?: any)?|not (?:have|make|made) any|never) {NP}")
 _ASIDE = re.compile(
@@ -125,17 +126,24 @@ def select(question: str, tables: Sequence[Table], values: Values, today: str) -
 def _numbered(asked: str, tables: Sequence[Table]) -> tuple[str, list[Table]]:
     """The question with `orders_2024` called orders, and the tables without those of other years.
 
-    The figures of a name are no time that the question asks for. A name with spaces is one name.
+    The figures of a name are no time that the question asks for. A name with spaces is one name,
+    and so is `sbCustId`.
     """
     named: list[Table] = []
     for table in tables:
-        own = table.alias.strip('"').lower()
+        own = table.alias.strip('"')
         words = " ".join(name_parts(own))
         parts = map(re.escape, re.split(r"[\W_]+", own))
         whole = rf"(?<!\w){'[ _-]'.join(parts)}(?:\.(?:csv|tsv|xlsx|parquet|db))?(?!\w)"
-        if re.search(r"[\d ]", own) and len(words) > 2 and re.search(whole, asked, re.IGNORECASE):
+        one = re.search(r"[\d ]", own) or _HUMP.search(own)
+        if one and len(words) > 2 and re.search(whole, asked, re.IGNORECASE):
             asked = re.sub(whole, words, asked, flags=re.IGNORECASE)
             named.append(table)
+        for column in (c.name for c in table.columns if _HUMP.search(c.name)):
+            spelled = " ".join(name_parts(column))
+            asked = re.sub(
+                rf"(?<!\w){re.escape(column)}(?!\w)", spelled, asked, flags=re.IGNORECASE
+            )
     meant = [t for t in tables if t in named or not any(t.words <= n.words for n in named)]
     return asked, meant
 
