@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from scopes.databases.machine import TELLS, tells_of_machine
 from scopes.databases.statement import REFUSED, is_one_read
 from scopes.effects import (
     MAIL_THREAD,
@@ -107,6 +108,8 @@ async def statement(call: Call) -> Objection | None:
     for text in call.parts(Part.STATEMENT):
         if not is_one_read(text):
             return Objection(REFUSED)
+        if tells_of_machine(text):
+            return Objection(TELLS)
     return None
 
 

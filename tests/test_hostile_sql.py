@@ -13,6 +13,7 @@ from scopes.databases.duck import Duck
 from scopes.databases.statement import is_one_read
 from scopes.databases.tables import Rows, StatementFailed
 from scopes.tool import SourceFailed, ToolError
+from subagents.gate import Deny
 
 QUERY_S = 0.6
 STOPPED_S = 3.0
@@ -78,6 +79,32 @@ FORBIDDEN = {
 
 `{outside}` stands for a folder that whoever runs the tests may write into.
 """
+MACHINE = (
+    "FROM duckdb_databases",
+    "SELECT path FROM system.main.duckdb_databases",
+    'FROM "DuckDB_Databases"',
+    "SUMMARIZE duckdb_databases",
+    "FROM duckdb_logs",
+    "FROM pg_settings",
+    "SELECT * FROM pg_catalog.pg_settings",
+    "SELECT current_setting('secret_directory')",
+    "SELECT system.main.current_setting('temp_directory')",
+    "FROM duckdb_settings()",
+    "FROM duckdb_secrets()",
+    "FROM duckdb_extensions()",
+    "FROM pragma_database_list",
+    "FROM pragma_platform()",
+    "SELECT getenv('HOME')",
+)
+"""They tell where the database lies and how it is run, and nothing of what is in it."""
+NAMES_AS_TEXTS = (
+    "FROM histogram('duckdb_databases', path)",
+    "FROM histogram('duckdb_' || 'databases', path)",
+    "FROM histogram_values(concat('duckdb_', 'databases'), path)",
+    "FROM query_table('duckdb_' || 'databases')",
+    "FROM query('FROM duckdb_' || 'databases')",
+)
+"""What no look at words finds: the program asks DuckDB how it reads them."""
 BOMBS = {
     "repeat": "SELECT repeat('x', 1000000000)",
     "list": "SELECT list_sum(range(500000000))",
@@ -178,6 +205,34 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
             assert took < STOPPED_S, name
         assert (await database.query("SELECT count(*) FROM orders", 5)).rows == ((3,),)
     assert not list(outside.iterdir())
+
+
+async def test_what_tells_of_the_machine_is_refused_and_what_tells_of_the_data_is_not(
+    tmp_path: Path,
+) -> None:
+    path = data_kit.duck_file(
+        tmp_path / "a.duckdb", data_kit.SHOP, "CREATE MACRO mine() AS TABLE FROM orders"
+    )
+    async with data_kit.duck(path) as database:
+        ctx = data_kit.context({"data:shop": database})
+        for sql in MACHINE:
+            assert isinstance(await data_kit.use(ctx, "execute_query", sql=sql), Deny), sql
+        for sql in (*MACHINE, *NAMES_AS_TEXTS):
+            with pytest.raises(ToolError, match="list_tables"):
+                await database.query(sql, 5)
+        with pytest.raises(ToolError, match="flatter"):
+            await database.query(f"SELECT {'abs(' * 600}1{')' * 600}", 5)
+        for sql in (
+            "SELECT table_name FROM information_schema.tables",
+            "SELECT column_name FROM information_schema.columns",
+            "SELECT table_name FROM duckdb_tables",
+            "SELECT name FROM sqlite_master",
+            "DESCRIBE orders",
+            "SHOW TABLES",
+            "SELECT customer AS duckdb FROM mine()",
+            "SELECT histogram(customer), 'duckdb_settings' FROM orders, range(2)",
+        ):
+            assert (await data_kit.found(ctx, "execute_query", sql=sql)).items[1:], sql
 
 
 @pytest.mark.parametrize(

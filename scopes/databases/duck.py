@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scopes.databases.duck_pool import Child, ChildGone, DuckPool, Place
+from scopes.databases.machine import TELLS
 from scopes.databases.statement import REFUSED
 from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
@@ -25,6 +26,8 @@ READ: Mapping[str, Callable[[str], Value]] = {"f": float, "n": Decimal}
 """What the program's letters stand for."""
 MENDABLE = {
     "statement": REFUSED,
+    "machine": f"{TELLS} Tables come from names, and from range, unnest and generate_series.",
+    "deep": "The statement is nested too deeply: write it flatter.",
     "memory": "The query needs more memory than it may have: filter or aggregate earlier, "
     "sort less, and cut long texts.",
     "busy": "Another program is writing to this database. Try again once; if it still is, say so "

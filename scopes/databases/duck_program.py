@@ -22,6 +22,8 @@ import duckdb
 from scopes.confine import confined
 from scopes.databases.duck_cells import INEXACT, Cells, exactly
 from scopes.databases.duck_source import OURS, Failed, Source, catalog_of
+from scopes.databases.duck_tree import reaches_out
+from scopes.databases.machine import tells_of_machine
 from scopes.databases.table_rows import quoted
 from scopes.leash import limit
 
@@ -146,6 +148,11 @@ class Program:
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type not in READS:
             raise Failed("statement")
+        try:
+            if tells_of_machine(sql) or reaches_out(connection, sql):
+                raise Failed("machine")
+        except RecursionError:
+            raise Failed("deep") from None
         columns, cursor = _run(connection, statements[0])
         self._say({"columns": columns})
         cells = Cells()

@@ -46,7 +46,7 @@ EFFECTS = re.compile(
     | eval|sqlar_\w+|csv                                                            # SQLite
     | read_\w+|write_\w+|parquet_\w+|sniff_\w+|glob|\w+_scan|scan_\w+|\w+_query|\w+_execute|query
     | query_table|getenv|duckdb_\w+|which_secret|st_read\w*|http\w*|from_substrait\w*|\w*checkpoint
-    | json_execute\w*|json_serialize_plan|load_\w+                                  # DuckDB
+    | json_execute\w*|json_serialize_plan|load_\w+|histogram_values                 # DuckDB
     | sleep|benchmark|get_lock|release_\w+|xp_\w+|sp_\w+|open(?:rowset|query|datasource)|sys_\w+
     )\s*\(""",
     re.IGNORECASE | re.VERBOSE,
