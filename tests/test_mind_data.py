@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from bot.local.mind.schema import Table, Values
-from bot.local.mind.sql import select
+from bot.local.mind.sql import composed, select
 from bot.local.mind.sql_place import Placed, fitting, schemas_in
 from bot.local.mind.sql_where import unknown
 from bot.local.sample_sales import SALES
@@ -104,6 +104,79 @@ def test_plain_questions_about_the_sample_sales_are_counted(
 )
 def test_what_the_rules_do_not_understand_is_left_alone(sales: Asked, question: str) -> None:
     assert sales.sql(question) == ""
+
+
+STOCK = """
+CREATE TABLE products AS FROM (VALUES (1, 'Mug', 'Kitchen', 8.5, 2024), (2, 'Cup', 'Kitchen', 8.5,
+  2025), (3, 'Lamp', 'Office', 39, 2025)) t(product_id, name, category, unit_price, year);
+CREATE TABLE orders AS FROM (VALUES (1, 1, 'Lisbon', 3, DATE '2026-01-05', 'shipped'), (2, 3,
+  'Porto', 1, DATE '2026-02-05', 'open'), (3, 1, 'Faro', 5, DATE '2026-02-09', 'cancelled'))
+  t(order_id, product_id, city, quantity, order_date, status);
+CREATE TABLE returns AS FROM (VALUES (1, 2, 'broken', 39)) t(return_id, order_id, reason, amount);
+CREATE TABLE payments_made AS FROM (VALUES (1, 'cash')) t(id, method);
+CREATE TABLE payments_received AS FROM (VALUES (1, 'cash'), (2, 'cash')) t(id, method)"""
+
+
+@pytest.fixture(scope="module")
+def stock() -> Asked:
+    connection = duckdb.connect()
+    connection.execute(STOCK)
+    return Asked(connection, "main", "2026-03-16")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "How many orders were not shipped?",
+        "How many orders except those from Porto?",
+        "How many orders were returned?",
+        "How many products have orders?",
+        "How many orders this month?",
+        "How many orders from Lisbon in January and in February?",
+        "How many products cost between 5 and 10?",
+        "How many orders have quantity 3 or 5?",
+        "Which city has the second most orders?",
+        "What is the average number of orders per city?",
+        "How many orders have more than 3 returns?",
+        "How many products and how many orders are there?",
+        "How many broken products are there?",
+        "What is the average unit price of products by reason of returns?",
+        "What is the total revenue?",
+        "How many payments are in cash?",
+    ],
+)
+def test_a_question_of_which_a_part_would_be_left_out_is_left_alone(
+    stock: Asked, question: str
+) -> None:
+    assert stock.sql(question) == ""
+
+
+@pytest.mark.parametrize(
+    ("question", "rows"),
+    [
+        ("How many orders from Lisbon or Faro are there?", [(2,)]),
+        ("How many cancelled or open orders are there?", [(2,)]),
+        ("How many orders have a quantity of 5?", [(1,)]),
+        ("How many products have unit price 8.50?", [(2,)]),
+        ("How many products are of the year 2025?", [(2,)]),
+        ("How many products in 2024?", [(1,)]),
+        ("What is the highest unit price?", [(Decimal(39),)]),
+        ("What's the lowest unit price?", [(Decimal("8.5"),)]),
+        ("How many products have orders with status shipped or cancelled?", [(1,)]),
+        ("How many payments were received in cash?", [(2,)]),
+        ("Which products have no orders?", [(2, "Cup")]),
+    ],
+)
+def test_filters_and_joins_count_each_row_once(
+    stock: Asked, question: str, rows: list[tuple[Any, ...]]
+) -> None:
+    assert stock(question) == rows
+
+
+def test_what_a_query_would_leave_out_is_told(stock: Asked) -> None:
+    made, left = composed("How many orders this month?", stock.tables, stock.values, stock.today)
+    assert made.startswith("SELECT COUNT(*)")
+    assert left == ["this month"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bot.local.mind.hearing import Exchange, Heard
 from bot.local.mind.schema import Place, Table, Values, stems
-from bot.local.mind.sql import select
+from bot.local.mind.sql import composed
 from bot.local.mind.sql_place import Placed, fitting, placed, schema_of, schemas_in, words_of
 
 MAX_TABLES = 12
@@ -60,12 +60,19 @@ class Asked:
         return next(iter(self.groups), [])
 
     @property
+    def made(self) -> dict[str, tuple[str, list[str]]]:
+        """Schema -> a query, and what of the question it leaves out."""
+        today = days[-1] if (days := _days(self.heard.section("NOW"))) else "1970-01-01"
+        values = self.values
+        return {
+            schema_of(group[0].name): composed(self.question, group, values, today)
+            for group in self.groups
+        }
+
+    @property
     def selects(self) -> dict[str, str]:
         """Schema -> query, of those that have an answer; which is meant is not known of several."""
-        today = days[-1] if (days := _days(self.heard.section("NOW"))) else "1970-01-01"
-        made = {schema_of(g[0].name): select(self.question, g, self.values, today)
-                for g in self.groups}  # fmt: skip
-        return {schema: sql for schema, sql in made.items() if sql}
+        return {schema: sql for schema, (sql, left) in self.made.items() if sql and not left}
 
     @property
     def texts(self) -> list[Place]:

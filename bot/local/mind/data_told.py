@@ -112,12 +112,13 @@ def _why(asked: Asked) -> str:
         return "; ".join(lost).rstrip(".")
     if why := unclear(asked):
         return why
-    if words := unknown(asked.question, asked.best, asked.values):
-        named = ", ".join(dict.fromkeys(words))
-        return f"{_RULES} do not know what to make of: {named}"
     if len(schemas := list(asked.selects)) > 1:
         say = f'name one, as in "In the schema {schemas[0]}: ..."'
         return f"{_RULES} find an answer in several schemas ({', '.join(schemas)}): {say}"
+    words = unknown(asked.question, asked.best, asked.values)
+    if words := words or next((left for _, left in asked.made.values() if left), []):
+        named = ", ".join(dict.fromkeys(words))
+        return f"{_RULES} do not know what to make of: {named}"
     return f"{_RULES} found no query for this question"
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bot.local.mind.schema import Place, Table, Values, name_parts, path, quoted, stems
+from bot.local.mind.sql_doubt import TOP, hangs, left_out
 from bot.local.mind.sql_said import LIST, NP, find, shown_by, start_of, table_of
 from bot.local.mind.sql_where import PERIODS, filters, spans, unknown
 
-_TOP = re.compile(r"\btop (\d+)\b|\b(?:the )?(\d+) (?:most|best|largest|highest)\b")
 _BARE_TOP = re.compile(r"^(?:the )?(?P<top>top \d+)\b", re.IGNORECASE)
 _BARE_SUM = re.compile(
     r"\btop \d+ [^?.,]*? by (?!(?:the )?(?:total|number|count|average|mean|avg|sum)\b)",
@@ -30,6 +30,11 @@ _ROWS = re.compile(
     re.IGNORECASE,
 )
 _HUMP = re.compile(r"[a-z][A-Z]")
+_EXTREME = re.compile(
+    r"^what(?:'s| is| was) the (?=(?:highest|largest|biggest|maximum|lowest|smallest|minimum)\b)",
+    re.IGNORECASE,
+)
+"""What stands before "highest price", which is one number and no list."""
 _FEW = ("fewest", "lowest", "smallest", "least")
 _NONE = re.compile(rf"\b(?:no|without(?: any)?|not (?:have|make|made) any|never) {NP}")
 _ASIDE = re.compile(
@@ -65,6 +70,8 @@ class Select:
         joins = path(self.start, [*self.used, *named], self.tables)
         if joins is None or not self.shown:
             return ""
+        if self._counts_two() or (hangs(" ".join(joins)) and not self._counted_once()):
+            return ""
         distinct = "" if self.measures or not self.groups else "DISTINCT "
         groups = ", ".join(dict.fromkeys(self.groups)) if self.measures else ""
         parts = [
@@ -77,27 +84,58 @@ class Select:
         ]
         return " ".join(part for part in parts if part)
 
+    def _counts_two(self) -> bool:
+        """What two tables hold is not counted side by side: a join drops what has no match."""
+        return not self.groups and sum("COUNT" in shown for shown in self.shown) > 1
+
+    def _counted_once(self) -> bool:
+        """Where a row comes several times, by rows of another table, its own are counted once, but
+        not for each of themselves; a sum of it cannot be had."""
+        key = self.start.own_key
+        once = f"COUNT(DISTINCT {Place(self.start, key).sql()})" if key else ""
+        repeated = any("COUNT(*)" in shown for shown in self.shown)
+        keys = {Place(t, c).sql() for t in self.tables for c in t.columns if c.is_id}
+        self.shown = [shown.replace("COUNT(*)", once) for shown in self.shown]
+        summed = {"SUM", "AVG"} & set(self.measures.values())
+        return not summed and not (repeated and (not once or keys & set(self.groups)))
+
 
 def select(question: str, tables: Sequence[Table], values: Values, today: str) -> str:
     """One SELECT that answers the question; empty where the rules find none.
 
     `today` is a date in ISO 8601, from which "last month" counts.
     """
+    made, left = composed(question, tables, values, today)
+    return "" if left else made
+
+
+def composed(
+    question: str, tables: Sequence[Table], values: Values, today: str
+) -> tuple[str, list[str]]:
+    """A SELECT, and what of the question it leaves out: then it answers another one."""
     asked = _ASIDE.sub("", " ".join(unicodedata.normalize("NFC", question).split()))
     asked = _ROWS.sub(r"How many \g<what> are there?", asked)
+    asked = _EXTREME.sub("", asked)
     asked = _BARE_SUM.sub(r"\g<0>total ", _BARE_TOP.sub(r"What are the \g<top>", asked))
     asked, tables = _numbered(asked, tables)
     low = asked.lower()
     if unknown(asked, tables, values):
-        return ""
+        return "", []
     if absent := _NONE.search(low):
-        return _without(low[: absent.start()], absent["what"], tables)
+        made = _without(low[: absent.start()], absent["what"], tables)
+    else:
+        made = _counting(asked, tables, values, today)
+    return made, left_out(low, made, tables, values) if made else []
+
+
+def _counting(asked: str, tables: Sequence[Table], values: Values, today: str) -> str:
+    low = asked.lower()
     start = start_of(low, tables)
     if start is None or sum(t.words == start.words for t in tables) > 1:
         return ""
     reach = [t for t in tables if path(start, [t], tables) is not None]
     query = Select(reach, start)
-    top, most = _TOP.search(low), _MOST.search(low)
+    top, most = TOP.search(low), _MOST.search(low)
     for said in shown_by(low, start, reach, bool(top or most)):
         if isinstance(said, str):
             _show(query, said, low)

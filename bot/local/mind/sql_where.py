@@ -19,10 +19,17 @@ _QUARTER = re.compile(r"\b(?:(?P<n>1st|first|2nd|second|3rd|third|4th|fourth) qu
                       r"(?: (?:of )?(?P<year>\d{4}))?")  # fmt: skip
 _MONTH = re.compile(rf"\b(?:in|for|of|during) (?P<name>{_NAME})\b(?: (?P<year>\d{{4}}))?")
 _YEAR = re.compile(r"\b(?:in|of|during|for) (?:the year )?(?P<year>(?:19|20)\d\d)\b")
+TIMES = (_BETWEEN, _EDGE, _QUARTER, _MONTH, _YEAR, _PAST)
+"""What says a time; the first one that is found counts."""
 _WEEKEND = re.compile(r"\bon (?:the )?weekends?\b")
 _LIMIT = re.compile(
     r"(?P<what>(?:[^\W\d_]| )+?) (?:is |of |was )?(?P<sign>over|above|more than|greater than|"
     r"at least|under|below|less than) \$?(?P<n>\d[\d,]*(?:\.\d+)?)"
+)
+_EQUALS = re.compile(
+    r"(?P<what>(?:[^\W\d_]+[ _])?(?P<last>[^\W\d_]+)) "
+    r"(?:is |was |of |= ?|equals |equal to |exactly )?"
+    r"(?P<n>\d[\d,]*(?:\.\d+)?)(?![\w.,]*\w)(?! (?:day|week|month|year)s?\b)"
 )
 _BOUNDS = {"at least": ">=", "under": "<", "below": "<", "less than": "<"}
 _INSIDE = re.compile(
@@ -65,6 +72,11 @@ def spans(low: str, today: str, start: Table, tables: Sequence[Table]) -> list[s
     best = dates[ranked.index(max(ranked))]
     begin, end = found or (None, None)
     column = best.sql()
+    whole = next(
+        (Place(start, c) for c in start.columns if c.is_number and c.words == {"year"}), None
+    )
+    if whole and begin and end and end == begin.replace(year=begin.year + 1) and _YEAR.search(low):
+        return [f"{whole.sql()} = {begin.year}"]
     return [
         *([f"{column} >= DATE '{begin}'"] if begin else []),
         *([f"{column} < DATE '{end}'"] if end else []),
@@ -145,17 +157,45 @@ def filters(low: str, asked: str, tables: Sequence[Table], values: Values) -> li
         if (best := _best(found["what"], tables))
     ]
     made = {"inside": f"({' OR '.join(inside)})"} if inside else {}
-    for table in tables:
-        for column in table.columns:
-            for value in values.get((table.name, column.name), ()):
-                if _names(value, low, asked) and value.lower() not in made and not inside:
-                    text = value.replace("'", "''")
-                    made[value.lower()] = f"{Place(table, column).sql()} = '{text}'"
+    if not inside:
+        made |= _equal(low, asked, tables, values)
     for found in _LIMIT.finditer(low):
         if place := _best(found["what"], tables, number=True):
             sign = _BOUNDS.get(found["sign"], ">")
             made[found[0]] = f"{place.sql()} {sign} {found['n'].replace(',', '')}"
+    for found in _EQUALS.finditer(low):
+        place = _best(found["what"], tables, number=True)
+        if place and stem(found["last"]) in place.column.words:
+            made[found[0]] = f"{place.sql()} = {found['n'].replace(',', '')}"
     return list(made.values())
+
+
+def _equal(low: str, asked: str, tables: Sequence[Table], values: Values) -> dict[str, str]:
+    """Column -> the condition on the values that the question names of it.
+
+    A value that stands in several columns is of the one that the question names, else of none.
+    """
+    said = stems(low)
+    held: dict[str, list[tuple[int, Place, str]]] = {}
+    for table in tables:
+        for column in table.columns:
+            fits = 2 * len(said & column.words) + bool(said & table.words)
+            for value in values.get((table.name, column.name), ()):
+                if _names(value, low, asked):
+                    place = Place(table, column)
+                    held.setdefault(value.lower(), []).append((fits, place, value))
+    found: dict[str, list[str]] = {}
+    for places in held.values():
+        most = max(fits for fits, _, _ in places)
+        best = [(place.sql(), value) for fits, place, value in places if fits == most]
+        if len({place for place, _ in best}) == 1:
+            found.setdefault(best[0][0], []).extend(value for _, value in best)
+    return {place: _among(place, texts) for place, texts in found.items()}
+
+
+def _among(place: str, texts: Sequence[str]) -> str:
+    told = ["'" + text.replace("'", "''") + "'" for text in texts]
+    return f"{place} = {told[0]}" if len(told) == 1 else f"{place} IN ({', '.join(told)})"
 
 
 def _best(phrase: str, tables: Sequence[Table], *, number: bool = False) -> Place | None:
@@ -186,12 +226,24 @@ def unknown(asked: str, tables: Sequence[Table], values: Values) -> list[str]:
     known = {word for table in tables for word in table.words}
     known |= {word for table in tables for column in table.columns for word in column.words}
     rest = re.sub(rf"{_DAY}|\b(?:{_NAME})\b", " ", asked.lower())
-    for texts in values.values():
-        for value in texts:
-            if _names(value, asked.lower(), asked):
-                rest = re.sub(rf"(?<!\w){re.escape(value.lower().replace('_', ' '))}\w*", " ", rest)
-    rest = _INSIDE.sub(" ", rest)
+    rest = without_values(rest, values, asked)
     words = re.findall(r"(?<![\w'])[^\W\d_]{2,}", rest)
     short = re.findall(r"(?<![\w'])[A-Z]{2,5}(?![\w'])", asked)
     signs = [w for w in short if w.lower() in rest and w != "ID" and not stems(w) & known]
-    return signs + [w for w in words if not (len(w) < 3 or stem(w) in _PLAIN or stems(w) & known)]
+    return signs + [w for w in words if not (len(w) < 3 or plain(w) or stems(w) & known)]
+
+
+def plain(word: str) -> bool:
+    """Whether it asks, counts, sorts or dates, and names nothing."""
+    return stem(word) in _PLAIN
+
+
+def without_values(rest: str, values: Values, asked: str = "") -> str:
+    """A question in small letters without the texts of columns that it names."""
+    whole = asked or rest
+    for texts in values.values():
+        for value in texts:
+            if not asked or _names(value, whole.lower(), whole):
+                said = re.escape(value.lower().replace("_", " "))
+                rest = re.sub(rf"(?<!\w){said}\w*", " ", rest)
+    return _INSIDE.sub(" ", rest)
