@@ -135,27 +135,52 @@ async def test_what_others_ask_for_is_not_read(source: Postgres, sql: str) -> No
         await source.query(sql, 5)
 
 
-@pytest.mark.parametrize("told", [True, False])
+DOINGS = "CREATE VIEW doings AS SELECT query FROM pg_stat_activity WHERE usename = session_user"
+TO_ROLE = "ALTER ROLE {name} SET track_activities = off"
+TO_PARAMETER = "GRANT SET ON PARAMETER track_activities TO {name}"
+
+
+@pytest.mark.parametrize("kept", ["", TO_ROLE, TO_PARAMETER])
 async def test_a_view_may_tell_it_unless_the_server_is_told_to_keep_it_to_itself(
-    source: Postgres, shop: tuple[str, str, str], told: bool
+    source: Postgres, shop: tuple[str, str, str], kept: str
 ) -> None:
     name = str(psycopg.conninfo.conninfo_to_dict(shop[0])["user"])
-    view = "CREATE VIEW doings AS SELECT query FROM pg_stat_activity WHERE usename = session_user"
-    for statement in (view, "GRANT SELECT ON doings TO {name}"):
+    for statement in (DOINGS, "GRANT SELECT ON doings TO {name}", *filter(None, [kept])):
         pg_kit.execute(statement, shop[2], name=name)
-    if not told:
-        pg_kit.execute("ALTER ROLE {name} SET track_activities = off", shop[2], name=name)
     try:
         slow = asyncio.create_task(source.query("SELECT pg_sleep(9), 'merger'", 5))
         await asyncio.sleep(0.4)
         seen = await source.query("SELECT query FROM doings", 9)
         assert len(seen.rows) == 2
-        assert ("merger" in str(seen.rows)) is told
+        assert ("merger" in str(seen.rows)) is not bool(kept)
         with pytest.raises(ToolError, match="took too long"):
             await slow
+        assert list(await source.telling()) == ([] if kept else ["public.doings"])
     finally:
         pg_kit.execute("ALTER ROLE {name} RESET track_activities", shop[2], name=name)
+        pg_kit.execute("REVOKE SET ON PARAMETER track_activities FROM {name}", shop[2], name=name)
         pg_kit.execute("DROP VIEW doings", shop[2])
+
+
+async def test_what_tells_it_through_other_views_and_functions_is_named_where_the_role_may_use_it(
+    source: Postgres, shop: tuple[str, str, str]
+) -> None:
+    name = str(psycopg.conninfo.conninfo_to_dict(shop[0])["user"])
+    assert list(await source.telling()) == []
+    for statement in (
+        DOINGS,
+        "CREATE VIEW busy AS SELECT count(*) FROM doings",
+        "GRANT SELECT ON busy TO {name}",
+        "CREATE FUNCTION asked() RETURNS text LANGUAGE sql AS 'SELECT query FROM pg_stat_activity'",
+        "CREATE FUNCTION hr.asked() RETURNS text LANGUAGE sql AS 'SELECT query FROM doings'",
+        "REVOKE EXECUTE ON FUNCTION hr.asked() FROM PUBLIC",
+    ):
+        pg_kit.execute(statement, shop[2], name=name)
+    try:
+        assert list(await source.telling()) == ["public.asked()", "public.busy"]
+    finally:
+        pg_kit.execute("DROP FUNCTION asked(), hr.asked()", shop[2])
+        pg_kit.execute("DROP VIEW doings CASCADE", shop[2])
 
 
 @pytest.mark.parametrize(

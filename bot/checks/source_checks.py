@@ -21,6 +21,7 @@ from bot.tooling.web import WebKit
 from config.settings import Settings, SettingsError
 from config.tools import Project
 from scopes.databases import tables
+from scopes.databases.postgres import Postgres
 from scopes.databases.tables import DATA, Databases
 from scopes.folders.commands import GIVEN
 from scopes.folders.git_home import stray
@@ -35,6 +36,10 @@ ASK_S = 15.0
 """Seconds that one source has to answer, within those of the check."""
 NOT_READ = "not readable: "
 """How the note of a file begins that is listed and no table, as `duck_program` writes it."""
+OTHERS_ASK = (
+    "what others ask for at the same time. Revoke that from its role, or have a superuser say "
+    "ALTER ROLE ... SET track_activities = off."
+)
 NOBODY = "nobody in Slack may read it: name readers"
 
 
@@ -76,6 +81,7 @@ async def _database(name: str, source: tables.Database | None, readers: Sequence
     try:
         async with asyncio.timeout(READ_S):
             listed = await source.tables()
+            telling = await source.telling() if isinstance(source, Postgres) else ()
     except TimeoutError:
         raise Problem(f"{name} does not answer within {READ_S:.0f} s.") from None
     except (ToolError, SourceFailed, GoogleError) as error:
@@ -83,6 +89,8 @@ async def _database(name: str, source: tables.Database | None, readers: Sequence
     lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
     if lost:
         raise Problem(f"{name}: {_sentence('; '.join(lost))}")
+    if telling:
+        raise Problem(f"{name}: who asks it sees through {', '.join(telling)} {OTHERS_ASK}")
     if not listed:
         raise Problem(f"{name} holds no table that may be read: mend data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql as compose
 
+from scopes.databases.postgres_others import KEPT, MADE, OTHERS, TELLS, telling
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.tool import SourceFailed, ToolError
 
@@ -60,18 +61,6 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod),
   left(coalesce(col_description(a.attrelid, a.attnum), ''), 300)
 FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
   AND has_column_privilege(a.attrelid, a.attnum, 'SELECT') ORDER BY a.attnum"""
-OTHERS = re.compile(
-    r"\bpg_(?:stat_|locks?\b|lock_|prepared_|cursors?\b|qualstats|store_plans|wait_sampling)\w*"
-    r'|\bu&"',
-    re.IGNORECASE,
-)
-"""What tells of other sessions of the role, with the text of their statements (PostgreSQL,
-"Monitoring Database Activity" and "System Views"; the last three are extensions), and names that
-nobody knows as they are written. Literals are looked through, too: no name is cut in two."""
-TELLS: Final = (
-    "What tells of what others do (pg_stat_..., pg_locks, pg_prepared_..., pg_cursors) and names "
-    'written as U&"..." cannot be used here; list_tables and describe_table tell what there is.'
-)
 UNREACHABLE: Final = (
     "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
     "assistant.yaml."
@@ -103,6 +92,8 @@ class Postgres:
     query_s: float
     max_bytes: int
     """Of a result."""
+    _secret: bool = False
+    """Whether the role may keep its statements from others."""
     _idle: list[Connection] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
@@ -144,6 +135,12 @@ class Postgres:
                 )
         return Rows(_columns(columns), tuple(rows), len(rows))
 
+    async def telling(self) -> Sequence[str]:
+        """Views and functions through which who asks sees what others ask for at the same time."""
+        async with self._reading() as connection:
+            told = await _fetched(connection, "SHOW track_activities")
+            return telling(await _fetched(connection, MADE)) if told[0][0] == "on" else ()
+
     async def aclose(self) -> None:
         while self._idle:
             await self._idle.pop().close()
@@ -176,6 +173,8 @@ class Postgres:
 
     async def _begin(self, connection: Connection) -> None:
         ms = (str(int(self.query_s * 1000)), str(LOCK_S * 1000))
+        if self._secret:
+            await connection.execute(KEPT)
         await connection.execute(SETTINGS, ms)
         if self.schema:
             path = compose.Identifier(self.schema)
@@ -215,6 +214,10 @@ class Postgres:
             more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
         connection = await psycopg.AsyncConnection.connect(self.url, **more)
         await connection.set_read_only(True)
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            await connection.execute(KEPT)
+            self._secret = True
+        await connection.rollback()
         if connection.info.parameter_status("is_superuser") == "on":
             log.warning("a database of data.databases is read as a superuser: give a role for it")
         return connection
