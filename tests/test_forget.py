@@ -685,3 +685,29 @@ async def test_what_was_stored_before_is_forgotten_as_well(bare: Kept) -> None:
         assert (await forget(store, "channel", "C0ES")).runs == 1
         await forget(store, "user", "U0ANA")
         assert await holding(store.database, [CARD_TEXT, "No invoice", "old question"]) == []
+
+
+def test_of_two_databases_in_one_run_only_the_one_that_is_named_is_forgotten(
+    shell: Shell, tmp_path: Path
+) -> None:
+    for name, city in (("shops", "Lisbon"), ("towns", "Coimbra")):
+        (tmp_path / name).mkdir()
+        rows = f"city,name\n{city},Baixa\n{city},Chiado\n"
+        (tmp_path / name / "stock.csv").write_text(rows)
+    which = (
+        "1) In shops: which city has the most stock?\n2) In towns: which city has the most stock?"
+    )
+    given = [part for n in ("shops", "towns") for part in ("--database", tmp_path / n)]
+    run = shell("ask", which, *given, "--model", "offline", "--json").json["run_id"]
+    shown = shell("show", run, "--json").out
+    assert "Lisbon" in shown
+    assert "Coimbra" in shown
+
+    assert shell("forget", "--source", "data:shops", "--json").json["findings"] > 0
+    shown = shell("show", run, "--json").out
+    assert "Lisbon" not in shown
+    assert "Coimbra" in shown
+    assert "Nothing is stored" in shell("forget", "--source", "data:shops").out
+
+    assert shell("forget", "--source", "data:towns", "--json").json["findings"] > 0
+    assert "Coimbra" not in shell("show", run, "--json").out

@@ -25,7 +25,7 @@ from bot.erasure.notes import forget_notes
 from bot.erasure.resources import forget_resources
 from bot.erasure.rows import scrubbed
 from bot.erasure.schedules import forget_schedules
-from bot.erasure.sightings import that_read
+from bot.erasure.sightings import source_of, that_read
 from bot.erasure.targets import Condition, Target
 from bot.erasure.texts import Texts, texts_of
 from bot.memory.conversations import kept_again
@@ -144,7 +144,8 @@ class Forget:
             found[row["run"]].add(row["item"])
         if target.told_by_label:
             theirs = await that_read(self.database, found, target.id)
-            return {run: items for run, items in found.items() if run in theirs}
+            held = {r: {i for i in found[r] if source_of(i) not in theirs[r]} for r in theirs}
+            return {run: items for run, items in held.items() if items}
         return found
 
     async def _ids(self, query: sa.Select[Any]) -> set[str]:
@@ -168,7 +169,10 @@ class Forget:
                 kept_again(connection, self.database.digest_key, run)
             connection.execute(sa.delete(steps).where(steps.c.run == run))
             connection.execute(sa.delete(actions).where(actions.c.id.in_(made.actions)))
-            connection.execute(sa.delete(quoted).where(quoted.c.run == run, target.quotes()))
+            mine = sa.and_(quoted.c.run == run, target.quotes())
+            if target.told_by_label:  # rows of another database may still have to be found
+                mine &= quoted.c.channel.in_({source_of(item) for item in items})
+            connection.execute(sa.delete(quoted).where(mine))
             return blocks
 
         blocks = await self._change(change)

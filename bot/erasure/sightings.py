@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -56,17 +57,20 @@ async def of_runs(database: Database, runs: Sequence[str]) -> list[Seen]:
     return [(row["item"], row["author"]) for row in await database.read(query)] if runs else []
 
 
-async def that_read(database: Database, runs: Iterable[str], handle: str) -> set[str]:
-    """Those of these runs of which a subagent had this handle, or a label with it. Raises
-    StoreError."""
-    found, listed, c = set(), sorted(runs), subagents.c
+async def that_read(database: Database, runs: Iterable[str], handle: str) -> dict[str, set[str]]:
+    """Those of these runs of which a subagent had this handle, or a label with it -> queries and
+    tables that only subagents rest on which had neither. Raises StoreError."""
+    theirs, others = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    listed, c = sorted(runs), subagents.c
     for start in range(0, len(listed), CHUNK):
         some = c.run.in_(listed[start : start + CHUNK])
         for row in await database.read(sa.select(c.run, c.brief, c.result).where(some)):
-            label = (row["result"] or {}).get("label") or {}
-            if handle in (*(row["brief"].get("handles") or ()), *(label.get("sources") or ())):
-                found.add(row["run"])
-    return found
+            result = row["result"] or {}
+            read = {*(row["brief"].get("handles") or ())}
+            read |= {*((result.get("label") or {}).get("sources") or ())}
+            rests = {source_of(q["item"]) for q in of_subagent(row["run"], row["brief"], result)}
+            (theirs if handle in read else others)[row["run"]] |= rests
+    return {run: others[run] - rests for run, rests in theirs.items()}
 
 
 async def note_told(database: Database, run: str, items: Sequence[str]) -> None:
