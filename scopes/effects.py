@@ -27,6 +27,7 @@ class Effect(StrEnum):
     CODE = "code"  # runs code
     KEEP = "keep"  # stores something of the requester's own
     FILE = "file"  # writes into a working folder that its context was given
+    BRING = "bring"  # brings there what its context wrote aside
     POST = "post"  # says something in a conversation
     REACT = "react"  # marks a message
     FETCH = "fetch"  # asks an address
@@ -37,12 +38,14 @@ class Effect(StrEnum):
 
 EFFECTS: dict[Access, frozenset[Effect]] = {
     Access.READ: frozenset({Effect.NONE, Effect.QUERY, Effect.CODE}),
-    Access.WRITE: frozenset({Effect.KEEP, Effect.FILE}),
+    Access.WRITE: frozenset({Effect.KEEP, Effect.FILE, Effect.BRING}),
     Access.EGRESS: frozenset(
         {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND, Effect.CHANGE}
     ),
 }
 """Which effects a tool of each access may declare."""
+FILES: Final = (Effect.FILE, Effect.BRING)
+"""Those that write into working folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ Channel = Annotated[str, HandleArgument("channel")]
 Thread = Annotated[str, HandleArgument("thread")]
 ListId = Annotated[str, HandleArgument("list")]
 MailThreadId = Annotated[str, HandleArgument(MAIL_THREAD)]
+FolderId = Annotated[str, HandleArgument("folder")]
 Person = Annotated[str, HandleArgument("person")]
 Said = Annotated[str, Part.SAID]
 Address = Annotated[str, Part.ADDRESS]

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from pygit2 import GitError
 
 from scopes.conversations import search_conversations
-from scopes.effects import Access, Effect, HandleArgument, Prepared
+from scopes.effects import Access, Effect, FolderId, Prepared
 from scopes.fitting import fitting
 from scopes.folders.alike import called
 from scopes.folders.commands import OUTPUT, Commands
@@ -51,7 +51,6 @@ P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
-FolderId = Annotated[str, HandleArgument("folder")]
 Line = Annotated[str, BeforeValidator(str)]
 """`12`, also as a number; `12~3` is a place within a long line."""
 MAX_COMMAND: Final = 2_000

@@ -50,14 +50,14 @@ class Call:
 
     @property
     def target(self) -> str:
-        """The conversation, message or person that it is about; empty where it names none."""
-        kinds = ("channel", "person", "thread")
+        """The conversation, message, person or folder that it is about; empty for none."""
+        kinds = ("channel", "person", "thread", "folder")
         named = {k: self.values.get(n) for n, k in self.tool.handle_arguments.items()}
         return next((str(named[kind]) for kind in kinds if named.get(kind)), "")
 
     @property
     def destination(self) -> str:
-        """The conversation or person that it reaches."""
+        """The conversation, person or folder that it reaches."""
         return self.target.partition("/")[0]
 
     def parts(self, part: Part) -> list[str]:

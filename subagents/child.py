@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import scopes
 from scopes.closing import Closing
 from scopes.label import TRUSTED, Label
-from scopes.tool import ToolContext
+from scopes.tool import ToolContext, ToolResult
 from subagents.agent import Agent
 from subagents.brief import Frozen
 from subagents.conversation import Ending, Spec
 from subagents.events import SubagentFinished, SubagentStarted
+from subagents.gate import Gate
 from subagents.result import SubagentResult, crashed, settle
 from subagents.run import Run
 from subagents.toolbox import Toolbox, crash_text
 from subagents.trajectory import Context, Origin
 
 log = logging.getLogger(__name__)
+
+STOPPED = "as the request was stopped"
 
 
 async def run_child(
@@ -63,7 +67,7 @@ async def _worked(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None)
         ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
     if frozen.brief.beside and ending.stopped_by == "none":
         try:
-            agent.reading.undone |= await _closed(run, frozen.id)
+            agent.reading.undone |= await _closed(run, agent)
         except Exception:  # its result is whole; what it told of its writes stands
             log.exception("what subagent %s of %s wrote stays aside", frozen.id, run.id)
     draft = frozen.brief.draft
@@ -80,15 +84,31 @@ async def _worked(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None)
     )
 
 
-async def _closed(run: Run, child: str) -> dict[str, str]:
-    """Let the clients finish what this context left with them; what stays undone."""
+async def _closed(run: Run, agent: Agent) -> dict[str, str]:
+    """Let come what this context left with the clients; what stays undone."""
+    child = agent.spec.context
+    key = f"{run.id}/{child}/close"
+    ctx = replace(agent.ctx, label=agent.reading.label, context=child, key=key)
 
     async def close() -> dict[str, Any]:
-        closing = [client for client in run.clients.values() if isinstance(client, Closing)]
-        return {"undone": {k: v for c in closing for k, v in (await c.closed(child)).items()}}
+        return {"undone": await closed(run.gate, ctx, stopped=bool(run.stop))}
 
-    found = await run.checkpoint.step(f"{run.id}/{child}/close", close)
-    undone: dict[str, str] = found["undone"]
+    undone: dict[str, str] = (await run.checkpoint.step(key, close))["undone"]
+    return undone
+
+
+async def closed(gate: Gate, ctx: ToolContext, *, stopped: bool = False) -> dict[str, str]:
+    """Bring what a context left where it belongs, where the gate allows it now, by the rights and
+    the label of now; what stays undone, by the keys of `ToolResult.undone`."""
+    closing = [client for client in ctx.clients.values() if isinstance(client, Closing)]
+    undone: dict[str, str] = {}
+    for left in [each for client in closing for each in client.left(ctx.context)]:
+        found = None if stopped else await gate.call(ctx.context, ctx, left.tool, left.args)
+        if isinstance(found, ToolResult):
+            undone |= found.undone
+        else:
+            why = f"as the gate's rule of {found.rule} wants it" if found else STOPPED
+            undone[left.name] = left.kept.format(why)
     return undone
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from scopes.databases.machine import TELLS, tells_of_machine
 from scopes.databases.statement import REFUSED, is_one_read
 from scopes.effects import (
+    FILES,
     MAIL_THREAD,
     NOTES,
     OPEN_NOTES,
@@ -42,7 +43,7 @@ MAX_ASKED = 5
 """Addresses and searches outside of a run after private text was read: which of the request's own
 words are sent, and how often, could spell something out."""
 LEAVES = (Effect.POST, Effect.REACT)
-STORES = (Effect.KEEP, Effect.FILE)
+STORES = (Effect.KEEP, *FILES)
 ASKS = (Effect.FETCH, Effect.SEARCH)
 ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 
@@ -148,7 +149,9 @@ async def audience(call: Call) -> Objection | None:
     """All who can read a destination must be readers of what goes there."""
     if call.effect is Effect.KEEP:
         return await shared(call)
-    if call.effect not in (Effect.POST, Effect.REACT) or is_literal(call):
+    if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING) or is_literal(call):
+        return None
+    if call.effect is Effect.BRING and call.ctx.requester is None:  # the operator's own machine
         return None
     found = await call.directory.obstacles(call.ctx.label, call.destination)
     return Objection(in_the_way(found)) if found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scopes.effects import NOTES, OPEN_NOTES, RUN_FOLDER, Effect
+from scopes.effects import FILES, NOTES, OPEN_NOTES, RUN_FOLDER
 from scopes.intent import Intent
 from scopes.label import PUBLIC, is_conversation
 from subagents.call import Call, Objection, is_literal
@@ -30,7 +30,7 @@ def for_others(call: Call) -> Objection | None:
     """A folder that several people work in is written where the request names it. What strangers
     wrote is kept for others after a click."""
     ctx = call.ctx
-    if call.effect is Effect.FILE:
+    if call.effect in FILES:
         given = [str(call.values.get(n) or "") for n in call.tool.handle_arguments]
         if not any(given):
             given = [ctx.handles.in_front(str(call.values.get("path") or ""), _FILES)[0]]

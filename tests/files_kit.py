@@ -11,6 +11,7 @@ from typing import Any
 import pygit2
 
 import scopes
+from scopes.folders.bringing import Bringing
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import MB, RUN, Folders, Project
 from scopes.folders.git import Git, Repository, apart
@@ -19,8 +20,9 @@ from scopes.intent import Intent
 from scopes.label import PUBLIC, TRUSTED, Label, Readers
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult
 from subagents.action import Action
+from subagents.child import closed
 from subagents.directory import Obstacle
-from subagents.gate import Card, Deny, Gate
+from subagents.gate import Card, Decision, Deny, Gate
 
 ANA = "U0ANA"
 BOOK = "files:book"
@@ -96,7 +98,9 @@ class Settings:
         return readers == PUBLIC or user in readers
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        return ()
+        readers = self.projects[destination].readers
+        why = () if label.within(Label(readers=readers)) else ("not everyone may read it",)
+        return tuple(Obstacle(destination, destination, each) for each in why)
 
 
 class Desk:
@@ -123,16 +127,18 @@ class Desk:
         self.limits = max_bytes, max_total
         self.projects = {BOOK: project}
         self.proposed: list[Action] = []
+        self.decisions: list[Decision] = []
         self.begin()
 
     def begin(self) -> None:
         """As a process does that was started anew."""
         self.folders = Folders(self.data / "work" / "r1", self.projects, *self.limits)
-        self.gate = Gate(lambda _: None, Settings(self.projects), self.proposed.append)
+        self.gate = Gate(self.decisions.append, Settings(self.projects), self.proposed.append)
         self.calls = 0
 
     def context(self, name: str = "s1", **more: Any) -> ToolContext:
         clients: dict[type, object] = {Folders: self.folders, Git: Git(), Pushing: Pushing()}
+        clients[Bringing] = Bringing(self.folders)
         made = ToolContext(
             "r1", ANA, Handles({BOOK: "book", RUN: "run"}), TRUSTED, None, clients, 8000,
             intent=Intent(text="Write it into the book", home="D0ANA"), scope="files", context=name,
@@ -161,6 +167,11 @@ class Desk:
             return str(error)
         assert isinstance(found, Deny), found
         return found.reason
+
+    async def ended(self, by: ToolContext | str, *, stopped: bool = False) -> dict[str, str]:
+        """A context has ended well; what of what it wrote stays undone."""
+        ctx = self.context(by) if isinstance(by, str) else by
+        return await closed(self.gate, ctx, stopped=stopped)
 
     async def approve(self, action: Action) -> ToolResult | Deny:
         chosen = next(t for t in scopes.scope("files").tools if t.name == action.tool)

@@ -227,6 +227,17 @@ async def test_a_person_is_an_audience_of_one() -> None:
             assert (why, False) in [(o.why, o.grantable) for o in await at.blocked(who, "CBOARD")]
 
 
+async def test_a_folder_is_read_by_those_whom_the_settings_name() -> None:
+    async with world() as at:
+        at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": PUBLIC}
+        assert await at.blocked("files:book", "CBOARD", "files:book") == []
+        told = ("#cboard", "not everyone in all is a member", True)
+        assert said(await at.blocked("files:all", "CBOARD")) == [told]
+        (found,) = await at.blocked("files:book", "notes:own", readers={ANA})
+        assert (found.source, found.why) == ("notes:own", "not everyone in book may read it")
+        assert await at.blocked("files:gone", "CBOARD")
+
+
 async def test_where_guests_or_other_companies_are_no_grant_helps() -> None:
     async with world() as at:
         at.put("CPAIR", ANA, GUEST)

@@ -23,6 +23,7 @@ from bot.tooling.files import FilesKit, name_of, place_of
 from config.errors import SettingsError
 from config.settings import Settings, load_settings
 from config.tools import Project
+from scopes.folders.bringing import Bringing
 from scopes.folders.commands import Commands
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import RUN, Folders
@@ -317,7 +318,7 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     full = await kit_of(tmp_path, projects={"book": book}, sandbox=("sh", "-c", "{command}"))
     opened = await full.open("r1", ANA)
     assert opened.handles == {RUN: "run", BOOK: "book"}
-    assert {Folders, Git, Pushing, Commands} == set(opened.clients)
+    assert {Folders, Bringing, Git, Pushing, Commands} == set(opened.clients)
     assert full.missing() == {}
     assert full.readers() == {BOOK: "public"}
 

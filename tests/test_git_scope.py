@@ -80,17 +80,18 @@ async def test_what_stays_uncommitted_comes_into_the_folder_when_its_writer_ends
     (desk.root / "README.md").write_text("somebody is at work here\n")
     await desk.use("read_file", by=two, path="README.md", folder=BOOK)
     await wrote(desk, two, "README.md", "# Mine\n")
-    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
-    left = (await desk.folders.closed("s2"))["commit in files:book"]
-    assert left.endswith("a subagent's own changes of them were left: README.md, src/app.py")
+    assert await desk.ended("s1") == {"commit in files:book": ""}
+    left = (await desk.ended("s2"))["commit in files:book"]
+    copy = "a subagent's own copy, work/r1/trees/s2-book in the data folder"
+    assert left.endswith(f"own changes of them were left in {copy}: README.md, src/app.py")
     desk.begin()  # a process that goes on does it again
-    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    assert await desk.ended("s1") == {"commit in files:book": ""}
     assert (desk.root / "new.md").read_text() == "New\n"
     assert "return 10\n" in (desk.root / "src/app.py").read_text()
     assert (desk.root / "README.md").read_text() == "somebody is at work here\n"
     told = git(desk.root, "status", "--porcelain").splitlines()
     assert told == [" M README.md", " M src/app.py", "?? new.md"]
-    assert await desk.folders.closed("s3") == {}
+    assert await desk.ended("s3") == {}
 
 
 async def test_a_change_that_was_given_up_for_anothers_is_told(tmp_path: Path) -> None:
@@ -102,11 +103,11 @@ async def test_a_change_that_was_given_up_for_anothers_is_told(tmp_path: Path) -
     await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
     await desk.fails("git_commit", by=two, message="Hundred", folder=BOOK)
     desk.begin()
-    assert "src/app.py" in (await desk.folders.closed("s2"))["commit in files:book"]
+    assert "src/app.py" in (await desk.ended("s2"))["commit in files:book"]
     await desk.use("read_file", by=two, path="src/app.py", folder=BOOK)
     await edited(desk, two, "return 10\n", "return 100\n")
     await desk.use("git_commit", by=two, message="Hundred", folder=BOOK)
-    assert await desk.folders.closed("s2") == {"commit in files:book": ""}
+    assert await desk.ended("s2") == {"commit in files:book": ""}
 
 
 async def test_a_folder_that_is_gone_is_told_and_changes_in_it_stay_in_the_copy(
@@ -116,10 +117,11 @@ async def test_a_folder_that_is_gone_is_told_and_changes_in_it_stay_in_the_copy(
     repository(desk.root)
     await wrote(desk, beside(desk, "s1"), "new.md", "New\n")
     desk.root.rename(tmp_path / "moved")
-    told = "book could not be written: changes were left in a subagent's own copy"
-    assert await desk.folders.closed("s1") == {"commit in files:book": told}
+    copy = "a subagent's own copy, work/r1/trees/s1-book in the data folder"
+    told = f"book could not be written: changes were left in {copy}"
+    assert await desk.ended("s1") == {"commit in files:book": told}
     (tmp_path / "moved").rename(desk.root)
-    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    assert await desk.ended("s1") == {"commit in files:book": ""}
     assert (desk.root / "new.md").read_text() == "New\n"
 
 
@@ -130,7 +132,7 @@ async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(tmp_pat
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, one, "return 10", "return 1")
     (desk.root / "src/app.py").write_text("somebody is at work here\n")
-    assert await desk.folders.closed("s1") == {"commit in files:book": ""}
+    assert await desk.ended("s1") == {"commit in files:book": ""}
     assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
 
 

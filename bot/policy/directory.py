@@ -185,6 +185,8 @@ class SlackDirectory:
             return Audience("a direct message", reader, await self._trouble(reader, guests=True))
         if destination in MEMBERS:
             return Audience("the team", PUBLIC)
+        if destination in self.things:
+            return Audience(destination.partition(":")[2], self.things[destination])
         place = await self._place(destination)
         if place is None:
             return Obstacle(destination, destination, UNCHECKED, grantable=False)

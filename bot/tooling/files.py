@@ -20,6 +20,7 @@ from bot.storage.tables import runs
 from bot.tooling.kit import Kit, Opened, readers_of
 from config.settings import Settings
 from config.tools import Project as Configured
+from scopes.folders.bringing import Bringing
 from scopes.folders.commands import Commands
 from scopes.folders.folder import KB, Folder, digest_of
 from scopes.folders.folders import KIND, MB, RUN, Folders, Project
@@ -62,7 +63,8 @@ class FilesKit(Kit):
         files = self.settings.files
         sizes = files.max_file_kb * KB, files.max_folder_mb * MB
         home = self._work / place_of(run)
-        clients: dict[type, object] = {Folders: Folders(home, projects, *sizes)}
+        folders = Folders(home, projects, *sizes)
+        clients: dict[type, object] = {Folders: folders, Bringing: Bringing(folders)}
         if any(p.repository for p in projects.values()):
             clients[Git] = Git()
         if any(p.remote for p in projects.values()):

@@ -78,6 +78,11 @@ class Copies:
                 left.add(path)
         return sorted(left)
 
+    def told(self, context: str, title: str) -> str:
+        """Where the copy of a context lies, in words for who is told of what was left in it."""
+        inside = self._tree(context, title).relative_to(self.trees.parents[2])
+        return f"a subagent's own copy, {inside} in the data folder"
+
     def _tree(self, context: str, title: str) -> Path:
         return self.trees / f"{context}-{title}"
 

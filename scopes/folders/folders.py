@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,10 +28,8 @@ from scopes.folders.log import FolderLog, Landed, Wrote
 from scopes.folders.paths import parts_of
 from scopes.held import only, open_to
 from scopes.label import Label, Readers
-from scopes.locked import locked, waiting
+from scopes.locked import locked
 from scopes.tool import ToolContext, ToolError, not_found
-
-log = logging.getLogger(__name__)
 
 RUN: Final = RUN_FOLDER
 KIND: Final = "files:"
@@ -68,8 +65,12 @@ class Place:
     label: Label
     """Of all that is read there."""
     project: Project | None
-    own: bool
-    """A copy of its own, which its commits are taken from."""
+    copy: str = ""
+    """Where the copy of its own lies, which its commits are taken from; empty where it has none."""
+
+    @property
+    def own(self) -> bool:
+        return bool(self.copy)
 
     @property
     def aside(self) -> str:
@@ -79,13 +80,13 @@ class Place:
     @property
     def undone(self) -> dict[str, str]:
         """What is told of such a change where its writer comes to no good end."""
-        text = f"{self.title} is as it was: changes were left in a subagent's own copy"
+        text = f"{self.title} is as it was: changes were left in {self.copy}"
         return {in_copy(self.handle): text} if self.own else {}
 
 
 @dataclass(frozen=True)
 class Folders:
-    """What one run works with. Methods block, but `held` and `closed`; they raise ToolError."""
+    """What one run works with. Methods block, but `held`; they raise ToolError."""
 
     home: Path
     """Where the run keeps what it writes; made when it first writes."""
@@ -95,13 +96,13 @@ class Folders:
     max_total: int
     """Of all that the run writes."""
     log: FolderLog = field(init=False)
-    _copies: Copies = field(init=False)
+    copies: Copies = field(init=False)
 
     def __post_init__(self) -> None:
         own = FolderLog(self.home / "log.jsonl")
         sizes = (self.max_bytes, self.max_total)
         object.__setattr__(self, "log", own)
-        object.__setattr__(self, "_copies", Copies(self.home / "trees", *sizes, own, self._lock))
+        object.__setattr__(self, "copies", Copies(self.home / "trees", *sizes, own, self._lock))
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
         """The handle of the folder that is meant: by name, else the only project, else the
@@ -124,11 +125,11 @@ class Folders:
         if project.repository:
             project.repository.catch_up()
         label = Label(True, project.readers, frozenset({handle}))
-        copy = self._copies.get(ctx.context, project.title)
+        copy = self.copies.get(ctx.context, project.title)
         if writes and ctx.beside and project.repository and copy is None:
-            copy = self._copies.make(ctx.context, project.title, project.repository)
-        folder = copy or project.folder
-        return Place(handle, project.title, folder, label, project, copy is not None)
+            copy = self.copies.make(ctx.context, project.title, project.repository)
+        where = self.copies.told(ctx.context, project.title) if copy else ""
+        return Place(handle, project.title, copy or project.folder, label, project, where)
 
     def _run_place(self, handle: str, writes: bool) -> Place:
         if handle != RUN:
@@ -137,7 +138,7 @@ class Folders:
         if writes:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = Folder(root, self.max_bytes, self._lock("folder"))
-        return Place(handle, "run", folder, self._run_label(), None, own=False)
+        return Place(handle, "run", folder, self._run_label(), None)
 
     def read(self, ctx: ToolContext, place: Place, path: str) -> Found:
         """A file, noted as read by this context."""
@@ -197,26 +198,6 @@ class Folders:
         raise ToolError(
             f"What you read is for fewer people than those who read {place.title}, so nothing is "
             f"written there. Use {RUN} if you hold it, else your result."
-        )
-
-    async def closed(self, context: str) -> Mapping[str, str]:
-        """What a context wrote in copies of its own and has not committed comes into the folders,
-        where nobody else has changed the same files: see `scopes.closing.Closing`."""
-        copied = [p for p in self.projects.values() if self._copies.get(context, p.title)]
-        return {in_copy(p.handle): await waiting(self._emptied, context, p) for p in copied}
-
-    def _emptied(self, context: str, project: Project) -> str:
-        """What of a copy did not come into its folder, in words; empty where all did."""
-        title = project.title
-        try:
-            left = self._copies.empty(context, project.handle, title, project.folder)
-        except (ToolError, OSError) as error:
-            log.warning("changes of %s stay in its copy of %s: %s", context, title, error)
-            return f"{title} could not be written: changes were left in a subagent's own copy"
-        named = ", ".join(left)[:300]
-        return named and (
-            f"{title} holds these files as others changed them, and a subagent's own changes of "
-            f"them were left: {named}"
         )
 
     def commit(self, ctx: ToolContext, place: Place, message: str) -> Made:
