@@ -160,6 +160,34 @@ async def test_a_push_beside_a_locked_index_is_done_and_says_so(tmp_path: Path) 
     assert status(desk) == CLEAN
 
 
+async def test_what_a_person_staged_keeps_its_place_where_others_pushed_a_folder(
+    tmp_path: Path,
+) -> None:
+    """And a staged folder where others pushed a file."""
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "a.md", "One\n", "Add a")
+    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
+    app = tmp_path / "other/src/app.py"
+    app.unlink()
+    app.mkdir()
+    (app / "x").write_text("in a folder that was a file\n")
+    (tmp_path / "other/docs").write_text("a file\n")
+    other.index.remove("src/app.py")
+    committed(other, "Elsewhere", "src/app.py/x", "docs")
+    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    (desk.root / "docs").mkdir()
+    (desk.root / "docs/mine.md").write_text("staged, a folder\n")
+    (desk.root / "src/app.py").write_text("staged, a file\n")
+    git(desk.root, "add", "docs", "src")
+    card = await desk.asks("git_push", folder=BOOK)
+    assert isinstance(card, Card)
+    await desk.approve(card.action)
+    assert git(desk.root, "show", ":src/app.py") == "staged, a file\n"
+    assert git(desk.root, "show", ":docs/mine.md") == "staged, a folder\n"
+    assert (desk.root / "src/app.py").read_text() == "staged, a file\n"
+
+
 async def test_what_the_folder_was_not_brought_to_is_not_staged_as_gone(tmp_path: Path) -> None:
     desk = Desk(tmp_path, push=True)
     with_remote(repository(desk.root), tmp_path / "bare.git")

@@ -375,7 +375,8 @@ async def test_a_conflict_with_the_remote_is_an_error_that_says_so(tmp_path: Pat
 
 def elsewhere(tmp_path: Path, mode: FileMode, path: str, content: bytes) -> None:
     """Somebody else pushes one file, in place of all that stood below its path."""
-    repo = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"), bare=True)
+    at = tmp_path / f"other-{mode}"
+    repo = pygit2.clone_repository(str(tmp_path / "bare.git"), str(at), bare=True)
     index = pygit2.Index()
     index.read_tree(repo.head.peel(pygit2.Tree))
     top = path.partition("/")[0]
@@ -428,6 +429,38 @@ async def test_a_program_that_others_pushed_stays_one(tmp_path: Path) -> None:
     await desk.approve((await proposed(desk)).action)
     assert (desk.root / "run.sh").stat().st_mode & 0o111
     assert git(desk.root, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("content", [b"# Book\n", b"#!/bin/sh\n"], ids=["same", "other"])
+async def test_a_file_that_others_made_a_program_becomes_one_and_is_one_no_more(
+    tmp_path: Path, content: bytes
+) -> None:
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    file = desk.root / "README.md"
+    for number, mode in enumerate((FileMode.BLOB_EXECUTABLE, FileMode.BLOB)):
+        await wrote(desk, "s1", f"{number}.md", "One\n", "Add one")
+        elsewhere(tmp_path, mode, "README.md", content)
+        done = await desk.approve((await proposed(desk)).action)
+        assert isinstance(done, ToolResult)
+        assert "left as it is" not in done.note
+        assert bool(file.stat().st_mode & 0o111) == (mode is FileMode.BLOB_EXECUTABLE)
+        assert file.read_bytes() == content
+        assert git(desk.root, "status", "--porcelain") == ""
+
+
+async def test_who_works_on_a_file_that_others_made_a_program_keeps_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    elsewhere(tmp_path, FileMode.BLOB_EXECUTABLE, "README.md", b"# Book\n")
+    (desk.root / "README.md").write_text("somebody is at work here\n")
+    git(desk.root, "update-index", "--chmod=+x", "src/app.py")  # staged, by the same person
+    done = await desk.approve((await proposed(desk)).action)
+    assert isinstance(done, ToolResult)
+    assert "left as it is for README.md" in done.note
+    assert (desk.root / "README.md").read_text() == "somebody is at work here\n"
+    assert git(desk.root, "diff", "--cached", "--name-only", "HEAD") == "src/app.py\n"
 
 
 def peak_kb(*, anew: bool = False) -> int:

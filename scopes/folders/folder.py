@@ -98,10 +98,10 @@ class Folder:
             return self._found(parent, names[-1], path) if names else None
 
     def replace(
-        self, path: str, data: bytes, expected: str | None, *, executable: bool = False
+        self, path: str, data: bytes, expected: str | None, *, executable: bool | None = None
     ) -> Found | None:
         """Put these bytes there if what is there has the digest `expected` (None = nothing is);
-        what was there. `executable` makes it so. Raises `Changed` where it is something else."""
+        what was there. `executable`: None = as it was. Raises `Changed` where it is another."""
         with self.changing(path, data, executable=executable) as (found, put):
             if (found.digest if found else None) != expected:
                 raise Changed(found)
@@ -110,7 +110,7 @@ class Folder:
 
     @contextmanager
     def changing(
-        self, path: str, data: bytes, *, executable: bool = False
+        self, path: str, data: bytes, *, executable: bool | None = None
     ) -> Iterator[tuple[Found | None, Put]]:
         """What is there now, and how to put these bytes in its place; nobody else of ours writes
         in between."""
@@ -125,6 +125,8 @@ class Folder:
             mode = found.mode if found else None
             if executable:
                 mode = 0o755 if mode is None else mode | 0o111
+            elif executable is False and mode is not None:
+                mode &= ~0o111
             yield found, lambda: _put(parent, names[-1], data, mode, self._beside)
 
     @property

@@ -16,7 +16,7 @@ from pygit2.enums import ConfigLevel, RepositoryOpenFlag
 
 from scopes.folders.folder import Changed, Folder
 from scopes.folders.git_home import stray
-from scopes.folders.git_stands import Stands
+from scopes.folders.git_stands import Stands, restage
 from scopes.folders.git_trees import (
     AUTHOR,
     Change,
@@ -33,9 +33,9 @@ from scopes.folders.git_trees import (
     parent_of,
     recent,
     size_of,
-    stage,
     tip_of,
     tree_of,
+    turns,
 )
 from scopes.locked import locked
 from scopes.tool import ToolError
@@ -225,13 +225,13 @@ class Repository:
         if isinstance(was, pygit2.Tree) and tip is not None:
             index = repo.index
             index.read()
-            for path in changed(was, tip.tree):
-                entry = entry_of(tip.tree, path)
-                before, after = _name(entry_of(was, path)), _name(entry)
-                staged = str(index[path].id) if path in index else None
-                ours = path in stands.left or not self._takes(repo, entry)
-                if staged == before and (ours or not (self._here(path) == before != after)):
-                    stage(index, path, entry)
+
+            def taken_back(path: str, before: Any, after: Any) -> bool:
+                if path in stands.left or not self._takes(repo, after):
+                    return False
+                return self._here(path) == _name(before) != _name(after)
+
+            restage(index, was, tip.tree, taken_back)
             if not self._write(repo, index):
                 return False
         self._behind.unlink()
@@ -256,17 +256,18 @@ class Repository:
     def _place(self, repo: pygit2.Repository, path: str, was: Any, now: Any) -> bool:
         """Put one file into the working folder; whether it is as committed. What tools do not
         open, such as a link, a submodule or a large file, is for its owner to check out."""
-        here = self._here(path)
-        if here == _name(now):
+        here, turned = self._here(path), turns(was, now)
+        if here == _name(now) and not turned:
             return True
-        if here != _name(was):
+        if here != _name(was) and not (turned and here == _name(now)):
             return False
         if now is None:
             return here is None or self.folder.remove(path, here)
         if not self._takes(repo, now):
             return False
+        executable = is_executable(now) or (False if turned else None)
         try:
-            self.folder.replace(path, now.data, here, executable=is_executable(now))
+            self.folder.replace(path, now.data, here, executable=executable)
         except (ToolError, Changed):
             return False
         return True

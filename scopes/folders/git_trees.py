@@ -183,14 +183,6 @@ def _with(
     return made
 
 
-def stage(index: pygit2.Index, path: str, entry: Any) -> None:
-    if entry is None:
-        if path in index:
-            index.remove(path)
-    else:
-        index.add(pygit2.IndexEntry(path, entry.id, FileMode(entry.filemode)))
-
-
 def files_of(tree: pygit2.Tree, above: str) -> Iterator[tuple[str, pygit2.Blob]]:
     """The plain files of a tree by path, none of them read yet."""
     for each in tree:
@@ -208,6 +200,11 @@ def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
 
 def is_executable(file: pygit2.Blob) -> bool:
     return file.filemode == FileMode.BLOB_EXECUTABLE
+
+
+def turns(was: Any, now: Any) -> bool:
+    """Whether a file becomes a program, or is one no more."""
+    return is_plain(was) and is_plain(now) and is_executable(was) != is_executable(now)
 
 
 def size_of(repo: pygit2.Repository, file: pygit2.Object) -> int:
