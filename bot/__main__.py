@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +12,7 @@ import typer
 from bot.accounts.connect_cli import connect
 from bot.approval.cli import approvals
 from bot.cli.mcp_cli import mcp
+from bot.cli.streams import streams
 from bot.cli.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
 from bot.schedule.cli import schedules
 from bot.sweep.cli import sweep
@@ -275,12 +274,8 @@ def doctor(json: AsJson = False) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `assistant` command."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed: the next file would stand in its place
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows a `?`
-    app(args if args is not None else sys.argv[1:])
+    with streams():
+        app(args if args is not None else sys.argv[1:])
 
 
 if __name__ == "__main__":

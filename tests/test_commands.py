@@ -718,12 +718,27 @@ def piped_to(where: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_result_that_cannot_be_written_is_said_in_one_sentence() -> None:
-    done = piped_to(">/dev/full", "runs", "--json")
+@pytest.mark.parametrize("args", [("runs", "--json"), ("--help",)], ids=str)
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        (">/dev/full", "No space left on device"),
+        (">&-", "Bad file descriptor"),
+        ("<&- >&-", "Bad file descriptor"),
+    ],
+)
+def test_a_result_that_cannot_be_written_is_said_in_one_sentence(
+    where: str, why: str, args: tuple[str, ...]
+) -> None:
+    done = piped_to(where, *args)
+    assert done.stderr == f"error: The result cannot be written to stdout: {why}.\n"
     assert done.returncode == 1
-    assert done.stderr == (
-        "error: The result cannot be written to stdout: No space left on device.\n"
-    )
+
+
+def test_what_prints_no_result_does_not_need_stdout() -> None:
+    done = piped_to(">&-", "show")  # wrong use
+    assert done.returncode == 2
+    assert "Missing argument" in done.stderr
 
 
 def test_a_result_is_printed_whatever_becomes_of_what_stands_beside_it() -> None:

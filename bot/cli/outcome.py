@@ -7,13 +7,13 @@ carries the result only; all else goes to stderr.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from bot.cli.report import printable
+from bot.cli.streams import Unwritten
 from bot.errors import SetupError
 from config.settings import SettingsError
 from scopes.tool import iso
@@ -23,17 +23,10 @@ DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
 Document = dict[str, Any]
 
 
-class Unwritten(Exception):
-    """stdout takes no more, and why."""
-
-
 def guarded(run: Callable[[], int], as_json: bool) -> int:
     """Faults of use and set-up as one sentence on stderr (and a document with --json)."""
     try:
         return run()
-    except Unwritten as error:
-        tell(f"error: The result cannot be written to stdout: {error}.")
-        return INCOMPLETE
     except SetupError as error:
         code, message, hint = error.code, error.message, error.hint
     except SettingsError as error:
@@ -55,7 +48,7 @@ def present(document: Document, as_json: bool, text: Callable[[Document], str]) 
 
 
 def say(text: str) -> None:
-    _write(printable(text))
+    print(printable(text), flush=True)
 
 
 def tell(text: str) -> None:
@@ -66,16 +59,4 @@ def tell(text: str) -> None:
 def dump(value: Any) -> None:
     encoding = sys.stdout.encoding or "utf-8"  # a stream in memory has none
     ascii_only = encoding.lower() not in ("utf-8", "utf8")
-    _write(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=iso))
-
-
-def _write(text: str) -> None:
-    """Raises Unwritten; BrokenPipeError where who reads it went away, which is no fault."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        with suppress(OSError):  # what is still held would fail once more at the end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise Unwritten(error.strerror) from error
+    print(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=iso), flush=True)
