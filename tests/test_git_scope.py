@@ -118,7 +118,9 @@ async def test_a_folder_that_is_gone_is_told_and_changes_in_it_stay_in_the_copy(
     await wrote(desk, beside(desk, "s1"), "new.md", "New\n")
     desk.root.rename(tmp_path / "moved")
     copy = "a subagent's own copy, work/r1/trees/s1-book in the data folder"
-    told = f"book could not be written: changes were left in {copy}"
+    told = (
+        f"these files of book could not be written, and their changes were left in {copy}: new.md"
+    )
     assert await desk.ended("s1") == {"commit in files:book": told}
     (tmp_path / "moved").rename(desk.root)
     assert await desk.ended("s1") == {"commit in files:book": ""}

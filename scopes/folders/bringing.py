@@ -49,11 +49,18 @@ def _brought(folders: Folders, context: str, project: Project) -> str:
     title, where = project.title, folders.copies.told(context, project.title)
     try:
         left = folders.copies.empty(context, project.handle, title, project.folder)
-    except (ToolError, OSError) as error:
+    except (ToolError, OSError) as error:  # who holds the lock, holds it for all
         log.warning("changes of %s stay in its copy of %s: %s", context, title, error)
         return f"{title} could not be written: changes were left in {where}"
-    named = ", ".join(left)[:300]
-    return named and (
-        f"{title} holds these files as others changed them, and a subagent's own changes of "
-        f"them were left in {where}: {named}"
-    )
+    told = []
+    if left.others:
+        told.append(
+            f"{title} holds these files as others changed them, and a subagent's own changes of "
+            f"them were left in {where}: {', '.join(left.others)[:300]}"
+        )
+    if left.shut:
+        told.append(
+            f"these files of {title} could not be written, and their changes were left in {where}: "
+            f"{', '.join(left.shut)[:300]}"
+        )
+    return "; ".join(told)

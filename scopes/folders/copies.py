@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from scopes.folders.folder import Changed, Folder
+from scopes.folders.alike import called
+from scopes.folders.folder import MAKE, Changed, Folder
 from scopes.folders.git import Repository
 from scopes.folders.git_trees import is_executable
 from scopes.folders.log import FolderLog
 from scopes.folders.paths import parts_of
 from scopes.locked import Busy, locked
 from scopes.tool import ToolError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Paths of changes that did not come into a folder."""
+
+    others: tuple[str, ...]
+    """Others have changed them there; or the context gave its change up for theirs."""
+    shut: tuple[str, ...]
+    """They could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +59,14 @@ class Copies:
                 beside.mkdir(parents=True, mode=0o700)
                 try:
                     self._fill(beside, title, repository)
-                except ToolError:
+                except BaseException:  # what it took of a full disk, too
                     shutil.rmtree(beside, ignore_errors=True)
                     raise
                 beside.rename(tree)
         return self._folder(tree)
 
     def _fill(self, root: Path, title: str, repository: Repository) -> None:
-        room = self.max_total
+        room, folders = self.max_total, set[Path]()
         for path, size, file in repository.files():
             room -= size
             if room < 0:
@@ -61,22 +76,30 @@ class Copies:
                 )
             with suppress(ToolError):  # a name that nobody may use here
                 target = root.joinpath(*parts_of(path))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(file.data)
-                target.chmod(0o755 if is_executable(file) else 0o644)
+                if target.parent not in folders:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    folders.add(target.parent)
+                opened = os.open(target, MAKE, 0o755 if is_executable(file) else 0o644)
+                with os.fdopen(opened, "wb") as out:
+                    out.write(file.data)
 
-    def empty(self, context: str, handle: str, title: str, folder: Folder) -> list[str]:
+    def empty(self, context: str, handle: str, title: str, folder: Folder) -> Left:
         """Bring what a context changed in its copy, and has not committed, into the project's
-        folder, file by file; the paths of those that others have changed there, which are left,
-        and of changes that it gave up for theirs."""
+        folder, file by file."""
         copy = self.get(context, title)
-        left = self.log.given_up(context, handle)
+        others, shut = self.log.given_up(context, handle), set[str]()
         for path, was in self.log.own(context, handle).items():
-            if copy and _moved(path, copy, folder, was):
-                self.log.brought(context, handle, path)
+            try:
+                moved = copy and _moved(path, copy, folder, was)
+            except OSError as error:
+                log.warning("%s of %s stays in the copy of %s: %s", path, title, context, error)
+                shut.add(path)
             else:
-                left.add(path)
-        return sorted(left)
+                if moved:
+                    self.log.brought(context, handle, path)
+                else:
+                    others.add(path)
+        return Left(tuple(sorted(others)), tuple(sorted(shut)))
 
     def told(self, context: str, title: str) -> str:
         """Where the copy of a context lies, in words for who is told of what was left in it."""
@@ -102,7 +125,7 @@ def _moved(path: str, copy: Folder, folder: Folder, was: str | None) -> bool:
     if mine.digest == was:  # changed, and changed back
         return True
     try:
-        folder.replace(path, mine.data, was)
+        folder.replace(called(folder, path), mine.data, was)
     except Changed as error:
         return error.found is not None and error.found.digest == mine.digest
     except Busy:

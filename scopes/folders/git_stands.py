@@ -36,7 +36,9 @@ class Stands:
             return cls()
 
     def write(self, note: Path) -> None:
-        note.write_text(json.dumps(asdict(self)))
+        beside = note.with_name(f"{note.name}.tmp")  # half a note would be none
+        beside.write_text(json.dumps(asdict(self)))
+        beside.replace(note)
 
 
 def restage(
