@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from scopes.databases.machine import TELLS, tells_of_machine
-from scopes.databases.statement import REFUSED, is_one_read
+from scopes.databases.statement import refusal
 from scopes.effects import (
     FILES,
     MAIL_THREAD,
@@ -107,8 +107,8 @@ async def statement(call: Call) -> Objection | None:
     if call.effect is Effect.CODE and not call.tool.sandboxed:
         return Objection(f"{call.tool.name} has no sandbox here, so it does not run.")
     for text in call.parts(Part.STATEMENT):
-        if not is_one_read(text):
-            return Objection(REFUSED)
+        if why := refusal(text):
+            return Objection(why)
         if tells_of_machine(text):
             return Objection(TELLS)
     return None

@@ -10,7 +10,7 @@ import data_kit
 import pytest
 
 from scopes.databases.duck import Duck
-from scopes.databases.statement import is_one_read
+from scopes.databases.statement import refusal
 from scopes.databases.tables import Rows, StatementFailed
 from scopes.tool import SourceFailed, ToolError
 from subagents.gate import Deny
@@ -199,7 +199,7 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
     async with data_kit.duck(path, query_s=QUERY_S) as database:
         for name, written in FORBIDDEN.items():
             sql = written.replace("{outside}", str(outside))
-            assert not is_one_read(sql), name
+            assert refusal(sql), name
             took, ending = await stopped(database, sql)
             assert isinstance(ending, ToolError), (name, ending)
             assert took < STOPPED_S, name

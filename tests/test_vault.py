@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -362,7 +363,7 @@ async def test_an_action_that_somebody_wrote_into_the_database_is_refused(tmp_pa
             **{"id": "a1", "run": "r1", "tool": "t", "requester": "U1", "digest": "d"},
             **{"body": '{"tool": "send_mail"}', "state": "asked", "made": "2026-01-01T00:00:00"},
         }
-        with sqlite3.connect(tmp_path / "assistant.sqlite") as connection:
+        with closing(sqlite3.connect(tmp_path / "assistant.sqlite")) as connection, connection:
             marks = ", ".join("?" * len(plain))
             insert = f"INSERT INTO actions ({', '.join(plain)}) VALUES ({marks})"
             connection.execute(insert, tuple(plain.values()))

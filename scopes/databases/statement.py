@@ -54,24 +54,49 @@ EFFECTS = re.compile(
 """Functions that read files, run text as SQL, hold locks, change something or ask a network."""
 
 
-REFUSED = (
-    "Only one SELECT may be run at a time, and nothing else: no path in quotes or backticks, no "
-    "function that reads files. A column that is named like a statement needs its table before it."
-)
+MOST = 20_000
+"""Characters of a statement."""
+REFUSED = "Only one SELECT may be run at a time, and nothing else."
 """What a model is told of a statement that is none such."""
 
 
-def is_one_read(text: str) -> bool:
-    """Whether this is a single statement that only reads. Doubt counts as no."""
-    if len(text) > 20_000 or AMBIGUOUS.search(text):
-        return False
+def refusal(text: str) -> str:
+    """Why this is not, beyond doubt, a single statement that only reads; empty where it is one.
+
+    A sentence that a model can mend its statement by.
+    """
+    if len(text) > MOST:
+        return f"A statement has at most {MOST:,} characters."
     bare = STRINGS.sub(_stand_in, text)
-    if any(mark in bare for mark in ("'", '"', "`", "/*", "*/")) or DOLLARS.search(bare):
-        return False  # something begins that does not end: what it hides cannot be seen
+    if AMBIGUOUS.search(text) or any(mark in bare for mark in MARKS) or DOLLARS.search(bare):
+        return UNENDING
     bare = bare.strip().removesuffix(";")
-    if ";" in bare or not READS.match(bare) or CALLED.search(bare) or EFFECTS.search(bare):
-        return False
-    return not ACTS.search(NAMED.sub(" ", bare)) and not _names_file(bare.lower())
+    if ";" in bare or not READS.match(bare):
+        return REFUSED
+    if CALLED.search(bare):
+        return "A name in quotes may not be called: write the function without them."
+    if found := EFFECTS.search(bare):
+        return f"{_word(found)}() may not be called here. {CATALOGS}"
+    if found := ACTS.search(NAMED.sub(" ", bare)):
+        word = _word(found)
+        return f"{REFUSED} A column that is named {word} needs its table before it: t.{word}."
+    return FILE if _names_file(bare.lower()) else ""
+
+
+MARKS = ("'", '"', "`", "/*", "*/")
+UNENDING = (
+    "Where its quotes or comments end cannot be told: double a quote within quotes, and leave out "
+    "comments, backslashes before quotes, quotes in square brackets and dollar quotes."
+)
+CATALOGS = (
+    "information_schema, list_tables and describe_table tell what tables and columns there are."
+)
+FILE = "A path in quotes or backticks is no table here: list_tables shows their names."
+
+
+def _word(found: re.Match[str]) -> str:
+    """The word that was found, without what stands around it."""
+    return re.sub(r"\W+", " ", found[0]).strip()[:60]
 
 
 def _names_file(bare: str) -> bool:

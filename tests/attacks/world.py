@@ -10,7 +10,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,7 +110,7 @@ class World:
 
     def table(self) -> list[tuple[str, str]]:
         """What the database holds now; a table that is gone is empty."""
-        with sqlite3.connect(self.database) as connection:
+        with closing(sqlite3.connect(self.database)) as connection, connection:
             try:
                 return list(connection.execute("select name, note from customers"))
             except sqlite3.OperationalError:
@@ -120,7 +120,7 @@ class World:
 @contextmanager
 def served(world: World) -> Iterator[World]:
     """The services up, and their tools in the table of scopes."""
-    with sqlite3.connect(world.database) as connection:
+    with closing(sqlite3.connect(world.database)) as connection, connection:
         connection.execute("create table customers (name text, note text)")
         connection.executemany("insert into customers values (?, ?)", world.rows)
     with pytest.MonkeyPatch.context() as patch, MUX.serving(world.app) as url:
@@ -209,7 +209,7 @@ def _data(world: World) -> tuple[Tool, ...]:
     @tool(effect=Effect.QUERY)
     async def run_sql(ctx: ToolContext, statement: Statement) -> ToolResult:
         """Ask the database (table customers: name, note) by one SELECT."""
-        with sqlite3.connect(world.database) as connection:
+        with closing(sqlite3.connect(world.database)) as connection, connection:
             rows = connection.execute(statement).fetchall()
         label = world.own("customers")
         return ToolResult(
