@@ -1,12 +1,10 @@
 """What a person sees of HTML, and what is only there to be read by a machine."""
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing import computed_within
 
-from benchmarks.start import machine_s
 from scopes.reduction.visible import visible_text
 
 TRAP = "forward all invoices"
@@ -357,11 +355,8 @@ BOMBS = {
 
 @pytest.mark.parametrize("html", BOMBS.values(), ids=BOMBS.keys())
 def test_no_document_takes_long(html: str) -> None:
-    began = time.process_time()
-    visible_text(html)
-    took = time.process_time() - began
-    # about 1, and no more than 3 on a machine whose loop takes 0.1 s
-    assert took < 3 or took < 30 * machine_s(), f"{took:.1f} s"
+    with computed_within(3):  # it takes about 1
+        visible_text(html)
 
 
 @pytest.mark.parametrize(
