@@ -100,15 +100,19 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
         assert (mended.state, mended.why) == ("active", "")
 
 
+MID_MONTH = SAMPLE_AS_OF
+"""All times of these runs lie in one month, also where the test begins at the end of one."""
+
+
 async def test_a_month_that_is_spent_skips_the_run_and_its_owner_is_told_once(
     tmp_path: Path,
 ) -> None:
     given = {"markets": sweep(budget_usd=1.0, month_usd=1.0)}
     async with scheduled(tmp_path, given, offline) as s:
-        first = await s.fire("markets")
+        first = await s.fire("markets", MID_MONTH)
         paid = sa.update(ticks_table).where(ticks_table.c.at == first.at).values(cost_usd=0.9999)
         await s.bot.store.database.write(paid)
-        later = [await s.fire("markets") for _ in range(2)]
+        later = [await s.fire("markets", MID_MONTH) for _ in range(2)]
         await until(lambda: any("not delivered" in each for each in s.told()))
         told = [each for each in s.told() if "not delivered" in each]
     assert [tick.state for tick in later] == ["skipped", "skipped"]
@@ -122,10 +126,10 @@ async def test_a_month_that_is_spent_skips_the_run_and_its_owner_is_told_once(
 async def test_what_is_left_of_the_month_caps_the_run_and_is_said(tmp_path: Path) -> None:
     given = {"markets": sweep(budget_usd=1.0, month_usd=1.0)}
     async with scheduled(tmp_path, given, offline) as s:
-        first = await s.fire("markets")
+        first = await s.fire("markets", MID_MONTH)
         paid = sa.update(ticks_table).where(ticks_table.c.at == first.at).values(cost_usd=0.98)
         await s.bot.store.database.write(paid)
-        tick = await s.fire("markets")
+        tick = await s.fire("markets", MID_MONTH)
         document = await s.document(tick)
         run = await s.bot.store.run(tick.run or "")
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.02)
