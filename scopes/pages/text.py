@@ -12,6 +12,10 @@ from scopes.programs import started
 
 PAGE_S = 5.0
 """Seconds until the program is ended that reads a page."""
+START_S = 25.0
+"""Seconds in which it has to begin, which are no time of a page: others may have the processors."""
+BEGUN = bytes(4)
+"""What it says when it has begun."""
 MAX_PAGES = 500
 """Pages after which the program is started anew, so that what leaks in it does not add up."""
 MAX_ANSWER = 32_000_000
@@ -82,6 +86,7 @@ class PageReader:
         self._max_chars, self._seconds = max_chars, seconds
         self._lock = asyncio.Lock()
         self._program: asyncio.subprocess.Process | None = None
+        self._begun = False
         self._pages = 0
 
     async def warm(self) -> None:
@@ -98,8 +103,8 @@ class PageReader:
         asked["max_chars"] = self._max_chars
         async with self._lock:
             try:
-                async with asyncio.timeout(self._seconds):
-                    found = await self._answered(json.dumps(asked).encode() + b"\n" + body)
+                async with asyncio.timeout(self._seconds) as limit:
+                    found = await self._answered(json.dumps(asked).encode() + b"\n" + body, limit)
             except (TimeoutError, EOFError, OSError):
                 await self._end()
                 raise Unreadable("It takes too much to read it.") from None
@@ -121,21 +126,23 @@ class PageReader:
         async with self._lock:
             await self._end()
 
-    async def _answered(self, request: bytes) -> dict[str, Any]:
+    async def _answered(self, request: bytes, limit: asyncio.Timeout) -> dict[str, Any]:
         """What the program says; one that had ended before it was asked is replaced, once."""
         stood = self._program is not None
         try:
-            return await self._ask(request)
+            return await self._ask(request, limit)
         except (EOFError, OSError):
             if not stood:
                 raise
             await self._end()
-            return await self._ask(request)
+            return await self._ask(request, limit)
 
-    async def _ask(self, request: bytes) -> dict[str, Any]:
+    async def _ask(self, request: bytes, limit: asyncio.Timeout) -> dict[str, Any]:
         program = await self._started()
         assert program.stdin
         assert program.stdout
+        if not self._begun:
+            await self._begins(program.stdout, limit)
         self._pages += 1
         program.stdin.write(len(request).to_bytes(4, "big") + request)
         await program.stdin.drain()
@@ -146,11 +153,21 @@ class PageReader:
         assert isinstance(found, dict)
         return found
 
+    async def _begins(self, said: asyncio.StreamReader, limit: asyncio.Timeout) -> None:
+        """Wait until the program has begun; the limit of the page stands still meanwhile."""
+        clock, until = asyncio.get_running_loop().time, limit.when()
+        assert until
+        left = until - clock()
+        limit.reschedule(clock() + START_S)
+        await said.readexactly(len(BEGUN))
+        self._begun = True
+        limit.reschedule(clock() + left)
+
     async def _started(self) -> asyncio.subprocess.Process:
         if self._program and self._pages >= MAX_PAGES:
             await self._end()
         if self._program is None:
-            self._pages = 0
+            self._begun, self._pages = False, 0
             self._program = await started("scopes.pages.worker")
         return self._program
 

@@ -3,8 +3,8 @@
 Reads requests and writes answers, each four bytes of length and then so many bytes: a request is
 one line of JSON (`kind`, `url`, `charset`, `max_chars`, `start`) and the page, an answer is JSON,
 either `{"title", "date", "text", "note", "more"}` or `{"error"}`. Where a `start` above 0 is asked
-for, about so many bytes of text are enough, and `more` tells that they are not all. It ends where
-its input does.
+for, about so many bytes of text are enough, and `more` tells that they are not all. Before all, it
+writes four bytes of 0 when it has begun. It ends where its input does.
 """
 
 from __future__ import annotations
@@ -217,6 +217,8 @@ def look_at(text: str) -> Visible:
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until there are no more."""
     look = Beside(look_at)
+    sink.write(bytes(4))
+    sink.flush()
     while len(size := source.read(4)) == 4:
         head, _, page = source.read(int.from_bytes(size, "big")).partition(b"\n")
         limit(seconds=MAX_CPU_S)
