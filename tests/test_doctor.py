@@ -19,6 +19,7 @@ from engine_kit import MUX, channel_of, say
 from slack_sdk import WebClient
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from timing import waited_within
 from websockets.sync.client import connect
 
 from bot.local.server import LocalServer
@@ -201,9 +202,8 @@ def test_an_unreachable_slack_is_said_at_once(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_API_URL", f"http://127.0.0.1:{free_port()}/api/")
-    began = time.monotonic()
-    assert problem(shell, "token").endswith("check the network and SLACK_API_URL.")
-    assert time.monotonic() - began < 5
+    with waited_within(5):
+        assert problem(shell, "token").endswith("check the network and SLACK_API_URL.")
 
 
 def test_missing_scopes_are_named(

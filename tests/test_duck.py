@@ -22,6 +22,7 @@ from threading import Event, Thread
 import data_kit
 import duckdb
 import pytest
+from timing import waited_within
 
 from scopes.data import shown
 from scopes.databases.duck import Duck
@@ -277,10 +278,9 @@ async def test_queries_run_side_by_side_and_processes_are_used_again(tmp_path: P
     assert [task.result().rows for task in tasks] == [((n,),) for n in range(8)]
     pids = [child.process.pid for child in pool._idle]
     assert 1 <= len(pids) <= MAX_IDLE
-    began = time.perf_counter()
-    for _ in range(20):
-        await database.query("SELECT 1", 5)
-    assert (time.perf_counter() - began) / 20 < 0.1
+    with waited_within(20 * 0.1):
+        for _ in range(20):
+            await database.query("SELECT 1", 5)
     assert {child.process.pid for child in pool._idle} == set(pids)
     await pool.aclose()
     assert not any(alive(pid) for pid in pids)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import data_kit
 import pytest
+from timing import waited_within
 
 from scopes.databases.duck import Duck
 from scopes.databases.statement import refusal
@@ -156,14 +157,13 @@ MORE_BOMBS = {
 }
 
 
-async def stopped(database: Duck, sql: str) -> tuple[float, object]:
-    """Seconds until there was an answer, and the answer."""
-    began = time.perf_counter()
-    try:
-        ending: object = await database.query(sql, 1_000)
-    except (ToolError, SourceFailed) as error:
-        ending = error
-    return time.perf_counter() - began, ending
+async def stopped(database: Duck, name: str, sql: str) -> object:
+    """The answer, which comes in time."""
+    with waited_within(STOPPED_S, what=name):
+        try:
+            return await database.query(sql, 1_000)
+        except (ToolError, SourceFailed) as error:
+            return error
 
 
 def peak_mb(database: Duck) -> float:
@@ -176,17 +176,21 @@ def peak_mb(database: Duck) -> float:
     return max(peaks)
 
 
+async def unhurried(database: Duck) -> object:
+    """What the same processes answer to who gives them more time."""
+    return (await replace(database, query_s=10).query("SELECT count(*) FROM orders", 5)).rows
+
+
 async def survives(database: Duck, name: str, sql: str) -> None:
     """It has an answer in time and within the memory, and the next query works."""
-    took, ending = await stopped(database, sql)
-    assert took < STOPPED_S, name
+    ending = await stopped(database, name, sql)
     if isinstance(ending, Rows):
         assert sum(len(str(c)) for row in ending.rows for c in row) < 6_000_000, name
     else:
         assert isinstance(ending, ToolError), (name, ending)
         assert str(ending)
     assert peak_mb(database) < MEMORY_MB, name
-    assert (await database.query("SELECT count(*) FROM orders", 5)).rows == ((3,),)
+    assert await unhurried(database) == ((3,),)
 
 
 async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gate(
@@ -200,10 +204,9 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
         for name, written in FORBIDDEN.items():
             sql = written.replace("{outside}", str(outside))
             assert refusal(sql), name
-            took, ending = await stopped(database, sql)
+            ending = await stopped(database, name, sql)
             assert isinstance(ending, ToolError), (name, ending)
-            assert took < STOPPED_S, name
-        assert (await database.query("SELECT count(*) FROM orders", 5)).rows == ((3,),)
+        assert await unhurried(database) == ((3,),)
     assert not list(outside.iterdir())
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import sys
-import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -283,10 +282,8 @@ async def test_what_may_have_been_done_is_not_called_repeatable(tmp_path: Path) 
 async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -> None:
     async with rogue(tmp_path, timeout_s=1.0) as made:
         tools = await tools_of(made)
-        began = time.monotonic()
-        with pytest.raises(ToolError, match="gave no answer within 1 s"):
+        with waited_within(10), pytest.raises(ToolError, match="gave no answer within 1 s"):
             await use(tools, "rogue_hang")
-        assert time.monotonic() - began < 10
         assert "pid" in text_of(await use(tools, "rogue_look"))
 
 
@@ -387,16 +384,15 @@ async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: 
 async def test_a_server_that_is_not_there_costs_two_seconds_once(tmp_path: Path) -> None:
     said = {**READ, "command": [sys.executable, "-c", "import time; time.sleep(60)"]}
     gone = {**READ, "command": ["/no/such/server"]}
-    async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
-        made.servers[0].connection._began -= 60  # the process is not new
-        began = time.monotonic()
-        opened = await made.open("r1", None)
-        assert time.monotonic() - began < 7
-        assert opened.clients == {}
-        assert opened.handles == {}
-        assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
-        assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
-    assert time.monotonic() - began < 15
+    with waited_within(15):
+        async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
+            made.servers[0].connection._began -= 60  # the process is not new
+            with waited_within(7):
+                opened = await made.open("r1", None)
+            assert opened.clients == {}
+            assert opened.handles == {}
+            assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
+            assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
 
 
 async def test_a_run_keeps_its_tools_while_a_server_restarts(tmp_path: Path) -> None:

@@ -29,13 +29,15 @@ def computed_within(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def waited_within(seconds: float, *, least: float = 0.0, by: Iterable[int] = ()) -> Iterator[None]:
+def waited_within(
+    seconds: float, *, least: float = 0.0, by: Iterable[int] = (), what: str = ""
+) -> Iterator[None]:
     """Fails where what is inside takes longer, or not as long as `least`.
 
     What does not count is the time in which no thread of this process could run: other tests had
     the processors, or a garbage collection went over all that the tests have left. Where the work
     is done by other processes (their ids), it is the time for which the first thread of one of them
-    waited for a processor.
+    waited for a processor. `what` is told of what failed.
     """
     held, over = [0.0], threading.Event()
     before = {pid: _delayed(pid) for pid in by}
@@ -48,9 +50,9 @@ def waited_within(seconds: float, *, least: float = 0.0, by: Iterable[int] = ())
         took = time.monotonic() - began
         over.set()
         watch.join()
-    assert least <= took, f"{took:.2f} s"
+    assert least <= took, f"{what} {took:.2f} s"
     kept = max(held[0], *(_delayed(pid) - since for pid, since in before.items()), 0.0)
-    assert took - kept < seconds, f"{took:.2f} s, kept from running for {kept:.2f} s of them"
+    assert took - kept < seconds, f"{what} {took:.2f} s, kept from running for {kept:.2f} s of them"
 
 
 def _delayed(pid: int) -> float:
