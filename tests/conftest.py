@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpcore2
+import hypothesis
 import pytest
 from leftovers import _failure_keeps_to_itself
 from pg_kit import COPIED
@@ -26,6 +27,9 @@ OUTSIDE = re.compile(
 )
 """Variables of the environment that say what a machine asks, and by which way; and what a terminal
 shows."""
+
+# The same examples on each machine, however slow; `--hypothesis-profile default` draws new ones.
+hypothesis.settings.load_profile("ci")
 
 
 class NetworkBlocked(RuntimeError):

@@ -13,11 +13,11 @@ from timing import computed_within, waited_within
 
 
 def test_who_waits_or_computes_for_too_long_fails() -> None:
-    told = r"0\.\d\d s, kept from running for 0\.\d\d s"
+    told = r"\d\.\d\d s, kept from running for \d\.\d\d s"
     with pytest.raises(AssertionError, match=told), waited_within(0.2):
-        time.sleep(0.4)
+        time.sleep(1.5)  # no stall of the machine takes all but the 0.2 s of it
     with pytest.raises(AssertionError), waited_within(0.2):
-        compute(0.5)
+        compute(1.0)
     with pytest.raises(AssertionError), computed_within(0.2):
         compute(2.0)
 
