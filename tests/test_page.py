@@ -309,6 +309,7 @@ def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> Non
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#title")).not_to_have_text(f"# {CHANNEL}")
+    expect(page.locator("nav [aria-current]")).to_be_focused()  # though the list was drawn anew
     page.goto(f"{running.url}/#{running.channel}")
     page.get_by_role("textbox", name="Message").focus()
     page.keyboard.type("@Assistant hi")
