@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import os
 import re
+import signal
 import socket
 from collections.abc import Generator, Iterator
 from functools import cache
@@ -97,6 +98,13 @@ def _sealed() -> Iterator[None]:
         for name in filter(OUTSIDE.fullmatch, tuple(os.environ)):
             patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """A shell has what it starts in the background ignore Ctrl-C, and so would what tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
