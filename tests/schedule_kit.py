@@ -23,8 +23,8 @@ from config.settings import Settings
 Json = dict[str, Any]
 T = TypeVar("T")
 
-NEVER = "0 0 29 2 *"
-"""A crontab that comes up once in four years."""
+NEVER = f"0 0 1 {(datetime.now(UTC).month + 5) % 12 + 1} *"
+"""A crontab that comes up in half a year, whatever day it is."""
 LONG_AGO = 36_500
 """Days that reach back to whatever the workspaces of the tests hold."""
 
