@@ -238,8 +238,10 @@ async def test_a_delivery_that_falls_over_is_tried_again_later(place: Kept) -> N
 async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: Kept) -> None:
     async with bench(place) as made:
         made.fail = True
+        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
         (tick,) = await made.due("one")
         await made.look_until(lambda: _holds(made.done))
+        made.gate.set()
         await made.comes(lambda: made.waits(tick))
     async with bench(place) as made:
         await made.lanes.recover()
@@ -254,8 +256,10 @@ async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: 
 async def test_another_try_of_a_dead_replica_goes_on_elsewhere(postgres: Kept) -> None:
     async with bench(postgres) as made:
         made.fail = True
+        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
         (tick,) = await made.due("one")
         await made.look_until(lambda: _holds(made.done))
+        made.gate.set()
         await made.comes(lambda: made.waits(tick))
         made.fail = False
         (work,) = await made.ticks.take("dead", datetime.now(UTC), 5)
