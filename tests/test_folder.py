@@ -91,7 +91,7 @@ def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, targ
 def test_what_is_no_file_is_not_waited_for(folder: Folder) -> None:
     os.mkfifo(folder.root / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(folder.root / "socket"))
+        made.bind("root/socket")  # from here, as a path of over a hundred bytes cannot be bound
     for name in ("pipe", "socket"):
         with pytest.raises(ToolError, match="no file that can be opened"):
             folder.read(name)
