@@ -22,12 +22,12 @@ __all__ = ["_failure_keeps_to_itself"]
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = re.compile(
-    r"(?:ANTHROPIC|SLACK|ASSISTANT|GOOGLE|GMAIL)_.*|DATABASE_URL.*|.*_PROXY"
+    r"(?:ANTHROPIC|SLACK|ASSISTANT|GOOGLE|GMAIL|GIT)_.*|DATABASE_URL.*|.*_PROXY"
     r"|(?:FORCE|NO)_COLOR|COLUMNS|LINES",
     re.IGNORECASE,
 )
-"""Variables of the environment that say what a machine asks, and by which way; and what a terminal
-shows."""
+"""Variables of the environment that say what a machine asks, and by which way; how its git works;
+and what a terminal shows."""
 
 # The same examples on each machine, however slow; `--hypothesis-profile default` draws new ones.
 hypothesis.settings.load_profile("ci")
@@ -97,6 +97,8 @@ def _sealed() -> Iterator[None]:
         patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
         for name in filter(OUTSIDE.fullmatch, tuple(os.environ)):
             patch.delenv(name)
+        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
         yield
 
 
