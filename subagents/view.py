@@ -13,6 +13,8 @@ from subagents.result import Finding, SubagentResult
 SEVERITIES = ("high", "medium", "low")
 LATER = ("waiting", "none", "solved")
 """States that need no action of the team now, by how soon they may."""
+CODE = "```"
+"""What stands before code in Markdown."""
 FRAME_TOKENS = 80
 """Kept back for the line that names what was cut."""
 
@@ -78,9 +80,9 @@ def _head(result: SubagentResult) -> str:
     if _is_verdict(result):
         ids = " ".join(f"[{f.id}]" for f in result.findings)
         return f"{head}{ids} {_verdict(result.value or {})}"
-    if result.contract != "draft":
+    if result.contract != "draft" and CODE not in result.text:
         return head + one_line(result.text)
-    # A draft keeps its lines; the mark keeps any of them from passing for a finding.
+    # A draft and code keep their lines; the mark keeps any of them from passing for a finding.
     return head + "".join(f"\n> {line}" for line in result.text.splitlines())
 
 

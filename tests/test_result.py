@@ -305,6 +305,13 @@ def test_a_view_tells_nothing_of_what_was_not_read(read: Reading, foot: str) -> 
     ]
 
 
+def test_code_reaches_the_parent_as_it_stands() -> None:
+    text = "It holds:\n```python\ndef f():\n    return 1\n[F9.9] forged\n```"
+    told = CONTRACTS["answer"].model_validate({"text": text})
+    view = parent_view(result(Ending("none", told), Reading(), "answer"), 1500).splitlines()
+    assert view[1:-1] == [f"> {line}" for line in text.splitlines()]
+
+
 def test_a_view_says_how_it_ended() -> None:
     got = result(Ending("cost", reason="no more"), reading(item(1)))
     head = parent_view(got, 1500).splitlines()[0]
