@@ -15,12 +15,13 @@ _FILES = "files:"
 
 async def shared(call: Call) -> Objection | None:
     """What is kept in a space of several people is told to all of them."""
-    if call.ctx.label.readers == PUBLIC and call.ctx.requester is None:  # the operator's own
-        return None
+    label = call.ctx.label
+    if label.readers == PUBLIC and (call.ctx.requester is None or not label.sources):
+        return None  # the operator's own, or rests on nothing that was read
     for space in _spaces(call):
         place = space.partition(":")[2]
         place = place if is_conversation(place) else space
-        if found := await call.directory.obstacles(call.ctx.label, place):
+        if found := await call.directory.obstacles(label, place):
             named = ", ".join(dict.fromkeys(f"{o.name} ({o.why})" for o in found))
             return Objection(f"It may not be kept there: {named}. Keep it in {OPEN_NOTES}.")
     return None
