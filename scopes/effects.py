@@ -26,6 +26,7 @@ class Effect(StrEnum):
     QUERY = "query"  # reads by a statement of its own (SQL)
     CODE = "code"  # runs code
     KEEP = "keep"  # stores something of the requester's own
+    DRAFT = "draft"  # prepares what its requester sends outside with one click
     FILE = "file"  # writes into a working folder that its context was given
     BRING = "bring"  # brings there what its context wrote aside
     POST = "post"  # says something in a conversation
@@ -38,7 +39,7 @@ class Effect(StrEnum):
 
 EFFECTS: dict[Access, frozenset[Effect]] = {
     Access.READ: frozenset({Effect.NONE, Effect.QUERY, Effect.CODE}),
-    Access.WRITE: frozenset({Effect.KEEP, Effect.FILE, Effect.BRING}),
+    Access.WRITE: frozenset({Effect.KEEP, Effect.DRAFT, Effect.FILE, Effect.BRING}),
     Access.EGRESS: frozenset(
         {Effect.POST, Effect.REACT, Effect.FETCH, Effect.SEARCH, Effect.SEND, Effect.CHANGE}
     ),

@@ -10,14 +10,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Said
+from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
 from scopes.fitting import fitting, tokens_of
 from scopes.google.client import GoogleAbsent, GoogleError
 from scopes.google.errors import GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld
-from scopes.google.gmail_compose import NoRecipient, is_address
-from scopes.label import Label
-from scopes.mail import MailThread, item_of, label_of
+from scopes.google.gmail_compose import NoRecipient, answered, is_address, reply_subject
+from scopes.label import TRUSTED, Label
+from scopes.mail import MailMessage, MailThread, item_of, label_of
 from scopes.notes import read_note, save_note, search_notes
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tool
 
@@ -59,7 +59,8 @@ async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
     more = "Further threads are left out: narrow the query." if len(refs) > MAX_HITS else ""
     note = f"{len(items)} threads; read_mail_thread reads one." if items else "No thread matches."
     handles = {each.id: TITLE for each in threads}
-    return ToolResult(items, truncated=more, handles=handles, note=note, label=_own(mailbox))
+    label = TRUSTED if items else _own(mailbox)
+    return ToolResult(items, truncated=more, handles=handles, note=note, label=label)
 
 
 @tool(client=Gmail)
@@ -125,16 +126,24 @@ async def apply_label(
     return ToolResult(note="Labelled.", label=label_of(id, mailbox.owner))
 
 
-@tool(Access.WRITE, client=Gmail)
+async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
+    """The draft as it would be made now; it names the mail that it answers."""
+    mailbox = _mailbox(ctx)
+    message, to = await _answered(mailbox, await _thread(mailbox, thread), thread)
+    _something(body)
+    told = {"to": to, "subject": reply_subject(message.text.subject)}
+    return Prepared({"thread": message.item_id, "body": body}, told)
+
+
+@tool(Access.WRITE, Effect.DRAFT, client=Gmail, prepare=_prepare_draft)
 async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> ToolResult:
     """Put a reply to who wrote last into the requester's drafts. Nothing is sent."""
     mailbox = _mailbox(ctx)
     found = await _thread(mailbox, thread)
     _something(body)
+    await _answered(mailbox, found, thread)
     try:
         await mailbox.draft(found, body, ctx.key)
-    except NoRecipient:
-        raise ToolError("Nobody in this thread can be answered by mail.") from None
     except GoogleUnsure as error:
         raise ToolError("It is not known whether the draft was made. Say so.") from error
     except GoogleError as error:
@@ -207,6 +216,24 @@ async def _thread(mailbox: Gmail, thread: str) -> MailThread:
         return await mailbox.thread(_id(thread))
     except GoogleAbsent:
         raise ToolError(not_found(MAIL_THREAD, thread)) from None
+
+
+async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
+    """The message that a draft answers, and who gets it. ToolError where that is nobody, or where
+    the message that is named would be answered no more."""
+    own, (_, _, id) = await mailbox.address(), named.partition("/")
+    until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
+    try:
+        message, to = answered(found, own)
+        before = answered(replace(found, messages=found.messages[:until]), own)[0]
+    except NoRecipient:
+        raise ToolError("Nobody in this thread can be answered by mail.") from None
+    if before is not message:
+        raise ToolError(
+            "No draft was made: the thread got mail after that message. Read it, then ask for a "
+            "draft by the id of the thread alone."
+        )
+    return message, to
 
 
 async def _found(mailbox: Gmail, id: str) -> MailThread | None:

@@ -36,14 +36,14 @@ ME = "me"
 MAX_FREE = 5
 """Messages and marks that one request may leave without a person's word for each."""
 MAX_KEPT = 10
-"""Notes, drafts and labels that one context may make."""
+"""Notes and labels that one context may make, and drafts as many."""
 MAX_FILED = 100
 """Changes of files that one context may make."""
 MAX_ASKED = 5
 """Addresses and searches outside of a run after private text was read: which of the request's own
 words are sent, and how often, could spell something out."""
 LEAVES = (Effect.POST, Effect.REACT)
-STORES = (Effect.KEEP, *FILES)
+STORES = (Effect.KEEP, Effect.DRAFT, *FILES)
 ASKS = (Effect.FETCH, Effect.SEARCH)
 ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 
@@ -190,10 +190,23 @@ async def consequence(call: Call) -> Objection | None:
     return Objection("The request does not name this as a place to write to.", approvable=True)
 
 
+async def draft(call: Call) -> Objection | None:
+    """A draft leaves with one click of its requester, who may not read it closely: it holds what
+    its own thread and the request say, or a card shows it first."""
+    if call.effect is not Effect.DRAFT or is_literal(call):
+        return None
+    kinds = call.tool.handle_arguments.items()
+    threads = {str(call.values.get(name)) for name, kind in kinds if kind == MAIL_THREAD}
+    own = {f"mail:{thread.partition('/')[0]}" for thread in threads}
+    if call.ctx.label.sources <= own:
+        return None
+    return Objection("It may hold more than the thread that it answers.", approvable=True)
+
+
 async def flood(call: Call) -> Objection | None:
     """However often it is told to, a model does not fill a channel, or a drawer."""
     done = call.counts.get(count_of(call.effect, call.context), 0)
-    if call.effect is Effect.KEEP and done >= MAX_KEPT:
+    if call.effect in (Effect.KEEP, Effect.DRAFT) and done >= MAX_KEPT:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
     if call.effect is Effect.FILE and done >= MAX_FILED:
         return Objection(f"{MAX_FILED} changes of files were made here. Hand in what you have.")
@@ -217,6 +230,7 @@ RULES: tuple[Rule, ...] = (
     Rule("search", search),
     Rule("audience", audience),
     Rule("consequence", consequence),
+    Rule("draft", draft),
     Rule("flood", flood),
     Rule("inherit", _elsewhere),
     Rule("arguments", _elsewhere),

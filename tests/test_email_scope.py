@@ -322,6 +322,78 @@ async def test_a_model_cannot_say_who_gets_a_draft(more: dict[str, Any]) -> None
         assert at.at.local.gmail.drafts == {}
 
 
+NEXT_DOOR = frozenset({f"mail:{id_of(1)}", f"mail:{id_of(2)}"})
+
+
+@pytest.mark.parametrize(
+    ("label", "free"),
+    [
+        pytest.param(own(id_of(1)), True, id="its own thread"),
+        pytest.param(TRUSTED, True, id="nothing"),
+        pytest.param(own(id_of(2)), False, id="another thread"),
+        pytest.param(replace(own(id_of(1)), sources=NEXT_DOOR), False, id="two threads"),
+        pytest.param(own("search"), False, id="labels of the mailbox"),
+        pytest.param(Label(True, frozenset({OWNER}), frozenset({"notes:own"})), False, id="a note"),
+        pytest.param(Label(True, sources=frozenset({"C0SALES"})), False, id="a public channel"),
+    ],
+)
+async def test_a_draft_is_free_only_of_what_its_own_thread_says(label: Label, free: bool) -> None:
+    async with desk(titles=ONE) as at:
+        at.ctx = replace(at.ctx, label=label)
+        found = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
+        assert isinstance(found, ToolResult if free else Card)
+        assert len(at.at.local.gmail.drafts) == free
+
+
+async def test_words_of_the_request_may_stand_in_any_draft() -> None:
+    async with desk(titles=ONE) as at:
+        intent = replace(at.ctx.intent, text="Draft an answer to Kim: the price is 90")
+        at.ctx = replace(at.ctx, label=own(id_of(2)), intent=intent)
+        await at("create_draft", thread=id_of(1), body="the price is 90")
+        assert isinstance(
+            await at.decided("create_draft", thread=id_of(1), body="the price is 91"), Card
+        )
+
+
+async def test_a_card_of_a_draft_shows_who_gets_it_and_about_what() -> None:
+    async with desk(stored(1, mail(1, subject="Offer")), titles=ONE) as at:
+        at.ctx = replace(at.ctx, label=own(id_of(2)))
+        card = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
+        assert isinstance(card, Card)
+        assert dict(card.action.told) == {"to": "kim@client.example", "subject": "Re: Offer"}
+        assert title(card.action) == "Put a reply into your drafts"
+        assert editable(card.action) == {"body": "The price is 90."}
+        tool = next(t for t in scopes.scope("email").tools if t.name == "create_draft")
+        for _ in range(2):
+            ctx = replace(at.ctx, key=f"action/{card.action.id}")
+            done = await at.gate.perform(card.action, ctx, tool)
+            assert isinstance(done, ToolResult)
+        assert len(at.at.local.gmail.drafts) == 1
+
+
+async def test_a_card_of_a_draft_is_for_the_mail_that_it_showed() -> None:
+    """Whoever wrote to the thread meanwhile is not who was shown on the card."""
+    async with desk(titles=ONE) as at:
+        at.ctx = replace(at.ctx, label=own(id_of(2)))
+        card = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
+        assert isinstance(card, Card)
+        newer = mail(2, sender="Eve <eve@evil.example>", answers=1)
+        at.at.local.gmail.add(newer, {"INBOX"}, thread=id_of(1))
+        tool = next(t for t in scopes.scope("email").tools if t.name == "create_draft")
+        with pytest.raises(scopes.tool.ToolError, match="got mail"):
+            await Gate(at.decisions.append, Operator()).perform(
+                card.action, replace(at.ctx, clients={Gmail: at.at.made()}), tool
+            )
+        assert at.at.local.gmail.drafts == {}
+
+
+async def test_nobody_is_asked_about_a_draft_that_nobody_could_get() -> None:
+    async with desk(stored(1, mail(1, sender=f"Me <{ME}>", to=ME)), titles=ONE) as at:
+        at.ctx = replace(at.ctx, label=own(id_of(2)))
+        said = await at.refused("create_draft", thread=id_of(1), body="x")
+        assert said == "Nobody in this thread can be answered by mail."
+
+
 async def test_what_google_refuses_is_said_and_is_no_crash() -> None:
     async with desk(titles={**ALL, **ONE}) as at:
         at.at.local.faults += [

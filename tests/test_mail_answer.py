@@ -46,6 +46,55 @@ def searching(*then: Json) -> Any:
     return mind
 
 
+OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.example>")
+
+
+def drafting(query: str, body: str) -> Any:
+    """A subagent that searches, and drafts an answer to Kim."""
+
+    def child(said: Json) -> Answer:
+        if turn(said) == 0:
+            return call("search_mail", query=query)
+        ids = ITEM.findall(str(said["messages"]).replace("\\n", "\n"))
+        if turn(said) == 1:
+            return call("create_draft", thread=ids[-1].partition("/")[0], body=body)
+        found = {"claim": "A draft was asked for", "evidence": ids[:1]}
+        return call("submit_result", text="A draft was asked for.", findings=[found])
+
+    parent = led_by(Answer([use("run_subagent", **ASKS)]), say("Look at your drafts [F1.1]."))
+    return lambda said: child(said) if is_child(said) else parent(said)
+
+
+async def test_a_draft_that_rests_on_its_own_thread_needs_no_card(tmp_path: Path) -> None:
+    mind = drafting("from:kim@client.example", "We send it again.")
+    async with with_mail(tmp_path, LATE, OTHER, mind=mind) as (bot, google):
+        await asked_in_private(bot, "Draft an answer to Kim")
+        assert len(google.gmail.drafts) == 1
+        assert cards(bot, bot.slack.people.dm(ASKER)) == []
+
+
+async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(
+    tmp_path: Path,
+) -> None:
+    mind = drafting("", "We send it again; our margin is 40 percent.")
+    async with with_mail(tmp_path, LATE, OTHER, mind=mind) as (bot, google):
+        channel = bot.slack.people.dm(ASKER)
+        await asked_in_private(bot, "Draft an answer to Kim")
+        await until(lambda: cards(bot, channel))
+        assert google.gmail.drafts == {}
+        (card,) = cards(bot, channel)
+        for shown in ("kim@client.example", "Re: Order 1001", "our margin is 40 percent."):
+            assert shown in str(card.blocks)
+        for _ in range(2):
+            bot.slack.people.click(ASKER, channel, card.ts, "action_approve")
+        await until(lambda: google.gmail.drafts)
+        await until(lambda: not bot.bench.dispatch.at_work)
+    (made,) = google.gmail.drafts.values()
+    told = message_from_bytes(google.gmail.messages[made.message].raw)
+    assert (told["To"], told["Subject"]) == ("kim@client.example", "Re: Order 1001")
+    assert "our margin is 40 percent." in told.get_payload()
+
+
 async def asked_in_private(bot: Served, text: str) -> str:
     channel = bot.slack.people.dm(ASKER)
     said = bot.slack.people.say(ASKER, channel, text)

@@ -38,6 +38,7 @@ MOST_MESSAGES = 20
 """Messages that the texts of one card may take; what needs more cannot be approved of."""
 WHY = {
     "consequence": "it acts beyond the answer",
+    "draft": "it may hold more than the mails that it answers, and leaves with one click",
     "flood": "one request leaves only a few messages by itself",
 }
 """Rule of the gate -> what a person reads."""

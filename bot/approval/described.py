@@ -61,6 +61,8 @@ def title(action: Action) -> str:
         return f"Send a message{to}"
     if tool and tool.effect is Effect.REACT:
         return f"Add a reaction{to}"
+    if tool and tool.effect is Effect.DRAFT:
+        return "Put a reply into your drafts"
     words = visible(action.tool.replace("_", " ")).strip()
     return f"{words[:1].upper()}{words[1:]}{to}"
 
