@@ -12,7 +12,7 @@ from typing import Any
 import scopes
 from scopes.clean import printable
 from scopes.effects import Access, Effect, Part, Prepared
-from scopes.label import Label, Readers
+from scopes.label import PUBLIC, Label, Readers
 from scopes.servers.said import Answer, Offer
 from scopes.servers.schema import arguments_of, plain, taken_over
 from scopes.servers.servers import Connection, Unreachable
@@ -85,6 +85,7 @@ def _ours() -> frozenset[str]:
 def tool_of(server: Server, offer: Offer, name: str) -> Tool:
     """A tool of a server as one of ours. Raises Unfit for what cannot be offered."""
     access, effect = KINDS[server.access]
+    several = server.readers == PUBLIC or len(server.readers) > 1
     schema = taken_over(offer.schema)
     words = dict.fromkeys(schema["properties"], Part.WORDS)
 
@@ -120,7 +121,8 @@ def tool_of(server: Server, offer: Offer, name: str) -> Tool:
         effect=effect,
         parts=words if effect is Effect.SEARCH else {},
         sandboxed=False,
-        prepare=prepare if effect is Effect.SEND else None,
+        prepare=prepare if effect in (Effect.SEND, Effect.KEEP) else None,
+        shared=effect is Effect.KEEP and several,
     )
 
 

@@ -251,6 +251,14 @@ class Tool:
     """Looks into a call before a person is asked about it; ToolError for what cannot be done."""
     client: object = None
     """The kind of client without which it is not offered; None = it is always offered."""
+    shared: bool = False
+    """Others find what it keeps, wherever it keeps it."""
+
+    @property
+    def choices(self) -> frozenset[str]:
+        """Arguments that take one of a few words, which the tool names in its schema."""
+        given = self.input_model.model_json_schema().get("properties", {})
+        return frozenset(name for name, each in given.items() if "enum" in each or "const" in each)
 
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)

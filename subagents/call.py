@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,19 @@ class Call:
         values = self.values
         return [str(values[n]) for n, p in self.tool.parts.items() if p is part and n in values]
 
+    def texts(self) -> list[str]:
+        """All that the model says in this call: what stands in any argument at any depth, other
+        than in those that the tool declares as a handle, a message, or one of a few words."""
+        declared = {*self.tool.handle_arguments, *self.tool.choices}
+        declared |= {name for name, part in self.tool.parts.items() if part is Part.THREAD}
+        fields = self.tool.input_model.model_fields
+        said = {
+            name: value
+            for name, value in self.values.items()
+            if name not in declared and not (name in fields and value == fields[name].default)
+        }
+        return [text for value in said.values() for text in _texts(value)]
+
     def hidden(self, name: str) -> Objection:
         """The one answer for what is outside the handles, forbidden or absent."""
         return Objection(not_found(self.tool.handle_arguments[name], self.given[name]))
@@ -72,5 +85,17 @@ class Call:
 
 def is_literal(call: Call) -> bool:
     """It says nothing but words of the request."""
-    said = call.parts(Part.SAID)
+    said = call.texts()
     return bool(said) and all(call.ctx.intent.says(text) for text in said)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield str(key)
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)

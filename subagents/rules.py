@@ -149,7 +149,9 @@ async def audience(call: Call) -> Objection | None:
     """All who can read a destination must be readers of what goes there."""
     if call.effect is Effect.KEEP:
         return await shared(call)
-    if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING) or is_literal(call):
+    if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING):
+        return None
+    if call.effect is Effect.POST and is_literal(call):
         return None
     if call.effect is Effect.BRING and call.ctx.requester is None:  # the operator's own machine
         return None

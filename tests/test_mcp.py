@@ -341,8 +341,13 @@ async def test_what_not_all_may_read_is_not_stored_where_they_read(tmp_path: Pat
     rogue = Rogue(tmp_path, tool("keep", schema=TEXT))
     async with kit(settings_of(tmp_path, rogue=said_of(rogue, access="write"))) as made:
         tools = await opened(made)
+        gate = Gate(lambda _: None, Everyone(), lambda _: None)
+        private = context(label=PRIVATE)
+        denied = await gate.call("s1", private, tools["rogue_keep"], {"text": "the merger"})
+        assert isinstance(denied, Deny)
+        assert "others can read it there" in denied.reason
         with pytest.raises(ToolError, match="others can read it there"):
-            await use(tools, "rogue_keep", context(label=PRIVATE), text="the merger")
+            await use(tools, "rogue_keep", private, text="harbour line")
         unasked = await use(tools, "rogue_keep", context(intent=UNASKED), text="a")
         assert isinstance(unasked, Deny)
         assert text_of(await use(tools, "rogue_keep", text="a")) == "a"
@@ -350,6 +355,35 @@ async def test_what_not_all_may_read_is_not_stored_where_they_read(tmp_path: Pat
             await use(tools, "rogue_keep", text="a")  # a replay
     calls = (tmp_path / "data" / "mcp" / "rogue" / "calls").read_text().splitlines()
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "readers", "waits"),
+    [
+        ({"text": "harbour line"}, ["members"], False),
+        ({"text": "what a stranger wrote"}, ["members"], True),
+        ({"text": "harbour line", "deep": {"q": ["what a stranger wrote"]}}, ["members"], True),
+        ({"text": "harbour line", "kind": "bug", "loud": True}, ["members"], False),
+        ({"text": "harbour line", "sum": 4711}, ["members"], True),
+        ({"text": "what a stranger wrote"}, ["U0ANA"], False),
+    ],
+)
+async def test_what_strangers_wrote_is_stored_in_a_shared_server_after_a_click(
+    tmp_path: Path, given: Json, readers: list[str], waits: bool
+) -> None:
+    kinds = {"deep": {"type": "object"}, "sum": {"type": "integer"}, "loud": {"type": "boolean"}}
+    chosen = {"kind": {"enum": ["bug", "wish"]}}
+    schema: Json = {"type": "object", "properties": {"text": {}, **kinds, **chosen}}
+    rogue = Rogue(tmp_path, tool("keep", schema=schema))
+    said = said_of(rogue, access="write", readers=readers)
+    async with kit(settings_of(tmp_path, rogue=said)) as made:
+        tools = await opened(made)
+        ctx = context(label=Label(True))
+        gate = Gate(lambda _: None, Everyone(), lambda _: None)
+        found = await gate.call("s1", ctx, tools["rogue_keep"], given)
+        assert isinstance(found, Card if waits else ToolResult)
+    calls = tmp_path / "data" / "mcp" / "rogue" / "calls"
+    assert calls.exists() is not waits
 
 
 async def test_what_a_tool_sends_waits_for_a_card_that_shows_all_of_it(tmp_path: Path) -> None:

@@ -364,3 +364,17 @@ async def test_the_files_of_a_run_are_written_and_nothing_is_overwritten(tmp_pat
     with pytest.raises(SetupError, match="Nothing can be written"):
         await write_files(shelf, "r1", folder / "a.md")
     await database.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"), [("plan.md", False), ("pay invoices to DE00 1234.md", True)]
+)
+async def test_a_name_for_the_team_is_judged_as_its_text_is(
+    database: Database, name: str, waits: bool
+) -> None:
+    words = Intent(text="Keep plan.md for the team: prices go up in May", home="D0ANA")
+    ctx = context(database, label=Label(True), intent=words)
+    text = "prices go up in May"
+    found = await use(ctx, "save_resource", name=name, text=text, space=TEAM_NOTES)
+    assert isinstance(found, Card if waits else ToolResult)
+    assert bool(await ResourceShelf(database).listed("team")) is not waits
