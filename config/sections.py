@@ -86,6 +86,12 @@ class Models(Section):
     strict_tools: bool
 
 
+class ToolCalls(Section):
+    turn: PositiveCount = 100
+    context: PositiveCount = 1_000
+    request: PositiveCount = 100_000
+
+
 class Limits(Section):
     subagent_steps: PositiveCount
     files_steps: PositiveCount
@@ -107,6 +113,8 @@ class Limits(Section):
     tool_timeout_s: Seconds
     remind_at: Fraction
     handoff_at: Fraction
+    tool_calls: ToolCalls = ToolCalls()
+    """A run that was stored by an earlier version names none."""
 
     @model_validator(mode="after")
     def _reminds_before_handing_over(self) -> Self:

@@ -196,6 +196,8 @@ class ToolContext:
     """Id of the context, such as `s3`."""
     beside: bool = False
     """Other subagents were started in the same turn: they may write to the same place."""
+    turn: int | None = None
+    """Number of the model's reply that asks for the call; None where code makes it."""
     may_read: Callable[[str], Awaitable[bool]] = nobody
     """Whether the requester may read a thing; set by the gate, for tools that list or search."""
 

@@ -191,7 +191,7 @@ class Agent:
         answers: dict[str, Outcome] = {}
         crash = ""
         ordinary = [c for c in calls if c.name not in self.workflow_names]
-        ctx = replace(self.ctx, label=self.reading.label)
+        ctx = replace(self.ctx, label=self.reading.label, turn=self._seq)
         if ordinary:
             out = await self._step("tools", lambda: self._steps.tools(ctx, ordinary))
             crash = self._absorb(ordinary, out, answers)

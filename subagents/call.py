@@ -33,6 +33,8 @@ class Call:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Calls that were allowed in this run so far, by `count_of`."""
     context: str = ""
+    over: str = ""
+    """Why it is one call too many; empty where it is not."""
     given: dict[str, str] = field(default_factory=dict)
     """What stood in the handle arguments, before it was resolved."""
 

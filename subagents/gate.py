@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from config.sections import ToolCalls
 from scopes.effects import Access, Effect
 from scopes.label import PUBLIC, TRUSTED, Label, is_conversation
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult
@@ -25,6 +26,10 @@ from subagents.verdict import Deny as Deny
 from subagents.verdict import Release as Release
 from subagents.verdict import Verdict
 
+VERDICTS = ("allow", "card", "deny")
+"""What the log says of a call."""
+ANSWER = "answer"
+"""What the log calls an answer that is to be shown, which is no tool."""
 WITHIN = " within all rules"
 """What the log says, behind the effect, of a call that no rule objects to."""
 MAX_PROPOSED = 20
@@ -49,6 +54,10 @@ class Gate:
     rules: Sequence[Rule] = RULES
     counts: Counter[str] = field(default_factory=Counter)
     """Allowed calls by `count_of`; a run that goes on after a crash begins with those it made."""
+    most: ToolCalls | None = None
+    """Calls that models may ask for; None = no limit."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """Calls that models asked for, allowed or not: of a turn, of a context, of the run (`""`)."""
     _proposed: dict[str, Action] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,10 +69,11 @@ class Gate:
 
     async def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
         """Whether this call may run, and with which arguments."""
-        verdict = await self._verdict(context, ctx, tool, args)
+        over = self._over(context, ctx.turn)
+        verdict = await self._verdict(context, ctx, tool, args, over)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
             self.counts[count_of(verdict.effect, context)] += 1
-        name = type(verdict).__name__.lower()
+        name = type(verdict).__name__.lower()  # one of VERDICTS
         self._note(ctx, context, tool.name, args, name, verdict.rule)
         return verdict
 
@@ -112,7 +122,7 @@ class Gate:
         release = Release(obstacles)
         how = "allow" if release.public else "deny"
         if not again:
-            self._note(ctx, context, "answer", {"to": place}, how, "audience")
+            self._note(ctx, context, ANSWER, {"to": place}, how, "audience")
         return release
 
     async def may_read(self, requester: str | None, thing: str) -> bool:
@@ -147,17 +157,38 @@ class Gate:
 
         return replace(ctx, may_read=may_read)
 
-    def _call(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Call | Deny:
+    def _over(self, context: str, turn: int | None) -> str:
+        """Count a call; why it is one too many, or nothing. What code calls is not counted."""
+        if self.most is None or turn is None:
+            return ""
+        places = {
+            f"{context}/{turn}": (self.most.turn, "turn"),
+            context: (self.most.context, "context"),
+            "": (self.most.request, "request"),
+        }
+        self.asked.update(places.keys())
+        said = (
+            f"{most:,} calls were made in this {where}. Use what you have, or narrow the question."
+            for place, (most, where) in places.items()
+            if self.asked[place] > most
+        )
+        return next(said, "")
+
+    def _call(
+        self, context: str, ctx: ToolContext, tool: Tool, args: Any, over: str = ""
+    ) -> Call | Deny:
         try:
             values = tool.input_model.model_validate(args).model_dump()
         except ValidationError as error:
             if self.holds("arguments") or not isinstance(args, dict):
                 return Deny(explain(error), "arguments")
             values = args
-        return Call(ctx, tool, values, self.directory, self.counts, context)
+        return Call(ctx, tool, values, self.directory, self.counts, context, over)
 
-    async def _verdict(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
-        call = self._call(context, ctx, tool, args)
+    async def _verdict(
+        self, context: str, ctx: ToolContext, tool: Tool, args: Any, over: str
+    ) -> Verdict:
+        call = self._call(context, ctx, tool, args, over)
         if isinstance(call, Deny):
             return call
         wanted = ""
@@ -239,6 +270,12 @@ def counted(log: Iterable[Decision]) -> Counter[str]:
         for n, (effect, d) in enumerate(zip(effects, made, strict=True))
         if effect not in STORES or once[d.context, d.tool, d.args_hash] == n
     )
+
+
+def called(log: Iterable[Decision]) -> Counter[str]:
+    """What models of a run asked for so far, out of its log: see `Gate.asked`."""
+    asked = [d.context for d in log if d.verdict in VERDICTS and d.tool != ANSWER]
+    return Counter({**Counter(asked), "": len(asked)})
 
 
 def _summary(label: Label) -> dict[str, Any]:

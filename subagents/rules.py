@@ -65,6 +65,11 @@ class Rule:
     check: Check
 
 
+async def calls(call: Call) -> Objection | None:
+    """Whatever it is told, a model does not call tools without end."""
+    return Objection(call.over) if call.over else None
+
+
 async def handles(call: Call) -> Objection | None:
     """A tool touches only what its context was given or has listed."""
     held = call.ctx.handles
@@ -225,6 +230,7 @@ async def _elsewhere(call: Call) -> Objection | None:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule("calls", calls),
     Rule("handles", handles),
     Rule("entitlement", entitlement),
     Rule("statement", statement),

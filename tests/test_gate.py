@@ -6,29 +6,38 @@ import ast
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_kit import (
     OWN_TOOLS,
     Engine,
+    brief,
     call,
     channel_id,
     channel_of,
     engine,
+    is_child,
+    led_by,
+    opening,
     results,
     run_agent,
+    say,
     sentence,
     submitted,
     thread_id,
+    turn,
     turns,
     use,
     workspace,
 )
+from serve_kit import serving
 
 import scopes
 from bot.local.model.server import Answer
 from bot.local.slack.server import LocalSlack
 from bot.local.workspace import ListColumn, ListItem, SlackList
+from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.slack_reader import SlackReader
 from scopes.tool import Access, Tool, ToolContext, ToolError, ToolResult, tool
@@ -36,6 +45,7 @@ from subagents.gate import Allow, Card, Deny, Gate
 
 ROOT = Path(__file__).resolve().parent.parent
 SLACK = {t.name: t for t in scopes.scope("slack").tools}
+Json = dict[str, Any]
 HELD = {channel_id(1): "#support-1"}
 
 
@@ -252,3 +262,65 @@ async def test_the_gate_hands_out_what_a_tool_raises() -> None:
             await gate.call("s1", e.context(), mend, {})
         assert isinstance(e.reader, SlackReader)
     assert len(lines) == 1
+
+
+LOOK = [use("list_channels") for _ in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("most", "ran", "said"),
+    [
+        pytest.param({"turn": 3}, [3, 3], "3 calls were made in this turn", id="turn"),
+        pytest.param({"context": 5}, [4, 1], "5 calls were made in this context", id="context"),
+        pytest.param({"request": 6}, [4, 2], "6 calls were made in this request", id="request"),
+    ],
+)
+async def test_what_is_asked_for_without_end_is_refused(
+    tmp_path: Path, most: dict[str, int], ran: list[int], said: str
+) -> None:
+    """Two replies of four calls each, of which so many run."""
+    mind = led_by(Answer(LOOK), Answer(LOOK), say("That is all."))
+    async with serving(tmp_path, mind, limits=calls_at_most(**most)) as bot:
+        await bot.answer(bot.ask("Which channels are there?"))
+        told = results(bot.parents()[-1])
+        (run,) = await bot.store.runs(1)
+        log = await bot.store.decisions(run.id)
+    refused = [bool(each.get("is_error")) for each in told]
+    assert [refused[:4].count(False), refused[4:].count(False)] == ran
+    for each in told:
+        if each.get("is_error"):
+            assert f"{said}. Use what you have, or narrow the question." in str(each["content"])
+    assert sum(d.verdict == "allow" and d.tool == "list_channels" for d in log) == sum(ran)
+
+
+async def test_the_calls_of_a_request_are_those_of_all_its_contexts(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return parent(body)
+        read = use("read_channel_history", channel=channel_id(held_number(body)))
+        return submitted() if turn(body) else Answer([read] * 4)
+
+    parent = led_by(Answer([brief(1), brief(2), brief(3)]), say("That is all."))
+    async with serving(tmp_path, mind, space=workspace(3), limits=calls_at_most(request=6)) as bot:
+        await bot.answer(bot.ask("What is new in #support-1, #support-2 and #support-3?"))
+        (run,) = await bot.store.runs(1)
+        made = [d for d in await bot.store.decisions(run.id) if d.tool == "read_channel_history"]
+    assert [d.verdict for d in made].count("allow") == 6
+    assert {(d.verdict, d.rule) for d in made[6:]} == {("deny", "calls")}
+
+
+def held_number(body: Json) -> int:
+    """Number of the channel that a brief of `brief` is about."""
+    return int(opening(body).partition("open in channel ")[2][0])
+
+
+def calls_at_most(**most: int) -> dict[str, Any]:
+    usual = load_settings(env={}).limits.tool_calls
+    return {"tool_calls": usual.model_copy(update=most)}
+
+
+def test_real_use_is_far_from_the_limits_of_calls() -> None:
+    limits = load_settings(env={}).limits
+    assert limits.tool_calls.turn >= 64, "a folder of forty files, read in one turn"
+    assert limits.tool_calls.context >= 5 * limits.subagent_steps
+    assert limits.tool_calls.request >= limits.max_items * limits.subagent_steps

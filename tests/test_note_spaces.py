@@ -352,7 +352,7 @@ async def test_a_title_for_the_team_is_judged_as_its_text_is(
 ) -> None:
     async with world() as there, shelf_at(tmp_path) as shelf:
         desk = Desk(shelf, there.directory, lambda _: None)
-        given = {"title": title, "text": text, "label": STRANGERS, "intent": OWN_WORDS}
-        told = await desk.use(ANA, "save_note", space=TEAM_NOTES, **given)
+        given = {"title": title, "text": text, "space": TEAM_NOTES}
+        told = await desk.use(ANA, "save_note", STRANGERS, intent=OWN_WORDS, **given)
         assert isinstance(told, Card if waits else ToolResult)
         assert bool(await desk.found(ANA, "", given=(TEAM_NOTES,))) is not waits

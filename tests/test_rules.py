@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from config.sections import ToolCalls
 from scopes.effects import (
     Access,
     Address,
@@ -29,7 +30,7 @@ from scopes.label import PUBLIC, TRUSTED, Label
 from scopes.tool import Handles, Item, Tool, ToolContext, ToolResult, tool
 from subagents.action import Action
 from subagents.directory import Obstacle
-from subagents.gate import MAX_PROPOSED, Allow, Card, Decision, Deny, Gate, counted
+from subagents.gate import MAX_PROPOSED, Allow, Card, Decision, Deny, Gate, called, counted
 from subagents.rules import MAX_ASKED, MAX_FREE, MAX_KEPT, RULES
 
 ANA, BOB = "U0ANA", "U0BOB"
@@ -550,6 +551,31 @@ async def test_a_run_that_goes_on_counts_what_it_did_before() -> None:
     again = World(named=frozenset({OTHER}))
     again.gate.counts = counted(world.log)
     assert isinstance(await again(say, channel=OTHER, text="more"), Card)
+
+
+async def test_a_run_that_goes_on_counts_the_calls_that_it_made_before() -> None:
+    most = ToolCalls(turn=9, context=4, request=6)
+    first = World()
+    first.gate.most, first.ctx = most, replace(first.ctx, turn=1)
+    for _ in range(3):
+        await first(read, channel=HOME)
+    again = World()
+    again.gate.most, again.gate.asked = most, called(first.log)
+    again.ctx = replace(again.ctx, turn=2)
+    verdicts = [await again(read, channel=HOME) for _ in range(2)]
+    assert [isinstance(v, Allow) for v in verdicts] == [True, False]
+    elsewhere = [await again.gate.decide("s2", again.ctx, read, {"channel": HOME})] * 2
+    assert [isinstance(v, Allow) for v in elsewhere] == [True] * 2
+
+
+async def test_what_is_refused_as_one_too_many_has_no_effect() -> None:
+    world = World(named=frozenset({OTHER}))
+    world.gate.most, world.ctx = ToolCalls(turn=1), replace(world.ctx, turn=1)
+    verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(4)]
+    assert [isinstance(v, Allow) for v in verdicts] == [True, False, False, False]
+    assert counted(world.log) == {"leave": 1}
+    world.ctx = replace(world.ctx, turn=None)  # code calls, and is never refused
+    assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
 
 
 async def test_words_of_the_request_spell_nothing_out() -> None:

@@ -34,7 +34,7 @@ from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
 from subagents.fanout import Handle
 from subagents.frozen import frozen_json, frozen_of
-from subagents.gate import Gate, counted
+from subagents.gate import Gate, called, counted
 from subagents.governor import RateGovernor
 from subagents.model import ModelClient
 from subagents.purse import NANO, Caps
@@ -156,14 +156,22 @@ class Runs:
         reader = self.reader.fresh()
         mail = await self.mailboxes.open(row.requester) if self.mailboxes else None
         tools = await self.toolkit.open(run, row.requester)
-        counts = counted(await self.store.decisions(run))  # those of an earlier life
+        decisions = await self.store.decisions(run)  # those of an earlier life
         made = Run(
             id=run,
             requester=row.requester,
             model=self.model,
             governor=self.governor,
             purse=purse,
-            gate=Gate(sink.log_decision, self.directory, sink.propose, self.rules, counts),
+            gate=Gate(
+                sink.log_decision,
+                self.directory,
+                sink.propose,
+                self.rules,
+                counted(decisions),
+                limits.tool_calls,
+                called(decisions),
+            ),
             sink=sink,
             limits=limits,
             clients={
