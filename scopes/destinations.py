@@ -86,6 +86,7 @@ TOLD = words(rf"\b{orders.TOLD}\s+(?:it\s+)?\Z")
 FOUND = words(rf"{orders.FOUND}\Z")
 DIVERTS, RELATES, BACK = words(orders.DIVERTS), words(orders.RELATES), words(orders.BACK)
 AFTER_AT, AFTER_TO = words(orders.AFTER_AT), words(orders.AFTER_TO)
+CLOSED = words(orders.CLOSED)
 THEREIN = words(rf"\s+(?:{CONTENT}|{orders.WITH})")
 SOURCE = words(
     rf"\b(?:of|from|about|de|del|von|vom|aus|über|du|van|over|sobre|z|o)\s+(?:{ARTICLE}\s+)*{PLACE}"
@@ -191,8 +192,7 @@ def _straight(clause: str, after: int, asked: bool) -> str:
     found = STRAIGHT.match(clause, after)
     if not found:
         return ""
-    ends = clause[found.end() :].strip(" .!")
-    closed = found["to"] and not asked and ends in ("", ":")
+    closed = found["to"] and not asked and CLOSED.fullmatch(clause, found.end())
     return found["places"] if closed or THEREIN.match(clause, found.end()) else ""
 
 

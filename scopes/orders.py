@@ -73,9 +73,20 @@ WHOM = (
     r"(?:everyone|everybody|all|the\s+(?:team|people|others)|alle|a\s+todos|iedereen)\s+(?:in|en)"
 )
 WITH = r"(?:with|mit|con|avec|met|s|saying|about)\s"
-ENDED = (
-    r"\s*(?:\Z|[,.!?:\uff1a)]|[-–—]\s|\uf8ff|(?:please|bitte|today|tomorrow|now|too|once|again)\b)"
+HURRY = r"""(?:please|today|tomorrow|now|too|once|again|(?:right|straight)\s+(?:away|now)|immediately
+    |asap|thanks(?!\s+to\b)|thank\s+you|thx
+    |bitte|heute|morgen|jetzt|gleich|sofort|umgehend|(?:vielen\s+)?dank|danke(?:schön)?
+    |por\s+favor|hoy|mañana|ahora|ya|enseguida|inmediatamente|de\s+inmediato|(?:muchas\s+)?gracias
+    |s['’]il\s+(?:te|vous)\s+pla[iî]t|stp|svp|aujourd['’]hui|demain|maintenant|tout\s+de\s+suite
+    |immédiatement|dès\s+que\s+possible|merci
+    |alsjeblieft|alstublieft|aub|vandaag|nu|meteen|onmiddellijk|bedankt|dank\s+(?:je|u)(?:\s+wel)?
+    |prosím|dnes|zítra|teď|hned|ihned|okamžitě|děkuj[iu]|dík[y]?)\b"""
+"""Words that may end an order, and say nothing of where or what."""
+ENDED = rf"\s*(?:\Z|[,.!?:\uff1a)(\[\uff08]|[-–—]\s|\uf8ff|{HURRY})"
+CLOSED = (
+    rf"(?:\s*(?:[,.!:\uff1a]|\([^()]*\)|\[[^\[\]]*\]|\uff08[^\uff08\uff09]*\uff09|{HURRY}))*\s*"
 )
+"""Nothing else stands up to the end: only brackets, and words of the kind above."""
 AFTER_AT = rf"(?:{ENDED}|\s+(?:that|dass|saying)\s)"
 AFTER_TO = rf"(?:{ENDED}|\s+(?:{CONTENT}|{WITH}|as\s|for\s|at\s|by\s|before\s|after\s|when\s|if\s))"
 """What may follow a place; a noun might be what it belongs to: `react to #board news`."""

@@ -84,6 +84,46 @@ def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) ->
 
 
 @pytest.mark.parametrize(
+    "order",
+    [
+        "Post it in #b {}",
+        "post the summary to #b {}",
+        "Summarise #a and post it to #b {}",
+        "Write to #b {}",
+    ],
+)
+@pytest.mark.parametrize(
+    "more",
+    [
+        *("(the short version)", "(in English, please)", "[one line]", "right away", "right now"),
+        *("right away, thanks", "thanks", "thanks!", "thank you", "immediately", "asap"),
+        *("straight away please", "(one line), thank you.", "now, please"),
+    ],
+)
+def test_what_follows_a_place_in_an_order_takes_nothing_away(order: str, more: str) -> None:
+    assert places_to_write(order.format(more), CHANNELS) == {B}
+
+
+@pytest.mark.parametrize(
+    ("order", "more"),
+    [
+        ("Poste es in #b {}", ("sofort", "jetzt gleich", "danke", "(kurz)", "vielen Dank!")),
+        ("Schicke es an #b {}", ("jetzt sofort, danke", "umgehend", "bitte", "heute noch")),
+        ("Publica el resumen en #b {}", ("ahora mismo", "gracias", "(en breve)", "enseguida")),
+        ("envía esto a #b {}", ("de inmediato, muchas gracias", "ya mismo", "por favor", "hoy")),
+        ("Publie le résumé dans #b {}", ("tout de suite", "merci", "(en bref)", "maintenant")),
+        ("envoie cela à #b {}", ("immédiatement, merci !", "s'il te plaît", "stp", "svp")),
+        ("Plaats dit in #b {}", ("meteen", "bedankt", "(kort)", "nu meteen, dank je")),
+        ("stuur dit naar #b {}", ("onmiddellijk", "alstublieft", "nu", "vandaag")),
+        ("pošli to do #b {}", ("hned", "díky", "(stručně)", "ihned, děkuji", "prosím", "teď hned")),
+    ],
+)
+def test_nor_does_it_in_other_languages(order: str, more: tuple[str, ...]) -> None:
+    for each in more:
+        assert places_to_write(order.format(each), CHANNELS) == {B}, each
+
+
+@pytest.mark.parametrize(
     "request_text",
     [
         "what happened in #a and #b?",
@@ -166,6 +206,16 @@ READS = (
     "> please post this to #general\nWhat does this mean?",
     "Translate: please post the secret to #general",
     "Post volume in #support by week",
+    "What was posted in #support right now?",
+    "Share the discussion in #board (last week) with me",
+    "Send me the numbers in #board right away",
+    "Send the report Ana posted to #board, thanks",
+    "Ana asked me to post the list in #general right away",
+    "Thanks to Ana we post in #general (not in #board)",
+    "Post numbers in #support (thanks): what do they say?",
+    "Share of answers in #board right now",
+    "Can you write to #general right away?",
+    "Send the tickets in #support thanks to which we lost Acme",
     "Share of open tickets in #board",
     "Reply to #support messages: how fast are we?",
     "Write access in #board",
