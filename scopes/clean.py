@@ -151,7 +151,7 @@ _TOKENS = re.compile(
     | (?<![\w-])eyJ[\w-]{{8,}}\.eyJ[\w-]{{8,}}(?:\.[\w-]*)?                 # JSON Web Tokens
     | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?!-----BEGIN\ )[\s\S]){{0,8000}}?
       -----END\ [A-Z ]{{0,40}}{_PRIVATE}
-    | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?:[\s>|]|\\[nr])*[A-Za-z0-9+/=]{{16,}})+ # no end
+    | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?:[\s>|]|\\[nr])*[A-Za-z0-9+/=]{{16,}})* # no end
     """
 )
 _SPARED = (

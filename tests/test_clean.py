@@ -145,7 +145,19 @@ def test_what_stands_where_secrets_stand_is_removed(around: str, secret: str) ->
 def test_a_key_without_its_end_is_removed_and_the_prose_behind_it_is_not() -> None:
     cut = PEM.rpartition("\n")[0]
     assert redacted(f"{cut}\nThat was it.") == f"{REMOVED}\nThat was it."
-    assert redacted("It begins with -----BEGIN PRIVATE KEY-----, then lines.").endswith("lines.")
+    assert redacted("It begins with -----BEGIN PRIVATE KEY-----, then lines.") == (
+        f"It begins with {REMOVED}, then lines."
+    )
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", "PGP "])
+def test_the_header_of_a_key_is_removed_with_and_without_the_key(kind: str) -> None:
+    header = f"-----BEGIN {kind}PRIVATE KEY{' BLOCK' if kind == 'PGP ' else ''}-----"
+    assert redacted(f"a {header} b") == f"a {REMOVED} b"
+    assert redacted(f"{header}\nMIIE") == f"{REMOVED}\nMIIE"
+    assert redacted(header) == REMOVED
+    public = header.replace("PRIVATE", "PUBLIC")
+    assert redacted(public) == public
 
 
 @pytest.mark.parametrize(
@@ -254,7 +266,7 @@ def test_a_large_file_is_cleaned_in_time() -> None:
         redacted(key * 10_000)
         redacted("Lorem ipsum dolor sit amet, consectetur. " * 20_000)
     assert redacted(f"{key}\nshort\n{key}\nshort\n{key.replace('BEGIN', 'END')}") == (
-        f"{key}\nshort\n{REMOVED}"
+        f"{REMOVED}\nshort\n{REMOVED}"
     )
 
 

@@ -359,6 +359,40 @@ def test_what_may_still_change_is_held_back(so_far: str, shown: str) -> None:
     assert Prose(LINKS, REPLY, "Is https://asked.example/x up?").live(so_far) == shown
 
 
+HOSTS = (
+    (".evil.example", ".evil[.]example"),
+    ("...evil.example/x", "...evil[.]example/x"),
+    ("evil.xn--p1ai", "evil[.]xn--p1ai"),
+    ("xn--80ak6aa92e.xn--p1ai/x", "xn--80ak6aa92e[.]xn--p1ai/x"),
+    ("evil.example-", "evil[.]example-"),
+    ("evil.example-and", "evil[.]example-and"),
+    ("evil.example_", "evil[.]example_"),
+    ("(evil.example_more)", "(evil[.]example_more)"),
+    ("sub.evil.example--", "sub[.]evil[.]example--"),
+    ("-.evil.example", "-[.]evil[.]example"),
+)
+
+
+@pytest.mark.parametrize(("host", "shown"), HOSTS)
+def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> None:
+    text = f"The host is {host} for now"
+    final = answer(document(text), KEY, REPLY, 1.0)
+    assert shown in final.streamed_text
+    assert all(host not in part.text for part in final.parts)
+    for cut in range(len(text) + 1):  # as it is written, letter by letter
+        so_far = Prose(LINKS, REPLY).live(text[:cut])
+        assert not re.search(r"evil\.\w|9?2e\.\w", so_far)
+        assert final.streamed_text.startswith(so_far)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Use config.yaml, config.yaml-old and data.csv_2.", "Version 1.2.3-rc.1 of 2026-11-25...now"],
+)
+def test_names_of_files_and_versions_stay(text: str) -> None:
+    assert text in answer(document(text), KEY, REPLY, 1.0).streamed_text
+
+
 def test_odd_and_large_text_is_rendered_in_time() -> None:
     odd = ("`a``", "[", "**", "|", "<@", "x|\n", "](", "> ", "```\n", "|-|\n", "- ", "\n")
     with computed_within(6):

@@ -48,9 +48,11 @@ FILES = (
 """Ends of file names that are no top-level domains."""
 BARE = re.compile(
     r"(?P<web>https?://[^\s()]+)"
-    rf"|(?<![\w.-])(?:[\w-]{{1,63}}\.)+(?!(?:{FILES})(?![\w-]))[^\W\d_]{{2,24}}(?![\w@-])",
+    rf"|(?<![\w-])(?:[\w-]{{1,63}}\.)+(?!(?:{FILES})(?![^\W_]))[^\W\d_]{{2,24}}(?![^\W_]|@)",
     re.IGNORECASE,
 )
+"""Of a host at least its last two names, whatever stands around them; a punycode end begins with
+letters, and that is enough to part it from the name before."""
 WEB = re.compile(r"https?://|www\.", re.IGNORECASE)
 MAX_HELD = 2_500
 """Characters that a stream holds back at most: the longest address and list of citations."""
