@@ -73,8 +73,8 @@ WHOM = (
     r"(?:everyone|everybody|all|the\s+(?:team|people|others)|alle|a\s+todos|iedereen)\s+(?:in|en)"
 )
 WITH = r"(?:with|mit|con|avec|met|s|saying|about)\s"
-HURRY = r"""(?:please|today|tomorrow|now|too|once|again|(?:right|straight)\s+(?:away|now)|immediately
-    |asap|thanks(?!\s+to\b)|thank\s+you|thx
+HURRY = r"""(?:please|today|tomorrow|now|too|once|again|(?:right|straight)\s+(?:away|now)
+    |immediately|asap|thanks(?!\s+to\b)|thank\s+you|thx
     |bitte|heute|morgen|jetzt|gleich|sofort|umgehend|(?:vielen\s+)?dank|danke(?:schön)?
     |por\s+favor|hoy|mañana|ahora|ya|enseguida|inmediatamente|de\s+inmediato|(?:muchas\s+)?gracias
     |s['’]il\s+(?:te|vous)\s+pla[iî]t|stp|svp|aujourd['’]hui|demain|maintenant|tout\s+de\s+suite

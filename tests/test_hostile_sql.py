@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,19 @@ MACHINE = (
     "FROM pragma_database_list",
     "FROM pragma_platform()",
     "SELECT getenv('HOME')",
+    "FROM duckdb_views",
+    "SELECT sql FROM system.main.duckdb_views",
+    "SELECT name FROM sqlite_master",
+    "SUMMARIZE sqlite_schema",
+    'SELECT m FROM "SQLITE_TEMP_MASTER" m',
+    "FROM sqlite_temp_schema",
+    "FROM pg_views",
+    "SELECT definition FROM pg_catalog.pg_views",
+    "SELECT prosrc FROM pg_proc",
+    "FROM information_schema.views",
+    'SELECT * FROM system."information_schema" . "VIEWS"',
+    "FROM pragma_table_info('orders')",
+    "FROM duckdb_functions()",
 )
 """They tell where the database lies and how it is run, and nothing of what is in it."""
 NAMES_AS_TEXTS = (
@@ -229,13 +243,46 @@ async def test_what_tells_of_the_machine_is_refused_and_what_tells_of_the_data_i
             "SELECT table_name FROM information_schema.tables",
             "SELECT column_name FROM information_schema.columns",
             "SELECT table_name FROM duckdb_tables",
-            "SELECT name FROM sqlite_master",
             "DESCRIBE orders",
             "SHOW TABLES",
             "SELECT customer AS duckdb FROM mine()",
             "SELECT histogram(customer), 'duckdb_settings' FROM orders, range(2)",
         ):
             assert (await data_kit.found(ctx, "execute_query", sql=sql)).items[1:], sql
+
+
+async def test_the_catalog_of_duckdb_tells_what_list_tables_tells(tmp_path: Path) -> None:
+    """No path that a view or a macro names, and no table that is not listed."""
+    secret = tmp_path / "elsewhere" / "secret.csv"
+    secret.parent.mkdir()
+    secret.write_text("a,b\n1,2\n")
+    path = data_kit.duck_file(
+        tmp_path / "a.duckdb",
+        data_kit.SHOP,
+        f"CREATE VIEW late AS SELECT a FROM read_csv('{secret}')",
+        f"CREATE MACRO rows() AS TABLE SELECT * FROM read_csv('{secret}')",
+    )
+    async with data_kit.duck(path) as database:
+        listed = {table.name for table in await database.tables()}
+        assert "late" in listed
+        for source in CATALOGS:
+            try:
+                told = str((await database.query(f"SELECT * FROM {source}", 500)).rows)
+            except ToolError as error:
+                told = str(error)
+            assert "elsewhere" not in told, source
+            assert set(re.findall(r"\b(?:orders|customers|late)\b", told)) <= listed
+
+
+CATALOGS = (
+    *("duckdb_tables", "duckdb_tables()", "duckdb_views", "duckdb_views()", "duckdb_columns"),
+    *("duckdb_constraints", "duckdb_indexes", "duckdb_schemas", "duckdb_types", "duckdb_functions"),
+    *("sqlite_master", "sqlite_schema", "sqlite_temp_master", "pragma_table_info('orders')"),
+    *("pragma_show('late')", "pg_catalog.pg_tables", "pg_catalog.pg_class", "pg_catalog.pg_views"),
+    *("pg_catalog.pg_proc", "pg_catalog.pg_attribute", "pg_catalog.pg_indexes"),
+    *("information_schema.tables", "information_schema.columns", "information_schema.views"),
+    *("information_schema.schemata", "duckdb_databases()", "pg_catalog.pg_database"),
+)
 
 
 @pytest.mark.parametrize(

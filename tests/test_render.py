@@ -379,8 +379,8 @@ def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> No
     final = answer(document(text), KEY, REPLY, 1.0)
     assert shown in final.streamed_text
     assert all(host not in part.text for part in final.parts)
-    for cut in range(len(text) + 1):  # as it is written, letter by letter
-        so_far = Prose(LINKS, REPLY).live(text[:cut])
+    for count in range(len(text) + 1):  # as it is written, letter by letter
+        so_far = Prose(LINKS, REPLY).live(text[:count])
         assert not re.search(r"evil\.\w|9?2e\.\w", so_far)
         assert final.streamed_text.startswith(so_far)
 
