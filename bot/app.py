@@ -138,7 +138,7 @@ class App:
             model=self.model,
             governor=self.governor,
             purse=Purse(caps, asyncio.get_running_loop().time),
-            gate=Gate(sink.log_decision, self.directory, most=limits.tool_calls),
+            gate=Gate(sink.log_decision, self.directory, limits=limits.tool_calls),
             sink=sink,
             limits=limits,
             clients={**tools.clients, **self.clients, **({SlackReader: reader} if reader else {})},

@@ -54,8 +54,8 @@ class Gate:
     rules: Sequence[Rule] = RULES
     counts: Counter[str] = field(default_factory=Counter)
     """Allowed calls by `count_of`; a run that goes on after a crash begins with those it made."""
-    most: ToolCalls | None = None
-    """Calls that models may ask for; None = no limit."""
+    limits: ToolCalls | None = None
+    """How many calls models may ask for; None = no limit."""
     asked: Counter[str] = field(default_factory=Counter)
     """Calls that models asked for, allowed or not: of a turn, of a context, of the run (`""`)."""
     _proposed: dict[str, Action] = field(default_factory=dict)
@@ -159,12 +159,12 @@ class Gate:
 
     def _over(self, context: str, turn: int | None) -> str:
         """Count a call; why it is one too many, or nothing. What code calls is not counted."""
-        if self.most is None or turn is None:
+        if self.limits is None or turn is None:
             return ""
         places = {
-            f"{context}/{turn}": (self.most.turn, "turn"),
-            context: (self.most.context, "context"),
-            "": (self.most.request, "request"),
+            f"{context}/{turn}": (self.limits.turn, "turn"),
+            context: (self.limits.context, "context"),
+            "": (self.limits.request, "request"),
         }
         self.asked.update(places.keys())
         said = (

@@ -44,8 +44,8 @@ def for_others(call: Call) -> Objection | None:
             f"The request does not name {name} as a place to write to. Write into {RUN_FOLDER}, if "
             "you hold it, or say in your result what would have to be written."
         )
-    shared = call.tool.shared or _spaces(call)
-    if not ctx.label.untrusted or not shared or is_literal(call):
+    several = call.tool.shared or _spaces(call)
+    if not ctx.label.untrusted or not several or is_literal(call):
         return None
     return Objection("What others wrote is kept for several people.", approvable=True)
 

@@ -605,7 +605,7 @@ async def engine(
                 Caps(round(caps.cost_usd * NANO), caps.tokens, caps.steps, caps.seconds),
                 asyncio.get_running_loop().time,
             ),
-            gate=Gate(decisions.append, directory, most=caps.tool_calls),
+            gate=Gate(decisions.append, directory, limits=caps.tool_calls),
             sink=sink,
             limits=caps,
             clients={SlackReader: reader},

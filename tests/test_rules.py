@@ -556,11 +556,11 @@ async def test_a_run_that_goes_on_counts_what_it_did_before() -> None:
 async def test_a_run_that_goes_on_counts_the_calls_that_it_made_before() -> None:
     most = ToolCalls(turn=9, context=4, request=6)
     first = World()
-    first.gate.most, first.ctx = most, replace(first.ctx, turn=1)
+    first.gate.limits, first.ctx = most, replace(first.ctx, turn=1)
     for _ in range(3):
         await first(read, channel=HOME)
     again = World()
-    again.gate.most, again.gate.asked = most, called(first.log)
+    again.gate.limits, again.gate.asked = most, called(first.log)
     again.ctx = replace(again.ctx, turn=2)
     verdicts = [await again(read, channel=HOME) for _ in range(2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False]
@@ -570,7 +570,7 @@ async def test_a_run_that_goes_on_counts_the_calls_that_it_made_before() -> None
 
 async def test_what_is_refused_as_one_too_many_has_no_effect() -> None:
     world = World(named=frozenset({OTHER}))
-    world.gate.most, world.ctx = ToolCalls(turn=1), replace(world.ctx, turn=1)
+    world.gate.limits, world.ctx = ToolCalls(turn=1), replace(world.ctx, turn=1)
     verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(4)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False, False, False]
     assert counted(world.log) == {"leave": 1}

@@ -1,5 +1,7 @@
 """One attack for each rule of the gate: stopped by it, and by nothing else.
 
+Those of `calls` and `draft` stand in `test_one_click.py`.
+
 The model is the attacker here: it does exactly what `Ask` says.
 """
 
