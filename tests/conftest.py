@@ -23,11 +23,11 @@ __all__ = ["_failure_keeps_to_itself"]
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = re.compile(
     r"(?:ANTHROPIC|SLACK|ASSISTANT|GOOGLE|GMAIL|GIT)_.*|DATABASE_URL.*|.*_PROXY"
-    r"|(?:FORCE|NO)_COLOR|COLUMNS|LINES",
+    r"|(?:FORCE|NO)_COLOR|COLUMNS|LINES|PYTHONUNBUFFERED",
     re.IGNORECASE,
 )
 """Variables of the environment that say what a machine asks, and by which way; how its git works;
-and what a terminal shows."""
+what a terminal shows; and whether Python holds back what it writes."""
 
 # The same examples on each machine, however slow; `--hypothesis-profile default` draws new ones.
 hypothesis.settings.load_profile("ci")

@@ -740,11 +740,31 @@ def test_what_prints_no_result_does_not_need_stdout() -> None:
     assert "Missing argument" in done.stderr
 
 
-def test_a_result_is_printed_whatever_becomes_of_what_stands_beside_it() -> None:
-    for where in ("2>&-", "2>/dev/full"):
-        done = piped_to(where, "ask", "What is 6 * 7?", "--model", "offline", "--json")
-        assert json.loads(done.stdout)["kind"] == "ask", where
-        assert done.returncode in (0, 1)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("ask", "What is 6 * 7?", "--model", "offline", "--json"), 0),
+        (("ask", "What is 6 * 7?", "--model", "none", "--json"), 2),
+        (("show",), 2),
+    ],
+    ids=["done", "refused", "wrong use"],
+)
+def test_a_command_ends_the_same_whatever_becomes_of_stderr(
+    args: tuple[str, ...], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where, unbuffered in (("2>&-", ""), ("2>/dev/full", ""), ("2>/dev/full", "1")):
+        monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+        done = piped_to(where, *args)
+        assert (done.returncode, done.stderr) == (code, ""), (where, unbuffered, done)
+        if "--json" in args:
+            assert json.loads(done.stdout).keys() & {"kind", "error"} == {
+                "error" if code else "kind"
+            }
+
+
+def test_a_command_with_no_place_to_write_has_failed() -> None:
+    assert piped_to(">/dev/full 2>/dev/full", "runs", "--json").returncode == 1
 
 
 def test_a_terminal_without_a_sign_shows_the_rest(

@@ -52,8 +52,7 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    with suppress(OSError):  # nobody hears it; the result is worth more
-        print(printable(text), file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def dump(value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
@@ -58,8 +58,7 @@ def showing(stream: TextIO) -> Iterator[Emit]:
 
         def write(event: Event) -> None:
             if line := known.take(event):
-                with suppress(OSError):  # nobody hears it; the run goes on
-                    print(line, file=stream, flush=True)
+                print(line, file=stream, flush=True)
 
         yield write
         return

@@ -1,4 +1,7 @@
-"""stdout carries the result of a command: where it cannot be written, the command has failed."""
+"""stdout carries the result of a command: where it cannot be written, the command has failed.
+
+stderr carries what is said beside it: where that cannot be written, it is dropped.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
 
 class Unwritten(Exception):
@@ -26,27 +30,55 @@ class Out(io.TextIOWrapper):
             super().flush()
 
 
+class Aside(io.TextIOWrapper):
+    """stderr, whoever writes to it. Raises nothing: the result is worth more than what is said
+    beside it."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
 @contextmanager
 def streams() -> Iterator[None]:
     """Run a command with streams that it can rely on. That stdout takes no more is said in one
-    sentence on stderr, and raised as SystemExit(1)."""
+    sentence on stderr, and raised as SystemExit(1); stderr changes no exit code."""
     _opened()
-    before = sys.stdout
-    if isinstance(before, io.TextIOWrapper):  # else it is one in memory
-        how = (before.encoding, "replace", None, before.line_buffering)  # a `?` for what it lacks
-        sys.stdout = Out(before.buffer, *how)
+    out, err = sys.stdout, sys.stderr
+    if isinstance(out, io.TextIOWrapper):  # else it is one in memory
+        how = (out.encoding, "replace", None, out.line_buffering)  # a `?` for what it lacks
+        sys.stdout = Out(out.buffer, *how)
+    if isinstance(err, io.TextIOWrapper):
+        sys.stderr = Aside(err.buffer, err.encoding, err.errors, None, err.line_buffering)
     try:
         yield
     except Unwritten as error:
-        with suppress(OSError):  # what is still held would fail once more at the end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        with suppress(OSError):
-            print(f"error: The result cannot be written to stdout: {error}.", file=sys.stderr)
+        _discard(sys.stdout)
+        print(f"error: The result cannot be written to stdout: {error}.", file=sys.stderr)
         raise SystemExit(1) from error
     finally:
-        if isinstance(sys.stdout, Out):  # else it would close what lies under both
-            sys.stdout.detach()
-        sys.stdout = before
+        for stream in (sys.stdout, sys.stderr):  # else one would close what lies under both
+            if isinstance(stream, Out | Aside):
+                stream.detach()
+        sys.stdout, sys.stderr = out, err
+        try:
+            err.flush()
+        except OSError:
+            _discard(err)
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what a stream still holds nowhere: when Python writes it at its end, and that fails, it
+    sets the exit code to 120."""
+    with suppress(OSError):  # a stream in memory has no number
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _opened() -> None:
