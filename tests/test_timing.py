@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from timing import computed_within, waited_within
@@ -49,25 +51,58 @@ while time.process_time() < float(sys.argv[2]):
 """
 
 
-def test_what_keeps_a_process_that_is_waited_for_from_running_does_not_count() -> None:
-    cpu = str(min(os.sched_getaffinity(0)))
+@contextmanager
+def crowded(*more: list[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """One processor for this thread, for three that compute all the time, and for `more`."""
+    before = os.sched_getaffinity(0)
+    cpu = str(min(before))
     args = [sys.executable, "-I", "-c", BUSY, cpu]
-    others = [subprocess.Popen([*args, "60"], stdin=subprocess.DEVNULL) for _ in range(3)]
-    one = subprocess.Popen([*args, "0.25"], stdin=subprocess.PIPE)
+    all_ = [subprocess.Popen([*args, "60"], stdin=subprocess.DEVNULL) for _ in range(3)]
     try:
-        with waited_within(0.5, by=[one.pid]), pytest.raises(AssertionError), waited_within(0.5):
-            finished(one)
+        all_ += (mine := [subprocess.Popen([*args, *each], stdin=subprocess.PIPE) for each in more])
+        os.sched_setaffinity(0, {int(cpu)})
+        yield mine
     finally:
-        for each in (one, *others):
+        os.sched_setaffinity(0, before)
+        for each in all_:
             each.kill()
             each.wait()
 
 
-def finished(program: subprocess.Popen[bytes]) -> None:
-    """Lets it begin; it has ended when this returns, and its numbers can still be read."""
-    assert program.stdin
-    program.stdin.close()
-    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+def test_what_keeps_a_process_that_is_waited_for_from_running_does_not_count() -> None:
+    with (
+        crowded(["0.25"]) as (one,),
+        waited_within(0.5, by=[one.pid]),
+        pytest.raises(AssertionError),
+        waited_within(0.5),
+    ):
+        finished(one)
+
+
+def test_what_keeps_two_processes_from_running_one_after_the_other_does_not_count() -> None:
+    with (
+        crowded(["0.25"], ["0.25"]) as (one, two),
+        waited_within(0.9, by=[one.pid, two.pid]),
+        pytest.raises(AssertionError),
+        waited_within(0.9, by=[one.pid]),
+    ):
+        finished(one, two)
+
+
+def test_what_keeps_this_thread_from_running_bit_by_bit_does_not_count() -> None:
+    with crowded(), waited_within(0.5):
+        began = time.monotonic()
+        compute(0.25)
+        assert time.monotonic() - began > 0.5
+
+
+def finished(*programs: subprocess.Popen[bytes]) -> None:
+    """Lets one after the other begin; they have ended when this returns, and their numbers can
+    still be read."""
+    for program in programs:
+        assert program.stdin
+        program.stdin.close()
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_what_fails_inside_is_told_as_it_is() -> None:
