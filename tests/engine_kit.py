@@ -27,6 +27,7 @@ from genai_prices import calc_price
 from pg_kit import with_store
 from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
+from timing import Patience
 
 from bot.app import App, Options
 from bot.local.model.server import Answer, Fault, Faults, Mind, ModelServer, RateLimits
@@ -617,12 +618,11 @@ async def engine(
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return when it holds; AssertionError when it does not within this time."""
-    for _ in range(int(seconds * 100)):
-        if condition():
-            return
+    """Return when it holds; AssertionError when it does not, however long one waits."""
+    patience = Patience(seconds)
+    while not condition():
+        assert not patience.over, "what was waited for did not happen"
         await asyncio.sleep(0.01)
-    raise AssertionError("what was waited for did not happen")
 
 
 async def run_agent(agent: Agent) -> Ending:

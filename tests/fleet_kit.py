@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -25,8 +24,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from timing import Patience
 
-from bot.local.model.server import Mind, ModelServer
+from bot.local.model.server import Faults, Mind, ModelServer
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack.shown import Shown
@@ -141,10 +141,10 @@ class Fleet:
         """So many more processes, that are heard and hear."""
         made = [self.start() for _ in range(count)]
         for bot in made:
-            deadline = time.monotonic() + 60
+            patience = Patience(60)
             while why := await asyncio.to_thread(bot.unready):
                 assert bot.process.poll() is None, bot.log.read_text("utf-8")
-                assert time.monotonic() < deadline, why + bot.log.read_text("utf-8")
+                assert not patience.over, why + bot.log.read_text("utf-8")
                 await asyncio.sleep(0.05)
         self.balancer.targets += [bot.url for bot in made]
         return made
@@ -196,6 +196,7 @@ def fleet(
     url: str | None = None,
     space: Workspace | None = None,
     latency_s: float = 0.0,
+    faults: Faults | None = None,
     **sections: dict[str, Any],
 ) -> Iterator[Fleet]:
     """No process yet: `start` them. `sections` go over short waits into assistant.yaml."""
@@ -210,7 +211,7 @@ def fleet(
     }
     (folder / "assistant.yaml").write_text(yaml.safe_dump(merged), "utf-8")
     balancer = Balancer()
-    model = ModelServer(mind, latency_s=latency_s, record=True)
+    model = ModelServer(mind, latency_s=latency_s, faults=faults, record=True)
     with ExitStack() as stack:
         front = stack.enter_context(LocalServer(balancer.app, "balancer"))
         slack = LocalSlack(

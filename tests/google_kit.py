@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import ssl
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from timing import Patience
 
 from bot.local.server import LocalServer, drop_connection
 from config.settings import Google as Limits
@@ -218,9 +218,9 @@ async def send(google: Google) -> dict[str, Any]:
 
 async def until(true: Callable[[], bool], what: str) -> None:
     """Look until it is so; the test fails when it takes too long."""
-    end = time.monotonic() + 10
+    patience = Patience(10)
     while not true():
-        assert time.monotonic() < end, f"never came: {what}"
+        assert not patience.over, f"never came: {what}"
         await asyncio.sleep(0.005)
 
 

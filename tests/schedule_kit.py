@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from serve_kit import ASKER, Served, serving
+from timing import patient
 
 from bot.schedule.records import Delivery, Tick
 from bot.schedule.wiring import Schedules
@@ -42,7 +43,7 @@ def triage(**more: Any) -> Schedule:
 
 async def come(found: Callable[[], Awaitable[T | None]], seconds: float) -> T:
     """What is found, as soon as it is; AssertionError where that takes longer."""
-    async with asyncio.timeout(seconds):
+    async with patient(seconds):
         while (value := await found()) is None:  # noqa: ASYNC110 - it stands in the database
             await asyncio.sleep(0.02)
     return value

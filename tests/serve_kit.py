@@ -5,7 +5,6 @@ Nothing of ours is replaced: a test changes settings, minds, faults and what peo
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -214,7 +213,7 @@ async def serving(
         try:
             async with working(settings, policy_path, model, "claude") as bench:
                 if bench.sockets:
-                    await asyncio.wait_for(bench.sockets.connected.wait(), 10)
+                    await until(bench.sockets.connected.is_set)
                 channel = next(c for c in slack.state.channels.values() if not c.is_im)
                 bot = Served(slack, server, bench, settings, channel.id)
                 yield bot

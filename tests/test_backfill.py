@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from timing import waited_within
+from timing import patient, waited_within
 
 from bot.hearing.backfill import Backfill
 from bot.hearing.cursors import Cursors
@@ -67,7 +67,7 @@ class Past:
     async def look(self) -> list[tuple[str, str]]:
         """Let it read what was missed; (kind, ts) of all requests so far."""
         self.backfill.ask()
-        async with asyncio.timeout(10):
+        async with patient(10):
             await self.backfill.idle()
         await self.cursors.flush()
         rows = await self.inbox.database.read(sa.select(inbox_table).order_by("received", "ts"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pytest
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from pg_kit import Kept
 from test_ticks import HOUR, MINUTE, START, spec
+from timing import Patience
 
 from bot.schedule.book import ScheduleBook
 from bot.schedule.clock import LOOK_EVERY_S, AsTimetabled, Clock
@@ -61,9 +61,9 @@ async def wall(tmp_path: Path) -> AsyncIterator[Wall]:
 
 
 async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
-    deadline = time.monotonic() + 30
+    patience = Patience(30)
     while not await condition():
-        assert time.monotonic() < deadline
+        assert not patience.over
         await asyncio.sleep(0.02)
 
 

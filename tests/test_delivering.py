@@ -434,8 +434,11 @@ async def telling_beside(s: Scheduled, store: Store) -> AsyncIterator[None]:
     trouble = replace(s.schedules.trouble, database=store.database, executor="other")
     other = replace(trouble, _woken=woken, _telling=telling)
     task = asyncio.create_task(other.run())
-    yield
-    task.cancel()
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])  # it may be at work in the store that is closed next
 
 
 async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from engine_kit import Json, led_by, say, workspace
 from serve_kit import Served, mentioned, request_in, serving
+from timing import patient
 
 from bot.local.model.server import Answer
 from bot.local.slack.server import Fault, LocalSlack
@@ -138,12 +139,12 @@ async def all_answered(
     """Each has one answer, the right one, and there is nothing else; those whose writes failed too
     often (`lost`) have the apology."""
     wanted = {each.key for each in asked}
-    async with asyncio.timeout(seconds):
+    async with patient(seconds):
         while not (wanted <= {key_of(m) for _, m in ours(bot.slack)}):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
     bot.bench.backfill.ask()  # what is read once more is not answered once more
     await bot.bench.backfill.idle()
-    async with asyncio.timeout(30):
+    async with patient(30):
         while bot.bench.dispatch.at_work or await bot.inbox.waiting():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     written = list(ours(bot.slack))

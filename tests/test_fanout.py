@@ -33,7 +33,7 @@ from engine_kit import (
     use,
     workspace,
 )
-from timing import waited_within
+from timing import patient, waited_within
 
 from bot.local.model.faults import KINDS, Fault
 from bot.local.model.server import Answer, Faults
@@ -375,9 +375,8 @@ async def test_a_primed_cache_is_read_by_all_the_others() -> None:
 async def test_a_first_one_that_fails_does_not_hold_up_the_rest() -> None:
     settings = settings_for(models={"prime_cache": True, "max_attempts": 1})
     faults = Faults(["http_500"])
-    async with engine(reader, settings, slack=slack(), faults=faults) as e:
-        async with asyncio.timeout(10):
-            got = await e.fanout().run_all(briefs(e, 3))
+    async with engine(reader, settings, slack=slack(), faults=faults) as e, patient(10):
+        got = await e.fanout().run_all(briefs(e, 3))
     assert [r.stopped_by for r in got] == ["model_error", "none", "none"]
 
 

@@ -37,6 +37,7 @@ from pg_kit import Kept, bare, place
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, echo, mentioned, serving
 from test_decisions import engine_of, upgraded
+from timing import patient
 
 from bot.accounts.credentials import Credentials
 from bot.erasure.forget import Forget, Forgotten
@@ -565,7 +566,7 @@ async def test_the_end_of_a_channel_a_file_or_an_account_is_noted(tmp_path: Path
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
+    async with patient(seconds):
         while not await condition():  # noqa: ASYNC110 - the store sets no event
             await asyncio.sleep(0.1)
 

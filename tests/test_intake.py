@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from timing import patient
 
 from bot.approval.clicking import After
 from bot.approval.clicks import Clicked, Submitted
@@ -486,7 +487,7 @@ async def connected(ears: Ears, **how: Any) -> AsyncIterator[LocalSlack]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with patient(5):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pytest
 from pg_kit import Kept, place, postgres
 from serve_kit import serving
 from test_ticks import spec
+from timing import Patience
 
 from bot.durable import Durable
 from bot.errors import SetupError
@@ -97,9 +97,9 @@ class Bench:
         self, condition: Callable[[], Awaitable[object]], look: Look | None = None
     ) -> None:
         """Wait until it holds; nothing new is taken up meanwhile, but by `look`."""
-        deadline = time.monotonic() + 30
+        patience = Patience(30)
         while not await condition():
-            assert time.monotonic() < deadline, (self.done, self.failed)
+            assert not patience.over, (self.done, self.failed)
             if look:
                 await look()
             await asyncio.sleep(0.02)
@@ -325,9 +325,9 @@ async def test_lanes_run_by_themselves_and_when_they_are_woken(tmp_path: Path) -
         running = asyncio.create_task(made.lanes.run())
         (tick,) = await made.due("one")
         made.lanes.wake()
-        deadline = time.monotonic() + 30
+        patience = Patience(30)
         while not await made.delivered(tick):
-            assert time.monotonic() < deadline
+            assert not patience.over
             await asyncio.sleep(0.02)
         running.cancel()
 

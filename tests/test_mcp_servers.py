@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
-from timing import waited_within
+from timing import patient, waited_within
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpKit
@@ -45,7 +45,7 @@ async def sooner_or_later(
     tools: dict[str, Tool], name: str, said: str, ctx: ToolContext | None = None
 ) -> str:
     """What a call gives, or why it fails, when it says this."""
-    async with asyncio.timeout(20):
+    async with patient(20):
         while True:
             try:
                 found = text_of(await use(tools, name, ctx))
@@ -75,7 +75,7 @@ def alive(pid: int) -> bool:
 async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
     async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as made:
-        async with asyncio.timeout(60):
+        async with patient(60):
             while not (tools := await tools_of(made)):  # noqa: ASYNC110 - a busy machine is slow
                 await asyncio.sleep(0.1)
         assert sorted(tools) == ["clock_convert_time", "clock_get_current_time"]
@@ -117,7 +117,7 @@ async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
 
 
 async def answering(port: int) -> None:
-    async with asyncio.timeout(20):
+    async with patient(20):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

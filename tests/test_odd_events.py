@@ -15,6 +15,7 @@ import pg_kit
 import pytest
 from engine_kit import led_by, say, until, workspace
 from serve_kit import ASKER, Served, mentioned, request_in, serving
+from timing import patient
 
 from bot.hearing.payload import MAX_TEXT
 from bot.local.model.server import Answer
@@ -26,6 +27,8 @@ from config.settings import Settings
 
 Json = dict[str, Any]
 
+UNDER_WAY = 10
+"""Slack gives each event 3 s, and does not tell of a hundred at the same moment."""
 AT = f"<@{BOT_USER}>"
 OLD = "1741564700.000100"
 ZERO_WIDTH, RTL, LONE = "\u200b", "\u202e", "\ud83d"
@@ -253,6 +256,10 @@ class Odd:
         self.bot.slack.send(event, **how)
         return ts
 
+    def under_way(self) -> int:
+        """How many deliveries were neither acked nor given up."""
+        return sum(not (d.acked_at or d.reason) for d in self.bot.slack.deliveries)
+
     async def acked(self) -> None:
         slack = self.bot.slack
         await until(lambda: all(d.acked_at or d.reason for d in slack.deliveries), 30)
@@ -261,7 +268,7 @@ class Odd:
     async def quiet(self) -> None:
         """Returns when nothing waits and nothing is at work, also not between the two."""
         inbox, dispatch = self.bot.inbox, self.bot.bench.dispatch
-        async with asyncio.timeout(60):
+        async with patient(60):
             mine = dispatch.durable.executor
             while await inbox.waiting() or await inbox.at_work(mine) or dispatch.at_work:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -333,6 +340,7 @@ async def test_each_odd_mention_is_acked_and_answered_once(
                 if mode == "http" and len(json.dumps(fields)) > 900_000:
                     continue  # more than Slack sends, and more than is read of an unknown sender
                 asked[odd.send(fields)] = name
+                await until(lambda: odd.under_way() < UNDER_WAY, 30)
             await odd.acked()
             await odd.quiet()
             counts = odd.written()

@@ -51,7 +51,7 @@ from engine_kit import (
     workspace,
 )
 from starlette.types import Receive, Scope, Send
-from timing import waited_within
+from timing import patient, waited_within
 
 from bot.app import App, Options, open_app
 from bot.local.model.answer import stream_events
@@ -220,7 +220,7 @@ async def test_a_first_one_that_crashes_before_its_reply_does_not_hold_up_the_re
     settings = settings_for(models={"prime_cache": True})
     async with engine(child, settings, slack=LocalSlack(workspace(3))) as e:
         e.run.emit = emit
-        async with asyncio.timeout(10):
+        async with patient(10):
             got = await e.fanout().run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
 
     assert [(r.status, r.stopped_by) for r in got] == [
@@ -713,7 +713,7 @@ async def test_pages_end_where_a_server_repeats_its_cursors(cursors: list[str]) 
         await send({"type": "http.response.body", "body": json.dumps(body).encode()})
 
     with MUX.serving(app) as url:
-        async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+        async with aiohttp.ClientSession() as session, patient(5):
             web = connect(session, BOT_TOKEN, url + API_PATH, settings_for().slack)
             people = await SlackReader(web, timedelta(0)).people()
     assert list(people) == ["U0ANA"]

@@ -23,7 +23,7 @@ import pytest
 from engine_kit import Json, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, free_port, mentioned, ruled, serving
 from slack_sdk.signature import SignatureVerifier
-from timing import waited_within
+from timing import patient, waited_within
 
 from bot.hearing.sockets import SocketRefused
 from bot.local.model.server import ModelServer
@@ -194,7 +194,7 @@ def ready(bot: Served) -> tuple[int, Json]:
 
 async def told(bot: Served, part: str, seconds: float = 20.0) -> str:
     """What /readyz says of a part that does not work, as soon as it says it."""
-    async with asyncio.timeout(seconds):
+    async with patient(seconds):
         while True:
             code, report = await asyncio.to_thread(ready, bot)
             if report["parts"].get(part, "ok") != "ok":
@@ -205,7 +205,7 @@ async def told(bot: Served, part: str, seconds: float = 20.0) -> str:
 
 async def well(bot: Served, seconds: float = 30.0) -> None:
     """Returns when /readyz says that all is well."""
-    async with asyncio.timeout(seconds):
+    async with patient(seconds):
         while True:
             if (await asyncio.to_thread(ready, bot))[0] == 200:
                 return
@@ -487,7 +487,7 @@ async def test_a_full_disk_is_told_and_what_was_asked_is_answered_when_there_is_
             limit_files(serving_.pid, 4096)
             asked = there.slack.people.say(ASKER, CHANNEL, mentioned("Hello?"))
             await until(lambda: "could not be stored" in "".join(said), 20)
-            async with asyncio.timeout(20):  # the database is looked at every few seconds
+            async with patient(20):  # the database is looked at every few seconds
                 while (found := await asyncio.to_thread(status, f"{url}/readyz"))[0] != 503:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             assert "cannot be written" in found[1]
@@ -501,7 +501,7 @@ async def test_a_full_disk_is_told_and_what_was_asked_is_answered_when_there_is_
             limit_files(serving_.pid, resource.RLIM_INFINITY)
             await until(lambda: finished(there.slack, late), 60)
             await asyncio.sleep(1)
-            async with asyncio.timeout(30):
+            async with patient(30):
                 while (await asyncio.to_thread(status, f"{url}/readyz"))[0] != 200:  # noqa: ASYNC110
                     await asyncio.sleep(0.3)
             assert serving_.returncode is None
@@ -525,7 +525,7 @@ async def test_a_disk_that_is_full_at_the_start_is_one_sentence_and_code_2(tmp_p
             env=env,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(30):
+        async with patient(30):
             _, err = await started.communicate()
     assert started.returncode == 2, err
     assert b"Traceback" not in err
@@ -544,7 +544,7 @@ async def test_a_replica_whose_lock_is_lost_ends_and_the_next_one_answers(tmp_pa
             asked = [there.slack.people.say(ASKER, CHANNEL, mentioned("Hello?"))]
             await asyncio.to_thread(pg_kit.execute, cut, url)
             asked += [there.slack.people.say(ASKER, CHANNEL, mentioned("And now?"))]
-            async with asyncio.timeout(20):
+            async with patient(20):
                 assert await first.wait() == 2
             assert "lock of this replica was lost" in "".join(said)
             assert "Traceback" not in "".join(said)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from slack_bolt.response import BoltResponse
+from timing import patient
 
 from bot.hearing.sockets import SocketRefused, Sockets
 from bot.local.server import LocalServer
@@ -77,7 +78,7 @@ async def line(
             yield made
         finally:
             sockets.close()
-            async with asyncio.timeout(5):
+            async with patient(5):
                 await asyncio.gather(task, return_exceptions=True)
             await asyncio.sleep(0)
             assert asyncio.all_tasks() == before
@@ -85,7 +86,7 @@ async def line(
 
 
 async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
+    async with patient(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -24,6 +24,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from schema_kit import COMPARED
+from timing import patient
 
 from bot.runs.sink import FLUSH_AT, StoreSink
 from bot.runs.unhurried import Unhurried
@@ -175,7 +176,7 @@ async def test_a_long_run_is_stored_on_the_way_and_nothing_is_stored_twice(tmp_p
             each.note("r1", "s1", Origin.MATERIAL, {"text": f"{number % 700}"}, str(number))
             each.reply("r1", "s1", number, 1, {"content": [], "cost_usd": None})
         await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with patient(10):
         while not (on_the_way := await store.trajectory("r1")).entries:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # no `aclose` yet: it is stored by itself, aside
     await sink.aclose()

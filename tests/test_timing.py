@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import subprocess
@@ -9,9 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from timing import computed_within, waited_within
+from timing import Patience, computed_within, patient, waited_within
 
 
 def test_who_waits_or_computes_for_too_long_fails() -> None:
@@ -108,3 +110,22 @@ def finished(*programs: subprocess.Popen[bytes]) -> None:
 def test_what_fails_inside_is_told_as_it_is() -> None:
     with pytest.raises(ValueError, match="inside"), waited_within(5.0):
         raise ValueError("inside")
+
+
+@pytest.mark.skipif(not Path("/proc/pressure/cpu").exists(), reason="no kernel that tells")
+def test_patience_lasts_longer_where_others_have_the_processors() -> None:
+    with crowded():
+        patience, began = Patience(0.4), time.monotonic()
+        time.sleep(0.8)
+        assert not patience.over
+        while not patience.over:
+            time.sleep(0.01)
+    assert 0.8 < time.monotonic() - began < 10
+
+
+async def test_patience_ends_with_what_never_comes() -> None:
+    with pytest.raises(TimeoutError):
+        async with patient(0.1):
+            await asyncio.Event().wait()
+    async with patient(60):
+        await asyncio.sleep(0)

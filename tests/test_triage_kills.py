@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -23,6 +22,7 @@ from pg_kit import Kept, kept
 from pydantic import SecretStr
 from serve_kit import ASKER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from timing import Patience
 
 from bot.accounts.connected import GOOGLE
 from bot.accounts.credentials import Credentials
@@ -173,10 +173,10 @@ class Office:
     async def done(self, thread: str, seconds: float = 60.0) -> StoredRun:
         """The run of a request, once it is answered and nothing is at work any more."""
 
-        inbox, end = Inbox(self.store.database), time.monotonic() + seconds
+        inbox, patience = Inbox(self.store.database), Patience(seconds)
         while await inbox.at_work() or not any(m.metadata for m in self.written(thread)):
             said = self.bots.bots[-1].log.read_text("utf-8")[-4_000:]
-            assert time.monotonic() < end, f"{self.written(thread)}\n{said}"
+            assert not patience.over, f"{self.written(thread)}\n{said}"
             await asyncio.sleep(0.05)
         return await self.run()
 
@@ -243,9 +243,9 @@ async def in_the_fan_out(at: Office) -> None:
     at.model.hold(a_child, paid)
     at.ask()
     await holds(at.model)
-    end = time.monotonic() + 30
+    patience = Patience(30)
     while await at.complete() < paid:
-        assert time.monotonic() < end
+        assert not patience.over
         await asyncio.sleep(0.02)
     assert at.model.held <= AT_ONCE
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.start import machine_s
 
 REFERENCE_S = 0.1
 """What `machine_s` says of the machine that bounds are meant for."""
-LOOK_S, LATE_S = 0.01, 0.03
-"""A thread that sleeps for so long, and wakes so much later, was kept from running."""
+LOOK_S, LATE_S, DELAYS_S = 0.01, 0.03, 0.1
+"""Between two looks at the clock, and at what the kernel tells of delays. A thread that wakes
+so much later than it should (LATE_S) was kept from running."""
+CROWDED = 0.1
+"""How much of the time counts in which something waits for a processor."""
 
 
 @contextmanager
@@ -42,26 +46,70 @@ def waited_within(
     """
     held, over = [0.0], threading.Event()
     pids = (os.getpid(), *by)
-    watch = threading.Thread(target=_hold_ups, args=(held, over), daemon=True)
+    before = {pid: _delays(pid) for pid in pids}
+    after = {pid: dict(delays) for pid, delays in before.items()}
+    watch = threading.Thread(target=_hold_ups, args=(held, over, after), daemon=True)
     began = time.monotonic()
     watch.start()
-    before = {pid: _delays(pid) for pid in pids}
     try:
         yield
     finally:
         took = time.monotonic() - began
-        after = {pid: _delays(pid) for pid in pids}
         over.set()
         watch.join()
     assert least <= took, f"{what} {took:.2f} s"
-    for delays in (*before.values(), *after.values()):
-        delays.pop(watch.native_id or 0, None)  # it computes nothing
+    after[os.getpid()].pop(watch.native_id or 0, None)  # it computes nothing
     mine, *others = (
         sum(now - before[pid].get(thread, 0.0) for thread, now in after[pid].items())
         for pid in pids
     )
     kept = max(held[0], mine) + sum(others)
     assert took - kept < seconds, f"{what} {took:.2f} s, kept from running for {kept:.2f} s of them"
+
+
+class Patience:
+    """How long a test waits for what must come: long enough that it never will where it did not.
+
+    It is no bound of how soon it comes; `waited_within` is. So it goes on more slowly while other
+    processes have the processors (CROWDED; Linux tells).
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began, self._crowded = time.monotonic(), _crowded()
+
+    @property
+    def over(self) -> bool:
+        took = time.monotonic() - self._began
+        free = took - (1 - CROWDED) * (_crowded() - self._crowded)
+        return free > self._seconds
+
+
+@asynccontextmanager
+async def patient(seconds: float) -> AsyncIterator[None]:
+    """Raises TimeoutError where what is inside does not come to its end (Patience)."""
+    patience = Patience(seconds)
+
+    async def watch(timer: asyncio.Timeout) -> None:
+        while not patience.over:  # noqa: ASYNC110 - the kernel sets no event
+            await asyncio.sleep(LOOK_S)
+        timer.reschedule(asyncio.get_running_loop().time())
+
+    async with asyncio.timeout(None) as timer:
+        watching = asyncio.create_task(watch(timer))
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+
+def _crowded() -> float:
+    """For how many seconds some process of this machine has waited for a processor (Linux)."""
+    try:
+        text = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        return 0.0
+    return int(text.splitlines()[0].rpartition("total=")[2]) / 1e6
 
 
 def _delays(pid: int) -> dict[int, float]:
@@ -76,11 +124,18 @@ def _delays(pid: int) -> dict[int, float]:
     return found
 
 
-def _hold_ups(held: list[float], over: threading.Event) -> None:
-    """Add up by how much this thread wakes too late."""
-    woken = time.monotonic()
+def _hold_ups(
+    held: list[float], over: threading.Event, delays: dict[int, dict[int, float]]
+) -> None:
+    """Add up by how much this thread wakes too late; keep the latest delays of each process, which
+    may end."""
+    woken = looked = time.monotonic()
     while not over.is_set():
         time.sleep(LOOK_S)
         late = time.monotonic() - woken - LOOK_S
         woken += late + LOOK_S
         held[0] += late if late > LATE_S else 0.0
+        if over.is_set() or woken - looked > DELAYS_S:
+            looked = woken
+            for pid, known in delays.items():
+                known.update(_delays(pid))

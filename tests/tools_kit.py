@@ -23,6 +23,7 @@ from mcp_kit import TEXT, Rogue
 from mcp_kit import tool as offer
 from poll_kit import key_file
 from serve_kit import ASKER
+from timing import Patience
 
 from bot.local.google.oauth import LocalGoogleOauth
 from bot.local.google.server import LocalGoogle
@@ -162,9 +163,9 @@ class Site:
     async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait for it; whenever the bot was killed, see that nothing of it is left, and start it
         anew."""
-        end = time.monotonic() + seconds
+        patience = Patience(seconds)
         while self._dying or not condition():
-            assert time.monotonic() < end, (
+            assert not patience.over, (
                 self.answers(),
                 self.attached(),
                 self.cards(),
@@ -176,7 +177,7 @@ class Site:
                 await self.bots.started()
                 self._dying = False
                 self.lives += 1
-                end = time.monotonic() + seconds
+                patience = Patience(seconds)
             await asyncio.sleep(0.02)
 
     async def nothing_is_left(self, seconds: float = 3.0) -> None:
