@@ -5,9 +5,11 @@ Nothing of ours is replaced: a test changes settings, minds, faults and what peo
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,10 +103,19 @@ def serve_settings(
     return base.model_copy(update={**changed, "data_dir": data_dir})
 
 
+PORTS = range(20_000, 32_000)
+"""Below those that the kernel gives to each connection, and to whoever takes any port: one that is
+free stays so until it is bound."""
+_tried = itertools.count(os.getpid() * 997)
+
+
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port that nobody listens at; another one each time, and in each process."""
+    for number in itertools.islice(_tried, len(PORTS)):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", PORTS[number % len(PORTS)]))
+            return int(free.getsockname()[1])
+    raise AssertionError("no port is free")
 
 
 def heard_at(port: int) -> str:
@@ -225,6 +236,6 @@ async def serving(
 
 
 __all__ = [
-    *("ASKER", "Served", "echo", "heard_at", "mentioned", "request_in", "ruled"),
+    *("ASKER", "Served", "echo", "free_port", "heard_at", "mentioned", "request_in", "ruled"),
     *("serve_settings", "serving"),
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from bot_kit import Done, Shell, configure, model_at
 from engine_kit import MUX, channel_of, say
+from serve_kit import free_port
 from slack_sdk import WebClient
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -425,9 +426,3 @@ def test_no_secret_is_printed_whatever_a_service_quotes(
     assert "bad key ***" in done.out
     for secret in ("sk-ant-quoted", "xoxb-local", "xapp-local", "local-secret"):
         assert secret not in done.out + done.err + document
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        number: int = server.getsockname()[1]
-    return number

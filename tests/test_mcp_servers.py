@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
+from serve_kit import free_port
 from timing import patient, waited_within
 
 from bot.local.server import LocalServer
@@ -88,9 +88,7 @@ async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
 
 
 async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "token").write_text("s3cret\n")
     where = ["--host", "127.0.0.1", "--port", str(port), "--allow-dir", str(tmp_path / "books")]
     started = await asyncio.create_subprocess_exec(
