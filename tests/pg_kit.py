@@ -42,7 +42,7 @@ def server() -> str:
     """Address of a server that lets us create databases."""
     url = os.environ.get("TEST_DATABASE_URL") or HERE
     try:
-        psycopg.connect(url, connect_timeout=3).close()
+        psycopg.connect(url, connect_timeout=30).close()
     except psycopg.Error as error:
         why = f"no Postgres answers at {at(url)}: {str(error).splitlines()[0]}"
         if os.environ.get("CI_SERVICES") == "required":
