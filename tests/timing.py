@@ -118,9 +118,10 @@ def _delays(pid: int) -> dict[int, float]:
     They can be added up: only the one that has the interpreter's lock is ready for long.
     """
     found: dict[int, float] = {}
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        with suppress(OSError):  # it ended
-            found[int(thread.name)] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    with suppress(OSError):  # it ended
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found[int(thread.name)] = int((thread / "schedstat").read_text().split()[1]) / 1e9
     return found
 
 
@@ -135,7 +136,12 @@ def _hold_ups(
         late = time.monotonic() - woken - LOOK_S
         woken += late + LOOK_S
         held[0] += late if late > LATE_S else 0.0
-        if over.is_set() or woken - looked > DELAYS_S:
+        if woken - looked > DELAYS_S:
             looked = woken
-            for pid, known in delays.items():
-                known.update(_delays(pid))
+            _look(delays)
+    _look(delays)
+
+
+def _look(delays: dict[int, dict[int, float]]) -> None:
+    for pid, known in delays.items():
+        known.update(_delays(pid))
