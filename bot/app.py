@@ -217,7 +217,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
             reader=reader,
             as_of=options.as_of or end_of(workspace, options),
             problems=workspace.problems if workspace else (),
-            directory=directory_of(store, reader, workspace, options, stack, toolkit.readers()),
+            directory=directory_of(store, reader, workspace, options, toolkit.readers()),
             emit=emit,
             toolkit=toolkit,
         )

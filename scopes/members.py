@@ -29,6 +29,8 @@ MOST_ASKED = 5
 """Single channels asked about at one time; from there on all public ones are listed at once."""
 NO_SENSE = "no proper answer"
 ALL_KINDS = "public_channel,private_channel,mpim,im"
+JOINED_PUBLIC: Key = ("list of joined public", "channels")
+ALL_PUBLIC: Key = ("list of public", "channels")
 
 Kind = Literal["public", "private", "direct", "group"]
 
@@ -192,21 +194,33 @@ class Members:
         known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
         if known and not fresh:
             return True
-        mine, is_open = await asyncio.gather(
-            self.of_user(user, fresh=True), self._opens(user, channel, full, fresh)
-        )
-        return (mine is not None and channel in mine) or is_open
+        mine = await self.of_user(user, fresh=True)
+        if mine is not None and channel in mine:
+            return True
+        return await self._opens(user, channel, full, fresh)
+
+    async def joined_public(self, channel: str) -> bool:
+        """Return whether the token's user is in this channel and it is public, as of at most
+        `kept_s` ago. One listing answers for all channels."""
+
+        async def ask() -> frozenset[str]:
+            return await self._public("users.conversations")
+
+        joined = await self._facts.get(JOINED_PUBLIC, ask)
+        return joined is not None and channel in joined
 
     def _is_known_as_public(self, channel: str) -> bool:
         info: Mapping[str, Any] | None = self._infos.known(("channel", channel))
-        return info is not None and kind_of(info) == "public"
+        if info is not None:
+            return kind_of(info) == "public"
+        return any(channel in (self._facts.known(key) or ()) for key in (JOINED_PUBLIC, ALL_PUBLIC))
 
     async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
         """Whether it is public, or their direct message with the bot, which Slack may not list."""
-        if not fresh and self._is_known_as_public(channel):
+        if not fresh and await self.joined_public(channel):
             return full
         if not fresh and self._infos.asking >= MOST_ASKED:
-            public = await self._facts.get(("list of public", "channels"), self._public)
+            public = await self._facts.get(ALL_PUBLIC, lambda: self._public("conversations.list"))
             return full and public is not None and channel in public
         info = await self._infos.get(("channel", channel), lambda: self._info(channel), fresh=True)
         if info is None:
@@ -232,8 +246,7 @@ class Members:
             raise SlackRefused(method, NO_SENSE, "")
         return frozenset(found)
 
-    async def _public(self) -> frozenset[str]:
-        method = "conversations.list"
+    async def _public(self, method: str) -> frozenset[str]:
         found = await whole(self.client, method, "channels", types="public_channel")
         return frozenset(
             str(c["id"]) for c in found if isinstance(c, Mapping) and kind_of(c) == "public"

@@ -10,7 +10,7 @@ from typing import Any
 
 from scopes.fetched import Fetched, Key
 from scopes.label import PUBLIC, Label, Readers
-from scopes.members import kind_of
+from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
 from scopes.slack_items import (
     NOT_MESSAGES,
@@ -69,6 +69,8 @@ class SlackReader:
     """How far before a window the roots of still active threads are looked for; zero = no limit."""
     user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
+    members: Members | None = None
+    """Lists which channels are public, for all runs; None = each channel is asked about."""
     _fetched: Fetched = field(default_factory=Fetched)
     _histories: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(CONCURRENT_HISTORIES)
@@ -79,7 +81,7 @@ class SlackReader:
 
     def fresh(self) -> SlackReader:
         """A reader of the same workspace that has fetched nothing: one for each run."""
-        return SlackReader(self.web, self.lookback, self.user_web)
+        return SlackReader(self.web, self.lookback, self.user_web, self.members)
 
     def patient(self) -> SlackReader:
         """The same reader, whose calls let those of others go first."""
@@ -141,10 +143,15 @@ class SlackReader:
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""
 
-        async def fetch(web: SlackClient) -> Label:
+        async def is_public(web: SlackClient) -> bool:
+            if self.members and await self.members.joined_public(channel):
+                return True
             info = (await web.call("conversations.info", channel=channel))["channel"]
+            return kind_of(info) == "public"
+
+        async def fetch(web: SlackClient) -> Label:
             readers: Readers = PUBLIC
-            if kind_of(info) != "public":
+            if not await is_public(web):
                 members = web.pages("conversations.members", "members", channel=channel)
                 readers = frozenset([str(m) async for m in members])
             return Label(untrusted=True, readers=readers, sources=frozenset({channel}))

@@ -591,9 +591,10 @@ async def engine(
         stack.push_async_callback(model.aclose)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         web = connect(session, BOT_TOKEN, slack_url, settings.slack)
-        reader = SlackReader(web, timedelta(days=settings.slack.lookback_days))
         members = Members(web, clock=clock)
         stack.push_async_callback(members.aclose)
+        lookback = timedelta(days=settings.slack.lookback_days)
+        reader = SlackReader(web, lookback, members=members)
         directory = SlackDirectory(members, People(web), no_grants, BOT_USER, slack.state.team.id)
         caps = settings.limits
         sink, decisions, events = MemorySink(), list[Decision](), list[Event]()

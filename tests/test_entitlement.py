@@ -20,6 +20,7 @@ from engine_kit import (
     channel_of,
     engine,
     is_child,
+    led_by,
     results,
     say,
     sentence,
@@ -109,6 +110,7 @@ async def test_hidden_is_answered_like_absent_by_every_tool(name: str, form: str
     argument, more = FORMS[name]
     held = {channel_id(1): "#support-1"} if form == "not held" else HELD
     async with asking(EVA) as e:
+        await told(e, "read_channel_history", channel=NOWHERE)  # what is kept is the same for both
         for _ in range(2):  # what was asked before makes no difference, either
             said, calls = [], []
             for n in (2, 9):
@@ -191,7 +193,6 @@ async def test_a_bot_that_was_removed_reads_nothing_for_anybody() -> None:
     [
         ("users.info", ANA, SECRET),
         ("users.conversations", ANA, SECRET),
-        ("conversations.info", EVA, channel_id(1)),
     ],
 )
 async def test_what_cannot_be_checked_is_closed_and_logged_once(
@@ -205,6 +206,32 @@ async def test_what_cannot_be_checked_is_closed_and_logged_once(
         assert len(said) == 1
         assert f"Slack refused {method}: fatal_error" in said[0]
         assert "messages in window" in await told(e, "read_channel_history", channel=channel)
+
+
+# ---- what a request costs that names many channels
+
+
+LOOKS = ("users.conversations", "conversations.info", "conversations.list")
+MOST_LOOKS = 4
+"""Calls of one method that a request may make, however many channels it names: two listings, and
+two more where it takes longer than a listing is believed."""
+
+
+@pytest.mark.parametrize("user", [ANA, EVA], ids=["in all of them", "in none of them"])
+@pytest.mark.parametrize("many", [1, 10, 28, 50])
+async def test_a_request_that_names_many_channels_lists_them_once(
+    tmp_path: Path, many: int, user: str
+) -> None:
+    ids = [channel_id(n) for n in range(1, many + 1)]
+    template = {"task": "Find out what is open", "description": "Channel", "scope": "slack"}
+    mind = led_by(Answer([use("run_subagents", items=ids, template=template)]), say("[F1.1]"))
+    async with serving(tmp_path, mind, space=workspace(50, 1), change=undisturbed) as bot:
+        before = Counter(bot.slack.calls)
+        named = ", ".join(f"#support-{n}" for n in range(1, many + 1))
+        await bot.answer(bot.ask(f"What is open in {named}?", user=user), seconds=60)
+        looked = Counter(bot.slack.calls) - before
+        assert looked["conversations.history"] == many  # each was read
+        assert {m: looked[m] for m in LOOKS if looked[m] > MOST_LOOKS} == {}
 
 
 # ---- asking in Slack

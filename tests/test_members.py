@@ -220,6 +220,7 @@ async def test_a_no_is_as_of_now_and_costs_the_same_for_hidden_and_absent() -> N
         "conversations.info": {"ok": False, "error": "channel_not_found"},
     }
     async with asked(answers) as at:
+        assert not await at.members.joined_public("C3")  # what is kept is the same for both
         for _ in range(3):
             counts = []
             for id in ("C3", "C9"):
@@ -230,6 +231,40 @@ async def test_a_no_is_as_of_now_and_costs_the_same_for_hidden_and_absent() -> N
             assert len(counts[0]) == 2
         at.slack.answers["users.conversations"] = listed("C1", "C3")  # they were invited just now
         assert await at.members.reads(ANA, "C3", full=True)
+
+
+class ByCaller(dict[str, Any]):
+    """What `users.conversations` lists for a user, and for the token's own user."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get("of the bot" if key == "users.conversations " else key, default)
+
+
+async def test_public_channels_that_the_bot_is_in_are_listed_once_for_all_checks() -> None:
+    ids = [f"C{n:03}" for n in range(50)]
+    answers = ByCaller({f"users.conversations {ANA}": listed(), "of the bot": listed(*ids)})
+    async with asked(answers) as at:
+        for id in ids:  # one after the other
+            assert await at.members.reads(ANA, id, full=True)
+            assert await at.members.joined_public(id)
+        assert [method for method, _ in at.slack.calls] == ["users.conversations"] * 2
+        at.clock.now += KEPT_S
+        answers["of the bot"] = listed(*ids[1:])
+        answers[f"conversations.info {ids[0]}"] = channel(ids[0], is_private=True)
+        assert not await at.members.joined_public(ids[0])
+        assert not await at.members.reads(ANA, ids[0], full=True)
+        assert not await at.members.reads(ANA, ids[1], full=False)  # a guest
+
+
+async def test_a_listing_that_fails_costs_a_question_for_each_channel_and_opens_nothing() -> None:
+    answers = ByCaller({f"users.conversations {ANA}": listed(), "of the bot": 500})
+    async with asked(answers) as at:
+        answers["conversations.info C1"] = channel("C1")
+        answers["conversations.info C2"] = 500
+        assert await at.members.reads(ANA, "C1", full=True)
+        assert not await at.members.reads(ANA, "C2", full=True)
+        answers["conversations.info C2"] = channel("C2")
+        assert await at.members.reads(ANA, "C2", full=True)
 
 
 async def test_of_many_channels_the_public_ones_are_listed_at_once() -> None:

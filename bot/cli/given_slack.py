@@ -74,10 +74,14 @@ def reader_of(
         raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
     if not token:
         return None
+    client = connect(session, token, url, slack, ReadTurns(slack))
+    members = Members(client)
+    stack.push_async_callback(members.aclose)
     return SlackReader(
-        connect(session, token, url, slack, ReadTurns(slack)),
+        client,
         timedelta(days=slack.lookback_days),
         connect(session, user_token, url, slack) if user_token else None,
+        members,
     )
 
 
@@ -86,7 +90,6 @@ def directory_of(
     reader: SlackReader | None,
     workspace: Workspace | None,
     options: Options,
-    stack: AsyncExitStack,
     things: Mapping[str, Readers],
 ) -> Directory:
     """Who may read what: the operator as the bot, or a user of the files by their own token.
@@ -95,8 +98,8 @@ def directory_of(
     """
     if reader is None or workspace is None or options.as_user is None:
         return Operator()
-    members = Members(reader.web)
-    stack.push_async_callback(members.aclose)
+    assert reader.members
+    members = reader.members
     people, grants = People(reader.web), Grants(store.database)
     directory = SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
     directory.things = things

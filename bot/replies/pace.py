@@ -49,6 +49,7 @@ READING: Mapping[str, Tier] = {
     "conversations.list": Tier(20, MINUTE_S),
     "slackLists.items.list": Tier(20, MINUTE_S),
     "search.messages": Tier(20, MINUTE_S),
+    "users.conversations": Tier(50, MINUTE_S),
     "users.info": Tier(100, MINUTE_S),
     "users.list": Tier(20, MINUTE_S),
 }

@@ -51,11 +51,9 @@ async def opening(
     names = [(c.id, c.name) for c in known.values()]
     cited = [e.partition("/")[0] for f in earlier for e in f.evidence[:1]]
     wanted = {id: f"#{known[id].name}" for id in cited if id in known} | named_in(said, names)
-    readable = {
-        id: title
-        for id, title in wanted.items()
-        if await run.gate.may_read(run.requester, id)  # the rest is as if it did not exist
-    }
+    answers = await asyncio.gather(*(run.gate.may_read(run.requester, id) for id in wanted))
+    # The rest is as if it did not exist.
+    readable = {id: wanted[id] for id, may in zip(wanted, answers, strict=True) if may}
     named = {id: _title(id, title, known, said) for id, title in readable.items()}
     own = {OPEN_CHANNELS: ""} if reader else {}
     own |= {OPEN_SEARCH: ""} if reader and reader.user_web else {}

@@ -69,7 +69,7 @@ async def _checking(settings: Settings, database: Database) -> AsyncIterator[Che
         members, people = Members(client), People(client)
         directory = SlackDirectory(members, people, Grants(database).covering, bot.user, bot.team)
         mail = Mailboxes(settings, Credentials(database), people.address)
-        reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
+        reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
         try:
             yield Checking(reader, directory, PolicyFile(None, settings.policy), mail)
         finally:

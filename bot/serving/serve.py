@@ -136,10 +136,12 @@ async def _bench(
     metrics, health, cursors = Metrics(), Health(), Cursors(inbox)
     people, policy = People(client), PolicyFile(policy_path, settings.policy)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
-    reader = SlackReader(client, timedelta(days=settings.slack.lookback_days))
+    members = Members(client)
+    stack.push_async_callback(members.aclose)
+    reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
     governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
     toolkit = _toolkit(stack, settings, kept)
-    directory = _directory(stack, people, Grants(kept.database), bot, toolkit)
+    directory = _directory(members, people, Grants(kept.database), bot, toolkit)
     desks = _desks(settings, outbox)
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
     runs = Runs(kept, model, governor, reader, executor, metrics, directory, desks, mailboxes=mail)
@@ -197,11 +199,9 @@ def _desks(settings: Settings, outbox: Outbox) -> dict[type, object]:
 
 
 def _directory(
-    stack: AsyncExitStack, people: People, grants: Grants, bot: Bot, toolkit: Toolkit
+    members: Members, people: People, grants: Grants, bot: Bot, toolkit: Toolkit
 ) -> SlackDirectory:
     """Who may read what, as Slack and the settings say it."""
-    members = Members(people.client)
-    stack.push_async_callback(members.aclose)
     made = SlackDirectory(members, people, grants.covering, bot.user, bot.team)
     made.things, made.anybodys = toolkit.readers(), toolkit.anybodys()
     return made
