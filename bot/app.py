@@ -26,7 +26,7 @@ from bot.tooling.kit import Toolkit
 from bot.tooling.model_search import bind
 from bot.tooling.wiring import toolkit_of
 from config.settings import Limits, Settings
-from scopes.slack_client import SlackRefused, open_session
+from scopes.slack_client import TOKEN_FAULTS, SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Frozen
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 
 DAY = timedelta(days=1)
 EPOCH = datetime.fromtimestamp(0, UTC)
-TOKEN_FAULTS = frozenset(
-    {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"}
-)
 SAMPLE_LISTS = {"F0BUGTRACK": "Bug tracker"}
 
 
@@ -99,18 +96,15 @@ class App:
         try:
             return await self.reader.channels()
         except SlackRefused as error:
-            raise SetupError("slack", f"{error}.", self._remedy(error)) from error
+            raise SetupError("slack", f"{error.why}.", self._remedy(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             why = f"Slack cannot be reached ({type(error).__name__})."
             raise SetupError("slack", why, "Check the network and SLACK_API_URL.") from error
 
     def _remedy(self, error: SlackRefused) -> str:
-        if error.needed:
-            return "Add it to the app and install the app again."
-        if error.code not in TOKEN_FAULTS:
-            return "Try again later."
-        user = self.options.as_user
-        return f"There is no user {user} here: mend --as-user." if user else "Mend SLACK_BOT_TOKEN."
+        if error.code in TOKEN_FAULTS and (user := self.options.as_user):
+            return f"There is no user {user} here: mend --as-user."
+        return f"{error.remedy}." if error.remedy else "Try again later."
 
     @asynccontextmanager
     async def run(

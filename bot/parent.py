@@ -82,6 +82,7 @@ class Ask:
         )
         self.fence = self.system = ""
         self.runs_programs = True
+        self.missing = list[str]()
         self.intent = self.request.intent
         self.guard.own += [self.request.text, self.request.conversation]
         self.own_words = self.intent.text if self.intent.home else self.request.text
@@ -102,6 +103,7 @@ class Ask:
             made = await self.run.checkpoint.step(f"{self.run.id}/opening", self._opening)
             self.fence, self.system = made["fence"], made["system"]
             self.runs_programs = made.get("programs", True)  # runs of earlier versions have none
+            self.missing = made.get("missing", [])  # runs of earlier versions have none
             self.intent = replace(self.request.intent, named=frozenset(made["named"]))
             done = await self._work(Handles(made["handles"]))
         except Exception as error:  # the seam: one request; its subagents' results are kept
@@ -277,5 +279,6 @@ class Ask:
 
     def _coverage(self, results: Sequence[SubagentResult]) -> dict[str, Any]:
         found = coverage_of(results)
-        gaps = [*found["not_covered"], *self.app.problems]
+        own = [*self.missing, *filter(None, self.reading.undone.values())]
+        gaps = list(dict.fromkeys((*own, *found["not_covered"], *self.app.problems)))
         return {**found, "not_covered": gaps, "looked_up": len(self.reading.shown())}

@@ -15,11 +15,10 @@ STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
 def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
     """How many subagents ended how, what they read together, and what they did not cover."""
     missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
-    missing += [
-        f"{r.id}: {r.status}, {why}"
-        for r in results
-        if lost(r) and (why := r.reason or r.stopped_by) not in r.not_covered
-    ]
+    for r in filter(lost, results):
+        why = r.reason or r.stopped_by
+        if not any(told.rstrip(".") in why for told in r.not_covered):
+            missing.append(f"{r.id}: {r.status}, {why}")
     counts = {s: sum(r.status == s for r in results) for s in STATUSES}
     parts = [r.coverage for r in results if r.coverage]
     read = Coverage.sum(parts)

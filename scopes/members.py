@@ -70,6 +70,8 @@ class Kept:
         self._clock = clock
         self._facts: dict[Key, tuple[float, Any]] = {}
         self._asking: dict[Key, asyncio.Task[Any]] = {}
+        self.refusals: dict[str, str] = {}
+        """Kind of fact -> why Slack refuses to tell it, and who can change that."""
 
     @property
     def asking(self) -> int:
@@ -99,9 +101,12 @@ class Kept:
         except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
             why = str(error) or type(error).__name__
             log.warning("could not check the %s: %s", " ".join(key), why)
+            if isinstance(error, SlackRefused) and error.remedy:
+                self.refusals[key[0]] = f"{error}."
             return None
         finally:
             del self._asking[key]
+        self.refusals.pop(key[0], None)
         self._make_room()
         self._facts[key] = (self._clock() + self.kept_s, fact)
         return fact
@@ -153,6 +158,11 @@ class Members:
         self.client = client
         self._facts = Kept(kept_s, clock)
         self._infos = Kept(kept_s, clock)
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why Slack refuses to tell who is where, and who can change that, in sentences."""
+        return list({**self._facts.refusals, **self._infos.refusals}.values())
 
     async def place(self, channel: str, *, fresh: bool = False) -> Place | None:
         """The conversation, or None where it could not be checked."""

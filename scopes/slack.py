@@ -78,8 +78,8 @@ async def read_thread(ctx: ToolContext, thread: Thread, cursor: str = "") -> Too
         if not re.fullmatch(r"\d+\.\d+", ts):
             raise Absent(thread)
         found = await ctx.client(SlackReader).thread(channel, ts, ctx.window)
-    except Absent:
-        raise ToolError(not_found("thread", thread)) from None
+    except Absent as absent:
+        raise await _unread(ctx, absent, channel, not_found("thread", thread)) from None
     result = page([found], "", cursor, ctx.max_output_tokens)
     return replace(result, handles={found.root.id: "a thread"}, label=found.root.label)
 
@@ -95,14 +95,15 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     channels = [channel] if channel else await _readable(ctx, held)
     if OPEN_SEARCH in ctx.handles.titles and not channel:
         hits = await _own(ctx, await reader.search(query, ctx.window))
-    skipped = []
+    skipped, undone = list[str](), dict[str, str]()
     for each in channels:
         try:
             found = await _conversations(ctx, each)
-        except ToolError:
+        except ToolError as error:
             if channel:
                 raise
             skipped.append(each)
+            undone |= error.undone
             continue
         hits += [i for c in found for i in c.items if _holds(i, words)]
         label = label.join(await reader.label(each))
@@ -114,7 +115,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     left = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
-    return ToolResult(tuple(kept), truncated=left, note=note, label=label)
+    return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
 
 
 @tool(client=SlackReader)
@@ -211,8 +212,20 @@ async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
         raise ToolError("This task has no time window, so it can read threads but not channels.")
     try:
         return await ctx.client(SlackReader).conversations(channel, ctx.window)
-    except Absent:
-        raise ToolError(not_found("channel", channel)) from None
+    except Absent as absent:
+        raise await _unread(ctx, absent, channel, not_found("channel", channel)) from None
+
+
+async def _unread(ctx: ToolContext, absent: Absent, channel: str, unknown: str) -> ToolError:
+    """Return what is said of a channel that the requester may read, as the gate has found, and
+    that Slack does not show to the bot."""
+    if str(absent) != "not_in_channel":
+        return ToolError(unknown)
+    title = ctx.handles.titles.get(channel, "")
+    said = await ctx.client(SlackReader).not_in(title if title.startswith("#") else channel)
+    error = ToolError(f"{said}. Go on without it; the requester is told.")
+    error.undone = {channel: said}
+    return error
 
 
 def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: int) -> ToolResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -38,6 +38,30 @@ ABSENT = frozenset(
 """Errors that mean: for this caller it is not there. They are answered alike."""
 
 
+PASSING = frozenset(
+    """ratelimited internal_error fatal_error service_unavailable request_timeout
+    team_added_to_org external_channel_migrating""".split()
+) | {"no proper answer"}
+"""Refusals that say nothing of what was asked for: the same call may work in a minute."""
+TOKEN_FAULTS = frozenset(
+    """invalid_auth not_authed account_inactive token_revoked token_expired
+    not_allowed_token_type""".split()
+)
+ABILITIES: Mapping[str, str] = {
+    "users.info": "look up users",
+    "users.list": "look up users",
+    "usergroups.users.list": "look up user groups",
+    "conversations.info": "look up channels",
+    "conversations.list": "list channels",
+    "conversations.members": "see who is in a channel",
+    "users.conversations": "see which channels somebody is in",
+    "conversations.history": "read messages",
+    "conversations.replies": "read messages",
+    "slackLists.items.list": "read Slack Lists",
+    "search.messages": "search messages",
+}
+"""What a method does, in words for people."""
+
 LARGEST_PAGE = 999
 """Objects that Slack gives in one call at the most."""
 
@@ -46,13 +70,47 @@ class Absent(LookupError):
     """Slack says that it is not there, or not for this token."""
 
 
+def scopes_in(needed: str) -> list[str]:
+    """Return the scopes that Slack lists as needed."""
+    return [scope.strip() for scope in needed.split(",") if scope.strip()]
+
+
+def lacks(scopes: Sequence[str]) -> str:
+    """Return the clause that names the scopes which the app lacks."""
+    *first, last = scopes or ["that it needs"]
+    named = f"scopes {', '.join(first)} and {last}" if first else f"scope {last}"
+    return f"the app lacks the {named}"
+
+
+def why_refused(method: str, code: str, needed: str = "") -> tuple[str, str]:
+    """Return why Slack refuses a call, and who can change it and how; both without a full stop.
+
+    The second is empty for what passes by itself.
+    """
+    able = ABILITIES.get(method, f"call {method}")
+    if code in PASSING:
+        return f"Slack refused {method}: {code}", ""
+    if code == "missing_scope":
+        scopes = scopes_in(needed)
+        it = "them" if len(scopes) > 1 else "it"
+        add = f"An administrator can add {it} under OAuth & Permissions and reinstall the app"
+        return f"I may not {able}: {lacks(scopes)}", add
+    if code == "not_in_channel":
+        return "I am not in that channel", "Somebody in it can invite me with /invite"
+    if code in TOKEN_FAULTS:
+        anew = "An administrator can reinstall the app and set its token with `assistant setup`"
+        return f"Slack does not accept my token ({code})", anew
+    look = "An administrator can look it up at docs.slack.dev/reference/methods"
+    return f"I may not {able}: Slack says {code}", look
+
+
 class SlackRefused(SourceFailed):
     """Slack refused a call, or its answer made no sense; `code` is Slack's word for why."""
 
     def __init__(self, method: str, code: str, needed: str) -> None:
         self.method, self.code, self.needed = method, code, needed
-        scope = f" (the app needs the scope {needed})" if needed else ""
-        super().__init__(f"Slack refused {method}: {code}{scope}")
+        self.why, self.remedy = why_refused(method, code, needed)
+        super().__init__(". ".join(filter(None, (self.why, self.remedy))))
 
 
 class Turns(Protocol):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 LINK = re.compile(r"/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
+MARK = re.compile(r"<#([CGD][A-Z0-9]{2,})(?:\|([^>]*))?>")
 CHANNEL = re.compile(
     r"<#([CGD][A-Z0-9]{2,})(?:\|[^>]*)?>|(?<![\w&/])#([^\s#<>|,.;:!?()\"']+)|\b(C[A-Z0-9]{8,})\b"
 )
@@ -46,3 +47,11 @@ def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str
         named.append(mention or bare or known.find(name) or name)
     threads = {f"{channel}/{whole}.{part}": "a linked thread" for channel, whole, part in links}
     return {**{id: f"#{known.names[id]}" for id in named if id in known.names}, **threads}
+
+
+def marked_in(request: str) -> dict[str, str]:
+    """Return the channels that a request marks or links to: id -> title, as the request has it."""
+    links = dict.fromkeys((channel for channel, *_ in LINK.findall(request)), "")
+    marks = dict(MARK.findall(request))
+    found = {**links, **marks}
+    return {id: f"#{name}" if name else id for id, name in found.items()}

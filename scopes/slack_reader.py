@@ -98,6 +98,15 @@ class SlackReader:
     async def team_url(self) -> str:
         return str((await self._identity()).get("url") or "")
 
+    async def invite(self) -> str:
+        """Return the clause that tells how somebody invites the bot."""
+        return f"invite me: /invite @{(await self._identity()).get('user')}"
+
+    async def not_in(self, place: str) -> str:
+        """Return the sentence for a place that the bot is not in."""
+        invite = await self.invite()
+        return f"I am not in {place}. {invite[0].upper()}{invite[1:]}"
+
     async def _identity(self) -> dict[str, Any]:
         """Whose token it is, and of which workspace."""
         return dict(await self._fetched.once(("team",), lambda: self.web.call("auth.test")))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -31,6 +32,8 @@ class ToolError(Exception):
 
     label: Label = TRUSTED
     """Of what it tells something of, if only by being raised: see `under`."""
+    undone: Mapping[str, str] = MappingProxyType({})
+    """What -> why it is not done, in words for the requester: see `ToolResult.undone`."""
 
 
 @contextmanager
@@ -46,6 +49,9 @@ def under(label: Label) -> Iterator[None]:
 
 class SourceFailed(Exception):
     """What no model can mend; its text is made by code alone and holds nothing of the source."""
+
+    remedy = ""
+    """Who can change it, and how; empty for what passes by itself."""
 
 
 def estimate_tokens(text: str) -> int:

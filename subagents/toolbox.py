@@ -59,12 +59,14 @@ class Toolbox:
                 keyed = replace(ctx, key=f"{ctx.run}/{context}/{call.id}", context=context)
                 found = await self.gate.call(context, keyed, tool, call.input)
         except ToolError as error:
-            return failed(str(error), error.label)
+            return failed(str(error), error.label, error.undone)
         except TimeoutError:
             return failed(f"{call.name} gave no answer within {self.timeout_s:g} s.")
         except Exception as error:  # the seam: a tool that crashes fails its subagent only
             log.exception("tool %s of %s crashed", call.name, context)
-            return {**failed(crash_text(call.name, error)), "crash": True}
+            lasts = isinstance(error, SourceFailed) and error.remedy
+            undone = {call.name: f"{error}."} if lasts else {}
+            return {**failed(crash_text(call.name, error), undone=undone), "crash": True}
         if not isinstance(found, ToolResult):
             return failed(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
         return self._shown(found, ctx.max_output_tokens + RESERVE)
@@ -83,8 +85,11 @@ class Toolbox:
         }
 
 
-def failed(text: str, label: Label = TRUSTED) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "undone": {}}
+def failed(
+    text: str, label: Label = TRUSTED, undone: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}}
+    nothing["undone"] = dict(undone or {})
     return {"text": text, "error": True, "crash": False, **nothing, "label": label.to_json()}
 
 

@@ -182,7 +182,7 @@ def test_each_refusal_of_the_token_says_what_to_do(slack: LocalSlack, shell: She
         ("account_inactive", "was removed: reinstall the app"),
         ("token_expired", "turn token rotation off"),
         ("internal_error", "look up internal_error at docs.slack.dev"),
-        ("missing_scope", "Reinstall the app"),
+        ("missing_scope", "reinstall the app"),
     ):
         slack.faults.append(Fault("auth.test", f"error:{code}"))
         assert words in problem(shell, "token")
@@ -207,15 +207,19 @@ def test_an_unreachable_slack_is_said_at_once(
         assert problem(shell, "token").endswith("check the network and SLACK_API_URL.")
 
 
+def lacking(named: str, it: str) -> str:
+    return f"The app lacks the {named}: add {it} under OAuth & Permissions and reinstall the app."
+
+
 def test_missing_scopes_are_named(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-few")
-    assert problem(shell, "scopes") == "Reinstall the app: channels:history is missing."
+    assert problem(shell, "scopes") == lacking("scope channels:history", "it")
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-fewer")
-    several = "Reinstall the app: channels:history, groups:read and im:read are missing."
+    several = lacking("scopes channels:history, groups:read and im:read", "them")
     assert problem(shell, "scopes") == several
-    assert problem(shell, "channels") == "Reinstall the app: groups:read is missing."
+    assert problem(shell, "channels") == lacking("scope groups:read", "it")
 
 
 def test_a_user_token_is_checked_where_there_is_one(

@@ -388,7 +388,7 @@ def test_a_channel_without_the_bot_is_named_with_what_to_do(
     code, document, _ = on_slack(shell, monkeypatch, tmp_path, prepare)
     assert code == 1
     assert document["coverage"]["not_covered"] == [
-        "support-en: the bot cannot read it; invite it to the channel"
+        "support-en: I am not in #support-en. Invite me: /invite @assistant"
     ]
     unharmed(document)
 

@@ -101,7 +101,7 @@ class Deciding:
         except TimeoutError:
             return UNCHECKED
         if person is None:
-            return UNCHECKED
+            return self.admission.people.refusal("user", self.team, click.user) or UNCHECKED
         return "" if person.kind == "member" else NOT_MEMBER
 
     async def _once(self, row: StoredAction) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -17,7 +17,7 @@ from anthropic import AsyncAnthropic
 from slack_sdk.errors import SlackApiError
 
 from config.settings import Settings
-from scopes.slack_client import Absent, SlackClient, SlackRefused, connect
+from scopes.slack_client import Absent, SlackClient, SlackRefused, connect, lacks, scopes_in
 from subagents.faults import UNFINISHED, fault_of
 from subagents.model import http_client
 
@@ -178,6 +178,13 @@ def _explained(client: SlackClient, variable: str) -> Iterator[None]:
         ) from None
 
 
+def lacking(scopes: Sequence[str]) -> str:
+    """Return the sentence for an app that lacks scopes: as a refused request tells it."""
+    it = "them" if len(scopes) > 1 else "it"
+    told = lacks(scopes)
+    return f"{told[0].upper()}{told[1:]}: add {it} under OAuth & Permissions and reinstall the app."
+
+
 def _refusal(variable: str, method: str, code: str, needed: str) -> str:
     if code in _TOKEN_FAULTS:
         return f"{variable} {_TOKEN_FAULTS[code]}"
@@ -186,7 +193,7 @@ def _refusal(variable: str, method: str, code: str, needed: str) -> str:
             f"{APP} lacks {needed or 'connections:write'}: make a new one, then `assistant setup`."
         )
     if code == "missing_scope":
-        return f"Reinstall the app: {needed} is missing."
+        return lacking(scopes_in(needed))
     if code == "ratelimited":
         return "Slack allows no more calls just now: try again in a minute."
     if code == "too_many_websockets":

@@ -281,9 +281,7 @@ def _hold(granted: frozenset[str] | None, needed: Sequence[Permission]) -> None:
     if granted is None:
         raise Unchecked("Slack did not say what the token was granted")
     if missing := [p.scope for p in needed if p.scope not in granted]:
-        *first, last = missing
-        names = f"{', '.join(first)} and {last} are" if first else f"{last} is"
-        raise Problem(f"Reinstall the app: {names} missing.")
+        raise Problem(checks.lacking(missing))
 
 
 def _named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:

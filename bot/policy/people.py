@@ -23,10 +23,13 @@ KEPT_S = 300.0
 CHECKED_S = 20.0
 """The same for what a write rests on."""
 MOST_KEPT = 10_000
-NO_ANSWER = frozenset(
-    """ratelimited internal_error fatal_error service_unavailable request_timeout""".split()
-) | {"no proper answer"}
-"""Refusals that say nothing of what was asked for."""
+METHODS: Mapping[str, str] = {
+    "user": "users.info",
+    "channel": "conversations.info",
+    "group": "usergroups.users.list",
+    "address": "users.info",
+}
+"""Kind of fact -> the method that tells it."""
 SLACKBOT = "USLACKBOT"
 
 Kind = Literal["member", "guest", "external", "bot", "deleted"]
@@ -57,6 +60,8 @@ class _Slot:
     asked: float | None = None
     """When it was known last; None = it is not."""
     unanswered: bool = False
+    refusal: str = ""
+    """Why Slack does not tell it and who can change that; empty for what passes by itself."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -109,11 +114,22 @@ class People:
         found: str | None = await self._kept(("address", user), ask)
         return found
 
-    def unanswered(self, user: str, team: str, channel: str) -> bool:
-        """Whether Slack gave no answer when it was last asked about them: not even that there is
-        no such user or channel."""
+    def unanswered(self, user: str, team: str) -> bool:
+        """Return whether Slack gave no answer when it was last asked about this user: not even
+        that there is none."""
+        slot = self._slots.get(("user", team, user))
+        return slot is not None and slot.unanswered
+
+    def passing(self, user: str, team: str, channel: str) -> bool:
+        """Return whether Slack gave no answer about one of them, and may give it in a minute."""
         slots = (self._slots.get(k) for k in (("user", team, user), ("channel", channel)))
-        return any(slot.unanswered for slot in slots if slot)
+        return any(slot.unanswered and not slot.refusal for slot in slots if slot)
+
+    def refusal(self, kind: str, *key: str) -> str:
+        """Return why Slack did not tell this fact when it was last asked, and who can change that,
+        in sentences for people; empty where it told it, or may tell it in a minute."""
+        slot = self._slots.get((kind, *key))
+        return slot.refusal if slot else ""
 
     async def _kept(
         self, key: tuple[str, ...], ask: Callable[[], Awaitable[Any]], kept_s: float = KEPT_S
@@ -124,7 +140,7 @@ class People:
             slot = self._slots[key] = _Slot()
         async with slot.asking:
             if slot.asked is None or self._clock() >= slot.asked + kept_s:
-                slot.value, slot.unanswered = await _or_unknown(key, ask)
+                slot.value, slot.unanswered, slot.refusal = await _or_unknown(key, ask)
                 slot.asked = None if slot.value is None else self._clock()
             return slot.value
 
@@ -136,18 +152,22 @@ class People:
             self._slots.clear()
 
 
-async def _or_unknown(key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
-    """What Slack says, and whether it said nothing at all."""
+async def _or_unknown(
+    key: tuple[str, ...], ask: Callable[[], Awaitable[Any]]
+) -> tuple[Any, bool, str]:
+    """Return what Slack says, whether it said nothing at all, and why it never will."""
     try:
         found = await ask()
     except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
         why = str(error) or type(error).__name__
         log.warning("could not check the %s %s: %s", key[0], key[-1], why)
-        refused = isinstance(error, Absent | SlackRefused)
-        return None, not refused or (isinstance(error, SlackRefused) and error.code in NO_ANSWER)
+        absent = isinstance(error, Absent)
+        refused = SlackRefused(METHODS[key[0]], why, "") if absent else error
+        lasts = isinstance(refused, SlackRefused) and refused.remedy
+        return None, not absent, f"{refused}." if lasts else ""
     if found is None:
         log.warning("could not check the %s %s: Slack's answer makes no sense", key[0], key[-1])
-    return found, False
+    return found, False, ""
 
 
 def person_of(user: Any, team: str) -> Person | None:

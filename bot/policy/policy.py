@@ -24,6 +24,7 @@ DIRECT, FOLLOW_UP = "dm", "follow_up"
 CLOSED = (
     "I cannot answer anybody at the moment: my rules cannot be read. An admin has to mend them."
 )
+UNCHECKED = "I could not check {what} with Slack just now. Please ask again in a minute."
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Between questions to Slack while it is down."""
 LEAST_USD = 0.01
@@ -43,6 +44,8 @@ class Asked:
     """Of the channel; not needed in a direct message."""
     groups: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     """Members of the user groups that `groups_needed` names."""
+    refusal: str = ""
+    """Why Slack tells something of them to nobody, in sentences; empty for what passes."""
     user_usd: float = 0.0
     """Spent by this user since `day_of(now)`."""
     all_usd: float = 0.0
@@ -101,7 +104,7 @@ class Admission:
         at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
         while True:
             await self.decide(at)
-            if waited >= give_up_s or not self.people.unanswered(at.user, at.team, at.channel):
+            if waited >= give_up_s or not self.people.passing(at.user, at.team, at.channel):
                 return
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE_S)
@@ -117,9 +120,17 @@ class Admission:
         asked = Asked(user, channel, kind, person.result(), known, now=now)
         user_usd, user_open = await self._spent(policy.user_daily_usd, user, now)
         all_usd, all_open = await self._spent(policy.daily_usd, None, now)
+        needed = groups_needed(policy, asked)
+        groups = {g: await self.people.group(g) for g in needed}
+        refusals = [
+            self.people.refusal("user", team, user),
+            "" if kind == DIRECT else self.people.refusal("channel", channel),
+            *(self.people.refusal("group", group) for group in needed),
+        ]
         return replace(
             asked,
-            groups={g: await self.people.group(g) for g in groups_needed(policy, asked)},
+            groups=groups,
+            refusal=next(filter(None, refusals), ""),
             user_usd=user_usd,
             all_usd=all_usd,
             user_open_usd=user_open,
@@ -142,16 +153,14 @@ def decide(policy: Policy, asked: Asked, cost_usd: float) -> Decision:
         return Silent("a mention is needed" if rules.answer else "answering is off here")
     if person is None or (asked.kind != DIRECT and asked.facts is None):
         what = "who you are" if person is None else "this channel"
-        return Refused(
-            f"I could not check {what} with Slack just now. Please ask again in a minute."
-        )
+        return Refused(asked.refusal or UNCHECKED.format(what=what))
     if not rules.answer:
         return Refused(_not_here(policy, asked))
     if asked.facts and asked.facts.shared and not rules.shared:
         why = "This channel is shared with another company, so I do not answer here."
         refusal = f"{why} Ask me elsewhere, or ask {admin(policy)} to allow it."
     else:
-        refusal = _not_you(policy, rules, person, asked.groups)
+        refusal = _not_you(policy, rules, person, asked)
     if refusal:
         return Silent(refusal) if follow_up else Refused(refusal)
     return _within_budget(policy, rules, asked, cost_usd)
@@ -221,7 +230,7 @@ def _not_you(
     policy: Policy,
     rules: Ruling,
     person: Person,
-    groups: Mapping[str, frozenset[str] | None],
+    asked: Asked,
 ) -> str:
     """Why this user may not ask here; empty for one who may."""
     if person.id in rules.ask:
@@ -233,12 +242,10 @@ def _not_you(
         other = "People of other companies may not ask me here. Ask whoever invited you."
         return "" if "external" in rules.ask else other
     named = [each for each in rules.ask if each.startswith("S")]
-    if "members" in rules.ask or any(person.id in (groups.get(g) or ()) for g in named):
+    if "members" in rules.ask or any(person.id in (asked.groups.get(g) or ()) for g in named):
         return ""
-    if any(groups.get(group) is None for group in named):
-        return (
-            "I could not check your user groups with Slack just now. Please ask again in a minute."
-        )
+    if any(asked.groups.get(group) is None for group in named):
+        return asked.refusal or UNCHECKED.format(what="your user groups")
     return f"You are not among those who may ask me here. {add}"
 
 

@@ -18,7 +18,7 @@ from scopes.notes import Notes
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH
 from scopes.slack_client import Absent
 from scopes.slack_items import name_of
-from scopes.slack_names import named_in, names_any
+from scopes.slack_names import marked_in, named_in, names_any
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.spaces import notes_of
 from subagents.fence import new_fence
@@ -29,6 +29,7 @@ from subagents.run import Run
 MAX_PEOPLE = 10
 """People that one request may address."""
 UNNAMED = "a channel that the request means"
+NOT_SEEN = "I see no channel {title} that you may read. If it is private, {invite}"
 
 
 async def opening(
@@ -66,7 +67,18 @@ async def opening(
         "system": parents_guide(tools),
         "programs": Commands in run.clients,
         "named": sorted(places_to_write(said, [(i, n) for i, n in names if i in readable])),
+        "missing": await _missing(reader, said, {*readable, *request.here}) if reader else [],
     }
+
+
+async def _missing(reader: SlackReader, said: str, seen: Collection[str]) -> list[str]:
+    """Say which channels that the request marks are not seen, alike whether they are hidden or
+    absent, and what Slack refuses to tell of memberships for good."""
+    unseen = [title for id, title in marked_in(said).items() if id not in seen]
+    refusals = reader.members.refusals if reader.members else []
+    return [
+        NOT_SEEN.format(title=title, invite=await reader.invite()) for title in unseen
+    ] + refusals
 
 
 async def _tooling(run: Run, request: Request) -> dict[str, str]:

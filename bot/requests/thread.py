@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from bot.hearing.said import Message, dicts, has_words, people_in, words_of
 from bot.requests.names import FAILURES, Names
 from scopes.label import PUBLIC, Label
-from scopes.slack_client import SlackClient
+from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import NOT_MESSAGES, Maker, plain, shown
 from scopes.tool import Item, estimate_tokens, one_line, readable
 from subagents.fence import shorten
@@ -137,6 +137,8 @@ async def _read(client: SlackClient, incoming: Asking) -> tuple[list[dict[str, A
                     said.append(message)
     except FAILURES as error:
         what = "The rest of the thread" if said else "The thread"
+        if isinstance(error, Absent) and str(error) == "not_in_channel":
+            error = SlackRefused("conversations.replies", str(error), "")
         why = str(error) or type(error).__name__
         note = f"{what} could not be read: {why}."
         log.warning("the thread %s/%s: %s", incoming.channel, incoming.thread_ts, note)

@@ -80,7 +80,9 @@ class Checking:
             return await self._sources(spec, reader) if spec.kind == "sweep" else []
         except PolicyFault as fault:
             raise NotChecked(fault.reason) from fault
-        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+        except SlackRefused as error:
+            raise NotChecked(f"{error}." if error.remedy else AGAIN) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise NotChecked(AGAIN) from error
 
     # ---- whose rights it uses
@@ -90,8 +92,8 @@ class Checking:
         people, team = self.directory.people, self.directory.team
         person = await people.person(user, team)
         if person is None:
-            if people.unanswered(user, team, ""):
-                raise NotChecked(AGAIN)
+            if people.unanswered(user, team):
+                raise NotChecked(people.refusal("user", team, user) or AGAIN)
             raise Wrong(f"There is no user {user} here. Name as its owner a member of Slack.")
         if person.kind in ("deleted", "bot"):
             what = "is deactivated" if person.kind == "deleted" else "is an app"

@@ -208,7 +208,9 @@ class ChatDesk:
         reader = self.checking.reader.fresh()
         try:
             return await reader.channels()
-        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+        except SlackRefused as error:
+            raise ToolError(f"{error}." if error.remedy else AGAIN) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise ToolError(AGAIN) from error
         finally:
             await reader.aclose()

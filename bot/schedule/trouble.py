@@ -164,7 +164,7 @@ class Trouble:
 
     def _unknown(self, owner: str) -> bool:
         """Whether Slack says that there is no such user, rather than nothing."""
-        return not self.people.unanswered(owner, self.team, "")
+        return not self.people.unanswered(owner, self.team)
 
     async def _admins(self, owner: str) -> list[str]:
         try:

@@ -109,7 +109,7 @@ class Planning:
             found = await self._reader.conversations(source.channel.id, source.window)
             label = await self._label(source)
         except Absent:
-            return _without(source, "the bot cannot read it; invite it to the channel")
+            return _without(source, await self._reader.not_in(f"#{source.channel.name}"))
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
             why = str(error) or "Slack gave no answer in time; try again later"
             return _without(source, why, "" if getattr(error, "needed", "") else "slack")

@@ -1,0 +1,235 @@
+"""What Slack does not let the bot read is told with who can change that, and how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell, configure, slack_at
+from card_kit import approving, asked, people, posting
+from engine_kit import (
+    WINDOW,
+    Json,
+    brief_answer,
+    channel_id,
+    channel_of,
+    is_child,
+    led_by,
+    results,
+    say,
+    submitted,
+    thread_id,
+    turn,
+    until,
+    use,
+    workspace,
+)
+from serve_kit import ASKER, Served, echo, ruled, serving
+
+from bot.local.model.server import Answer
+from bot.local.slack.server import BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from scopes.tool import iso
+
+ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
+REINSTALL = "An administrator can reinstall the app and set its token with `assistant setup`."
+LOOK_UP = "An administrator can look it up at docs.slack.dev/reference/methods."
+TOKEN = "Slack does not accept my token"
+LATER = "Please ask again in a minute."
+INVITE = "I am not in #support-2. Invite me: /invite @assistant"
+NOT_SEEN = (
+    "I see no channel {id} that you may read. If it is private, invite me: /invite @assistant"
+)
+
+
+class Lasting(list[Fault]):
+    """Faults that hold until they are taken away."""
+
+    def pop(self, index: Any = -1) -> Fault:
+        return next(fault for fault in self[index:])
+
+
+def lacking(*scopes: str, **more: Any) -> LocalSlack:
+    """A workspace in which the app lacks these scopes."""
+    less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
+    return LocalSlack(workspace(3), tokens={BOT_TOKEN: less}, **more)
+
+
+def bare(text: str) -> str:
+    """A text as people see it, without the joiners that keep names in it from being mentions."""
+    return unescape(text).replace("\N{WORD JOINER}", "")
+
+
+# ---- who asks, and where
+
+
+@pytest.mark.parametrize(
+    ("scope", "rules", "said"),
+    [
+        ("users:read", {}, "I may not look up users: the app lacks the scope users:read."),
+        (
+            "usergroups:read",
+            {"ask": ("S0CSM",)},
+            "I may not look up user groups: the app lacks the scope usergroups:read.",
+        ),
+        ("channels:read", {}, "I may not look up channels: the app lacks the scope channels:read."),
+    ],
+)
+async def test_a_scope_that_is_missing_to_see_who_asks_is_named(
+    tmp_path: Path, scope: str, rules: Json, said: str
+) -> None:
+    change = ruled(**rules)
+    async with serving(tmp_path, led_by(echo), slack=lacking(scope), change=change) as bot:
+        bot.ask("Hello?")
+        await until(bot.whispers)
+        assert bot.whispers()[0] == f"{said} {ADD}"
+
+
+USERS, CHANNELS = "I may not look up users", "I may not look up channels"
+UNCHECKED = "I could not check {} with Slack just now. " + LATER
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "said"),
+    [
+        ("users.info", "account_inactive", f"{TOKEN} (account_inactive). {REINSTALL}"),
+        ("users.info", "token_revoked", f"{TOKEN} (token_revoked). {REINSTALL}"),
+        ("users.info", "not_allowed_token_type", f"{TOKEN} (not_allowed_token_type). {REINSTALL}"),
+        ("users.info", "user_not_found", f"{USERS}: Slack says user_not_found. {LOOK_UP}"),
+        ("users.info", "never_heard_of", f"{USERS}: Slack says never_heard_of. {LOOK_UP}"),
+        ("conversations.info", "no_permission", f"{CHANNELS}: Slack says no_permission. {LOOK_UP}"),
+        ("users.info", "internal_error", UNCHECKED.format("who you are")),
+        ("users.info", "ratelimited", UNCHECKED.format("who you are")),
+        ("conversations.info", "fatal_error", UNCHECKED.format("this channel")),
+    ],
+)
+async def test_only_what_passes_is_to_be_asked_again(
+    tmp_path: Path, method: str, code: str, said: str
+) -> None:
+    async with serving(tmp_path, led_by(echo), serve={"outage_give_up_s": 0.1}) as bot:
+        bot.slack.faults = Lasting([Fault(method, f"error:{code}")])
+        bot.ask("Hello?")
+        await until(bot.whispers)
+        assert bot.whispers()[0] == said
+
+
+async def test_who_clicks_while_a_scope_is_missing_is_told_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, posting("It is open."), space=people(), change=approving()) as bot:
+        shown = await asked(bot)
+        bot.slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"users:read"})
+        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
+        await until(bot.whispers)
+        lacks = "I may not look up users: the app lacks the scope users:read."
+        assert bot.whispers()[-1] == f"{lacks} {ADD}"
+
+
+# ---- what is read
+
+
+def reader(body: Json) -> Answer:
+    """A subagent that finds nothing, whatever its tool says."""
+    if not results(body):
+        return Answer([use("read_channel_history", channel=channel_id(2))])
+    return submitted("Nothing was found.")
+
+
+def led(body: Json) -> Answer:
+    if is_child(body):
+        return reader(body)
+    return brief_answer(2) if not turn(body) else say("Nothing was found.")
+
+
+async def shown(bot: Served, text: str, channel: str = "") -> str:
+    """All that the bot says to a request."""
+    answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
+    return bare(f"{answer.text}\n{answer.blocks}")
+
+
+def told(bot: Served) -> list[str]:
+    """What the tools said to subagents."""
+    last = [body for body in bot.model.recorded if is_child(body)][-1]
+    return [str(block["content"]) for block in results(last)]
+
+
+async def test_a_channel_that_the_bot_is_not_in_is_named_with_how_to_invite_it(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(workspace(3))
+    del slack.state.members[channel_id(2)][BOT_USER]
+    async with serving(tmp_path, led, slack=slack) as bot:
+        assert INVITE in await shown(bot, "What is open in #support-2?")
+        assert INVITE in told(bot)[0]
+
+
+async def test_a_thread_of_a_channel_that_the_bot_is_not_in_is_no_other_case(
+    tmp_path: Path,
+) -> None:
+    slack = LocalSlack(workspace(3))
+    del slack.state.members[channel_id(2)][BOT_USER]
+    look = Answer([use("read_thread", thread=thread_id(2, 0))])
+    async with serving(tmp_path, led_by(look, say("Nothing was found.")), slack=slack) as bot:
+        ts = thread_id(2, 0).partition("/")[2].replace(".", "")
+        link = f"https://acme.slack.com/archives/{channel_id(2)}/p{ts}"
+        assert INVITE in await shown(bot, f"What of {link}?")
+
+
+async def test_a_scope_that_is_missing_to_read_a_channel_is_named(tmp_path: Path) -> None:
+    async with serving(tmp_path, led, slack=lacking("channels:history")) as bot:
+        said = f"I may not read messages: the app lacks the scope channels:history. {ADD}"
+        assert said[:-1] in await shown(bot, "What is open in #support-2?")
+
+
+async def test_a_scope_that_is_missing_to_see_memberships_is_named(tmp_path: Path) -> None:
+    """Without it no private channel is known to be anybody's."""
+    async with serving(tmp_path, led, slack=lacking("mpim:read")) as bot:
+        lacks = "I may not see which channels somebody is in: the app lacks the scope mpim:read."
+        assert f"{lacks} {ADD}" in await shown(bot, "What is open in #support-2?")
+
+
+@pytest.mark.parametrize("kind", ["hidden", "absent"])
+async def test_a_channel_that_is_not_seen_is_told_of_alike_whether_it_is_there_or_not(
+    tmp_path: Path, kind: str
+) -> None:
+    """ANA marks a private channel: without the bot in it, nobody knows whether she is."""
+    space = workspace(3)
+    if kind == "hidden":
+        hidden = replace(channel_of(9, 2), is_private=True)
+        space = replace(space, channels=(*space.channels, hidden))
+    slack = LocalSlack(space)
+    async with serving(tmp_path, led_by(say("Nothing was found.")), slack=slack) as bot:
+        said = NOT_SEEN.format(id=channel_id(9))
+        assert said in await shown(bot, f"What is open in <#{channel_id(9)}|>?")
+
+
+# ---- on the command line
+
+
+def test_ask_and_doctor_say_the_same_of_a_missing_scope(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(capsys)
+    configure("slack: {retry_attempts: 0}")
+    with slack_at(monkeypatch, lacking("channels:read")):
+        asked = shell("ask", "What is open in #support-2?", "--model", "offline")
+        doctor = shell("doctor")
+    assert asked.code == 2
+    said = "the app lacks the scope channels:read"
+    assert said in asked.err
+    assert f"The{said[3:]}" in doctor.out
+    for done in (asked.err, doctor.out):
+        assert "OAuth & Permissions and reinstall the app" in done
+
+
+def test_ask_names_the_channel_that_the_bot_is_not_in(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(capsys)
+    slack = LocalSlack(workspace(3))
+    del slack.state.members[channel_id(2)][BOT_USER]
+    with slack_at(monkeypatch, slack):
+        days = ("--as-of", iso(WINDOW.latest), "--since", "30d")
+        done = shell("ask", "What is open in #support-2?", "--model", "offline", *days)
+    assert INVITE in " ".join(done.out.split())
