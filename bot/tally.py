@@ -15,7 +15,10 @@ STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
 def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
     """How many subagents ended how, what they read together, and what they did not cover."""
     missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
-    for r in filter(lost, results):
+    nothing_ran = all_refused(results)
+    for r in results:
+        if not (nothing_ran or lost(r)):
+            continue
         why = r.reason or r.stopped_by
         if not any(told.rstrip(".") in why for told in r.not_covered):
             missing.append(f"{r.id}: {r.status}, {why}")
@@ -24,6 +27,11 @@ def coverage_of(results: Sequence[SubagentResult]) -> dict[str, Any]:
     read = Coverage.sum(parts)
     read["complete"] = bool(parts) and read["complete"]  # nothing read is nothing read whole
     return {"items": len(results), **counts, "not_covered": missing, "read": read}
+
+
+def all_refused(results: Sequence[SubagentResult]) -> bool:
+    """Return whether subagents were asked for and none of them was started."""
+    return bool(results) and all(r.status == "refused" for r in results)
 
 
 def lost(result: SubagentResult) -> bool:

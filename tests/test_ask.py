@@ -245,6 +245,30 @@ def test_statements_say_what_they_rest_on_and_what_is_made_up_is_dropped(
     assert [f["id"] for f in document["subagents"][0]["findings"]] == ["F1.1"]
 
 
+def test_an_answer_whose_only_subagent_was_refused_is_not_complete(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refused = brief("#support-es", handles=["#support-xx"])
+    with model_at(monkeypatch, turns(Answer([refused]), say("Nothing was found."))):
+        done = asked(shell, small_export(tmp_path), "What is open in #support-es?", "--json")
+    assert done.code == 1
+    assert done.json["status"] == "partial"
+    (missing,) = done.json["coverage"]["not_covered"]
+    assert missing.startswith("r1: refused, handles: No source #support-xx.")
+
+
+def test_an_answer_whose_refused_brief_was_sent_again_is_complete(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried = (brief("#support-es", handles=["#support-xx"]), brief("#support-es"))
+    parent = turns(*(Answer([each]) for each in tried), say("Cards are refused [F1.1]."))
+
+    with model_at(monkeypatch, lambda body: CHILD(body) if is_child(body) else parent(body)):
+        done = asked(shell, small_export(tmp_path), "What is open in #support-es?", "--json")
+    assert (done.code, done.json["status"]) == (0, "complete")
+    assert done.json["coverage"]["not_covered"] == []
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -43,3 +43,60 @@ def test_three_questions_at_once_are_asked_of_bigquery_by_three_subagents(
     assert asked_wrongly(served, "bigquery.v2") == []
     assert len(state.jobs) >= 3
     state.tables.close()
+
+
+NO_CREDENTIALS = (
+    "data.databases.broker has no credentials: name a key file in "
+    "data.databases.broker.service_account or in google.service_account (docs/google.md)."
+)
+BROKEN = "data.databases.broker.service_account names no usable key file (MalformedError)"
+ENDED = "Google does not accept GOOGLE_ACCESS_TOKEN: such a token lasts an hour. Set a new one."
+OPEN = "broker (BigQuery, "
+
+
+@pytest.mark.parametrize(
+    ("token", "key", "fault"),
+    [
+        ("", "", NO_CREDENTIALS),
+        (TOKEN, "", ""),
+        ("ended", "", ENDED),
+        ("", "{}", BROKEN),
+        (TOKEN, "{}", BROKEN),
+    ],
+    ids=["nothing", "a token", "a token that has ended", "a broken key", "both"],
+)
+def test_ask_and_doctor_say_the_same_of_the_credentials(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    dev_data: Path,
+    tmp_path: Path,
+    token: str,
+    key: str,
+    fault: str,
+) -> None:
+    state = bigquery_of(dev_data / "business.duckdb")
+    file = tmp_path / "key.json"
+    file.write_text(key)
+    own = f", service_account: {file}" if key else ""
+    configure(f"data: {{databases: {{broker: {{bigquery: local-project.broker{own}}}}}}}")
+    with LocalServer(LocalGoogle(bigquery=state).app, "google") as server:
+        monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
+        if token:
+            monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", token)
+        shell = Shell(capsys)
+        with model_at(monkeypatch):
+            asked = shell("ask", "How many customers are there?")
+            doctor = shell("doctor", "--json")
+    state.tables.close()
+    (databases,) = [c for c in doctor.json["checks"] if c["check"] == "databases"]
+    told = " ".join(f"{asked.out} {asked.err}".split())
+    if fault:
+        assert asked.code in (1, 2)
+        assert databases["state"] == "problem"
+        assert fault in told
+        assert fault in databases["says"]
+    else:
+        assert asked.code == 0
+        assert databases["state"] == "ok"
+        assert databases["says"].startswith(OPEN)
+        assert "`serve` needs a key file" in databases["says"]

@@ -210,6 +210,16 @@ def test_a_channel_that_was_left_out_is_read_from_where_it_was_left(
     assert second["channels_added"] == []
 
 
+def test_a_named_sweep_with_a_limit_that_the_user_gave_is_done(
+    shell: Shell, tmp_path: Path
+) -> None:
+    schedule()
+    when = ("--as-of", WEEKS[0], "--model", "offline", "--limit", "1")
+    done = shell("sweep", "support", "--slack-export", three_weeks(tmp_path), *when, "--json")
+    assert done.json["coverage"]["not_covered"] == ["support-fr: left out by --limit 1"]
+    assert done.code == 0
+
+
 def test_channels_that_come_and_go_are_named(shell: Shell, tmp_path: Path) -> None:
     schedule()
     weekly(shell, three_weeks(tmp_path), WEEKS[0])

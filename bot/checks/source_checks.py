@@ -7,10 +7,12 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import sqlalchemy as sa
 
 from bot.checks.checks import Problem
+from bot.cli.options import Options
 from bot.errors import SetupError, StoreError
 from bot.storage.database import Database
 from bot.storage.vault import vault_of
@@ -30,6 +32,8 @@ from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import SHEET, Sheets
 from scopes.tool import SourceFailed, ToolError
 
+OPERATOR = Options(model="claude")
+"""Sources are opened as `ask` opens them: with the operator's own token, too."""
 READ_S = 25.0
 """Seconds that a database has, which may be a folder of files to be read."""
 ASK_S = 15.0
@@ -60,13 +64,18 @@ def wanted(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
 async def _databases(settings: Settings) -> str:
     """Whether each can be opened, and holds a table."""
     async with _state(settings) as state:
-        kit = DataKit(settings, state, None)
+        kit = DataKit(settings, state, OPERATOR)
         try:
             opened = (await kit.open("doctor", None)).clients.get(Databases)
             found = opened.by_handle if isinstance(opened, Databases) else {}
             configured = settings.data.databases.items()
             return await _all_of(
-                _database(name, found.get(f"{DATA}{name}"), each.readers)
+                _database(
+                    name,
+                    found.get(f"{DATA}{name}"),
+                    each.readers,
+                    _by_token(settings, each.service_account) if each.bigquery else "",
+                )
                 for name, each in configured
             )
         except SetupError as error:
@@ -75,7 +84,17 @@ async def _databases(settings: Settings) -> str:
             await kit.aclose()
 
 
-async def _database(name: str, source: tables.Database | None, readers: Sequence[str]) -> str:
+def _by_token(settings: Settings, own: Path | None) -> str:
+    """Return what is added where the operator's token opens a source: it counts for `ask` alone."""
+    if own or not settings.secrets.google_access_token:
+        return ""
+    used = "uses google.service_account" if settings.google.service_account else "needs a key file"
+    return f", opened with GOOGLE_ACCESS_TOKEN: `serve` {used}"
+
+
+async def _database(
+    name: str, source: tables.Database | None, readers: Sequence[str], by: str
+) -> str:
     if source is None:
         raise Problem(missing_credentials(f"data.databases.{name}"))
     try:
@@ -94,19 +113,25 @@ async def _database(name: str, source: tables.Database | None, readers: Sequence
     if not listed:
         raise Problem(f"{name} holds no table that may be read: mend data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""
-    return _said(f"{name} ({source.dialect}, {least}{_many(len(listed), 'table')}", readers)
+    return _said(f"{name} ({source.dialect}, {least}{_many(len(listed), 'table')}{by}", readers)
 
 
 async def _sheets(settings: Settings) -> str:
     """Whether each can be opened by its account."""
     async with _state(settings) as state:
-        kit = SheetsKit(settings, state, None)
+        kit = SheetsKit(settings, state, OPERATOR)
         try:
             opened = (await kit.open("doctor", None)).clients.get(Sheets)
             found = opened.by_handle if isinstance(opened, Sheets) else {}
             configured = settings.data.sheets.items()
             return await _all_of(
-                _sheet(name, found.get(f"{SHEET}{name}"), each.readers) for name, each in configured
+                _sheet(
+                    name,
+                    found.get(f"{SHEET}{name}"),
+                    each.readers,
+                    _by_token(settings, each.service_account),
+                )
+                for name, each in configured
             )
         except SetupError as error:
             raise Problem(str(error)) from None
@@ -114,7 +139,7 @@ async def _sheets(settings: Settings) -> str:
             await kit.aclose()
 
 
-async def _sheet(name: str, book: Spreadsheet | None, readers: Sequence[str]) -> str:
+async def _sheet(name: str, book: Spreadsheet | None, readers: Sequence[str], by: str) -> str:
     if book is None:
         raise Problem(missing_credentials(f"data.sheets.{name}"))
     try:
@@ -124,7 +149,7 @@ async def _sheet(name: str, book: Spreadsheet | None, readers: Sequence[str]) ->
         raise Problem(f"{name} does not answer within {ASK_S:.0f} s.") from None
     except GoogleError as error:
         raise Problem(f"{name}: {_sentence(error)} See docs/google.md.") from None
-    return _said(f"{name} ({_many(len(tabs), 'tab')}", readers)
+    return _said(f"{name} ({_many(len(tabs), 'tab')}{by}", readers)
 
 
 async def _files(settings: Settings) -> str:

@@ -162,6 +162,7 @@ async def _sweep(
         document = await Sweep(app, run, request, channels[:limit], tracker).report()
         missing = [f"{c.name}: left out by --limit {limit}" for c in left_out]
         document["coverage"]["not_covered"] += missing
+        document["coverage"]["left_out"] = len(missing)
         await app.finish(run, document)
         return document
 
@@ -208,7 +209,9 @@ def ended(document: Document, fault: str) -> int:
     if why := _model_fault(document):
         hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
         tell(f"error: The model answered nothing: {why}. {hint}")
-    whole = document["status"] == "complete" and not document["coverage"]["not_covered"]
+    coverage = document["coverage"]
+    gaps = len(coverage["not_covered"]) - coverage.get("left_out", 0)
+    whole = document["status"] == "complete" and not gaps
     return DONE if whole and not fault else INCOMPLETE
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bot.replies.citable import Citable
 from bot.replies.cite import drop_unknown, ids_in
+from bot.tally import all_refused
 from subagents.handoff import ParentRun
 from subagents.result import SubagentResult
 
@@ -44,4 +45,5 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
     if not done.ending.text or stopped in FAULTS:
         return "partial" if any(r.findings for r in results) else "failed"
     whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
+    whole = whole and not all_refused(results)
     return "complete" if whole else "partial"

@@ -146,6 +146,7 @@ class NamedSweep:
         left_out = self.channels[self.limit :] if self.limit else []
         missing = [f"{c.name}: left out by --limit {self.limit}" for c in left_out]
         document["coverage"]["not_covered"] += missing
+        document["coverage"]["left_out"] = len(missing)
         document["notes"] += self.plan.notes
         before = self.before
         if before.last and app.as_of <= before.last:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -99,15 +99,24 @@ class DataKit(Kit):
         return found | dict.fromkeys(self._given, PUBLIC)
 
     def missing(self) -> Mapping[str, str]:
-        databases, operator = self.settings.data.databases, self.given is not None
+        databases = self.settings.data.databases
         if self._given or any(
-            each.bigquery is None
-            or has_credentials(self.settings, each.service_account, operator=operator)
-            for each in databases.values()
+            each.bigquery is None or self._has_credentials(each) for each in databases.values()
         ):
             return {}
         why = missing_credentials(f"data.databases.{next(iter(databases))}") if databases else NONE
         return dict.fromkeys(TOOLS, why)
+
+    def problems(self) -> Sequence[str]:
+        return [
+            missing_credentials(f"data.databases.{name}")
+            for name, each in self.settings.data.databases.items()
+            if each.bigquery and not self._has_credentials(each)
+        ]
+
+    def _has_credentials(self, config: Configured) -> bool:
+        operator = self.given is not None
+        return has_credentials(self.settings, config.service_account, operator=operator)
 
     async def aclose(self) -> None:
         """Close connections, end processes."""

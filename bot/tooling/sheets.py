@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bot.cli.options import Options
@@ -10,6 +10,7 @@ from bot.storage.database import Database
 from bot.tooling.google import google_of, has_credentials, missing_credentials
 from bot.tooling.kit import Kit, Opened, readers_of
 from config.settings import Settings
+from config.tools import Sheet
 from scopes.google.spreadsheet import SCOPE, Spreadsheet
 from scopes.label import Label, Readers
 from scopes.sheets import SHEET, Sheets
@@ -57,14 +58,22 @@ class SheetsKit(Kit):
         }
 
     def missing(self) -> Mapping[str, str]:
-        sheets, operator = self.settings.data.sheets, self.given is not None
-        if any(
-            has_credentials(self.settings, each.service_account, operator=operator)
-            for each in sheets.values()
-        ):
+        sheets = self.settings.data.sheets
+        if any(map(self._has_credentials, sheets.values())):
             return {}
         why = missing_credentials(f"data.sheets.{next(iter(sheets))}") if sheets else NONE
         return dict.fromkeys(("read_sheet", "append_rows"), why)
+
+    def problems(self) -> Sequence[str]:
+        return [
+            missing_credentials(f"data.sheets.{name}")
+            for name, sheet in self.settings.data.sheets.items()
+            if not self._has_credentials(sheet)
+        ]
+
+    def _has_credentials(self, sheet: Sheet) -> bool:
+        operator = self.given is not None
+        return has_credentials(self.settings, sheet.service_account, operator=operator)
 
     async def aclose(self) -> None:
         """Close connections."""

@@ -247,10 +247,13 @@ class Triage:
             if (r := self.results.get(t.id)) and r.value is not None
             for each in r.not_covered
         ]
+        asked = 0
         if left := len(self.sync.refs) - len(self.looked):
             why = "the stop" if self.run.stop else f"--limit {self.limit}"
             missing.append(f"{count(left, 'older thread')} left out by {why}")
-        return {"items": len(results), **counts, "not_covered": [*missing, *self.app.problems]}
+            asked = 0 if self.run.stop else 1
+        gaps = [*missing, *self.app.problems]
+        return {"items": len(results), **counts, "not_covered": gaps, "left_out": asked}
 
 
 async def delivered(state: MailState, account: str, triage: Triage) -> None:
