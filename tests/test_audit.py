@@ -665,6 +665,15 @@ def test_a_subagent_that_could_start_subagents_is_found() -> None:
     assert "a subagent declared run_subagent" in details(run.audit())
 
 
+def test_a_subagent_that_could_not_end_is_found() -> None:
+    run = Run()
+    child = Speaker(run.sink, "es", "p", ("read_channel",))
+    child.told(Origin.BRIEF, "TASK: Look.")
+    child.turn(text("I have nothing to hand in."))
+
+    assert "a subagent declared read_channel" in details(run.audit())
+
+
 def test_siblings_of_one_template_with_different_prompts_are_found() -> None:
     run = Run()
     run.child("es", SPANISH)

@@ -213,6 +213,46 @@ async def test_a_post_whose_answer_is_lost_is_made_once(tmp_path: Path) -> None:
         assert posted(bot) == [DONE]
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("already_reacted", "Added."),
+        ("invalid_name", "It was not written: there is no such emoji."),
+        ("message_not_found", "It was not written: there is no such message."),
+        ("not_in_channel", "It was not written: I am not in that channel"),
+        ("too_many_reactions", "It was not written: Slack says too_many_reactions."),
+        ("missing_scope", "It was not written: Slack says missing_scope."),
+    ],
+)
+async def test_a_reaction_that_slack_refuses_is_told_and_one_that_is_there_is_fine(
+    tmp_path: Path, code: str, said: str
+) -> None:
+    mark = use("add_reaction", message=thread_id(2, 0), name="eyes")
+    async with serving(tmp_path, writing(mark), space=people()) as bot:
+        bot.slack.faults.append(Fault("reactions.add", f"error:{code}"))
+        at = thread_id(2, 0).partition("/")[2].replace(".", "")
+        link = f"https://acme.slack.com/archives/{channel_id(2)}/p{at}"
+        assert said in await told(bot, f"React with :eyes: to {link}")
+        assert bot.slack.calls["reactions.add"] == 1
+
+
+async def test_who_has_just_left_a_private_channel_writes_nothing_into_it(tmp_path: Path) -> None:
+    """What they are in is believed for some seconds, to read by and never to write by."""
+    base = people()
+    private = replace(base.channels[1], is_private=True, members=(ASKER, LUIS, BOT_USER))
+    space = replace(base, channels=(base.channels[0], private, base.channels[2]))
+
+    def mind(body: Json) -> Answer:
+        if not turn(body):  # the request was taken in: what they are in is known
+            bot.slack.people.leave(ASKER, THERE)
+            return Answer([to(THERE)])
+        return say(" / ".join(str(r["content"]) for r in results(body)))
+
+    async with serving(tmp_path, mind, space=space) as bot:
+        assert "No channel" in await told(bot)
+        assert posted(bot) == []
+
+
 # ---- several at once, and lives that end
 
 
