@@ -1,8 +1,8 @@
 """How a command ends: what it prints where, and its exit code.
 
 Exit 0 = done, 1 = done but something failed or was not covered, 2 = wrong use or set-up. What the
-user's own `--limit` left out is named and is no failure. stdout
-carries the result only; all else goes to stderr.
+user's own `--limit` left out is named and is no failure. stdout carries the result only; all else
+goes to stderr.
 """
 
 from __future__ import annotations

@@ -67,7 +67,9 @@ async def opening(
         "system": parents_guide(tools),
         "programs": Commands in run.clients,
         "named": sorted(places_to_write(said, [(i, n) for i, n in names if i in readable])),
-        "missing": await _missing(reader, said, {*readable, *request.here}) if reader else [],
+        "missing": await _missing(reader, said, {*readable, *request.here})
+        if reader and asks
+        else [],
     }
 
 
