@@ -297,7 +297,10 @@ async def test_who_asks_for_a_hidden_channel_learns_no_more_than_of_an_absent_on
 
         await ask(ASKED["by name"], 9)  # what is kept from now on is the same for both
         for form in ASKED.values():
-            hidden, absent = await ask(form, 2), await ask(form, 9)
+            for _ in range(3):  # a listing that is kept may end between the two, never each time
+                hidden, absent = await ask(form, 2), await ask(form, 9)
+                if hidden[2] == absent[2]:
+                    break
             assert hidden[0] == absent[0], form
             assert hidden[1] == absent[1], form
             assert hidden[2] == absent[2], form
