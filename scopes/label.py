@@ -70,3 +70,21 @@ _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,}")
 def is_conversation(source: str) -> bool:
     """Whether a source is a conversation of Slack, whose members can be asked for."""
     return _CONVERSATION.fullmatch(source) is not None
+
+
+_PERSONAL = re.compile(r"(?:notes|user):(?:own|operator|([UW][A-Z0-9]+))|mail:.*|files:run|D\w+.*")
+
+
+def is_personal(source: str) -> bool:
+    """Return whether a source is one person's own (notes, mail, direct messages, the folder of a
+    request), so that nobody else can grant it.
+
+    `notes:own` is how earlier versions named the notes of everybody.
+    """
+    return _PERSONAL.fullmatch(source) is not None
+
+
+def owner_of(source: str) -> str | None:
+    """Return the user id in the name of a personal source; None where the name holds none."""
+    found = _PERSONAL.fullmatch(source)
+    return found[1] if found else None

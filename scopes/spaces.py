@@ -19,9 +19,9 @@ OPERATOR = "operator"
 Space = Annotated[str, HandleArgument(NOTES)]
 
 
-def notes_of(channel: str) -> str:
-    """The handle of what the members of a conversation keep."""
-    return f"{NOTES}:{channel}"
+def notes_of(whose: str) -> str:
+    """The handle of what the members of a conversation keep; of a user, the source of their own."""
+    return f"{NOTES}:{whose}"
 
 
 def space_of(handle: str, owner: str | None) -> str:
@@ -42,7 +42,8 @@ async def held(ctx: ToolContext) -> list[str]:
 async def label_of(ctx: ToolContext, handle: str) -> Label:
     """Of what is in a space; what others may have put there is not the requester's own word."""
     if handle == OPEN_NOTES:
-        return Label(readers=_only(ctx.requester), sources=frozenset({handle}))
+        own = notes_of(ctx.requester or OPERATOR)
+        return Label(readers=_only(ctx.requester), sources=frozenset({own}))
     channel = handle.partition(":")[2]
     if not is_conversation(channel):
         return Label(True, PUBLIC, frozenset({handle}))

@@ -380,6 +380,32 @@ async def test_mail_goes_to_the_owner_of_its_mailbox_and_nobody_can_grant_more()
         assert await at.may(ANA, "mail:18c1") == []
 
 
+OWN = ("notes:UANA", "notes:own", "user:UANA", "mail:18c1", "files:run", "DANA")
+"""Sources of one person; the second and the fifth do not name whose they are."""
+
+
+@pytest.mark.parametrize("source", OWN)
+async def test_nobody_can_grant_what_is_one_persons_own(source: str) -> None:
+    async with world() as at:
+        for destination in ("CBOARD", "CGEN"):
+            at.granted = {destination: frozenset({source, "mail:", "notes:own"})}
+            found = await at.blocked(destination, source)
+            assert [(o.source.partition(":")[0], o.grantable) for o in found] == [
+                (source.partition(":")[0], False)
+            ]
+        assert await at.blocked(ANA, source) == []
+
+
+async def test_what_stands_in_the_way_of_notes_is_told_as_your_notes() -> None:
+    async with world() as at:
+        assert said(await at.blocked("CBOARD", "notes:UANA")) == [
+            ("your notes", "not everyone in #cboard may read it", False)
+        ]
+        assert said(await at.blocked(LUIS, "notes:UANA")) == [
+            ("your notes", "not who reads it there may read it", False)
+        ]
+
+
 async def test_of_many_members_all_users_are_listed_at_once() -> None:
     async with world() as at:
         crowd = [f"UM{n}" for n in range(40)]

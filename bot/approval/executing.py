@@ -17,6 +17,7 @@ from bot.errors import StoreError
 from bot.replies.writes import Unsettled, WriteFailed, taken
 from bot.requests.finishing import NotDone
 from bot.requests.inbox import Inbox
+from scopes.label import is_personal
 from subagents.action import Action
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ CRASHED = "Each try ended with the process; whether it was done is not known."
 TAMPERED = "What is stored is not what was proposed and approved."
 LATE = "It was approved too long ago. Please ask again."
 STOPPED = "All work was paused by {by} before it could be done. Please ask again."
+PERSONAL = "It would let a person's own notes or mail be told, which nobody else can allow."
 GRANTED = "The grant stands, and the answer that was held back is where it was asked for."
 GRANTED_ONLY = "The grant stands from now on. The answer itself could not be shown there."
 
@@ -117,6 +119,8 @@ class Executing:
             return await self.perform(row.action)
         args = row.action.args
         sources, by = [s for s in args["sources"] if s], row.decided_by or ""
+        if any(map(is_personal, sources)):  # an offer that an earlier version made
+            raise NotDone(PERSONAL)
         await self.grants.add(sources, args["destination"], by, row.id)
         for other in await self.actions.in_state("asked"):
             same = other.place.batch == row.id and other.genuine

@@ -79,6 +79,8 @@ class Target:
         found |= {f"files:{item.partition(':')[0]}" for item in items if ":" in item}
         if self.kind in ("channel", "source"):
             found.add(self.id)
+        if self.kind == "user":
+            found.add(f"notes:{self.id}")
         return found | {f"mail:{place}" for place in found}
 
     def requests(self) -> Condition:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from bot.errors import StoreError
 from bot.policy.people import CHECKED_S, People, Person, person_of
-from scopes.label import PUBLIC, Label, Readers, is_conversation
+from scopes.label import PUBLIC, Label, Readers, is_conversation, is_personal
 from scopes.members import Clock, Kept, Members, Place, whole
 from subagents.directory import Obstacle
 
@@ -30,6 +30,7 @@ MEMBERS = ("notes:team",)
 MAIL = "mail:"
 """What sources of a mailbox begin with, and what stands for all of one's mailbox."""
 MAILBOX = "your mailbox"
+YOUR_NOTES = "your notes"
 MOST_SINGLE = 10
 """People looked up one by one; of more at once all of the workspace are listed."""
 
@@ -148,7 +149,7 @@ class SlackDirectory:
         found = [
             obstacle
             for source, place in (closed or {"": None}).items()
-            if source not in granted
+            if (is_personal(source) or source not in granted)
             and (obstacle := _obstacle(source, place, audience, label.readers))
         ]
         trouble = audience.trouble
@@ -235,9 +236,10 @@ class SlackDirectory:
         return {p.id: p for p in (person_of(user, self.team) for user in listed) if p}
 
 
-def _has_owner(source: str) -> bool:
-    """Whether a source says whose it is: what only a tool's name stands for is everybody's own."""
-    return bool(source) and not source.startswith("tool:")
+def _is_grantable(source: str) -> bool:
+    """Return whether administrators may grant a source: not what is one person's own, nor what is
+    known by the name of a tool alone, as that holds everybody's."""
+    return bool(source) and not source.startswith("tool:") and not is_personal(source)
 
 
 def _place_of(source: str) -> str:
@@ -256,12 +258,13 @@ def _obstacle(
     if place is not None:
         if audience.within(place.members):
             return None
-        return Obstacle(source, place.title, audience.lacks("is a member"))
+        grantable = not is_personal(source)
+        return Obstacle(source, place.title, audience.lacks("is a member"), grantable)
     if is_conversation(source):
         return Obstacle(source, source, UNCHECKED, grantable=False)
     if audience.within(readers):
         return None
-    if source == MAIL:  # one's mail is nobody else's to grant
-        return Obstacle(source, MAILBOX, audience.lacks("may read it"), grantable=False)
-    name = source or "what it rests on"
-    return Obstacle(source, name, audience.lacks("may read it"), grantable=_has_owner(source))
+    own_notes = is_personal(source) and source.startswith("notes:")
+    name = MAILBOX if source == MAIL else YOUR_NOTES if own_notes else source
+    name = name or "what it rests on"
+    return Obstacle(source, name, audience.lacks("may read it"), grantable=_is_grantable(source))
