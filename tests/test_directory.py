@@ -406,6 +406,39 @@ async def test_what_stands_in_the_way_of_notes_is_told_as_your_notes() -> None:
         ]
 
 
+async def test_only_what_really_stands_in_the_way_is_named() -> None:
+    """A web page, the request's own folder and what all members may open keep nothing back."""
+    async with world() as at:
+        at.directory.things = {
+            "data:hr": frozenset({ANA}),
+            "data:crm": frozenset({ANA, LUIS}),
+            "data:shop": PUBLIC,
+        }
+        read = ("web:a.example", "files:run", "data:shop", "notes:team", "list:F1", "CGEN")
+        hr = ("data:hr", "not everyone in #cboard may read it", True)
+        assert said(await at.blocked("CBOARD", "data:hr", "data:crm", *read)) == [hr]
+        assert said(await at.blocked("CGEN", "data:hr", "data:crm", *read)) == [
+            ("data:crm", "not everyone in #cgen may read it", True),
+            ("data:hr", "not everyone in #cgen may read it", True),
+        ]
+        assert said(await at.blocked("CTEAM", "CBOARD", *read)) == [
+            ("#cboard", "not everyone in #cteam is a member", True)
+        ]
+        assert said(await at.blocked("CTEAM", "CBOARD", "web:a.example", "mail:1")) == [
+            ("#cboard", "not everyone in #cteam is a member", True),
+            ("your mailbox", "not everyone in #cteam may read it", False),
+        ]
+
+
+@pytest.mark.parametrize("source", ["web:a.example", "files:run", "data:gone", "notes:team"])
+async def test_a_label_that_no_source_explains_keeps_its_text_back(source: str) -> None:
+    """It is for one person, and nothing says why: as a label of an earlier version may be."""
+    async with world() as at:
+        assert await at.blocked("CGEN", source)
+        assert await at.blocked("CBOARD", source)
+        assert await at.blocked(ANA, source) == []
+
+
 async def test_of_many_members_all_users_are_listed_at_once() -> None:
     async with world() as at:
         crowd = [f"UM{n}" for n in range(40)]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from bot.errors import StoreError
 from bot.policy.people import CHECKED_S, People, Person, person_of
-from scopes.label import PUBLIC, Label, Readers, is_conversation, is_personal
+from scopes.effects import RUN_FOLDER
+from scopes.label import PUBLIC, Label, Readers, is_conversation, is_personal, owner_of
 from scopes.members import Clock, Kept, Members, Place, whole
 from subagents.directory import Obstacle
 
@@ -52,9 +53,9 @@ class Audience:
     """Why only what everybody may read may go there, whatever is granted."""
 
     def within(self, readers: Readers | None) -> bool:
-        if readers is None or self.readers == PUBLIC:
-            return False
-        return readers == PUBLIC or self.readers <= readers
+        if readers is None or readers == PUBLIC:
+            return readers is not None
+        return self.readers != PUBLIC and self.readers <= readers
 
     def lacks(self, right: str) -> str:
         many = self.readers == PUBLIC or len(self.readers) > 1
@@ -144,13 +145,16 @@ class SlackDirectory:
         closed = {s: p for s, p in zip(others, places, strict=True) if not (p and p.open)}
         if others and not closed:
             return ()
+        readers = {s: self._readers_of(s, label.readers) for s in closed}
+        if all(p is None and readers[s] == PUBLIC for s, p in closed.items()):  # none explains it
+            readers = dict.fromkeys(closed, label.readers)
         if isinstance(audience, Obstacle):
             return (audience,)
         found = [
             obstacle
             for source, place in (closed or {"": None}).items()
             if (is_personal(source) or source not in granted)
-            and (obstacle := _obstacle(source, place, audience, label.readers))
+            and (obstacle := _obstacle(source, place, audience, readers.get(source, label.readers)))
         ]
         trouble = audience.trouble
         if not found:  # all of it is granted
@@ -159,6 +163,16 @@ class SlackDirectory:
             return tuple(found)
         here = Obstacle(destination, audience.name, trouble, grantable=False)
         return (*(replace(each, grantable=False) for each in found), here)
+
+    def _readers_of(self, source: str, told: Readers) -> Readers:
+        """Return who may read a source by itself; `told` where nothing but the label says it.
+
+        What stands in the folder of a request has the sources of who wrote it besides.
+        """
+        if source.startswith("web:") or source in (*MEMBERS, RUN_FOLDER):
+            return PUBLIC
+        owner = owner_of(source)
+        return frozenset({owner}) if owner else self.things.get(source, told)
 
     async def _among_members(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         """Who is no full member there, where a text rests on what only those may open."""

@@ -8,15 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 from benign_office import ANA, LUIS, TEAM, at, office
 from engine_kit import is_child, opening, results, turn, use, words
 from gullible import submission
 from serve_kit import Served, serving
-from web_kit import small_web
+from web_kit import Names
 
 from bot.local.model.server import Answer
+from bot.local.server import LocalServer
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
@@ -29,8 +31,8 @@ from config.tools import Database
 Json = dict[str, Any]
 Turn = Sequence[Json] | Callable[[Json], Sequence[Json]]
 
-EVIL = "https://evil.example"
-GOOD = "https://news.example"
+EVIL = "http://evil.example"
+GOOD = "http://news.example"
 LISTED = 200
 """Links of the outsider's page."""
 SHARED, BOTS, GUESTS, NOTES = "C00SHARED", "C0000BOTS", "C00GUESTS", "C0000NEWS"
@@ -137,6 +139,14 @@ def space() -> Workspace:
     return replace(base, channels=(*base.channels, *made), users=(*base.users, *people))
 
 
+class PlainWeb(LocalWeb):
+    """Without certificates: what it finds has plain addresses."""
+
+    def _found(self, words: str, snippet: str, date: str) -> list[Json]:
+        found = super()._found(words, snippet, date)
+        return [{**hit, "url": str(hit["url"]).replace("https:", "http:")} for hit in found]
+
+
 @dataclass
 class Stage:
     """A bot at work, and what reached the web."""
@@ -195,7 +205,9 @@ async def staged(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[S
         "hr": Database(path=folder / "crm.duckdb", readers=(ANA,)),
     }
     mind = Script()
-    with small_web(pages()) as (web, names, url):
+    web = PlainWeb(pages())
+    with LocalServer(web.app, "web") as server:
+        names, url = Names(urlsplit(server.url).port or 0), server.url
 
         def change(settings: Settings) -> Settings:
             rules = {"shared": True, "ask": ("members", "guests", "external")}

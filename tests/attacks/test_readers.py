@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from benign_office import ANA, LUIS, TEAM
 from engine_kit import use
-from reader_stage import BOSS, Script, Stage, part, staged
+from reader_stage import BOSS, GOOD, Script, Stage, fetch, part, staged
 
 import bot.policy.directory
 import scopes.spaces
 from bot.memory.notes import NoteShelf
+from bot.policy.directory import SlackDirectory
 from scopes.label import Label
 
 SECRETS = {ANA: "the merger with Quokka closes in May", LUIS: "the raise of Luis is nine percent"}
@@ -64,6 +65,20 @@ def notes_told(granted: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
     return tried
 
 
+async def web_host_offered(stage: Stage) -> bool:
+    """An administrator is asked to allow a web page where a database stands in the way."""
+    query = use("execute_query", sql="select name from customers limit 1", database="data:hr")
+    page = f"{GOOD}/law/1"
+    script = Script(
+        ((part("web", "web", page),), (part("data", "data", "data:hr"),)),
+        {"web": (fetch(page),), "data": ((query,),)},
+    )
+    await stage.ask(f"Compare our customers with {page}", script)
+    (offer,) = stage.cards()
+    assert "data:hr" in str(offer.blocks)
+    return "news.example" in str(offer.blocks)
+
+
 ATTACKS: Mapping[str, Attack] = {
     "a grant of one's notes by an administrator": Attack(
         notes_told(f"notes:{ANA}", ANA),
@@ -82,6 +97,9 @@ ATTACKS: Mapping[str, Attack] = {
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: "notes:own"),
         ),
+    ),
+    "an offer of a grant that names a web host": Attack(
+        web_host_offered, without((SlackDirectory, "_readers_of", lambda self, source, told: told))
     ),
 }
 
