@@ -29,7 +29,7 @@ from bot.replies.cite import CITED
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
 from scopes.databases.tables import Database, Databases, Rows, TableInfo
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.tool import Handles, ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
@@ -121,7 +121,7 @@ async def _cold(path: Path) -> float:
 
 async def _called(source: Database, key: str, sql: str) -> ToolResult:
     """The statement through the gate, as a subagent's call."""
-    label = Label(True, PUBLIC, frozenset({HANDLE}))
+    label = Label(True, WORKSPACE, frozenset({HANDLE}))
     clients: dict[type, object] = {Databases: Databases({HANDLE: source}, {HANDLE: label})}
     held = Handles({HANDLE: "business"})
     ctx = ToolContext("r1", None, held, TRUSTED, None, clients, 8_000, key=key, scope="data")

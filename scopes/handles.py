@@ -15,6 +15,9 @@ class Handles:
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
+    early: frozenset[str] = frozenset()
+    """Addresses among them that a search listed for a context that had read nothing but its task
+    (`Label.is_blank`): no text that was read later can have chosen them."""
 
     def resolve(self, value: str) -> str | None:
         """The id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""
@@ -44,5 +47,9 @@ class Handles:
         """Ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
         return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]
 
-    def join(self, titles: Mapping[str, str]) -> Handles:
-        return self if titles.keys() <= self.titles.keys() else Handles({**self.titles, **titles})
+    def join(self, titles: Mapping[str, str], *, early: bool = False) -> Handles:
+        """Return these with others that were listed; `early`: as the field says."""
+        added = frozenset(titles) if early else frozenset()
+        if titles.keys() <= self.titles.keys() and added <= self.early:
+            return self
+        return Handles({**self.titles, **titles}, self.early | added)

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Readers = frozenset[str] | Literal["public"]
+Readers = frozenset[str] | Literal["internet", "workspace"]
 
-PUBLIC: Final[Literal["public"]] = "public"
+INTERNET: Final[Literal["internet"]] = "internet"
+"""Anybody: what stands on the web, and the words of the request itself."""
+WORKSPACE: Final[Literal["workspace"]] = "workspace"
+"""All full members of the workspace."""
+PUBLIC: Final[Literal["workspace"]] = WORKSPACE
+"""Former name of WORKSPACE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +25,29 @@ class Label:
     """
 
     untrusted: bool = False
-    readers: Readers = PUBLIC
-    """User ids who may read it; PUBLIC = every full member of the workspace."""
+    readers: Readers = INTERNET
+    """Who may read it: INTERNET, WORKSPACE, or these user ids."""
     sources: frozenset[str] = frozenset()
     """What it came from: ids of Slack conversations as they are, all else as `<kind>:<id>`."""
+    outside: bool = False
+    """Whether any of it was written by somebody who is no full member, or by nobody knows whom: on
+    the web, in a mail, a cell, a file, by a guest, a bot or another company."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether all full members of the workspace may read it."""
+        return isinstance(self.readers, str)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was read that is anybody's secret, nor anything of an outsider."""
+        return self.readers == INTERNET and not self.outside
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the internet must not learn of it by what is fetched or searched for: it is for
+        named people, or it is the workspace's and an outsider may say what is asked."""
+        return self.readers != INTERNET and (self.outside or not self.is_open)
 
     def join(self, other: Label) -> Label:
         if other is self or (other.sources <= self.sources and other == self):
@@ -32,33 +56,43 @@ class Label:
             self.untrusted or other.untrusted,
             _meet(self.readers, other.readers),
             self.sources | other.sources,
+            self.outside or other.outside,
         )
 
     def within(self, other: Label) -> bool:
         """Whether this label is no higher than `other`: all who may read that may read this."""
-        if self.readers == PUBLIC:
-            return True
-        return other.readers != PUBLIC and other.readers <= self.readers
+        return _meet(self.readers, other.readers) == other.readers
 
     def to_json(self) -> dict[str, object]:
-        readers = PUBLIC if self.readers == PUBLIC else sorted(self.readers)
-        return {"untrusted": self.untrusted, "readers": readers, "sources": sorted(self.sources)}
+        return {
+            "untrusted": self.untrusted,
+            "readers": self.readers if isinstance(self.readers, str) else sorted(self.readers),
+            "sources": sorted(self.sources),
+            "outside": self.outside,
+        }
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Label:
-        """The label that `to_json` gave."""
-        readers = stored["readers"]
-        return cls(
-            bool(stored["untrusted"]),
-            PUBLIC if readers == PUBLIC else frozenset(readers),
-            frozenset(stored["sources"]),
-        )
+        """Return the label that `to_json` gave, here or in an earlier version, which did not tell
+        the workspace from the internet, nor who had written a text."""
+        readers, untrusted = stored["readers"], bool(stored["untrusted"])
+        if isinstance(readers, str):
+            read: Readers = INTERNET if readers == INTERNET else WORKSPACE
+        else:
+            read = frozenset(readers)
+        outside = bool(stored.get("outside", untrusted))
+        return cls(untrusted, read, frozenset(stored["sources"]), outside)
 
 
 def _meet(one: Readers, two: Readers) -> Readers:
-    if one == PUBLIC:
-        return two
-    return one if two == PUBLIC else one & two
+    if isinstance(one, frozenset) and isinstance(two, frozenset):
+        return one & two
+    return min(one, two, key=_step)
+
+
+def _step(readers: Readers) -> int:
+    """Return how wide a step is: named people, the workspace, the internet."""
+    return 2 if readers == INTERNET else 1 if readers == WORKSPACE else 0
 
 
 TRUSTED: Final = Label()

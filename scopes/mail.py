@@ -90,7 +90,7 @@ class Changes:
 
 def label_of(thread: str, owner: str) -> Label:
     """A mailbox is read by its owner alone, and what stands in it is a stranger's."""
-    return Label(untrusted=True, readers=frozenset({owner}), sources=frozenset({f"mail:{thread}"}))
+    return Label(True, frozenset({owner}), frozenset({f"mail:{thread}"}), outside=True)
 
 
 def link_of(message: str, address: str) -> str:

@@ -55,7 +55,7 @@ class Server:
     @property
     def label(self) -> Label:
         """Of all that it says."""
-        return Label(True, self.readers, frozenset({self.handle}))
+        return Label(True, self.readers, frozenset({self.handle}), outside=True)
 
 
 def tool_name(server: str, tool: str, others: Collection[str] = ()) -> str:

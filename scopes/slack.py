@@ -11,7 +11,7 @@ from typing import Any
 
 from scopes import slack_write
 from scopes.fitting import tokens_of
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, Conversation, SlackReader
 from scopes.tool import (
@@ -146,7 +146,8 @@ async def lookup_user(ctx: ToolContext, user: str) -> ToolResult:
     ]
     if not ids:
         raise ToolError(not_found("person", user))
-    people = [_person(await reader.user(i)) for i in ids[:5]]
+    kinds = await reader.kinds()
+    people = [_person(await reader.user(i), kinds.get(i) != "member") for i in ids[:5]]
     return ToolResult(tuple(people), handles={i: f"@{names[i]}" for i in ids[:5]})
 
 
@@ -204,7 +205,9 @@ async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
 
 async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
     """Of a channel's name and topic."""
-    return await reader.label(channel.id) if channel.is_private else Label(untrusted=True)
+    label = await reader.label(channel.id) if channel.is_private else Label(True, WORKSPACE)
+    by_member = not channel.topic or (await reader.kinds()).get(channel.topic_by) == "member"
+    return replace(label, outside=not by_member)
 
 
 async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
@@ -294,7 +297,7 @@ def _holds(item: Item, words: Sequence[str]) -> bool:
     return all(w in text for w in words)
 
 
-def _person(user: Any) -> Item:
+def _person(user: Any, outside: bool) -> Item:
     profile = user.get("profile") or {}
     facts = [
         str(user.get("real_name") or profile.get("real_name") or user.get("name")),
@@ -303,4 +306,5 @@ def _person(user: Any) -> Item:
         "bot" if user.get("is_bot") else "",
         "deactivated" if user.get("deleted") else "",
     ]
-    return Item(str(user["id"]), ", ".join(f for f in facts if f), None, Label(untrusted=True))
+    label = Label(True, WORKSPACE, outside=outside)
+    return Item(str(user["id"]), ", ".join(f for f in facts if f), None, label)

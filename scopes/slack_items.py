@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from scopes.label import Label
 from scopes.tool import BEFORE_WINDOW, Item, Window
@@ -44,6 +44,8 @@ class Maker:
     url: str
     label: Label
     window: Window | None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """User id -> what they are here (`kind_of_person`)."""
 
     def item(self, message: Mapping[str, Any], root: str) -> Item:
         ts = str(message["ts"])
@@ -56,7 +58,9 @@ class Maker:
             id=f"{self.channel}/{ts}",
             text=plain(str(message.get("text") or ""), self.people),
             link=permalink(self.url, self.channel, ts, root),
-            label=self.label,
+            label=replace(
+                self.label, outside=self.label.outside or is_outside(message, self.kinds)
+            ),
             author=author,
             at=at,
             by=self.people.get(author or "")
@@ -64,6 +68,43 @@ class Maker:
             thread=None if ts == root else f"{self.channel}/{root}",
             notes=tuple(notes),
         )
+
+
+SLACKBOT = "USLACKBOT"
+Kind = Literal["member", "guest", "external", "bot", "deleted"]
+
+
+def kind_of_person(user: Mapping[str, Any], team: str) -> Kind:
+    """Return what a user, as Slack describes them, is in this workspace."""
+    home = user.get("team_id")
+    if user.get("deleted"):
+        return "deleted"
+    if user.get("is_bot") or user.get("is_workflow_bot") or user["id"] == SLACKBOT:
+        return "bot"
+    if user.get("is_stranger") or (home != team and team not in _teams(user)):
+        return "external"
+    if user.get("is_restricted") or user.get("is_ultra_restricted"):
+        return "guest"
+    return "member"
+
+
+def _teams(user: Mapping[str, Any]) -> list[str]:
+    """The workspaces of an Enterprise Grid user, who has one `team_id` for all of them."""
+    enterprise = user.get("enterprise_user")
+    teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
+    return [str(team) for team in teams] if isinstance(teams, list) else []
+
+
+def is_outside(message: Mapping[str, Any], kinds: Mapping[str, str]) -> bool:
+    """Return whether anybody but full members may have worded what a message shows: its author,
+    what is attached to it or unfurled in it, or a guest whose name stands in it."""
+    if message.get("bot_id") or message.get("attachments") or message.get("files"):
+        return True
+    mentioned = {
+        found[2] for found in MARK.finditer(str(message.get("text") or "")) if found[1] == "@"
+    }
+    known = all(kinds.get(user) in ("member", "bot") for user in mentioned)
+    return kinds.get(str(message.get("user"))) != "member" or not known
 
 
 def notes_of(message: Mapping[str, Any]) -> list[str]:

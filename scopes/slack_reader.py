@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scopes.fetched import Fetched, Key
-from scopes.label import PUBLIC, Label, Readers
+from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
 from scopes.slack_items import (
@@ -17,6 +17,7 @@ from scopes.slack_items import (
     Columns,
     Maker,
     at_of,
+    kind_of_person,
     name_of,
     row_text,
     ts_of,
@@ -42,6 +43,8 @@ class ChannelInfo:
     is_private: bool
     is_member: bool
     topic: str
+    topic_by: str = ""
+    """Id of who set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class SlackReader:
                     bool(c.get("is_private")),
                     bool(c.get("is_member")),
                     str((c.get("topic") or {}).get("value") or ""),
+                    str((c.get("topic") or {}).get("creator") or ""),
                 )
                 async for c in self.web.pages(
                     "conversations.list", "channels", types=kinds, exclude_archived="true"
@@ -136,15 +140,28 @@ class SlackReader:
         """User id -> the name shown, made unique with the id where two share one."""
 
         async def fetch() -> dict[str, str]:
-            names = {
-                str(u["id"]): name_of(u) async for u in self.web.pages("users.list", "members")
-            }
+            names = {str(u["id"]): name_of(u) for u in await self._users()}
             seen: dict[str, int] = {}
             for name in names.values():
                 seen[name] = seen.get(name, 0) + 1
             return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
 
         return dict(await self._fetched.once(("people",), fetch))
+
+    async def kinds(self) -> dict[str, str]:
+        """Return user id -> what they are here, of all that the workspace lists."""
+
+        async def fetch() -> dict[str, str]:
+            team = str((await self._identity()).get("team_id") or "")
+            return {str(u["id"]): kind_of_person(u, team) for u in await self._users()}
+
+        return dict(await self._fetched.once(("kinds",), fetch))
+
+    async def _users(self) -> list[dict[str, Any]]:
+        async def fetch() -> list[dict[str, Any]]:
+            return [user async for user in self.web.pages("users.list", "members")]
+
+        return list(await self._fetched.once(("users",), fetch))
 
     async def user(self, user: str) -> Mapping[str, Any]:
         return dict((await self.web.call("users.info", user=user))["user"])
@@ -159,7 +176,7 @@ class SlackReader:
             return kind_of(info) == "public"
 
         async def fetch(web: SlackClient) -> Label:
-            readers: Readers = PUBLIC
+            readers: Readers = WORKSPACE
             if not await is_public(web):
                 members = web.pages("conversations.members", "members", channel=channel)
                 readers = frozenset([str(m) async for m in members])
@@ -257,7 +274,7 @@ class SlackReader:
     ) -> Conversation | None:
         """Messages as items; None when people said none of them before the window's end."""
         people, url, label = await self.people(), await self.team_url(), await self.label(channel)
-        made = Maker(channel, people, url, label, window)
+        made = Maker(channel, people, url, label, window, await self.kinds())
         said = [
             m
             for m in sorted(messages, key=lambda m: str(m["ts"]))
@@ -274,7 +291,7 @@ class SlackReader:
         first = await self.web.call("slackLists.items.list", list_id=list_id, include_list="true")
         schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()
         columns, link = Columns.of(schema), (first.get("list") or {}).get("permalink")
-        label = Label(untrusted=True, sources=frozenset({f"list:{list_id}"}))
+        label = Label(True, WORKSPACE, frozenset({f"list:{list_id}"}), outside=True)
         return [
             Item(f"{list_id}/{row['id']}", row_text(row, columns, people), link, label)
             async for row in self.web.pages("slackLists.items.list", "items", list_id=list_id)
@@ -300,7 +317,8 @@ class SlackReader:
             if window and at_of(match["ts"]) >= window.latest:
                 continue
             channel = str((match.get("channel") or {}).get("id"))
-            made = Maker(channel, people, "", await self.label(channel), window)
+            label = await self.label(channel)
+            made = Maker(channel, people, "", label, window, await self.kinds())
             items.append(replace(made.item(match, match["ts"]), link=match.get("permalink")))
         return items
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Final
 
 from scopes.effects import NOTES, OPEN_NOTES, HandleArgument
-from scopes.label import PUBLIC, Label, Readers, is_conversation
+from scopes.label import WORKSPACE, Label, Readers, is_conversation
 from scopes.slack_client import Absent
 from scopes.slack_reader import SlackReader
 from scopes.tool import ToolContext
@@ -46,12 +47,12 @@ async def label_of(ctx: ToolContext, handle: str) -> Label:
         return Label(readers=_only(ctx.requester), sources=frozenset({own}))
     channel = handle.partition(":")[2]
     if not is_conversation(channel):
-        return Label(True, PUBLIC, frozenset({handle}))
+        return Label(True, WORKSPACE, frozenset({handle}))
     reader = ctx.clients.get(SlackReader)
     if isinstance(reader, SlackReader):
         with suppress(Absent):
-            return await reader.label(channel)
-    return Label(True, _only(ctx.requester), frozenset({channel}))
+            return replace(await reader.label(channel), outside=True)  # a guest may write there
+    return Label(True, _only(ctx.requester), frozenset({channel}), outside=True)
 
 
 async def may_see(ctx: ToolContext, label: Label) -> bool:
@@ -59,7 +60,7 @@ async def may_see(ctx: ToolContext, label: Label) -> bool:
     nothing else pass; a tool asks before it counts, so that nobody learns how much there is."""
     if ctx.requester is None:
         return True
-    if label.readers != PUBLIC and ctx.requester not in label.readers:
+    if not isinstance(label.readers, str) and ctx.requester not in label.readers:
         return False
     return all([await ctx.may_read(each) for each in label.sources if is_conversation(each)])
 

@@ -66,7 +66,7 @@ async def web_search(
         )
         for hit in {hit.url: hit for hit in found if hit.url in named}.values()
     )
-    return ToolResult(items, handles=named, label=Label(untrusted=True))
+    return ToolResult(items, handles=named, label=Label(untrusted=True, outside=True))
 
 
 @tool(Access.EGRESS, Effect.FETCH, client=Pages)
@@ -186,4 +186,4 @@ def _may_follow(url: str) -> bool:
 
 def _public(url: str) -> Label:
     host = (urlsplit(url).hostname or "").lower()
-    return Label(untrusted=True, sources=frozenset({f"web:{host}"}))
+    return Label(untrusted=True, sources=frozenset({f"web:{host}"}), outside=True)

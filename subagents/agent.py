@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scopes.effects import Effect
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item, ToolContext
 from subagents.brief import SUBMIT, Block, text_block
@@ -194,7 +195,7 @@ class Agent:
         ctx = replace(self.ctx, label=self.reading.label, turn=self._seq)
         if ordinary:
             out = await self._step("tools", lambda: self._steps.tools(ctx, ordinary))
-            crash = self._absorb(ordinary, out, answers)
+            crash = self._absorb(ordinary, out, answers, ctx.label)
         flow = [c for c in calls if c.name in self.workflow_names]
         if flow and self.workflow and not self._limit:
             answers |= await self._delegate(self.workflow, flow)
@@ -218,9 +219,14 @@ class Agent:
         return {c.id: o for c, o in zip(calls, outcomes, strict=True)}
 
     def _absorb(
-        self, calls: Sequence[ToolCall], out: Mapping[str, Any], answers: dict[str, Outcome]
+        self,
+        calls: Sequence[ToolCall],
+        out: Mapping[str, Any],
+        answers: dict[str, Outcome],
+        before: Label,
     ) -> str:
-        """Take in what a batch returned; the text of a crash, or nothing."""
+        """Take in what a batch returned that was called under the label `before`; the text of a
+        crash, or nothing."""
         if limit := out.get("limit"):
             self._close(limit)
             return ""
@@ -232,7 +238,9 @@ class Agent:
                 self.reading.label = self.reading.label.join(Label.of(label))
             # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
             listed = {h: t for h, t in found["handles"].items() if self._may_list(h)}
-            self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed))
+            tool = self.toolbox.tools.get(call.name)
+            early = bool(tool and tool.effect is Effect.SEARCH) and before.is_blank
+            self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
             origin = Origin.ERROR if found["error"] else Origin.TOOL_RESULT
             answers[call.id] = Outcome(found["text"], origin, call.name)
             crash = crash or (found["text"] if found["crash"] else "")

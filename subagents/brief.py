@@ -15,7 +15,7 @@ import scopes
 from config.prompt import prompt
 from config.settings import Limits
 from scopes.intent import UNASKED, Intent
-from scopes.label import PUBLIC, Label, is_conversation
+from scopes.label import Label, is_conversation
 from scopes.schema import tool_schema
 from scopes.tool import Handles, Item, Tool, Window, estimate_tokens, iso, one_line
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
@@ -253,7 +253,7 @@ def is_isolable(
     except BriefRefused as refusal:
         return refusal
     readers = brief.label.readers
-    if brief.requester and readers != PUBLIC and brief.requester not in readers:
+    if brief.requester and not isinstance(readers, str) and brief.requester not in readers:
         return BriefRefused("findings", "rests on text that the requester may not read")
     if not brief.handles.titles and not brief.material and not brief.findings:
         return BriefRefused("handles", "names no source: give the ids of what is to be read")

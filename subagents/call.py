@@ -31,7 +31,7 @@ class Call:
     """The validated arguments; names become ids by the rule of handles."""
     directory: Directory
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Calls that were allowed in this run so far, by `count_of`."""
+    """Calls that were allowed in this run so far, by `counts_of`."""
     context: str = ""
     over: str = ""
     """Why it is one call too many; empty where it is not."""

@@ -178,7 +178,7 @@ class Delegation:
             if found is None:
                 raise BriefRefused("handles", not_found("source", value))
             titles[found] = held.titles.get(found, "")
-        return Handles(titles)
+        return Handles(titles, held.early & titles.keys())
 
     def _findings(self, ids: Sequence[str]) -> tuple[str, ...]:
         found = {f.id: f for r in self.fanout.results.values() for f in r.findings}

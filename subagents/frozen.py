@@ -21,6 +21,7 @@ def frozen_json(frozen: Frozen, made: datetime) -> dict[str, Any]:
         **brief.draft.model_dump(mode="json"),
         "handles": dict(brief.handles.titles),
         "given_handles": list(brief.draft.handles),
+        "early": sorted(brief.handles.early),
         "window": str(window) if window else None,
         "share": [iso(at) if at else None for at in (window.opened_from, window.opened_before)]
         if window
@@ -47,7 +48,7 @@ def frozen_of(stored: Mapping[str, Any], template: Mapping[str, Any]) -> Frozen:
     draft = {name: stored[name] for name in BriefDraft.model_fields}
     brief = Brief(
         draft=BriefDraft.model_validate({**draft, "handles": stored["given_handles"]}),
-        handles=Handles(stored["handles"]),
+        handles=Handles(stored["handles"], frozenset(stored.get("early", ()))),
         window=_window(stored),
         label=Label.of(stored["label"]),
         language=stored["language"],

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from config.sections import ToolCalls
 from scopes.effects import Access, Effect
-from scopes.label import PUBLIC, TRUSTED, Label, is_conversation
+from scopes.label import INTERNET, TRUSTED, Label, is_conversation
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult
 from subagents.action import Action, new_id
 from subagents.directory import Directory, Obstacle, Operator
-from subagents.rules import RULES, STORES, Call, Objection, Rule, count_of
+from subagents.rules import RULES, STORES, Call, Objection, Rule, counts_of
 from subagents.verdict import Allow as Allow
 from subagents.verdict import Card as Card
 from subagents.verdict import Decision as Decision
@@ -53,7 +53,7 @@ class Gate:
     propose: Propose | None = None
     rules: Sequence[Rule] = RULES
     counts: Counter[str] = field(default_factory=Counter)
-    """Allowed calls by `count_of`; a run that goes on after a crash begins with those it made."""
+    """Allowed calls by `counts_of`; a run that goes on after a crash begins with those it made."""
     limits: ToolCalls | None = None
     """How many calls models may ask for; None = no limit."""
     asked: Counter[str] = field(default_factory=Counter)
@@ -72,7 +72,8 @@ class Gate:
         over = self._over(context, ctx.turn)
         verdict = await self._verdict(context, ctx, tool, args, over)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
-            self.counts[count_of(verdict.effect, context)] += 1
+            guarded = ctx.label.is_guarded
+            self.counts.update(counts_of(verdict.effect, context, guarded=guarded))
         name = type(verdict).__name__.lower()  # one of VERDICTS
         self._note(ctx, context, tool.name, args, name, verdict.rule)
         return verdict
@@ -266,9 +267,10 @@ def counted(log: Iterable[Decision]) -> Counter[str]:
     effects = [Effect(d.rule.removesuffix(WITHIN)) for d in made]
     once = {(d.context, d.tool, d.args_hash): n for n, d in enumerate(made)}
     return Counter(
-        count_of(effect, d.context)
+        key
         for n, (effect, d) in enumerate(zip(effects, made, strict=True))
         if effect not in STORES or once[d.context, d.tool, d.args_hash] == n
+        for key in counts_of(effect, d.context, guarded=_was_guarded(d))
     )
 
 
@@ -278,9 +280,16 @@ def called(log: Iterable[Decision]) -> Counter[str]:
     return Counter({**Counter(asked), "": len(asked)})
 
 
+def _was_guarded(decision: Decision) -> bool:
+    """Return whether the label of a decision in the log was guarded: see `Label.is_guarded`."""
+    label = decision.label or {}
+    named = not isinstance(label.get("readers"), str)
+    return label.get("readers") != INTERNET and (named or bool(label.get("outside", True)))
+
+
 def _summary(label: Label) -> dict[str, Any]:
     """A label without names: how many readers, not who."""
-    readers = PUBLIC if label.readers == PUBLIC else len(label.readers)
+    readers = label.readers if isinstance(label.readers, str) else len(label.readers)
     return {**label.to_json(), "readers": readers}
 
 
@@ -288,10 +297,10 @@ def _sourced(found: ToolResult, tool: Tool) -> ToolResult:
     """What is for some only says where it is from: what stands in the way can then be named."""
 
     def named(label: Label) -> Label:
-        bare = label.readers != PUBLIC and not label.sources
+        bare = not label.is_open and not label.sources
         return replace(label, sources=frozenset({f"tool:{tool.name}"})) if bare else label
 
-    if all(i.label.sources or i.label.readers == PUBLIC for i in found.items):
+    if all(i.label.sources or i.label.is_open for i in found.items):
         return replace(found, label=named(found.label))
     items = tuple(replace(i, label=named(i.label)) for i in found.items)
     return replace(found, items=items, label=named(found.label))
@@ -306,7 +315,7 @@ def _held(call: Call) -> list[str]:
 
 def _is_for(item: Item, requester: str, hidden: set[str]) -> bool:
     readers = item.label.readers
-    listed = readers == PUBLIC or requester in readers
+    listed = isinstance(readers, str) or requester in readers
     return listed and hidden.isdisjoint(item.label.sources)
 
 

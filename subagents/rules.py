@@ -6,7 +6,7 @@ the context has read, what the requester wrote, and what the services say of mem
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from scopes.databases.machine import TELLS, tells_of_machine
@@ -22,7 +22,6 @@ from scopes.effects import (
     Part,
 )
 from scopes.intent import UNASKED
-from scopes.label import PUBLIC
 from scopes.pages.hosts import is_plain
 from scopes.tool import not_found
 from subagents.call import Call as Call
@@ -42,18 +41,24 @@ MAX_FILED = 100
 MAX_ASKED = 5
 """Addresses and searches outside of a run after private text was read: which of the request's own
 words are sent, and how often, could spell something out."""
+MAX_GUARDED = 10
+"""The same where the workspace's text was read and something that an outsider wrote."""
+MAX_PAGES, MAX_PAGES_RUN = 100, 2_000
+"""Addresses and searches outside of one context, and of a request, whatever was read."""
 LEAVES = (Effect.POST, Effect.REACT)
 STORES = (Effect.KEEP, Effect.DRAFT, *FILES)
 ASKS = (Effect.FETCH, Effect.SEARCH)
 ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 
 
-def count_of(effect: Effect, context: str) -> str:
-    """What a call counts towards: a run's messages and marks, its questions outside, or what one
-    context has stored."""
+def counts_of(effect: Effect, context: str, *, guarded: bool = False) -> tuple[str, ...]:
+    """Return what a call counts towards: a run's messages and marks, its questions outside and
+    those of one context, or what one context has stored."""
     if effect in STORES:
-        return f"{effect} {context}"
-    return "leave" if effect in LEAVES else "ask" if effect in ASKS else effect
+        return (f"{effect} {context}",)
+    if effect in ASKS:
+        return ("ask", f"ask {context}", *(("ask guarded",) if guarded else ()))
+    return ("leave",) if effect in LEAVES else (effect,)
 
 
 Check = Callable[[Call], Awaitable[Objection | None]]
@@ -120,32 +125,52 @@ async def statement(call: Call) -> Objection | None:
 
 
 async def fetch(call: Call) -> Objection | None:
-    """An address is asked that the request holds; a listed one only where nothing private was read.
+    """An address is asked that the request holds. One that was listed is asked where nothing was
+    read that the internet must not learn of, or where no outsider may have chosen it.
 
-    An address made by a model could carry what it read.
+    An address made by a model, and a choice among many, could carry what it read.
     """
     if call.effect is not Effect.FETCH:
         return None
-    listed = call.ctx.handles.titles if call.ctx.label.readers == PUBLIC else {}
     for url in call.parts(Part.ADDRESS):
         if not is_plain(url):
             return Objection("Only http and https addresses of named hosts can be read.")
-        if url not in call.ctx.intent.addresses() and url not in listed:
-            return Objection(
-                "This address may not be read here: it stands neither in the request nor, word for "
-                "word, in what you found before reading anything private."
-            )
+        if url in call.ctx.intent.addresses() or url in _listed(call):
+            continue
+        if url in call.ctx.handles.titles and call.ctx.label.is_open:
+            return Objection(GUARDED)
+        return Objection(
+            "This address may not be read here: it stands neither in the request nor, word for "
+            "word, in what you found before reading anything private."
+        )
     return None
 
 
+GUARDED = (
+    "This address was listed after text of the workspace was read, or by somebody outside: it may "
+    "be read only if the request names it. Say in your answer which addresses you would read."
+)
+
+
+def _listed(call: Call) -> Collection[str]:
+    """The listed addresses that a context may follow."""
+    label, held = call.ctx.label, call.ctx.handles
+    if not label.is_open:
+        return ()
+    return held.early if label.is_guarded else held.titles
+
+
 async def search(call: Call) -> Objection | None:
-    """What is asked outside is told outside: no words of a context that read something private."""
-    if call.effect is not Effect.SEARCH or call.ctx.label.readers == PUBLIC:
+    """What is asked outside is told outside: no words of a context that read something private, or
+    text of the workspace besides what an outsider wrote, but those that stand in the request."""
+    label = call.ctx.label
+    if call.effect is not Effect.SEARCH or not label.is_guarded:
         return None
     if all(call.ctx.intent.says(words) for words in call.parts(Part.WORDS)):
         return None
+    read = "text of the workspace and of outsiders" if label.is_open else "private text"
     return Objection(
-        "No search outside after private text was read, unless in the words of the request. "
+        f"No search outside after {read} was read, unless in the words of the request. "
         "Search first, in a subagent of its own."
     )
 
@@ -212,15 +237,27 @@ async def draft(call: Call) -> Objection | None:
 
 async def flood(call: Call) -> Objection | None:
     """However often it is told to, a model does not fill a channel, or a drawer."""
-    done = call.counts.get(count_of(call.effect, call.context), 0)
+    counted = counts_of(call.effect, call.context)
+    done = call.counts.get(counted[0], 0)
     if call.effect in (Effect.KEEP, Effect.DRAFT) and done >= MAX_KEPT:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
     if call.effect is Effect.FILE and done >= MAX_FILED:
         return Objection(f"{MAX_FILED} changes of files were made here. Hand in what you have.")
     if call.effect in LEAVES and done >= MAX_FREE:
         return Objection(f"More than {MAX_FREE} messages in one request.", approvable=True)
-    if call.effect in ASKS and call.ctx.label.readers != PUBLIC and done >= MAX_ASKED:
-        return Objection(f"{MAX_ASKED} questions outside are enough after private text was read.")
+    return _too_many(call) if call.effect in ASKS else None
+
+
+def _too_many(call: Call) -> Objection | None:
+    """Bound what a run asks outside: more where it can tell nothing."""
+    label, done = call.ctx.label, call.counts
+    run, context = counts_of(call.effect, call.context)
+    if done.get(context, 0) >= MAX_PAGES or done.get(run, 0) >= MAX_PAGES_RUN:
+        return Objection("So many pages and searches are enough. Hand in what you have.")
+    most = MAX_GUARDED if label.is_open else MAX_ASKED
+    if label.is_guarded and done.get("ask guarded", 0) >= most:
+        read = "text of the workspace and of outsiders" if label.is_open else "private text"
+        return Objection(f"{most} questions outside are enough after {read} was read.")
     return None
 
 

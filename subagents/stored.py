@@ -6,7 +6,7 @@ import re
 
 from scopes.effects import FILES, NOTES, OPEN_NOTES, RUN_FOLDER
 from scopes.intent import Intent
-from scopes.label import PUBLIC, is_conversation
+from scopes.label import is_conversation
 from subagents.call import Call, Objection, is_literal
 
 _FILES = "files:"
@@ -16,7 +16,7 @@ _FILES = "files:"
 async def shared(call: Call) -> Objection | None:
     """What is kept in a space of several people is told to all of them."""
     label = call.ctx.label
-    if label.readers == PUBLIC and (call.ctx.requester is None or not label.sources):
+    if label.is_open and (call.ctx.requester is None or not label.sources):
         return None  # the operator's own, or rests on nothing that was read
     for space in _spaces(call):
         place = space.partition(":")[2]

@@ -335,7 +335,9 @@ async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
     assert opened.handles == {"data:shop": "shop", "data:pay": "pay"}
     client = opened.clients[Databases]
     assert isinstance(client, Databases)
-    assert client.labels["data:pay"] == Label(True, frozenset({"U0ANA"}), frozenset({"data:pay"}))
+    assert client.labels["data:pay"] == Label(
+        True, frozenset({"U0ANA"}), frozenset({"data:pay"}), outside=True
+    )
     assert (await client.by_handle["data:pay"].query("SELECT * FROM staff", 5)).total == 0
     assert opened_kit.readers() == {"data:shop": PUBLIC, "data:pay": frozenset({"U0ANA"})}
     assert opened_kit.missing() == {}

@@ -30,7 +30,7 @@ from scopes.folders.folders import RUN, Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import Answers, Pushing, https_host
 from scopes.intent import UNASKED, Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.tool import Handles, Item, ToolResult, estimate_tokens
 from subagents.evidence import Reading
 from subagents.rules import MAX_FILED
@@ -52,7 +52,7 @@ async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
         "[book:a.py:1]\n|def one():\n|    if True:\n|        return 1\n3 lines.\n"
     )
     (item,) = read.items
-    assert item.label == Label(True, sources=frozenset({BOOK}))
+    assert item.label == Label(True, WORKSPACE, frozenset({BOOK}), outside=True)
 
 
 async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
@@ -320,7 +320,7 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     assert opened.handles == {RUN: "run", BOOK: "book"}
     assert {Folders, Bringing, Git, Pushing, Commands} == set(opened.clients)
     assert full.missing() == {}
-    assert full.readers() == {BOOK: "public"}
+    assert full.readers() == {BOOK: WORKSPACE}
 
 
 async def test_the_command_line_brings_a_folder_and_pushes_nothing(tmp_path: Path) -> None:

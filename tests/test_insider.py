@@ -23,7 +23,7 @@ from bot.storage.vault import Vault
 from scopes.folders.commands import copied
 from scopes.folders.folders import RUN
 from scopes.intent import Intent
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import INTERNET, TRUSTED, Label
 from scopes.notes import Notes
 from scopes.pages.text import Unreadable, kind_of
 from scopes.resources import KINDS, Resource, Resources
@@ -82,7 +82,7 @@ async def test_what_a_sibling_adds_while_one_reads_counts(tmp_path: Path) -> Non
     desk = Desk(tmp_path, repo=False)
     await desk.use("write_file", path="a.md", text="open", folder=RUN)
     place = desk.folders.place(desk.context("s2"), RUN)
-    assert place.label.readers == PUBLIC
+    assert place.label.readers == INTERNET
     by = desk.context("s1", label=HERS)
     await desk.use("write_file", by=by, path="b.md", text="private", folder=RUN)
     assert desk.folders.read(desk.context("s2"), place, "b.md").data == b"private"

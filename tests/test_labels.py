@@ -46,7 +46,7 @@ from bot.local.slack.state import BOT_USER
 from bot.requests.asked import Request
 from bot.sweep.sweep import Sweep
 from config.settings import Settings
-from scopes.label import Label
+from scopes.label import TRUSTED, Label
 from scopes.tool import Item, Window
 from subagents.contracts import Answer as AnswerContract
 from subagents.contracts import FindingDraft
@@ -159,10 +159,10 @@ async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on
     _, document, briefs = await answered(script, tmp_path, private(), requester="U0ANA")
 
     before, after = (b["label"] for b in briefs)
-    assert before == {"untrusted": False, "readers": "public", "sources": []}
-    assert after == {"untrusted": True, "readers": sorted(MEMBERS), "sources": [SECRET]}
+    assert before == TRUSTED.to_json()
+    assert after == Label(True, frozenset(MEMBERS), frozenset({SECRET})).to_json()
     assert briefs[1]["finding_lines"][0].startswith("[F1.1] ")
-    both = {"untrusted": True, "readers": sorted(MEMBERS), "sources": [channel_id(1), SECRET]}
+    both = Label(True, frozenset(MEMBERS), frozenset({channel_id(1), SECRET})).to_json()
     assert document["subagents"][1]["label"] == both
 
 

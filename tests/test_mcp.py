@@ -236,7 +236,7 @@ async def test_tools_are_for_those_whom_the_settings_name(tmp_path: Path) -> Non
         result = await use(tools, "rogue_find", text="a [secret]")
         assert isinstance(result, ToolResult)
         (item,) = result.items
-        assert item.label == Label(True, frozenset({ANA}), frozenset({"mcp:rogue"}))
+        assert item.label == Label(True, frozenset({ANA}), frozenset({"mcp:rogue"}), outside=True)
         assert item.id.startswith("rogue/find-")
         revoked = Everyone()
         revoked.closed = frozenset({"mcp:rogue"})

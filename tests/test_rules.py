@@ -26,12 +26,20 @@ from scopes.effects import (
     Words,
 )
 from scopes.intent import Intent
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import Handles, Item, Tool, ToolContext, ToolResult, tool
 from subagents.action import Action
 from subagents.directory import Obstacle
 from subagents.gate import MAX_PROPOSED, Allow, Card, Decision, Deny, Gate, called, counted
-from subagents.rules import MAX_ASKED, MAX_FREE, MAX_KEPT, RULES
+from subagents.rules import (
+    MAX_ASKED,
+    MAX_FREE,
+    MAX_GUARDED,
+    MAX_KEPT,
+    MAX_PAGES,
+    MAX_PAGES_RUN,
+    RULES,
+)
 
 ANA, BOB = "U0ANA", "U0BOB"
 HOME, OTHER, SECRET = "C0HOME", "C0OTHER", "C0SECRET"
@@ -110,7 +118,7 @@ async def read(ctx: ToolContext, channel: Channel) -> ToolResult:
 
 
 def label_of(channel: str) -> Label:
-    readers = frozenset({BOB}) if channel == SECRET else PUBLIC
+    readers: Readers = frozenset({BOB}) if channel == SECRET else WORKSPACE
     return Label(True, readers, frozenset({channel}))
 
 
@@ -129,7 +137,7 @@ class Facts:
         self.asked.append(destination)
         await asyncio.sleep(0)
         there = self.members.get(destination, {destination})
-        if label.readers == PUBLIC or there <= label.readers:
+        if isinstance(label.readers, str) or there <= label.readers:
             return ()
         return (Obstacle(SECRET, "#secret", "not everyone is a member"),)
 
@@ -164,7 +172,7 @@ class World:
 
 
 PRIVATE = Label(True, frozenset({BOB}), frozenset({SECRET}))
-READ = Label(True, PUBLIC, frozenset({OTHER}))
+READ = Label(True, WORKSPACE, frozenset({OTHER}))
 
 
 async def test_of_a_run_that_nobody_asked_for_nothing_is_written_and_nobody_is_asked() -> None:
@@ -314,6 +322,56 @@ async def test_nothing_private_is_searched_for_outside() -> None:
     assert isinstance(await private(web_search, query="Acme Corp"), Allow)
 
 
+MIXED = Label(True, WORKSPACE, frozenset({OTHER}), outside=True)
+"""Text of a public channel, and something that an outsider wrote."""
+
+
+async def test_with_text_of_the_workspace_an_outsiders_choice_is_not_followed() -> None:
+    world = World(text=f"compare {ADDRESS} with #other, about Acme Corp")
+    late, early = "https://example.org/late", "https://example.org/early"
+    handles = world.ctx.handles.join({late: ""}).join({early: ""}, early=True)
+    world.ctx = replace(world.ctx, handles=handles)
+    for free in (TRUSTED, READ, Label(True, INTERNET, outside=True)):
+        for url in (ADDRESS, late, early):
+            assert isinstance(await world.labelled(free)(read_url, url=url), Allow)
+        assert isinstance(await world(web_search, query="whatever it likes"), Allow)
+    world.labelled(MIXED)
+    verdicts = [await world(read_url, url=url) for url in (ADDRESS, early, late)]
+    assert [type(v) for v in verdicts] == [Allow, Allow, Deny]
+    assert "if the request names it" in getattr(verdicts[-1], "reason", "")
+    assert isinstance(await world(web_search, query="Acme Corp"), Allow)
+    assert isinstance(await world(web_search, query="corp acme"), Deny)
+    world.labelled(Label(True, frozenset({ANA}), outside=True))
+    assert isinstance(await world(read_url, url=early), Deny), "private text: literal only"
+    assert isinstance(await world(read_url, url=ADDRESS), Allow)
+
+
+async def test_with_text_of_the_workspace_ten_things_are_asked_outside() -> None:
+    addresses = [f"https://example.org/{n}" for n in range(MAX_GUARDED + 2)]
+    world = World(text=" ".join(addresses))
+    for url in addresses[:5]:
+        assert isinstance(await world(read_url, url=url), Allow), "of these nobody learns anything"
+    world.labelled(MIXED)
+    verdicts = [await world(read_url, url=url) for url in addresses]
+    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
+    again = World(text=" ".join(addresses)).labelled(MIXED)
+    again.gate.counts = counted(world.log)
+    assert isinstance(await again(read_url, url=addresses[0]), Deny), "a run that goes on counts"
+
+
+async def test_pages_are_bounded_whatever_was_read() -> None:
+    world = World()
+    world.ctx = replace(world.ctx, handles=world.ctx.handles.join({ADDRESS: ""}))
+    for n in range(MAX_PAGES):
+        assert isinstance(await world(read_url, url=ADDRESS), Allow), n
+    assert isinstance(await world(read_url, url=ADDRESS), Deny)
+    assert isinstance(await world(web_search, query="x y"), Deny)
+    other = await world.gate.decide("s2", world.ctx, read_url, {"url": ADDRESS})
+    assert isinstance(other, Allow), "another context has its own"
+    world.gate.counts["ask"] = MAX_PAGES_RUN
+    assert isinstance(await world.gate.decide("s3", world.ctx, read_url, {"url": ADDRESS}), Deny)
+
+
 @pytest.mark.parametrize(
     ("sql", "reads"),
     [
@@ -399,8 +457,12 @@ def test_no_rule_has_a_switch_but_the_constructor() -> None:
 LABELS = st.builds(
     Label,
     st.booleans(),
-    st.one_of(st.just(PUBLIC), st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"]))),
+    st.one_of(
+        st.sampled_from([INTERNET, WORKSPACE]),
+        st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"])),
+    ),
     st.frozensets(st.sampled_from([HOME, OTHER, SECRET])),
+    st.booleans(),
 )
 
 
@@ -446,7 +508,7 @@ class Interleavings(RuleBasedStateMachine):
         if len(ran) > done and text.strip() not in ("say", "hi", "in", "say hi"):
             there = self.world.facts.members[channel]
             assert (
-                self.label.readers == PUBLIC
+                isinstance(self.label.readers, str)
                 or there <= self.label.readers
                 or (self.world.ctx.intent.says(text))
             )
@@ -456,7 +518,9 @@ class Interleavings(RuleBasedStateMachine):
         done = len(ran)
         self.call(web_search, query=query)
         if len(ran) > done:
-            assert self.label.readers == PUBLIC or self.world.ctx.intent.says(query)
+            label = self.label
+            free = label.readers == INTERNET or (label.readers == WORKSPACE and not label.outside)
+            assert free or self.world.ctx.intent.says(query)
 
     @rule(to=st.text(max_size=5))
     def sends(self, to: str) -> None:
@@ -594,4 +658,6 @@ async def test_a_person_is_one_person() -> None:
 async def test_the_log_holds_nobody_s_name() -> None:
     world = World(BOB).labelled(PRIVATE)
     await world(say, channel=OTHER, text="x")
-    assert world.log[-1].label == {"untrusted": True, "readers": 1, "sources": [SECRET]}
+    assert world.log[-1].label == {**PRIVATE.to_json(), "readers": 1}
+    await world.labelled(READ)(say, channel=OTHER, text="x")
+    assert (world.log[-1].label or {})["readers"] == "workspace"

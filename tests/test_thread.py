@@ -18,7 +18,7 @@ from bot.requests.inbox import Incoming
 from bot.requests.names import Names
 from bot.requests.thread import OWN, Thread, _Told, rebuild
 from config.settings import load_settings
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, connect, open_session
 from scopes.slack_items import at_of
 from scopes.slack_reader import SlackReader
@@ -102,9 +102,9 @@ async def test_the_thread_comes_oldest_first_and_the_request_last_by_name() -> N
     assert thread.request == "tell me more about the second one"
     assert thread.runs == ("run1", "run2")
     assert thread.note == ""
-    assert thread.label == Label(True, PUBLIC, frozenset({"C0SUPPORT"}))
+    assert thread.label == Label(True, WORKSPACE, frozenset({"C0SUPPORT"}))
     assert [i.id for i in thread.items] == [f"C0SUPPORT/{ts(n)}" for n in (0, 1, 2, 3, 5, 6, 7)]
-    assert all(i.label == thread.label for i in thread.items)
+    assert all(i.label.within(thread.label) for i in thread.items)
     assert thread.items[0].link == f"https://acme.slack.com/archives/C0SUPPORT/p{ROOT}".replace(
         ".000100", "000100"
     )
@@ -119,7 +119,7 @@ async def test_a_top_level_mention_costs_no_call() -> None:
     assert sum(slack.calls.values()) == 0
     assert thread.request == "what is open?"
     assert thread.text.startswith(f"REQUEST: [C0SUPPORT/{ROOT}]")
-    assert thread.label.readers == PUBLIC
+    assert thread.label.readers == INTERNET
     assert thread.label == TRUSTED, "a request's own words are its author's to pass on"
     forwarded = asking(ROOT, "", attachments=[{"text": "what somebody else said"}])
     other = await rebuilt(slack, forwarded)

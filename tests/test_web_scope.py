@@ -90,7 +90,9 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
     assert "Home" not in item.text
     assert item.text.startswith("Ports & keys\n")
     assert found.note == "It says that it is of 2026-03-01."
-    assert item.label == Label(untrusted=True, sources=frozenset({"web:docs.example.com"}))
+    assert item.label == Label(
+        untrusted=True, sources=frozenset({"web:docs.example.com"}), outside=True
+    )
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
 
 

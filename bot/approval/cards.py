@@ -25,7 +25,7 @@ from bot.approval.slips import (
     user,
 )
 from bot.replies.render import Part
-from scopes.label import PUBLIC, is_conversation
+from scopes.label import is_conversation
 from subagents.action import Action
 
 SHOWN = 2_900
@@ -169,7 +169,7 @@ def _valid(until: datetime) -> tuple[str | Element, ...]:
 
 def _rests_on(action: Action) -> Iterator[str | Element]:
     """Where the text may come from: all that was read before it was written."""
-    sources, public = action.label.sources, action.label.readers == PUBLIC
+    sources, public = action.label.sources, action.label.is_open
     heads = {source.partition("/")[0] for source in sources}
     places = sorted({head for head in heads if is_conversation(head)})
     places += sorted({s for s in sources if s.partition("/")[0] not in places})

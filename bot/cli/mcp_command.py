@@ -12,7 +12,6 @@ from bot.errors import SetupError
 from bot.storage.store import Store
 from bot.tooling.mcp import NO_SUCH, McpKit, Standing
 from config.settings import load_settings
-from scopes.label import PUBLIC
 from scopes.mcp import Server
 from scopes.servers.schema import plain
 from scopes.servers.servers import Unreachable
@@ -79,7 +78,7 @@ async def _looked(kit: McpKit, server: Server) -> Json:
         "reached": said.url or " ".join(said.command or ()),
         "scope": server.scope,
         "access": server.access,
-        "readers": said.readers if said.readers == PUBLIC else sorted(said.readers),
+        "readers": said.readers if said.readers == "public" else sorted(said.readers),
         "trouble": "",
         "see": "",
         "unknown": [],
@@ -107,7 +106,7 @@ def _told(standing: Standing, approved: Mapping[str, str] | None = None) -> Json
 
 
 def _lines(server: Json) -> Iterator[str]:
-    readers = server["readers"] if server["readers"] == PUBLIC else ", ".join(server["readers"])
+    readers = server["readers"] if server["readers"] == "public" else ", ".join(server["readers"])
     yield f"{server['server']}: {server['reached']}"
     yield (
         f"  scope {server['scope']}, access {server['access']}, "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bot.errors import StoreError
 from bot.policy.people import CHECKED_S, People, Person, person_of
 from scopes.effects import RUN_FOLDER
-from scopes.label import PUBLIC, Label, Readers, is_conversation, is_personal, owner_of
+from scopes.label import INTERNET, WORKSPACE, Label, Readers, is_conversation, is_personal, owner_of
 from scopes.members import Clock, Kept, Members, Place, whole
 from subagents.directory import Obstacle
 
@@ -48,17 +48,17 @@ class Audience:
 
     name: str
     readers: Readers
-    """PUBLIC: everyone in the workspace."""
+    """WORKSPACE: everyone in it."""
     trouble: str = ""
     """Why only what everybody may read may go there, whatever is granted."""
 
     def within(self, readers: Readers | None) -> bool:
-        if readers is None or readers == PUBLIC:
+        if readers is None or isinstance(readers, str):
             return readers is not None
-        return self.readers != PUBLIC and self.readers <= readers
+        return not isinstance(self.readers, str) and self.readers <= readers
 
     def lacks(self, right: str) -> str:
-        many = self.readers == PUBLIC or len(self.readers) > 1
+        many = self.readers == WORKSPACE or len(self.readers) > 1
         return f"{f'not everyone in {self.name}' if many else 'not who reads it there'} {right}"
 
 
@@ -115,8 +115,10 @@ class SlackDirectory:
             return await self.may_read(user, what, fresh=fresh)
         if handle in OWN:
             return True
-        readers = PUBLIC if handle in MEMBERS else self.things.get(handle, frozenset())
-        return user in readers if readers != PUBLIC else await self._is_member(user, fresh)
+        readers = WORKSPACE if handle in MEMBERS else self.things.get(handle, frozenset())
+        if isinstance(readers, str):
+            return await self._is_member(user, fresh)
+        return user in readers
 
     async def _is_member(self, user: str, fresh: bool) -> bool:
         person = await self.people.person(user, self.team, fresh=fresh)
@@ -125,15 +127,18 @@ class SlackDirectory:
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         """What keeps a text of this label from a conversation or person; memberships as of now.
 
-        What everybody may read goes anywhere, but what the settings open to full members, or these
-        keep: that stays where all are such. What came from the destination goes back to it.
+        What is on the internet goes anywhere, and so does what everybody in Slack may read. What
+        the settings open to full members, or these keep, stays where all are such. What came from
+        the destination goes back to it.
         Beyond that all there must be members of each source: the bot does not count, other bots
         do. Where guests or other companies are, no grant helps; a guest alone with the bot is a
         reader like others of what they are a member of.
         """
         sources = {_place_of(source) for source in label.sources}
         others = sorted(s for s in sources - {destination} if not s.startswith("list:"))
-        if label.readers == PUBLIC:
+        if label.readers == INTERNET:
+            return ()
+        if label.readers == WORKSPACE:
             return await self._among_members(label, destination)
         if sources and not others:
             return ()
@@ -146,7 +151,9 @@ class SlackDirectory:
         if others and not closed:
             return ()
         readers = {s: self._readers_of(s, label.readers) for s in closed}
-        if all(p is None and readers[s] == PUBLIC for s, p in closed.items()):  # none explains it
+        if all(
+            p is None and isinstance(readers[s], str) for s, p in closed.items()
+        ):  # none explains it
             readers = dict.fromkeys(closed, label.readers)
         if isinstance(audience, Obstacle):
             return (audience,)
@@ -169,27 +176,29 @@ class SlackDirectory:
 
         What stands in the folder of a request has the sources of who wrote it besides.
         """
-        if source.startswith("web:") or source in (*MEMBERS, RUN_FOLDER):
-            return PUBLIC
+        if source.startswith("web:") or source == RUN_FOLDER:
+            return INTERNET
+        if source in MEMBERS:
+            return WORKSPACE
         owner = owner_of(source)
         return frozenset({owner}) if owner else self.things.get(source, told)
 
     async def _among_members(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         """Who is no full member there, where a text rests on what only those may open."""
-        opened = {handle for handle, who in self.things.items() if who == PUBLIC}
+        opened = {handle for handle, who in self.things.items() if who == WORKSPACE}
         if label.sources.isdisjoint({*opened.difference(self.anybodys), *MEMBERS}):
             return ()
         audience = await self._audience(destination)
         if isinstance(audience, Obstacle):
             return (audience,)
         trouble = await self._strangers(destination, audience)
-        if not trouble and audience.readers != PUBLIC:  # a guest alone with the bot is one, too
+        if not trouble and audience.readers != WORKSPACE:  # a guest alone with the bot is one, too
             trouble = await self._trouble(audience.readers)
         return (Obstacle(destination, audience.name, trouble, grantable=False),) if trouble else ()
 
     async def _strangers(self, destination: str, audience: Audience) -> str:
         """Who of an audience is no full member; in a public channel, too, which all may join."""
-        if audience.trouble or audience.readers != PUBLIC or destination in MEMBERS:
+        if audience.trouble or audience.readers != WORKSPACE or destination in MEMBERS:
             return audience.trouble
         inside = await self.members.inside(destination)
         return UNCHECKED if inside is None else await self._trouble(inside)
@@ -199,7 +208,7 @@ class SlackDirectory:
             reader = frozenset({destination})
             return Audience("a direct message", reader, await self._trouble(reader, guests=True))
         if destination in MEMBERS:
-            return Audience("the team", PUBLIC)
+            return Audience("the team", WORKSPACE)
         if destination in self.things:
             return Audience(destination.partition(":")[2], self.things[destination])
         place = await self._place(destination)
@@ -208,9 +217,9 @@ class SlackDirectory:
         if place.archived:
             return Obstacle(destination, place.title, ARCHIVED, grantable=False)
         if place.shared:
-            return Audience(place.title, place.members or PUBLIC, COMPANIES)
+            return Audience(place.title, place.members or WORKSPACE, COMPANIES)
         if place.members is None:
-            return Audience(place.title, PUBLIC)
+            return Audience(place.title, WORKSPACE)
         readers = place.members - {self.bot_user}
         trouble = await self._trouble(readers, guests=place.kind == "direct")
         return Audience(place.title, readers, trouble)

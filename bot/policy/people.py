@@ -10,11 +10,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import aiohttp
 
 from scopes.slack_client import Absent, SlackClient, SlackRefused
+from scopes.slack_items import Kind as Kind
+from scopes.slack_items import kind_of_person
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +32,6 @@ METHODS: Mapping[str, str] = {
     "address": "users.info",
 }
 """Kind of fact -> the method that tells it."""
-SLACKBOT = "USLACKBOT"
-
-Kind = Literal["member", "guest", "external", "bot", "deleted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,26 +176,7 @@ def person_of(user: Any, team: str) -> Person | None:
     home = user.get("team_id")
     if not isinstance(home, str):
         return None
-    return Person(user["id"], _kind(user, home, team))
-
-
-def _kind(user: Mapping[str, Any], home: str, team: str) -> Kind:
-    if user.get("deleted"):
-        return "deleted"
-    if user.get("is_bot") or user.get("is_workflow_bot") or user["id"] == SLACKBOT:
-        return "bot"
-    if user.get("is_stranger") or (home != team and team not in _teams(user)):
-        return "external"
-    if user.get("is_restricted") or user.get("is_ultra_restricted"):
-        return "guest"
-    return "member"
-
-
-def _teams(user: Mapping[str, Any]) -> list[str]:
-    """The workspaces of an Enterprise Grid user, who has one `team_id` for all of them."""
-    enterprise = user.get("enterprise_user")
-    teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
-    return [str(team) for team in teams] if isinstance(teams, list) else []
+    return Person(user["id"], kind_of_person(user, team))
 
 
 def channel_of(channel: Any) -> ChannelFacts | None:

@@ -21,7 +21,7 @@ from bot.replies.writes import (
     WriteFailed,
 )
 from config.settings import Reply as Settings
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, Label
 from subagents.events import AnswerDelta, AnswerRestarted, ContextGrew, Event, SubagentFinished
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ Admits = Callable[[Label], Awaitable[bool]]
 
 async def only_public(label: Label) -> bool:
     """Nothing private may be shown: for a message of which nobody said who sees it."""
-    return label.readers == PUBLIC
+    return label.is_open
 
 
 @dataclass(frozen=True, slots=True)

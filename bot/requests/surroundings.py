@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.erasure.sightings import of_runs
 from bot.faces.pane import hint
+from bot.hearing.said import people_in
 from bot.policy.people import People
 from bot.replies.citable import without_own
 from bot.replies.cite import CITED
@@ -23,6 +25,7 @@ from bot.runs.runs import Live
 from bot.storage.store import Store, StoredSubagent
 from config.settings import Reply
 from scopes.label import TRUSTED, Label, is_conversation
+from scopes.slack_items import is_outside
 from scopes.slack_reader import SlackReader
 from subagents.fence import new_fence
 from subagents.run import Run
@@ -76,9 +79,10 @@ class Surroundings:
         facts = await self.people.channel(request.channel)
         public = facts is not None and not facts.private and not facts.shared
         name = f"#{facts.name}" if facts and public and facts.name else "this conversation"
-        label = thread.label.join(earlier.label)
+        outside = await self._is_outside(request, thread)
+        label = replace(thread.label, outside=outside).join(earlier.label)
         if attached.blocks:
-            label = label.join(await self._home(request, reader))
+            label = label.join(replace(await self._home(request, reader), outside=True))
         await self._note(request, live, thread, earlier)
         here = {request.channel: name}
         if in_thread:
@@ -107,13 +111,21 @@ class Surroundings:
         seen += [(id, request.user) for id in ids if isinstance(id, str)]
         live.run.sink.saw(live.run.id, seen)
 
+    async def _is_outside(self, request: StoredRequest, thread: Thread) -> bool:
+        """Return whether anybody but full members worded what the thread shows."""
+        users = people_in(thread.others)
+        found = await asyncio.gather(*(self.people.person(u, request.team) for u in users))
+        kinds = {person.id: person.kind for person in found if person}
+        return thread.attached or any(is_outside(m, kinds) for m in thread.others)
+
     async def _home(self, request: StoredRequest, reader: SlackReader) -> Label:
         """The label of what was handed in with the request: whoever is there may read it."""
         try:
             return await reader.label(request.channel)
         except FAILURES as error:
             log.warning("who may read %s is not known: %s", request.channel, error)
-            return Label(True, frozenset({request.user}), frozenset({request.channel}))
+            own = frozenset({request.user})
+            return Label(True, own, frozenset({request.channel}), outside=True)
 
     async def _earlier(self, request: StoredRequest, run: Run) -> Earlier:
         """What earlier answers in the thread had found, the latest first, and whom it is for.
@@ -153,7 +165,8 @@ class Surroundings:
                 label = label.join(await reader.label(source))
             except FAILURES as error:
                 log.warning("who may read %s is not known: %s", source, error)
-                label = label.join(Label(True, frozenset(), frozenset({source})))
+                unknown = Label(True, frozenset(), frozenset({source}), outside=True)
+                label = label.join(unknown)
         return label
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bot.hearing.said import Message, dicts, has_words, people_in, words_of
 from bot.requests.names import FAILURES, Names
-from scopes.label import PUBLIC, Label
+from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import NOT_MESSAGES, Maker, plain, shown
 from scopes.tool import Item, estimate_tokens, one_line, readable
@@ -68,6 +68,10 @@ class Thread:
     words of its own."""
     note: str = ""
     """What of the thread is missing and why, in a sentence; empty when nothing is."""
+    others: tuple[Message, ...] = ()
+    """The messages that it shows besides the request and earlier answers, as Slack has them."""
+    attached: bool = False
+    """Whether something is attached to the request or unfurled in it."""
 
 
 async def rebuild(
@@ -170,7 +174,7 @@ async def _label(incoming: Asking, label_of: Callable[[str], Awaitable[Label]]) 
 def _closed(incoming: Asking) -> Label:
     """A label made without a call: public where the event says so, else for the asker only."""
     public = incoming.event.get("channel_type") == "channel"
-    readers = PUBLIC if public else frozenset({incoming.user})
+    readers = WORKSPACE if public else frozenset({incoming.user})
     return Label(untrusted=True, readers=readers, sources=frozenset({incoming.channel}))
 
 
@@ -237,8 +241,9 @@ class _Told:
     def thread(self, before: Sequence[Message], asked: Message, room: int, note: str) -> Thread:
         head, tail = self.fitting(before, asked, room)
         each = int(room * MESSAGE_SHARE)
-        first = [self.item(m, each) for m in before[:head]]
-        later = [self.item(m, each) for m in before[len(before) - tail :]] if tail else []
+        told = [*before[:head], *(before[len(before) - tail :] if tail else ())]
+        first = [self.item(m, each) for m in told[:head]]
+        later = [self.item(m, each) for m in told[head:]]
         left_out = len(before) - head - tail
         item, line = self.last(asked, room // 2)
         lines = [i.line() for i in first]
@@ -255,6 +260,8 @@ class _Told:
             request=self.request(asked),
             said=self.own_words(asked),
             note=note,
+            others=tuple(m for m in told if self._run(m) not in self.answers),
+            attached=bool(asked.get("attachments") or asked.get("files")),
         )
 
     def said_label(self, before: Sequence[Message], asked: Message) -> Label:

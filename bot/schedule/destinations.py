@@ -14,7 +14,7 @@ from bot.requests.finishing import bare_context
 from bot.runs.runs import Live
 from bot.schedule.records import StoredSchedule
 from scopes.intent import Intent
-from scopes.label import PUBLIC, Label
+from scopes.label import Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import SlackReader
 from subagents.directory import Obstacle
@@ -127,7 +127,7 @@ class Destinations:
 
     async def _to_others(self, stored: StoredSchedule, label: Label) -> None:
         """Mail leaves the workspace, and nobody can take it back."""
-        if label.readers != PUBLIC:
+        if not label.is_open:
             raise NotDelivered(ONLY_PUBLIC)
         if stored.origin == "config":
             return

@@ -11,7 +11,7 @@ import aiohttp
 
 from bot.sweep.sources import PART_SHARE, Source, ids_of, split
 from bot.sweep.tracker import keys_in
-from scopes.label import Label
+from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import Conversation, SlackReader
 from scopes.tool import Window, iso
@@ -129,7 +129,7 @@ class Planning:
         """Of what a report says of a channel, even where nobody wrote in it."""
         if source.channel.is_private:
             return await self._reader.label(source.channel.id)
-        return Label(untrusted=True, sources=frozenset({source.channel.id}))
+        return Label(True, WORKSPACE, frozenset({source.channel.id}))
 
 
 def _without(source: Source, fault: str, stopped: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ from config.tools import Database as Configured
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
 from scopes.databases.tables import DATA, Databases
-from scopes.label import PUBLIC, Label, Readers
+from scopes.label import WORKSPACE, Label, Readers
 
 NONE = "No database is configured: set data.databases in assistant.yaml, or give --database FILE."
 TOOLS = ("list_tables", "describe_table", "execute_query")
@@ -49,7 +49,7 @@ class DataKit(Kit):
         if any(isinstance(source, Duck) for source in by_handle.values()):
             self.pool.warm()
         who = self.readers()
-        labels = {h: Label(True, who[h], frozenset({h})) for h in by_handle}
+        labels = {h: Label(True, who[h], frozenset({h}), outside=True) for h in by_handle}
         client = Databases(by_handle, labels, self.settings.data.max_rows)
         return Opened({Databases: client}, {h: h.removeprefix(DATA) for h in by_handle})
 
@@ -96,7 +96,7 @@ class DataKit(Kit):
     def readers(self) -> Mapping[str, Readers]:
         configured = self.settings.data.databases.items()
         found = {f"{DATA}{name}": readers_of(config.readers) for name, config in configured}
-        return found | dict.fromkeys(self._given, PUBLIC)
+        return found | dict.fromkeys(self._given, WORKSPACE)
 
     def missing(self) -> Mapping[str, str]:
         databases = self.settings.data.databases

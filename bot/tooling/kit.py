@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scopes.label import PUBLIC, Readers
+from scopes.label import WORKSPACE, Readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +82,5 @@ class Toolkit:
 
 
 def readers_of(configured: Sequence[str]) -> Readers:
-    """Who may read what the settings name: PUBLIC for all full members, else user ids."""
-    return PUBLIC if "members" in configured else frozenset(configured)
+    """Who may read what the settings name: WORKSPACE for all full members, else user ids."""
+    return WORKSPACE if "members" in configured else frozenset(configured)

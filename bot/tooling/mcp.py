@@ -19,7 +19,7 @@ from bot.tooling.kit import Kit, Opened, readers_of
 from bot.tooling.outside_tools import OutsideTools, State
 from config.settings import Settings
 from config.tools import McpServer
-from scopes.label import PUBLIC, Readers
+from scopes.label import WORKSPACE, Readers
 from scopes.mcp import Server, tool_name, tool_of
 from scopes.outside import Outside
 from scopes.servers.said import NoToken, Offer
@@ -80,7 +80,7 @@ class McpKit(Kit):
         timeout_s = min(said.timeout_s, self.settings.limits.tool_timeout_s - SPARE_S)
         way = way_to(said, self._folder(name))
         connection = Connection(name, way, max(1.0, timeout_s))
-        readers = PUBLIC if said.readers == "public" else readers_of(said.readers)
+        readers = WORKSPACE if said.readers == "public" else readers_of(said.readers)
         return Server(name, said.scope, said.access, readers, connection, self.book.begin)
 
     async def open(self, run: str, requester: str | None) -> Opened:
@@ -214,4 +214,4 @@ def _why(state: State | None, room: int) -> str:
 
 def _may(server: Server, requester: str | None) -> bool:
     """Whether it is any business of theirs; the gate asks again, for what is called."""
-    return requester is None or server.readers == PUBLIC or requester in server.readers
+    return requester is None or server.readers == WORKSPACE or requester in server.readers

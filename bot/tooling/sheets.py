@@ -35,7 +35,7 @@ class SheetsKit(Kit):
         if not books:
             return Opened()
         who = self.readers()
-        labels = {handle: Label(True, who[handle], frozenset({handle})) for handle in books}
+        labels = {h: Label(True, who[h], frozenset({h}), outside=True) for h in books}
         titles = {handle: handle.removeprefix(SHEET) for handle in books}
         return Opened({Sheets: Sheets(books, labels)}, titles)
 

@@ -113,7 +113,7 @@ class InboxTriage:
 
     def _own(self, owner: str) -> Label:
         """Of the mailbox itself: that it holds nothing new is a fact for its owner."""
-        return Label(True, frozenset({owner}), frozenset({"mail:inbox"}))
+        return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
 
     async def _corrections(self, account: str) -> dict[str, Any]:
         found = await self.state.corrections.all(account)

@@ -124,7 +124,7 @@ class Folders:
             )
         if project.repository:
             project.repository.catch_up()
-        label = Label(True, project.readers, frozenset({handle}))
+        label = Label(True, project.readers, frozenset({handle}), outside=True)
         copy = self.copies.get(ctx.context, project.title)
         if writes and ctx.beside and project.repository and copy is None:
             copy = self.copies.make(ctx.context, project.title, project.repository)

@@ -35,7 +35,8 @@ EVIL = "http://evil.example"
 GOOD = "http://news.example"
 LISTED = 200
 """Links of the outsider's page."""
-SHARED, BOTS, GUESTS, NOTES = "C00SHARED", "C0000BOTS", "C00GUESTS", "C0000NEWS"
+SHARED, BOTS, GUESTS = "C00SHARED", "C0000BOTS", "C00GUESTS"
+NOTES, UNFURLS = "C0000NEWS", "C00UNFURL"
 STRANGER, GUEST, APP = "U0STRANGE", "U0GUEST", "U0ROBOT"
 BOSS = "U0EVA"
 
@@ -111,6 +112,12 @@ def pages() -> dict[str, Page]:
     return made
 
 
+def _message(channel: str, text: str, by: str) -> Message:
+    stamp = at(channel).partition("/")[2]
+    unfurled = ({"title": "Law digest", "text": "Look up the plan."},) if channel == UNFURLS else ()
+    return Message(stamp, text, by, attachments=unfurled)
+
+
 def space() -> Workspace:
     """The office, with a channel of another company, of a bot, of a guest and of members alone."""
     base = office()
@@ -120,12 +127,13 @@ def space() -> Workspace:
         BOTS: ("bots", APP, (*everybody, APP)),
         GUESTS: ("guests", GUEST, (*everybody, GUEST)),
         NOTES: ("news", LUIS, everybody),
+        UNFURLS: ("unfurls", LUIS, everybody),
     }
     made = tuple(
         Channel(
             id,
             name,
-            (Message(at(id).partition("/")[2], f"Plan K7 of {name}: see the digest", by),),
+            (_message(id, f"Plan K7 of {name}: see the digest", by),),
             members,
             is_ext_shared=id == SHARED,
         )
