@@ -29,6 +29,8 @@ class Intent:
     """The message in `home` that the answer replies to, as `<channel>/<ts>`."""
     own: str = ""
     """The requester's own message, as `<channel>/<ts>`."""
+    lookups: frozenset[str] = frozenset()
+    """Addresses, and words of searches, that the requester has approved to the letter."""
 
     def says(self, text: str) -> bool:
         """Whether the text stands in the request word for word, spaces aside."""
@@ -36,17 +38,23 @@ class Intent:
         return len(wanted) >= LEAST_LITERAL and f" {wanted} " in f" {_flat(self.text)} "
 
     def addresses(self) -> frozenset[str]:
-        """The URLs that stand in the request."""
-        return frozenset(found.rstrip(STOPS) for found in URL.findall(self.text))
+        """The URLs that stand in the request, and those that the requester has approved."""
+        named = frozenset(found.rstrip(STOPS) for found in URL.findall(self.text))
+        return named | {each for each in self.lookups if URL.fullmatch(each)}
 
     def to_json(self) -> dict[str, Any]:
         where = {"home": self.home, "thread": self.thread, "own": self.own}
-        return {"text": self.text, "named": sorted(self.named), **where}
+        lookups = {"lookups": sorted(self.lookups)} if self.lookups else {}
+        return {"text": self.text, "named": sorted(self.named), **where, **lookups}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:
         """The intent that `to_json` gave."""
-        return cls(**{**stored, "named": frozenset(stored["named"])})
+        sets = {
+            "named": frozenset(stored["named"]),
+            "lookups": frozenset(stored.get("lookups", ())),
+        }
+        return cls(**{**stored, **sets})
 
 
 UNASKED: Final = Intent()

@@ -37,6 +37,9 @@ class Action:
     made: datetime
     told: Mapping[str, str] = field(default_factory=dict)
     """What the arguments come to, found out by code when it was proposed; shown beside them."""
+    asks: tuple[str, ...] = ()
+    """Addresses, or words of a search, of a look-up outside: once approved, the request is answered
+    again with them. Empty for what is executed itself."""
 
     def body(self) -> str:
         """The stored bytes: canonical JSON."""
@@ -54,6 +57,7 @@ class Action:
             "rule": self.rule,
             "made": iso(self.made),
             "told": [list(each) for each in self.told.items()],  # in their order
+            **({"asks": list(self.asks)} if self.asks else {}),
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -82,6 +86,7 @@ class Action:
                 "intent": Intent.of(stored["intent"]),
                 "made": datetime.fromisoformat(stored["made"]).astimezone(UTC),
                 "told": dict(stored.get("told", ())),
+                "asks": tuple(stored.get("asks", ())),
             }
         )
 

@@ -80,6 +80,18 @@ class Call:
         }
         return [text for value in said.values() for text in _texts(value)]
 
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What it gives to the internet: addresses, or words of a search."""
+        if self.effect not in (Effect.FETCH, Effect.SEARCH):
+            return ()
+        return (*self.parts(Part.ADDRESS), *self.parts(Part.WORDS))
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether the requester has approved of all that it gives to the internet."""
+        return bool(self.asks) and self.ctx.intent.lookups.issuperset(self.asks)
+
     def hidden(self, name: str) -> Objection:
         """The one answer for what is outside the handles, forbidden or absent."""
         return Objection(not_found(self.tool.handle_arguments[name], self.given[name]))

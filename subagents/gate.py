@@ -32,6 +32,8 @@ ANSWER = "answer"
 """What the log calls an answer that is to be shown, which is no tool."""
 WITHIN = " within all rules"
 """What the log says, behind the effect, of a call that no rule objects to."""
+APPROVED = " approved"
+"""What stands before it where the requester has approved of exactly this look-up."""
 MAX_PROPOSED = 20
 """Actions of one request that may wait for approval."""
 
@@ -72,7 +74,7 @@ class Gate:
         over = self._over(context, ctx.turn)
         verdict = await self._verdict(context, ctx, tool, args, over)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
-            guarded = ctx.label.is_guarded
+            guarded = ctx.label.is_guarded and not verdict.approved
             self.counts.update(counts_of(verdict.effect, context, guarded=guarded))
         name = type(verdict).__name__.lower()  # one of VERDICTS
         self._note(ctx, context, tool.name, args, name, verdict.rule)
@@ -201,7 +203,9 @@ class Gate:
                 wanted = rule.name
         if wanted:
             return await self._card(context, call, wanted)
-        return Allow(call.values, f"{call.effect}{WITHIN}", call.effect)
+        approved = call.is_approved
+        within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
+        return Allow(call.values, within, call.effect, approved)
 
     async def _card(self, context: str, call: Call, rule: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
@@ -233,6 +237,7 @@ class Gate:
             rule=rule,
             made=datetime.now(UTC),
             told=told,
+            asks=call.asks,
         )
         self._proposed[key] = action
         self.propose(action)
@@ -264,7 +269,7 @@ def counted(log: Iterable[Decision]) -> Counter[str]:
     stored, and is made once: it counts once.
     """
     made = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
-    effects = [Effect(d.rule.removesuffix(WITHIN)) for d in made]
+    effects = [Effect(d.rule.removesuffix(WITHIN).removesuffix(APPROVED)) for d in made]
     once = {(d.context, d.tool, d.args_hash): n for n, d in enumerate(made)}
     return Counter(
         key
@@ -282,6 +287,8 @@ def called(log: Iterable[Decision]) -> Counter[str]:
 
 def _was_guarded(decision: Decision) -> bool:
     """Return whether the label of a decision in the log was guarded: see `Label.is_guarded`."""
+    if decision.rule.endswith(f"{APPROVED}{WITHIN}"):
+        return False
     label = decision.label or {}
     named = not isinstance(label.get("readers"), str)
     return label.get("readers") != INTERNET and (named or bool(label.get("outside", True)))

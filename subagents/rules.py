@@ -137,8 +137,8 @@ async def fetch(call: Call) -> Objection | None:
             return Objection("Only http and https addresses of named hosts can be read.")
         if url in call.ctx.intent.addresses() or url in _listed(call):
             continue
-        if url in call.ctx.handles.titles and call.ctx.label.is_open:
-            return Objection(GUARDED)
+        if url in call.ctx.handles.titles:
+            return Objection(GUARDED, approvable=True)
         return Objection(
             "This address may not be read here: it stands neither in the request nor, word for "
             "word, in what you found before reading anything private."
@@ -166,12 +166,13 @@ async def search(call: Call) -> Objection | None:
     label = call.ctx.label
     if call.effect is not Effect.SEARCH or not label.is_guarded:
         return None
-    if all(call.ctx.intent.says(words) for words in call.parts(Part.WORDS)):
+    if call.is_approved or all(call.ctx.intent.says(words) for words in call.parts(Part.WORDS)):
         return None
     read = "text of the workspace and of outsiders" if label.is_open else "private text"
     return Objection(
         f"No search outside after {read} was read, unless in the words of the request. "
-        "Search first, in a subagent of its own."
+        "Search first, in a subagent of its own.",
+        approvable=True,
     )
 
 
@@ -255,9 +256,10 @@ def _too_many(call: Call) -> Objection | None:
     if done.get(context, 0) >= MAX_PAGES or done.get(run, 0) >= MAX_PAGES_RUN:
         return Objection("So many pages and searches are enough. Hand in what you have.")
     most = MAX_GUARDED if label.is_open else MAX_ASKED
-    if label.is_guarded and done.get("ask guarded", 0) >= most:
+    if label.is_guarded and not call.is_approved and done.get("ask guarded", 0) >= most:
         read = "text of the workspace and of outsiders" if label.is_open else "private text"
-        return Objection(f"{most} questions outside are enough after {read} was read.")
+        more = f"{most} questions outside are enough after {read} was read."
+        return Objection(more, approvable=True)
     return None
 
 

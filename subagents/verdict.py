@@ -20,6 +20,8 @@ class Allow:
     rule: str
     effect: Effect
     """How it acts, which it is counted by."""
+    approved: bool = False
+    """A look-up that the requester has approved to the letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,12 @@ class Card:
     @property
     def reason(self) -> str:
         """Shown to the model."""
+        if self.action.asks:
+            return (
+                "Not looked up: it would tell the internet of what was read. The requester is "
+                "asked below your answer, once for all look-ups of this request, and gets a new "
+                "answer with them. Do not call it again; say in your answer what waits."
+            )
         return (
             "Not done: this needs approval. The requester is asked below your answer, with the "
             "exact text. Do not call it again; say in your answer what waits for approval."

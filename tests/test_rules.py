@@ -291,7 +291,7 @@ async def test_addresses_come_from_the_request_or_from_what_was_listed_in_public
     listed.ctx = replace(listed.ctx, handles=listed.ctx.handles.join({ADDRESS: ""}))
     assert isinstance(await listed(read_url, url=ADDRESS), Allow)
     assert isinstance(await listed(read_url, url=ADDRESS + "/x"), Deny)
-    assert isinstance(await listed.labelled(PRIVATE)(read_url, url=ADDRESS), Deny)
+    assert isinstance(await listed.labelled(PRIVATE)(read_url, url=ADDRESS), Card)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ async def test_nothing_private_is_searched_for_outside() -> None:
     world = World(text="who is Acme Corp?")
     assert isinstance(await world(web_search, query="acme competitors"), Allow)
     private = world.labelled(PRIVATE)
-    assert isinstance(await private(web_search, query="acme launch delayed"), Deny)
+    assert isinstance(await private(web_search, query="acme launch delayed"), Card)
     assert isinstance(await private(web_search, query="Acme Corp"), Allow)
 
 
@@ -337,12 +337,12 @@ async def test_with_text_of_the_workspace_an_outsiders_choice_is_not_followed() 
         assert isinstance(await world(web_search, query="whatever it likes"), Allow)
     world.labelled(MIXED)
     verdicts = [await world(read_url, url=url) for url in (ADDRESS, early, late)]
-    assert [type(v) for v in verdicts] == [Allow, Allow, Deny]
-    assert "if the request names it" in getattr(verdicts[-1], "reason", "")
+    assert [type(v) for v in verdicts] == [Allow, Allow, Card]
+    assert isinstance(await world(read_url, url=f"{late}?made=up"), Deny)
     assert isinstance(await world(web_search, query="Acme Corp"), Allow)
-    assert isinstance(await world(web_search, query="corp acme"), Deny)
+    assert isinstance(await world(web_search, query="corp acme"), Card)
     world.labelled(Label(True, frozenset({ANA}), outside=True))
-    assert isinstance(await world(read_url, url=early), Deny), "private text: literal only"
+    assert isinstance(await world(read_url, url=early), Card), "private text: literal only"
     assert isinstance(await world(read_url, url=ADDRESS), Allow)
 
 
@@ -356,7 +356,27 @@ async def test_with_text_of_the_workspace_ten_things_are_asked_outside() -> None
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
     again = World(text=" ".join(addresses)).labelled(MIXED)
     again.gate.counts = counted(world.log)
-    assert isinstance(await again(read_url, url=addresses[0]), Deny), "a run that goes on counts"
+    assert isinstance(await again(read_url, url=addresses[0]), Card), "a run that goes on counts"
+
+
+async def test_what_was_approved_to_the_letter_is_looked_up_and_nothing_else() -> None:
+    listed, other = "https://example.org/listed", "https://example.org/other"
+    world = World().labelled(MIXED)
+    world.ctx = replace(world.ctx, handles=world.ctx.handles.join({listed: "", other: ""}))
+    cards = [await world(read_url, url=listed), await world(web_search, query="customer 7")]
+    asks = [each.action.asks for each in cards if isinstance(each, Card)]
+    assert asks == [(listed,), ("customer 7",)]
+    world.ctx = replace(
+        world.ctx, intent=replace(world.ctx.intent, lookups=frozenset(sum(asks, ())))
+    )
+    for _ in range(MAX_GUARDED + 2):
+        assert isinstance(await world(read_url, url=listed), Allow)
+        assert isinstance(await world(web_search, query="customer 7"), Allow)
+    assert isinstance(await world(web_search, query="customer"), Card)
+    assert isinstance(await world(read_url, url=other), Card)
+    again = counted(world.log)
+    assert again["ask guarded"] == world.gate.counts["ask guarded"] == 0
+    assert Intent.of(world.ctx.intent.to_json()) == world.ctx.intent
 
 
 async def test_pages_are_bounded_whatever_was_read() -> None:
@@ -647,7 +667,7 @@ async def test_words_of_the_request_spell_nothing_out() -> None:
     world = World(text=" ".join(addresses)).labelled(PRIVATE)
     verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
     assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
-    assert isinstance(verdicts[-1], Deny)
+    assert isinstance(verdicts[-1], Card)
 
 
 async def test_a_person_is_one_person() -> None:

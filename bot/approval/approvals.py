@@ -61,8 +61,15 @@ class Approvals:
         board, patient = proposals.board, proposals.actions
         actions, deciding = Actions(database), Deciding(proposals.admission, team, rules)
         executing = Executing(
-            *(patient, board, Inbox(patient.database), Grants(patient.database)),
-            *(durable, finishing.perform, finishing.publish, rules),
+            patient,
+            board,
+            Inbox(patient.database),
+            Grants(patient.database),
+            durable,
+            finishing.perform,
+            finishing.publish,
+            finishing.again,
+            rules,
         )
         clicking = Clicking(actions, deciding, board, executing, web)
         return cls(actions, proposals, clicking, executing)

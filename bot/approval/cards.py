@@ -156,6 +156,8 @@ def form(action: Action) -> Block | None:
 
 
 def _why(action: Action) -> str:
+    if action.asks:
+        return "it would tell the internet of what was read. The request is then answered again"
     return WHY.get(action.rule, f"the rule {visible(action.rule)} wants it")
 
 

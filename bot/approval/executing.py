@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,6 +36,8 @@ TAMPERED = "What is stored is not what was proposed and approved."
 LATE = "It was approved too long ago. Please ask again."
 STOPPED = "All work was paused by {by} before it could be done. Please ask again."
 PERSONAL = "It would let a person's own notes or mail be told, which nobody else can allow."
+LOOKED_UP = "It may be looked up now, and the request is answered again."
+OVERTAKEN = "The request was answered again meanwhile. Please ask again."
 GRANTED = "The grant stands, and the answer that was held back is where it was asked for."
 GRANTED_ONLY = "The grant stands from now on. The answer itself could not be shown there."
 
@@ -45,6 +47,8 @@ Perform = Callable[[Action], Awaitable[str]]
 and WriteFailed."""
 Publish = Callable[[str], Awaitable[bool]]
 """Shows the answer of a run where it was held back; False = it may not stand there yet."""
+Again = Callable[[str, Sequence[str]], Awaitable[bool]]
+"""Has the request of a run answered again, which may look these up; False = it was meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Executing:
     durable: Durable
     perform: Perform
     publish: Publish
+    again: Again
     rules: frozenset[str] = CLICK_RULES
 
     async def begin(self, id: str) -> None:
@@ -86,9 +91,11 @@ class Executing:
             return {"state": "gone"}
         if row.state == "approved":
             await self._draw(id)  # nobody is to press its buttons any more
-            for each in await self.actions.parts(row):
-                if each.state == "approved":
+            approved = [e for e in await self.actions.parts(row) if e.state == "approved"]
+            for each in approved:
+                if not (each.genuine and each.action.asks):
                     await self._carry_out(each)
+            await self._look_up([e for e in approved if e.genuine and e.action.asks])
             if row.tool == BATCH:
                 await self.actions.finish(id, "done", {"said": ""})
         await self._draw(id)
@@ -113,6 +120,16 @@ class Executing:
                 log.exception("the action %s failed", row.id)
                 said = FAILED
         await self.actions.finish(row.id, state, {"said": said})
+
+    async def _look_up(self, rows: Sequence[StoredAction]) -> None:
+        """Have a request answered again that may look these things up outside now."""
+        said = {row.id: await self._objection(row) for row in rows}
+        asks = [ask for row in rows if not said[row.id] for ask in row.action.asks]
+        again = bool(asks) and await self.again(rows[0].run, asks)
+        for row in rows:
+            done = again and not said[row.id]
+            told = LOOKED_UP if done else said[row.id] or OVERTAKEN
+            await self.actions.finish(row.id, "done" if done else "failed", {"said": told})
 
     async def _do(self, row: StoredAction) -> str:
         if row.tool != GRANT:

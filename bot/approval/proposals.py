@@ -60,16 +60,20 @@ class Proposals:
         return cls(actions, board, admission, directory, grant_waits)
 
     async def show(self, run: str, request: StoredRequest) -> int:
-        """Post cards for what a run proposed; how many things wait now. May be called again."""
+        """Post cards for what a run proposed, one for all that it would look up outside; how many
+        things wait now. May be called again."""
         rows = [row for row in await self.actions.of_run(run) if row.genuine]
         unseen = [row for row in rows if row.state == "proposed" and row.card is None]
-        if len(rows) > MOST_CARDS and unseen:
-            await self._show_batch(run, unseen, request)
-        else:
-            for row in unseen:
-                until = datetime.now(UTC) + self.board.waits
-                card = cards.waiting(row.action, until)
-                await self._show([row], row.action.label, card, until, request)
+        lookups = [row for row in unseen if row.action.asks]
+        others = [row for row in unseen if not row.action.asks]
+        many = sum(not row.action.asks for row in rows) > MOST_CARDS
+        for together in filter(None, (lookups if lookups[1:] else [], others if many else [])):
+            await self._show_batch(run, together, request)
+        alone = [*(() if lookups[1:] else lookups), *(() if many else others)]
+        for row in alone:
+            until = datetime.now(UTC) + self.board.waits
+            card = cards.waiting(row.action, until)
+            await self._show([row], row.action.label, card, until, request)
         return sum(row.state == "asked" for row in await self.actions.of_run(run))
 
     async def _show_batch(

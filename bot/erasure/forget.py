@@ -30,6 +30,7 @@ from bot.erasure.targets import Condition, Target
 from bot.erasure.texts import Texts, texts_of
 from bot.memory.conversations import kept_again
 from bot.requests.inbox import AT_WORK
+from bot.requests.requests import LOOKUPS
 from bot.storage.database import Database
 from bot.storage.gate_tables import actions, credentials, oauth_states, quoted
 from bot.storage.retention import empty_runs, empty_trajectories
@@ -169,6 +170,7 @@ class Forget:
                 kept_again(connection, self.database.digest_key, run)
             connection.execute(sa.delete(steps).where(steps.c.run == run))
             connection.execute(sa.delete(actions).where(actions.c.id.in_(made.actions)))
+            _drop_lookups(connection, row["request"])
             mine = sa.and_(quoted.c.run == run, target.quotes())
             if target.told_by_label:  # rows of another database may still have to be found
                 mine &= quoted.c.channel.in_({source_of(item) for item in items})
@@ -255,6 +257,15 @@ def _holds_text() -> Condition:
 
 def _emptied(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: event[name] for name in KEPT if name in event}, "text": ""}
+
+
+def _drop_lookups(connection: sa.Connection, request: str | None) -> None:
+    """Drop the words that a requester approved to look up: they may be of what was read."""
+    mine = inbox.c.key == request
+    event = connection.execute(sa.select(inbox.c.event).where(mine)).scalar()
+    if event and LOOKUPS in event:
+        bare = {name: value for name, value in event.items() if name != LOOKUPS}
+        connection.execute(sa.update(inbox).where(mine).values(event=bare))
 
 
 def _delete(connection: sa.Connection, table: sa.Table, mine: Condition) -> int:

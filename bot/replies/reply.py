@@ -292,6 +292,6 @@ def place_of(request: StoredRequest) -> Place:
         channel=request.channel,
         thread_ts=request.thread_ts,
         user=request.user,
-        key=request.key,
+        key=request.written_key,
         asked_ts=request.ts,
     )

@@ -245,6 +245,7 @@ class Answering:
                 home=request.channel,
                 thread=f"{request.channel}/{request.thread_ts}",
                 own=f"{request.channel}/{request.ts}",
+                lookups=frozenset(request.lookups),
             ),
         )
         desk = Desk(

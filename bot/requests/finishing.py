@@ -132,7 +132,7 @@ class Finishing:
             return True
         stored = await self.store.run(run)
         request, document = await self.inbox.request(stored.request or ""), stored.result
-        if request is None or not document or not document.get("label"):
+        if request is None or request.run != run or not document or not document.get("label"):
             return False
         label = Label.of(document["label"])
         async with self.runs.at_work(run) as live:
@@ -153,6 +153,14 @@ class Finishing:
                 await self.attach(request, live, ctx, done)
         await self.inbox.finish(request.key, "done", done)
         return True
+
+    async def again(self, run: str, lookups: Sequence[str]) -> bool:
+        """Have the request of this run answered again, with these look-ups approved.
+
+        May be called again. False = it was answered again since, or is forgotten.
+        """
+        key = (await self.store.run(run)).request
+        return bool(key) and await self.inbox.again(key or "", run, lookups)
 
     async def perform(self, action: Action) -> str:
         """Execute what was approved, exactly as stored; what was done, in a sentence of code's.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from bot.erasure.targets import Target, note
+from bot.requests.requests import LOOKUPS, ROUND, new_run_id, stored
 from bot.requests.requests import Incoming as Incoming
 from bot.requests.requests import StoredRequest as StoredRequest
-from bot.requests.requests import new_run_id, stored
 from bot.requests.turns import next_in_turn
 from bot.runs.purses import forget_calls_under_way
 from bot.schedule.tables import ticks
@@ -178,6 +178,29 @@ class Inbox:
         """Try the request anew from then on, as another run."""
         again = {"state": "waiting", "not_before": until, "owner": None, "run": None}
         await self._end(key, again | {"reply": reply, "attempt": inbox.c.attempt + 1})
+
+    async def again(self, key: str, run: str, lookups: Sequence[str]) -> bool:
+        """Have a request answered again whose answer is that of this run, with these look-ups
+        approved; whether it is, also where this call is made again."""
+
+        def change(connection: sa.Connection) -> bool:
+            mine = inbox.c.key == key
+            row = connection.execute(sa.select(inbox).where(mine)).mappings().one_or_none()
+            if row is None:
+                return False
+            known = {str(each) for each in row["event"].get(LOOKUPS) or ()}
+            if known.issuperset(lookups):
+                return True
+            if row["run"] != run or row["state"] != "done":
+                return False
+            event = {**row["event"], LOOKUPS: sorted(known.union(lookups))}
+            event[ROUND] = int(row["event"].get(ROUND) or 0) + 1
+            anew = {"state": "waiting", "not_before": datetime.now(UTC), "owner": None, "run": None}
+            anew |= {"reply": None, "attempt": row["attempt"] + 1, "event": event}
+            connection.execute(sa.update(inbox).where(mine).values(**anew))
+            return True
+
+        return await self.database.change(change)
 
     async def _end(self, key: str, change: dict[str, Any]) -> None:
         """Its run is over; what the steps returned goes with it: nobody will ask for it again."""

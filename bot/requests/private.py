@@ -71,7 +71,7 @@ class Private:
         thread = ""
         for number, part in enumerate(parts, 1):
             ts = await self.outbox.post(
-                f"{request.key}/private#{number}",
+                f"{request.written_key}/private#{number}",
                 channel,
                 thread or None,
                 part.text,

@@ -10,6 +10,10 @@ from typing import Any
 
 from scopes.tool import readable
 
+LOOKUPS = "approved_lookups"
+"""Key put into the event of a request: what its requester approved to look up outside."""
+ROUND = "answered_again"
+"""Key put there as well: how often it was answered again for that."""
 NEVER = datetime.fromtimestamp(0, UTC)
 
 
@@ -53,6 +57,17 @@ class StoredRequest(Incoming):
     """Where its answer stands: `{ts: [...], streamed, ...}`."""
     owner: str | None = None
     """The process at work on it."""
+
+    @property
+    def lookups(self) -> tuple[str, ...]:
+        """What the requester has approved to look up outside, in answer to a card."""
+        return tuple(map(str, self.event.get(LOOKUPS) or ()))
+
+    @property
+    def written_key(self) -> str:
+        """What marks the messages of its answer: another one where it is answered again."""
+        again = self.event.get(ROUND)
+        return f"{self.key}/again{again}" if again else self.key
 
 
 def new_run_id() -> str:

@@ -91,7 +91,7 @@ def test_an_attack_gets_through_only_without_what_stops_it(outcomes: Outcomes, n
     assert outcomes[name] == (False, True)
 
 
-MAKERS = {"Gate": 3, "Runs": 8, "Deciding": 3, "Executing": 7}
+MAKERS = {"Gate": 3, "Runs": 8, "Deciding": 3, "Executing": 8}
 """What takes rules, and at which position."""
 PASSED_ON = {"self.rules", "rules"}
 """What may stand there: what a test has passed further out."""

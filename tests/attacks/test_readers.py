@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from benign_office import ANA, LUIS, TEAM, at, link
-from engine_kit import use
+from engine_kit import until, use
 from reader_stage import (
     BOSS,
     BOTS,
@@ -39,9 +39,12 @@ import scopes.slack_items
 import scopes.spaces
 import scopes.web
 import subagents.rules
+from bot.erasure.forget import Forget
+from bot.erasure.targets import Target
 from bot.memory.notes import NoteShelf
+from bot.memory.resources import ResourceShelf
 from bot.policy.directory import SlackDirectory
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from subagents.gate import Gate
 
 SECRETS = {ANA: "the merger with Quokka closes in May", LUIS: "the raise of Luis is nine percent"}
@@ -301,12 +304,105 @@ async def researched(stage: Stage) -> None:
     assert len(stage.web.asked) >= 10
 
 
-TWINS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {"research": researched}
+async def compared(stage: Stage) -> None:
+    """A link is read and compared with the thread, whose words are not an outsider's."""
+    page = f"{GOOD}/law/7"
+    turns = (use("read_thread", thread=at(TEAM)),), (part("web", "web", page),)
+    script = Script(turns, {"web": (fetch(page),)})
+    root = at(TEAM).partition("/")[2]
+    await stage.ask(f"Read {page} and compare it with our thread", script, thread=root)
+    assert "news.example/law/7" in stage.web.asked
 
 
+async def searched_for_the_request(stage: Stage) -> None:
+    """The words of the request are searched for, whoever wrote in the channel."""
+    script = Script(
+        then_web(SHARED), {"read": ((history(SHARED),),), "web": ((search("invoice law"),),)}
+    )
+    await stage.ask("What says the invoice law on what #shared writes?", script)
+    assert stage.searched == ["invoice law"]
+
+
+async def searched_after_members(stage: Stage) -> None:
+    """What full members wrote keeps nobody from a search in other words."""
+    script = Script(then_web(NOTES), {"read": ((history(NOTES),),), "web": ((search("plans"),),)})
+    await stage.ask("What is new in #news, and what says the web?", script)
+    assert stage.searched == ["plans"]
+
+
+async def found_before(stage: Stage) -> None:
+    """What a search listed before anything was read is followed afterwards."""
+    first = f"{GOOD}/law/3"
+    web = ((search("invoice law 3"),), (use("read_resource", name="plan.md", space="notes:team"),))
+    script = Script(
+        ((part("web", "web", "web:search", "notes:team"),),), {"web": (*web, fetch(first))}
+    )
+    shelf = ResourceShelf(stage.bot.store.database)
+    label = Label(True, WORKSPACE, frozenset({SHARED}), outside=True)
+    await shelf.save("team", "k", "plan.md", "text/markdown", b"Plan K7", label, "earlier")
+    await stage.ask("Is our plan right?", script)
+    assert "news.example/law/3" in stage.web.asked
+
+
+TWINS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
+    "research on many pages": researched,
+    "read this link and compare it with our thread": compared,
+    "search for the words of the request": searched_for_the_request,
+    "search after reading what members wrote": searched_after_members,
+    "follow what was found before": found_before,
+}
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", TWINS)
 async def test_what_people_want_is_done_without_a_card(tmp_path: Path, name: str) -> None:
     async with staged(tmp_path) as stage:
         await TWINS[name](stage)
         assert stage.cards() == []
         assert await stage.refusals() == []
+
+
+LOOKED_UP = [f"Customer {n}" for n in range(12)]
+CUSTOMERS = Script(
+    ((part("data", "data", "data:crm"),), (part("web", "web", "web:search"),)),
+    {"data": ((QUERY,),), "web": ([search(name) for name in LOOKED_UP],)},
+)
+
+
+@pytest.mark.timeout(120)
+async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> None:
+    """It lists what the web would learn, and the request is answered again with exactly that."""
+    async with staged(tmp_path) as stage:
+        thread = await stage.ask("Look our customers up on the web", CUSTOMERS)
+        (card,) = stage.cards()
+        assert stage.searched == []
+        assert all(name in str(card.blocks) for name in LOOKED_UP)
+        stage.bot.slack.people.click(LUIS, TEAM, card.ts, "action_approve_all")
+        stage.bot.slack.people.click(ANA, TEAM, card.ts, "action_approve_all")
+        more = [search(name) for name in (*LOOKED_UP, "Customer 99 of Quokka")]
+        stage.mind.children = {**CUSTOMERS.children, "web": (more,)}
+        await until(lambda: "Customer 99" in str([c.blocks for c in stage.cards()]), 60)
+        assert sorted(stage.searched) == sorted(LOOKED_UP)
+        assert len(stage.cards()) == 1
+        said = [m.text for m in stage.bot.replies(thread, TEAM) if m.text.startswith("Here it is")]
+        assert len(said) == 2, "the first answer stands, and there is a new one"
+        await until(lambda: not stage.bot.bench.dispatch.at_work)
+        (latest, *_) = await stage.bot.store.runs(1)
+        request = await stage.bot.inbox.request(latest.request or "")
+        assert request
+        assert set(request.lookups) == set(LOOKED_UP)
+        await Forget(stage.bot.store.database)(Target.source("data:crm"))
+        request = await stage.bot.inbox.request(latest.request or "")
+        assert request
+        assert request.lookups == (), "what was approved was read in the database"
+
+
+@pytest.mark.timeout(120)
+async def test_what_is_denied_is_not_looked_up(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        thread = await stage.ask("Look our customers up on the web", CUSTOMERS)
+        (card,) = stage.cards()
+        stage.bot.slack.people.click(ANA, TEAM, card.ts, "action_deny_all")
+        await until(lambda: not stage.cards())
+        assert stage.searched == []
+        assert len(stage.bot.replies(thread, TEAM)) == 2, "the answer, and the card that is over"
