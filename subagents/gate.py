@@ -194,23 +194,24 @@ class Gate:
         call = self._call(context, ctx, tool, args, over)
         if isinstance(call, Deny):
             return call
-        wanted = ""
+        wanted: tuple[str, str] | None = None
         for rule in self.rules:
             objection = await rule.check(call)
             if objection and not objection.approvable:
                 return Deny(objection.reason, rule.name)
             if objection and not wanted:
-                wanted = rule.name
+                wanted = rule.name, objection.reason
         if wanted:
-            return await self._card(context, call, wanted)
+            return await self._card(context, call, *wanted)
         approved = call.is_approved
         within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
         return Allow(call.values, within, call.effect, approved)
 
-    async def _card(self, context: str, call: Call, rule: str) -> Card | Deny:
+    async def _card(self, context: str, call: Call, rule: str, reason: str) -> Card | Deny:
         ctx, tool = call.ctx, call.tool
         if self.propose is None or not ctx.requester or not ctx.intent.home:
-            return Deny("This needs approval, and nobody can be asked here.", rule)
+            nobody = "This needs approval, and nobody can be asked here."
+            return Deny(reason if call.asks else nobody, rule)
         told: Mapping[str, str] = {}
         if tool.prepare:
             try:

@@ -159,8 +159,10 @@ class Finishing:
 
         May be called again. False = it was answered again since, or is forgotten.
         """
-        key = (await self.store.run(run)).request
-        return bool(key) and await self.inbox.again(key or "", run, lookups)
+        found = await self.store.begun(run)
+        if found is None or not found.request:
+            return False
+        return await self.inbox.again(found.request, run, lookups)
 
     async def perform(self, action: Action) -> str:
         """Execute what was approved, exactly as stored; what was done, in a sentence of code's.

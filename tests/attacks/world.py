@@ -29,7 +29,7 @@ import subagents.brief
 import subagents.guide
 from config.prompt import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
-from scopes.label import PUBLIC, Label
+from scopes.label import Label
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 
 Json = dict[str, Any]
@@ -106,7 +106,7 @@ class World:
 
     def own(self, source: str) -> Label:
         """The label of what only the owner may read."""
-        return Label(untrusted=True, readers=frozenset({self.owner}), sources=frozenset({source}))
+        return Label(True, frozenset({self.owner}), frozenset({source}), outside=True)
 
     def table(self) -> list[tuple[str, str]]:
         """What the database holds now; a table that is gone is empty."""
@@ -192,14 +192,15 @@ def _web(world: World) -> tuple[Tool, ...]:
     async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
         """Search the web."""
         found = await world.ask("web/search", query=query)
-        items = [Item(f["url"], f["text"], f["url"], Label(untrusted=True)) for f in found]
+        label = Label(untrusted=True, outside=True)
+        items = [Item(f["url"], f["text"], f["url"], label) for f in found]
         return ToolResult(tuple(items), handles={f["url"]: f["text"][:40] for f in found})
 
     @tool(Access.EGRESS, Effect.FETCH)
     async def read_url(ctx: ToolContext, url: Address) -> ToolResult:
         """Read a page."""
         text = await world.ask("web/page", url=url)
-        label = Label(untrusted=True, readers=PUBLIC, sources=frozenset({url}))
+        label = Label(untrusted=True, sources=frozenset({url}), outside=True)
         return ToolResult((Item(url, text, url, label),))
 
     return web_search, read_url
