@@ -191,7 +191,7 @@ async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path:
     e, document, briefs = await answered(mind, tmp_path, private(), settings, "U0ANA")
 
     assert document["sessions"] == 2
-    label = {"untrusted": True, "readers": sorted(MEMBERS), "sources": [SECRET]}
+    label = Label(True, frozenset(MEMBERS), frozenset({SECRET})).to_json()
     parents = [b for b in e.requests if not is_child(b)]
     assert line(parents[-1], "LABEL") == json.dumps(label)
     assert (briefs[-1]["parent"], briefs[-1]["label"]) == ("p2", label)
