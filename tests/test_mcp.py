@@ -329,7 +329,7 @@ async def test_no_private_words_are_given_to_a_server_that_searches(tmp_path: Pa
         private = context(label=PRIVATE)
         for given in ({"text": "the merger"}, {"deep": {"q": "harbour line"}}, {"text": 7}):
             denied = await use(tools, "rogue_find", private, **given)
-            assert isinstance(denied, Deny), given
+            assert isinstance(denied, Card), "it waits for the requester's word"
             assert denied.rule == "search"
         asked = await use(tools, "rogue_find", private, text="harbour line")
         assert text_of(asked) == "harbour line"  # the words of the request
