@@ -26,9 +26,11 @@ _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff"
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]|\\b_|_\\b")
 """Joiners that do not show, and the underscores that Slack and Markdown set round emphasis."""
 # Addresses, item ids, times and channel names count as one word however many \w+ are in them:
-# briefs and item lines share them by construction.
+# briefs and item lines share them by construction. So does the id of a finding: its last digit
+# would otherwise be the number of the list entry that the claim behind it is from.
 _UNITS = (
     r"https?://[^\s<>|)\]\"]+",
+    r"\bf\d+\.\d+\b",
     r"[a-z0-9]+/\d+\.\d+",
     r"\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?z?)?",
     r"#[\w-]+",

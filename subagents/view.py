@@ -94,11 +94,12 @@ def _verdict(value: Mapping[str, Any]) -> str:
     """A triage on one line: what decides its place, and its facts.
 
     They are numbered: two that follow each other in a mail would be an excerpt of it, unwritten by
-    the subagent.
+    the subagent. The number is part of a word that no mail has: a bare one stands in the numbered
+    lists of mails.
     """
     due = f"due {value['deadline']}" if value["deadline"] else ""
     asked = "asked of the reader" if value["asked_of_me"] else ""
-    facts = " ".join(f"({k}) {one_line(fact)}" for k, fact in enumerate(value["key_facts"], 1))
+    facts = " ".join(f"(fact{k}) {one_line(fact)}" for k, fact in enumerate(value["key_facts"], 1))
     step = f"next: {value['proposed_action']}" if value["proposed_action"] else ""
     parts = [value["category"], value["priority"], due, asked, facts, step]
     return " | ".join(one_line(part) for part in parts if part)
@@ -115,13 +116,12 @@ _CLOSED = ", of which closed ones were cut first"
 
 
 def _cells(result: SubagentResult) -> list[str]:
-    """A table: its columns, then its rows. They are numbered: two that follow each other in a
-    source would be an excerpt of it."""
+    """A table: its columns, then its rows, numbered like the facts of a verdict (`_verdict`)."""
     if result.contract != "table" or not result.value:
         return []
     lines = [result.value["columns"], *result.value["rows"]]
     told = [" | ".join(map(one_line, line)) for line in lines]
-    return [f"({k}) {line}" if k else f"columns: {line}" for k, line in enumerate(told)]
+    return [f"(row{k}) {line}" if k else f"columns: {line}" for k, line in enumerate(told)]
 
 
 def row_line(row: Mapping[str, Any]) -> str:

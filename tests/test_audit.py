@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subagents.audit import AuditReport, audit
+from subagents.result import SubagentResult
 from subagents.shingles import excerpts, shingles, texts
 from subagents.trajectory import Context, MemorySink, Origin, Trajectory
+from subagents.view import parent_view
 
 RUN = "r1"
 FENCE = "items-" + "4f1c" * 8
@@ -495,6 +497,55 @@ def test_an_id_does_not_make_other_words_of_what_the_request_said() -> None:
     run.view("s1", "s1 complete: Written.")
     run.parent.turn(text(f"- Tests use pytest [F1.1]\n\n*{order}*\n- It is there [F2.1]"))
     assert run.audit().leaks == ()
+
+
+LISTED = "1. Sign the contract. 2. Call the bank about the two open transfers."
+TOLD = "Call the bank about the two open transfers"
+
+
+@pytest.mark.parametrize("id", ["[F1.2]", "F1.2", "F1.2:", "[F1.1, F1.2]"])
+def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: str) -> None:
+    run = Run()
+    run.child("es", LISTED, TOLD)
+    run.view("es", f"es complete: {id} {TOLD} | none, low")
+    run.parent.turn(text(f"Do this first: {id} {TOLD}"))
+    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
+
+    assert run.audit().leaks == ()
+
+
+def test_numbered_rows_of_a_table_are_no_words_of_the_list_that_they_are_from() -> None:
+    columns, rows = ["what"], [["Sign the contract"], [TOLD]]
+    run = Run()
+    child = run.brief("es")
+    child.read(items(LISTED))
+    child.submit(columns=columns, rows=rows)
+    made = SubagentResult(
+        id="es",
+        scope="slack",
+        model="main",
+        status="complete",
+        stopped_by="none",
+        contract="table",
+        value={"columns": columns, "rows": rows},
+    )
+    view = parent_view(made, 1_500)
+    assert TOLD in view
+    run.view("es", view)
+
+    assert run.audit().leaks == ()
+
+
+@pytest.mark.parametrize("id", ["[F1.2]", "F1.2", "[F1.1, F1.2]", "(fact2)", "(row2)"])
+def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
+    run = Run()
+    run.child("de", f"{id} {LEAKED}", "One thread is open.")
+    run.view("de", f"de complete: {id} {' '.join(LEAKED.split()[:8])}")
+
+    report = run.audit()
+
+    assert kinds(report) == {("p", "content")}
+    assert report.leaks[0].source_context == "de"
 
 
 def test_a_view_of_somebody_elses_child_is_found() -> None:

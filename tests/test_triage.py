@@ -191,6 +191,21 @@ def test_no_words_of_a_mail_reach_another_context(
     assert " 0 leaks" in audit.out
 
 
+def test_facts_of_a_numbered_list_are_no_copied_text(shell: Shell, tmp_path: Path) -> None:
+    listed = (
+        "Hello,\n\nplease look at these:\n\n"
+        "1. Invoice INV-11 over EUR 1,200 was charged twice and fails.\n"
+        "2. The bank transfer over EUR 300 has not arrived yet in Madrid.\n\n"
+        "Can you look into both?\n\nAna\n"
+    )
+    file = mbox(tmp_path / "m.mbox", mail(1, listed))
+    done = shell(*OFFLINE, "--mbox", file, "--me", ME)
+    (only,) = done.json["verdicts"]
+    assert [fact.split()[0] for fact in only["key_facts"]] == ["Invoice", "The"]
+    audit = shell("audit", done.json["run_id"])
+    assert audit.code == 0, audit.out
+
+
 def test_messages_after_as_of_do_not_exist(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ FIRST = 3
 _DUE = re.compile(r"(?:^|\| )due (\d{4}-\d\d-\d\d)(?= \||$)")
 _VERDICT = re.compile(r"\[(?P<id>F\d+\.\d+)\] (?P<rest>.*)")
 _STEP = re.compile(r"(?:^|\| )next: ([^|]*)")
-_FACT = re.compile(r"\(1\) (.*?)(?: \(2\) |$)")
+_FACT = re.compile(r"\(fact1\) (.*?)(?: \(fact2\) |$)")
 _SAID = re.compile(r"due \d|next: ")
 ASKED = "asked of the reader"
 _TODAY = re.compile(r"TODAY: \w+ (\d{4}-\d\d-\d\d)")
@@ -74,7 +74,7 @@ def digest_lines(heard: Heard) -> str:
 
 
 def _told(text: str) -> Iterator[Told]:
-    """The threads that a block shows: `[F1.1] customer | high | (1) fact (2) fact | next: ...`."""
+    """The threads that a block shows: `[F1.1] customer | high | (fact1) ... | next: ...`."""
     for view in parse_views(text):
         found = _VERDICT.match(view.text)
         if not found:
