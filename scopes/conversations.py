@@ -60,7 +60,9 @@ async def search_conversations(ctx: ToolContext, query: str = "") -> ToolResult:
     more = "Others are left out: use more words." if len(talks) > MAX_HITS else ""
     note = f"{len(items)} conversations." if items else "No conversation has these words."
     label = await label_of(ctx, OPEN_NOTES)
-    return ToolResult(items, truncated=more, note=note, label=label)
+    cut = f"a search in conversations was cut: it shows {len(items)}" if more else ""
+    undone = {"search conversations": cut}
+    return ToolResult(items, truncated=more, note=note, undone=undone, label=label)
 
 
 async def _open(ctx: ToolContext, query: str) -> list[Talk]:

@@ -66,7 +66,10 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
     least = "At least " if len(tables) >= MAX_TABLES else ""
     left = len(items) - len(kept)
     more = f"{least}{left} more: query the catalog." if left else ""
-    return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
+    undone = {
+        f"list {handle}": f"{least}{left} more tables of {handle} were not listed" * bool(left)
+    }
+    return ToolResult(kept, truncated=more, note=f"{source.dialect}.", undone=undone, label=label)
 
 
 @tool(client=Databases)
@@ -111,9 +114,10 @@ async def execute_query(
     if files is not None:
         told, before = await _keep(ctx, files, name, found, label)
         note, label = f"{note} {told}", label.join(before)
-    return ToolResult(
-        items, truncated=_left_out(ctx, found, shown, bool(keep)), note=note, label=label
-    )
+    left = _left_out(ctx, found, shown, bool(keep))
+    of = f"{shown} of {found.total or 'many more'} rows of a query on {handle} were read"
+    undone = {f"list {handle}": "", f"query {handle}": of if left and not keep else ""}
+    return ToolResult(items, truncated=left, note=note, undone=undone, label=label)
 
 
 TOOLS = (

@@ -59,8 +59,17 @@ async def search_mail(ctx: ToolContext, query: str = "") -> ToolResult:
     more = "Further threads are left out: narrow the query." if len(refs) > MAX_HITS else ""
     note = f"{len(items)} threads; read_mail_thread reads one." if items else "No thread matches."
     handles = {each.id: TITLE for each in threads}
-    label = TRUSTED if items else _own(mailbox)
-    return ToolResult(items, truncated=more, handles=handles, note=note, label=label)
+    cut = f"a search of the mailbox was cut: {len(items)} threads were read of more"
+    return ToolResult(
+        items,
+        truncated=more,
+        handles=handles,
+        note=note,
+        label=TRUSTED if items else _own(mailbox),
+        undone={"search mail": cut if more else ""},
+        lists={"mail threads that were found": list(handles)},
+        reads=[each.id for each in threads if _is_short(each)],
+    )
 
 
 @tool(client=Gmail)
@@ -76,7 +85,8 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
     holds = {found.id: [piece.id for piece in pieces]}
     label = label_of(found.id, mailbox.owner)
-    return ToolResult(kept, holds, more, {found.id: TITLE}, note, label)
+    handles = {found.id: TITLE}
+    return ToolResult(kept, holds, more, handles, note, label, reads=[found.id])
 
 
 @tool(needs=OPEN_MAIL, client=Gmail)
@@ -244,13 +254,20 @@ async def _found(mailbox: Gmail, id: str) -> MailThread | None:
         return None
 
 
+def _is_short(thread: MailThread) -> bool:
+    """Whether a search shows it whole."""
+    return len(thread.messages) == 1 and len(thread.last.text.body) <= EXCERPT
+
+
 def _hit(thread: MailThread, owner: str, address: str) -> Item:
     """The newest message of a thread, with the beginning of what it says."""
     last, count = thread.last, len(thread.messages)
     item = item_of(last, owner, address, last.item_id)
     text = f"Subject: {thread.subject}. {last.text.body[:EXCERPT].strip()}"
-    whole = "whole" if count == 1 and len(last.text.body) <= EXCERPT else "beginning of the newest"
-    return replace(item, text=text, notes=(f"{count} messages, {whole} shown", *item.notes))
+    whole = "whole" if _is_short(thread) else "beginning of the newest"
+    return replace(
+        item, text=text, unread="", notes=(f"{count} messages, {whole} shown", *item.notes)
+    )
 
 
 def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
@@ -262,7 +279,7 @@ def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator
         yield replace(item, text=parts[0])
         for number, part in enumerate(parts[1:], 2):
             goes_on = replace(item, id=f"{item.id}~{number}", text=part, at=None, notes=())
-            yield replace(goes_on, thread=opens)
+            yield replace(goes_on, thread=opens, unread="")
 
 
 def _cut(item: Item, most: int) -> Iterator[str]:

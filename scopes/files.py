@@ -68,7 +68,7 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
     place, path = await _where(ctx, folder, path)
     if not place.folder.root.is_dir():
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
-    (found, more), label = await _done(ctx, place, listing, place.folder, path)
+    (found, more, paths), label = await _done(ctx, place, listing, place.folder, path)
     items = [
         Item(f"{place.title}:{inside}/", ", ".join(names), None, label)
         for inside, names in found.items()
@@ -79,7 +79,15 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
         left = f"{len(items) - len(kept)} folders are left out: list one by its path."
         more = f"{left} {more}".strip()
     note = "" if items or more else f"{place.title} is empty."
-    return ToolResult(kept, truncated=more, note=note, label=label)
+    return ToolResult(
+        kept,
+        truncated=more,
+        note=note,
+        label=label,
+        undone={_listed(place): f"a list of {place.title} was cut" if more else ""},
+        lists={f"files in {place.title}": [f"{place.title}:{each}" for each in paths]},
+        reads=[f"{place.title}:{path}/"],
+    )
 
 
 @tool(client=Folders)
@@ -98,7 +106,14 @@ async def read_file(
     ]
     kept = fitting(items, ctx.max_output_tokens)
     more = f"Go on with line={read[len(kept)].at}." if len(kept) < len(items) else ""
-    return ToolResult(kept, truncated=more, note=f"{count} lines.", label=label)
+    name, undone = f"{place.title}:{path}", {_listed(place): ""}
+    if not more:
+        undone[f"read {name}"] = ""
+    elif line == "1":  # who begins elsewhere looks something up
+        at = read[len(kept)].at.partition("~")[0]
+        undone[f"read {name}"] = f"{name} was read to line {at} of {count}"
+    note = f"{count} lines."
+    return ToolResult(kept, truncated=more, note=note, undone=undone, reads=[name], label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Folders)
@@ -141,8 +156,11 @@ async def search_files(
     kept = fitting(items, ctx.max_output_tokens)
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
     note = f"{len(items)} lines in {hits.files} files that were searched."
-    undone = {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}
-    return ToolResult(kept, truncated=more, note=note, undone=undone, label=label)
+    cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
+    undone = {_listed(place): "", f"search {place.handle}": cut}
+    undone |= {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}
+    reads = [] if more else [f"{place.title}:{each}" for each in hits.searched]
+    return ToolResult(kept, truncated=more, note=note, undone=undone, reads=reads, label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Git)
@@ -264,6 +282,11 @@ async def _where(
     if not path.isascii():
         path, _ = await _done(ctx, place, called, place.folder, path)
     return place, "/".join(each for each in path.split("/") if each != ".") or path
+
+
+def _listed(place: Place) -> str:
+    """A key of `undone`: a list that was cut, which a search or a look at a file continues."""
+    return f"list {place.handle}"
 
 
 def _id(place: Place, path: str, at: str, version: str) -> str:

@@ -74,7 +74,11 @@ async def read_resource(
     last = int(shown[-1].id.rpartition(":")[2]) if shown else len(lines)
     rest = any(each.strip() for each in lines[last:])
     more = f"read_resource(line={last + 1}) reads on." if rest else ""
-    return ToolResult(shown, truncated=more, note=f"Lines: {len(lines)}.", label=label)
+    undone = {} if rest else {f"read {found.id}": ""}
+    if rest and line == 1:  # who begins elsewhere looks something up
+        undone = {f"read {found.id}": f"{found.id} was read to line {last} of {len(lines)}"}
+    note = f"Lines: {len(lines)}."
+    return ToolResult(shown, truncated=more, note=note, undone=undone, label=label)
 
 
 @tool(client=Resources)

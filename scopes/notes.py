@@ -102,7 +102,8 @@ async def search_notes(ctx: ToolContext, query: str = "", space: Space = "") -> 
     label = TRUSTED
     for handle in spaces.values():
         label = label.join(await label_of(ctx, handle))
-    return ToolResult(hits, truncated=more, note=note, label=label)
+    undone = {"search notes": f"a search in notes was cut: it shows {len(hits)}" if more else ""}
+    return ToolResult(hits, truncated=more, note=note, undone=undone, label=label)
 
 
 @tool(client=Notes)
@@ -118,7 +119,8 @@ async def read_note(ctx: ToolContext, note: str) -> ToolResult:
     room = ctx.max_output_tokens - tokens_of(replace(item, text=""))
     kept = item.text.encode(errors="replace")[: 3 * room].decode(errors="ignore")
     more = "The end of the note is left out." if len(kept) < len(item.text) else ""
-    return ToolResult((replace(item, text=kept),), truncated=more)
+    undone = {f"read {item.id}": f"the end of {item.id} was not read" if more else ""}
+    return ToolResult((replace(item, text=kept),), truncated=more, undone=undone)
 
 
 TOOLS = (

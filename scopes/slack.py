@@ -115,6 +115,8 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     left = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
+    cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
+    undone["search messages"] = cut if left else ""
     return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
 
 
@@ -130,7 +132,9 @@ async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "")
     items = [row for row in rows if match.casefold() in row.text.casefold()]
     kept = _fit(items, ctx.max_output_tokens)
     left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
-    return ToolResult(tuple(kept), truncated=left, note=f"{len(items)} of {len(rows)} list items.")
+    cut = f"{len(kept)} of {len(items)} items of the list {list} were read" if left else ""
+    note = f"{len(items)} of {len(rows)} list items."
+    return ToolResult(tuple(kept), truncated=left, note=note, undone={f"list {list}": cut})
 
 
 @tool(client=SlackReader)

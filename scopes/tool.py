@@ -102,6 +102,13 @@ class Item:
     """Its lines and their spaces are shown as they are, each behind a bar: the text of a file."""
     query: str = ""
     """Of a row of a database: `data:shop: SELECT ...`, told where the row is a source."""
+    unread: str = ""
+    """Why its text was not read, or not whole; empty when it was."""
+
+    def gap(self) -> str:
+        """Why it was not read, and whose it is; empty when it was."""
+        named = ", ".join(filter(None, (self.by, f"{self.at:%Y-%m-%d}" if self.at else "")))
+        return f"{self.unread} ({named or self.id})" if self.unread else ""
 
     def line(self) -> str:
         if self.verbatim:
@@ -128,6 +135,7 @@ class Item:
             "notes": list(self.notes),
             **({"verbatim": True} if self.verbatim else {}),
             **({"query": self.query} if self.query else {}),
+            **({"unread": self.unread} if self.unread else {}),
         }
 
     @classmethod
@@ -229,7 +237,12 @@ class ToolResult:
     """Of what the call touched, where no item tells it: that a private channel is empty is a fact
     for its members."""
     undone: Mapping[str, str] = field(default_factory=dict)
-    """What -> why it is not done yet, in words for the requester; empty = a later call did it."""
+    """What -> why it is not done yet, in words for the requester; empty = a later call did it.
+    A page, a search or a query that was cut is not done until a call reads on or finds less."""
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Kind and place (`files in src`) -> ids of all that the call listed and that can be read."""
+    reads: Sequence[str] = ()
+    """Ids of such things that the call read or searched."""
 
 
 def not_found(kind: str, value: str) -> str:

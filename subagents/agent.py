@@ -233,7 +233,9 @@ class Agent:
         crash = ""
         for call, found in zip(calls, out["results"], strict=True):
             self.reading.add([Item.of(i) for i in found["items"]], found["holds"])
-            self.reading.undone |= found.get("undone", {})  # steps of earlier versions have none
+            # Steps of earlier versions have none of these three.
+            self.reading.undone |= found.get("undone", {})
+            self.reading.saw(found.get("lists", {}), found.get("reads", ()))
             if label := found.get("label"):
                 self.reading.label = self.reading.label.join(Label.of(label))
             # A subagent's handles were fixed when it was spawned; it may follow what it is shown.

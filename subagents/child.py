@@ -175,6 +175,7 @@ def _agent(run: Run, frozen: Frozen, on_reply: Callable[[], None] | None) -> Age
             beside=brief.beside,
         ),
     )
+    agent.reading.task = "\n".join([brief.draft.task, *brief.draft.questions])
     agent.reading.expect(brief.expects)
     agent.reading.add(brief.material, {})
     run.sink.saw(run.id, ((item.id, item.author) for item in brief.material))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -36,6 +36,10 @@ class Coverage:
     nothing was read whole (a search, single threads)."""
     items_read: int = 0
     """Items of every kind: messages, their earlier context, list rows."""
+    sources_listed: int = 0
+    """Files and mail threads that its tools listed."""
+    sources_read: int = 0
+    """Those of them that it read or searched."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -46,6 +50,8 @@ class Coverage:
             "oldest": iso(self.oldest) if self.oldest else None,
             "latest": iso(self.latest) if self.latest else None,
             "complete": self.complete,
+            "sources_listed": self.sources_listed,
+            "sources_read": self.sources_read,
         }
 
     @classmethod
@@ -54,8 +60,11 @@ class Coverage:
         oldest = [str(p["oldest"]) for p in parts if p.get("oldest")]
         latest = [str(p["latest"]) for p in parts if p.get("latest")]
         counts = {
-            key: sum(int(str(p[key])) for p in parts)
-            for key in ("items_read", "messages_read", "threads_read", "pages")
+            key: sum(int(str(p.get(key, 0))) for p in parts)  # earlier versions have fewer
+            for key in (
+                *("items_read", "messages_read", "threads_read", "pages"),
+                *("sources_listed", "sources_read"),
+            )
         }
         return {
             **counts,
@@ -79,6 +88,12 @@ class Reading:
     label: Label = TRUSTED
     undone: dict[str, str] = field(default_factory=dict)
     """What the context has begun -> why it is not done; empty = it is."""
+    task: str = ""
+    """What the context is asked to do: by its words a list is to be read whole, or not."""
+    listed: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Kind and place (`files in src`) -> ids of what was listed there."""
+    opened: set[str] = field(default_factory=set)
+    """Ids of such things that were read or searched."""
     sent: int = 0
     """How many of the items, from the first on, have gone to the model; the others wait."""
 
@@ -94,6 +109,26 @@ class Reading:
         """What is to be read whole, known before anything was."""
         self.holds |= {source: frozenset(ids) for source, ids in holds.items()}
 
+    def saw(self, lists: Mapping[str, Iterable[str]], reads: Iterable[str]) -> None:
+        """Take in what a call listed, and what of such lists it read."""
+        for place, ids in lists.items():
+            self.listed.setdefault(place, {}).update(dict.fromkeys(ids))
+        self.opened.update(reads)
+
+    def gaps(self) -> list[str]:
+        """What was not read, counted by code, in sentences: calls that were cut and not continued,
+        mails that nobody here can read, and, where the task asks for all of a kind, those that
+        were listed and not read."""
+        found = [why for why in self.undone.values() if why]
+        found += [f"not read: {item.gap()}" for item in self.items.values() if item.unread]
+        for place, ids in self.listed.items():
+            wanted = wanted_of(self.task, place, ids, self.opened)
+            if left := [id for id in wanted if id not in self.opened]:
+                shown = ", ".join(id.partition(":")[2] or id for id in left[:MAX_LEFT])
+                more = f" and {len(left) - MAX_LEFT} more" if len(left) > MAX_LEFT else ""
+                found.append(f"{len(left)} of {len(wanted)} {place} were not read: {shown}{more}")
+        return found
+
     def add(self, items: Iterable[Item], holds: Mapping[str, Iterable[str]]) -> None:
         first = ""
         for item in items:
@@ -105,7 +140,8 @@ class Reading:
 
     def _show(self, item: Item) -> None:
         seen = self.items.get(item.id)
-        if seen and seen.text.startswith(item.text) and seen.text != item.text:
+        shorter = seen and seen.text.startswith(item.text) and seen.text != item.text
+        if shorter and not item.unread:
             return  # its beginning
         self.items[item.id] = item
         if seen and not item.text.startswith(seen.text):  # it was changed, or is cut now
@@ -146,6 +182,8 @@ class Reading:
             latest=max(times, default=None),
             complete=bool(self.holds) and all(h <= self.items.keys() for h in self.holds.values()),
             items_read=len(self.items),
+            sources_listed=sum(map(len, self.listed.values())),
+            sources_read=sum(id in self.opened for ids in self.listed.values() for id in ids),
         )
 
     def threads(self) -> dict[str, list[Item]]:
@@ -155,6 +193,67 @@ class Reading:
             if item.at:
                 found.setdefault(item.thread or item.id, []).append(item)
         return found
+
+
+_ALL = (
+    r"(?:\b(?:all|every|each|entire|alle[nrs]?|jede[nrsm]?|sämtliche[nrs]?|tod[oa]s|cada|tous"
+    r"|toutes|chaque|tutt[ie]|ogni|elke?)\b|所有|全部|每[个個]|すべて|全て|모든)"
+)
+_THINGS = {
+    "files": r"(?:\b(?:files|documents?|modules?|scripts?|dateien|dokumente|archivos|ficheros"
+    r"|arquivos|documentos|fichiers|documenti|bestanden)\b|(?:\b(?:every|each)\s(?:[.\w]+\s){0,3}?file\b)"
+    r"|(?<!\w)\*?\.[a-z]\w{0,5}\b|文件|文档|ファイル|파일)",
+    "mail": r"(?:\b(?:e?-?mails|mail|messages?|threads?|nachrichten|correos|mensajes|courriels"
+    r"|messaggi|mensagens|berichten)\b|邮件|メール|메일)",
+}
+"""First word of a kind -> what it is called. Where a task asks for all of them in other words, only
+the sentences that the subagent writes itself tell what it left out."""
+_ASKED = {
+    kind: re.compile(rf"{_ALL}[^.;:!?\n]{{0,60}}?{thing}", re.IGNORECASE)
+    for kind, thing in _THINGS.items()
+}
+MAX_LEFT = 10
+"""Ids that are named of what was listed and not read."""
+
+
+def wanted_of(task: str, place: str, ids: Iterable[str], read: Container[str]) -> list[str]:
+    """What of a list a task asks to be read whole; nothing where it does not ask for all.
+
+    Of files: those that it names, or those in folders and with endings that it names, where any of
+    them was read (it may name what is to be left out); else those with the endings of what was.
+    """
+    kind = place.partition(" ")[0]
+    wanted = list(ids)
+    if kind not in _ASKED or not _ASKED[kind].search(task):
+        return []
+    if kind != "files":
+        return wanted
+
+    def narrowed(holds: Callable[[str], bool]) -> list[str]:
+        found = [id for id in wanted if holds(id.partition(":")[2])]
+        return found if any(id in read for id in found) else wanted
+
+    if (named := narrowed(lambda path: _names(task, path.rpartition("/")[2]))) is not wanted:
+        return named
+    wanted = narrowed(lambda path: any(_names(task, folder) for folder in _above(path)))
+    endings = {_ending(id) for id in wanted if id in read}
+    kept = {e for e in endings if re.search(rf"(?<!\w)\*?{re.escape(e)}\b", task)} or endings
+    return [id for id in wanted if not endings or id.endswith("/") or _ending(id) in kept]
+
+
+def _above(path: str) -> list[str]:
+    """The folders that a path lies in, each by its name and by its path."""
+    parts = path.split("/")[:-1]
+    return [*parts, *("/".join(parts[:n]) for n in range(2, len(parts) + 1))]
+
+
+def _names(task: str, name: str) -> bool:
+    return bool(name) and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]\w)", task) is not None
+
+
+def _ending(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return f".{name.rpartition('.')[2]}" if "." in name else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,17 +211,18 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
     if isinstance(value, TriageVerdict):
         value, dropped = carried(value, reading)
     findings, unsupported = checked_findings(number, value, reading) if value else ([], [])
-    not_covered = [*(value.not_covered if value else []), *filter(None, reading.undone.values())]
+    gaps = reading.gaps()
     stopped_by, reason = ending.stopped_by, ending.reason
     if stopped_by == "none" and value and value.needs:
         stopped_by, reason = "needs_context", value.needs
     if reading.holds and not coverage.complete:
-        not_covered.append(f"read {coverage.messages_read} of {reading.expected} messages")
+        gaps.append(f"read {coverage.messages_read} of {reading.expected} messages")
+    not_covered = [*(value.not_covered if value else []), *gaps]
     if isinstance(value, Issues) and (unplaced := _unplaced(value, reading)):
         not_covered.append(f"{len(unplaced)} threads were read and not judged: {_named(unplaced)}")
     if isinstance(value, Issues) and not reading.holds:
         not_covered.append("no source was read from its first to its last page")
-    whole = stopped_by == "none" and (coverage.complete or contract != "issues")
+    whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
     status = "complete" if whole else ENDED.get(stopped_by, "partial")
     if status == "partial" and not (value or reading.items or ending.text):

@@ -81,6 +81,8 @@ class Toolbox:
             "holds": dict(result.holds),
             "handles": dict(result.handles),
             "undone": dict(result.undone),
+            "lists": {name: list(ids) for name, ids in result.lists.items()},
+            "reads": list(result.reads),
             "label": result.label.to_json(),
         }
 
@@ -88,7 +90,7 @@ class Toolbox:
 def failed(
     text: str, label: Label = TRUSTED, undone: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}}
+    nothing: dict[str, Any] = {"items": [], "holds": {}, "handles": {}, "lists": {}, "reads": []}
     nothing["undone"] = dict(undone or {})
     return {"text": text, "error": True, "crash": False, **nothing, "label": label.to_json()}
 

@@ -221,7 +221,9 @@ def test_many_files_are_counted_not_told(folder: Folder) -> None:
         (folder.root / f"in/{number}.txt").write_text("x")
     (folder.root / "node_modules").mkdir()
     (folder.root / "node_modules/x.js").write_text("secret")
-    found, more = listing(folder, "")
+    found, more, readable = listing(folder, "")
+    assert "in/" in readable
+    assert not any("node_modules" in path for path in readable)
     assert found == {"": ["in/", "node_modules/ (not looked into)"]}
     assert "list a folder by its path" in more
     assert searched(folder, "SECRET", "").found == []
@@ -236,7 +238,7 @@ def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) 
         os.close(os.open(folder.root / f"in/{number}.txt", os.O_CREAT | os.O_WRONLY, 0o600))
     assert len(folder.listed("in") or ()) == MAX_ENTRIES
     for path in ("in", ""):
-        found, more = listing(folder, path)
+        found, more, _ = listing(folder, path)
         assert len(found[path]) == (MAX_LISTED if path else 1)
         assert "The rest was not looked at" in more
     assert "The rest was not looked at" in searched(folder, "nowhere", "*.py").cut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import dropwhile
@@ -58,10 +58,15 @@ class Hits:
     """What a search found, and why it ended before all was looked at."""
 
     found: list[Hit] = field(default_factory=list)
-    files: int = 0
+    searched: list[str] = field(default_factory=list)
+    """Paths of the files that were looked through."""
     closed: list[str] = field(default_factory=list)
     """Paths that may not be read here."""
     cut: str = ""
+
+    @property
+    def files(self) -> int:
+        return len(self.searched)
 
 
 def text_of(found: Found, path: str) -> str:
@@ -188,8 +193,9 @@ def is_skipped(path: str) -> bool:
     return path.rpartition("/")[2] in SKIPPED
 
 
-def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str]:
-    """Path of each folder -> what is in it, in words; and what was left out.
+def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str, list[str]]:
+    """Path of each folder -> what is in it, in words; what was left out, in words; and the paths of
+    all files, and of the folders that were not looked into though they may be.
 
     It looks no longer than `SEARCH_S` seconds, at `MAX_ENTRIES` entries.
     """
@@ -201,14 +207,22 @@ def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str]:
         entries.append(entry)
         if len(entries) > MAX_LISTED:
             more = f"; {len(top) - MAX_LISTED} more" if len(top) > MAX_LISTED else ""
-            return {path: list(map(_word, top[:MAX_LISTED]))}, (
-                f"There is more below: list a folder by its path{more}.{_unseen(look)}"
+            return (
+                {path: list(map(_word, top[:MAX_LISTED]))},
+                (f"There is more below: list a folder by its path{more}.{_unseen(look)}"),
+                _readable(top, "folder"),
             )
     folders: dict[str, list[str]] = {path: []}
     for entry in entries:
         inside = entry.path.rpartition("/")[0]
         folders.setdefault(inside, []).append(_word(entry))
-    return folders, _unseen(look).strip()
+    return folders, _unseen(look).strip(), _readable(entries)
+
+
+def _readable(entries: Iterable[Entry], *more: str) -> list[str]:
+    """Paths of the files among entries, and of those of the kinds `more`, with a slash behind."""
+    kept = [e for e in entries if e.kind in ("file", *more) and not is_skipped(e.path)]
+    return [f"{e.path}/" if e.kind == "folder" else e.path for e in kept]
 
 
 def _unseen(look: Look) -> str:
@@ -275,7 +289,7 @@ def _looked(folder: Folder, path: str, holds: Callable[[str], bool], hits: Hits)
         return True
     except ToolError:  # it is too large, or no text
         return True
-    hits.files += 1
+    hits.searched.append(path)
     digest = found.digest if found else ""
     for number, line in enumerate(lines, 1):
         if holds(line):

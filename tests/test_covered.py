@@ -1,0 +1,212 @@
+"""What a subagent listed, searched or queried and did not read is told, and only that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Done, Shell, model_at
+from engine_kit import call, is_child, say, submitted, turn, use
+from mail_kit import ME, mail, mbox
+
+from bot.local.model.server import Answer
+
+Json = dict[str, Any]
+FOLDER, DATA, MAIL = "files:src", "data:shop", "mail:search"
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    """41 modules, a text beside them, and two more modules in a folder of their own."""
+    folder = tmp_path / "src"
+    (folder / "tests").mkdir(parents=True)
+    for n in range(41):
+        (folder / f"m{n:02}.py").write_text(f'"""Module {n} of the shop."""\n', "utf-8")
+    (folder / "README.md").write_text("The shop.\n", "utf-8")
+    for name in ("test_a.py", "test_b.py"):
+        (folder / "tests" / name).write_text("import pytest\n", "utf-8")
+    return folder
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A database with a table of 2,000 rows."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    rows = "".join(f"{n},{n * 3}\n" for n in range(2_000))
+    (folder / "sales.csv").write_text(f"id,amount\n{rows}", "utf-8")
+    return folder
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    """Twenty threads, four of them about a lease, each longer than a search shows."""
+    about = ["lease" if n < 4 else "order" for n in range(20)]
+    told = [mail(n, f"The {word} {n}. {'It is long. ' * 40}") for n, word in enumerate(about)]
+    return mbox(tmp_path / "m.mbox", *told)
+
+
+def read(*numbers: int, of: str = "m{:02}.py") -> list[Json]:
+    return [use("read_file", folder=FOLDER, path=of.format(n)) for n in numbers]
+
+
+def asked(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    source: Sequence[object],
+    task: str,
+    *steps: Sequence[Json],
+) -> Done:
+    """A question whose one subagent takes these steps and then says that it is done."""
+    scope = {"--folder": "files", "--database": "data", "--mbox": "email"}[str(source[0])]
+    handle = {"files": FOLDER, "data": DATA, "email": MAIL}[scope]
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            at = turn(body)
+            return Answer(list(steps[at])) if at < len(steps) else submitted("It is all here.")
+        if turn(body) == 0:
+            brief = {"task": task, "description": "Look", "scope": scope, "handles": [handle]}
+            return call("run_subagent", **brief)
+        return say("It is all here.")
+
+    with model_at(monkeypatch, mind):
+        done = shell("ask", task, *source, "--json")
+    assert done.json["subagents"], done.json["answer"]
+    return done
+
+
+def told(done: Done) -> list[str]:
+    """What was not covered of what did not end whole; nothing where all did."""
+    (subagent,) = done.json["subagents"]
+    gaps = list(subagent["not_covered"])
+    status = "partial" if gaps else "complete"
+    assert (subagent["status"], done.json["status"]) == (status, status), gaps
+    assert done.code == bool(gaps)
+    assert done.json["coverage"]["not_covered"] == [f"s1: {gap}" for gap in gaps]
+    return gaps
+
+
+LIST = use("list_files", folder=FOLDER)
+
+
+def test_41_files_of_which_the_offline_rules_read_20_are_not_complete(
+    shell: Shell, src: Path
+) -> None:
+    question = "Read all .py files and summarize."
+    done = shell("ask", question, "--folder", src, "--model", "offline", "--json")
+    (gap,) = told(done)
+    assert gap.startswith("23 of 43 files in src were not read: m20.py")
+    read = done.json["coverage"]["read"]
+    assert (read["sources_listed"], read["sources_read"]) == (44, 20)
+    assert "not read" in shell("ask", question, "--folder", src, "--model", "offline").out
+
+
+def test_20_files_are_all_that_there_are_and_complete(shell: Shell, src: Path) -> None:
+    for n in range(18, 41):
+        (src / f"m{n:02}.py").unlink()
+    question = "Read all .py files and summarize."
+    done = shell("ask", question, "--folder", src, "--model", "offline", "--json")
+    assert told(done) == []
+    assert done.json["coverage"]["read"]["sources_read"] == 20
+
+
+@pytest.mark.parametrize(
+    ("task", "steps", "gap"),
+    [
+        ("Summarize every module.", [[LIST], read(1, 2)], "41 of 43 files in src"),
+        (
+            "Read all files in tests.",
+            [[LIST], read(0, of="tests/test_a.py")],
+            "1 of 2 files in src",
+        ),
+        ("Read all files in tests.", [[LIST], read(1)], "42 of 43 files in src"),
+        ("Fasse alle Dateien zusammen.", [[LIST], read(1)], "42 of 43 files in src"),
+        ("Resume todos los archivos.", [[LIST], read(1)], "42 of 43 files in src"),
+        ("総括: すべてのファイル", [[LIST], read(1)], "42 of 43 files in src"),
+        ("Read all files.", [[LIST]], "44 of 44 files in src"),
+        ("Read m01.py and m02.py, all of these files.", [[LIST], read(1)], "1 of 2 files in src"),
+    ],
+)
+def test_a_task_that_asks_for_all_files_names_those_that_were_not_read(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    src: Path,
+    task: str,
+    steps: list[list[Json]],
+    gap: str,
+) -> None:
+    (only,) = told(asked(shell, monkeypatch, ("--folder", src), task, *steps))
+    assert only.startswith(f"{gap} were not read: ")
+
+
+@pytest.mark.parametrize(
+    ("task", "steps"),
+    [
+        ("What does m07.py do?", [[LIST], read(7)]),
+        ("What are all the fields of the class in m07.py?", [[LIST], read(7)]),
+        (
+            "Summarize all files in tests.",
+            [[LIST], [use("read_file", folder=FOLDER, path=f"tests/test_{x}.py") for x in "ab"]],
+        ),
+        ("Summarize every .md file.", [[LIST], read(0, of="README.md")]),
+        (
+            "Which of all files import pytest?",
+            [[LIST], [use("search_files", folder=FOLDER, pattern="pytest")]],
+        ),
+    ],
+)
+def test_what_a_question_does_not_ask_for_is_no_gap(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path, task: str, steps: list[list[Json]]
+) -> None:
+    assert told(asked(shell, monkeypatch, ("--folder", src), task, *steps)) == []
+
+
+def test_a_file_or_search_that_was_cut_and_not_read_on_is_told(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path
+) -> None:
+    (src / "long.py").write_text("".join(f"line = {n}  # {'x' * 60}\n" for n in range(2000)))
+    given = ("--folder", src)
+    first = [use("read_file", folder=FOLDER, path="long.py")]
+    (gap,) = told(asked(shell, monkeypatch, given, "What does long.py do?", first))
+    assert gap.startswith("src:long.py was read to line ")
+    place = [use("read_file", folder=FOLDER, path="long.py", line="1000")]
+    assert told(asked(shell, monkeypatch, given, "What is in line 1000?", place)) == []
+    many = [use("search_files", folder=FOLDER, pattern="line")]
+    (gap,) = told(asked(shell, monkeypatch, given, "Where is line set?", many))
+    assert gap == "a search in src was cut: more lines hold 'line'"
+    few = [use("search_files", folder=FOLDER, pattern="line = 1234")]
+    assert told(asked(shell, monkeypatch, given, "Where is line set?", many, few)) == []
+
+
+def test_rows_that_a_query_found_and_did_not_show_are_told(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, shop: Path
+) -> None:
+    given, every = ("--database", shop), [use("execute_query", sql="SELECT * FROM sales")]
+    (gap,) = told(asked(shell, monkeypatch, given, "Which sales are odd?", every))
+    assert re.fullmatch(r"\d+ of 2000 rows of a query on data:shop were read", gap)
+    total = [use("execute_query", sql="SELECT count(*) FROM sales")]
+    assert told(asked(shell, monkeypatch, given, "How many sales?", every, total)) == []
+    few = [use("execute_query", sql="SELECT * FROM sales LIMIT 5")]
+    assert told(asked(shell, monkeypatch, given, "Show some sales.", few)) == []
+
+
+def test_threads_that_a_mail_search_found_and_nobody_read_are_told(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, letters: Path
+) -> None:
+    given = ("--mbox", letters, "--me", ME)
+    wide, narrow = [use("search_mail")], [use("search_mail", query="lease")]
+    (gap,) = told(asked(shell, monkeypatch, given, "What do they want?", wide))
+    assert gap == "a search of the mailbox was cut: 15 threads were read of more"
+    assert told(asked(shell, monkeypatch, given, "Who wrote of a lease?", narrow)) == []
+    assert told(asked(shell, monkeypatch, given, "Who wrote of a lease?", wide, narrow)) == []
+    (gap,) = told(asked(shell, monkeypatch, given, "Summarize all mails on the lease.", narrow))
+    assert gap.startswith("4 of 4 mail threads that were found were not read")
