@@ -112,6 +112,7 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
         by=text.sender or "unknown sender",
         thread=None if first else opens,
         notes=notes_of(message, address),
+        unread=_unread(message),
     )
 
 
@@ -122,7 +123,12 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     notes = [f"to {_named(text.to, address)}"] if text.to else []
     notes += [f"cc {_named(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []
-    return (*notes, *text.flags, *((text.cut,) if text.cut else ()), *_fault(message))
+    notes += [*text.flags]
+    if why := _unread(message):
+        notes.append(f"could not be read: {why}; it may ask for something")
+    elif text.cut:
+        notes.append(text.cut)
+    return tuple(notes)
 
 
 def _named(people: Sequence[str], address: str) -> str:
@@ -132,5 +138,6 @@ def _named(people: Sequence[str], address: str) -> str:
     return ", ".join([*shown, f"and {left} more"] if left else shown)
 
 
-def _fault(message: MailMessage) -> tuple[str, ...]:
-    return (f"could not be read: {message.fault}",) if message.fault else ()
+def _unread(message: MailMessage) -> str:
+    """Why it was not read, or not whole; empty when it was."""
+    return message.fault or "; ".join(message.text.unread)

@@ -19,9 +19,9 @@ from scopes.google.client import GoogleAbsent, GoogleError
 from scopes.google.errors import GoogleUnsure
 from scopes.google.gmail import HistoryTooOld
 from scopes.google.gmail_compose import MARK, NoRecipient, is_address, mark_of
-from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, NOT_FETCHED, message_of, thread_of
+from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of, thread_of
 from scopes.mail import label_of
-from scopes.reduction.mail_text import reduce
+from scopes.reduction.mail_text import NOT_FETCHED, reduce
 from scopes.reduction.quoted import CONTEXT, without_repeats
 from scopes.reduction.quoted import MARK as LEFT_OUT
 

@@ -249,6 +249,7 @@ def _warnings(verdict: Json) -> Iterator[str]:
     status = verdict["status"]
     if status != "complete":
         yield "read in part" if status == "partial" else f"not read to its end ({status})"
+    yield from (said(f"not read: {each}", WARNING) for each in verdict.get("not_read", ()))
     yield from (said(flag, WARNING) for flag in verdict["flags"])
 
 

@@ -55,6 +55,8 @@ class Looked:
     """Why no model may see it; empty when one may."""
     fault: str = ""
     """Why it could not be read; empty when it was."""
+    lasting: bool = False
+    """It cannot be read another time either."""
 
     @property
     def is_open(self) -> bool:
@@ -69,6 +71,7 @@ class Looked:
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "at": iso(self.at) if self.at else None,
+            "lasting": self.lasting,
             "flags": list(self.flags),
             "senders": list(self.senders),
             "seen": list(self.seen),
@@ -82,6 +85,7 @@ class Looked:
         return cls(
             **{name: stored[name] for name in _PLAIN},
             at=datetime.fromisoformat(at) if at else None,
+            lasting=bool(stored.get("lasting")),  # earlier versions have none
             flags=tuple(stored["flags"]),
             senders=tuple(stored["senders"]),
             seen=tuple(stored["seen"]),
@@ -95,7 +99,8 @@ _PLAIN = ("id", "subject", "sender", "link", "history", "filtered", "fault")
 def looked_at(thread: MailThread, reader: Reader, filtered: str) -> Looked:
     """What is kept of a thread; its text only where a model may read it."""
     last, opens = thread.last, thread.messages[0].item_id
-    fault = last.fault if all(m.fault for m in thread.messages) else ""
+    faults = [m.fault for m in thread.messages]
+    fault = "; ".join(dict.fromkeys(faults)) if all(faults) else ""
     items = [item_of(m, reader.owner, reader.address, opens) for m in thread.messages]
     latest = dict.fromkeys(m.text.sender for m in reversed(thread.messages))
     return Looked(
@@ -111,6 +116,7 @@ def looked_at(thread: MailThread, reader: Reader, filtered: str) -> Looked:
         seen=tuple(seen_of(thread)),
         filtered=filtered,
         fault="" if filtered else fault,
+        lasting=all(m.text.fault for m in thread.messages),
     )
 
 

@@ -91,7 +91,8 @@ class Triage:
 
     def handled(self) -> dict[str, list[str]]:
         """The threads that the digest is done with, and what was seen of each."""
-        over = [t for t in self.looked if t.filtered or t.fault == GONE or self._value(t)]
+        done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)
+        over = [*done, *(t for t in self.looked if self._value(t))]
         return {t.id: list(t.seen) for t in over}
 
     # ---- reading: the next threads are fetched while subagents read those before
@@ -229,10 +230,10 @@ class Triage:
         result = self.results.get(thread.id)
         return result.value if result else None
 
-    def _status(self, verdicts: Sequence[Any], lost: Sequence[Any]) -> str:
+    def _status(self, verdicts: Sequence[Mapping[str, Any]], lost: Sequence[Any]) -> str:
         if self.run.stop:
             return "cancelled"
-        if not lost:
+        if not lost and not any(verdict["not_read"] for verdict in verdicts):
             return "complete"
         return "partial" if verdicts else "failed"
 

@@ -37,6 +37,7 @@ def verdict_of(thread: Looked, result: SubagentResult, categories: Sequence[str]
         "draft_reply": value.get("draft_reply") or None,
         "evidence": finding.evidence if finding else [],
         "flags": list(thread.flags),
+        "not_read": [item.gap() for item in thread.items if item.unread],
         "finding": finding.id if finding else None,
         "subagent": result.id,
         "status": result.status,

@@ -27,7 +27,6 @@ MAX_HEADERS = 500
 """Headers of one part."""
 EMPTY = MailText("", "", (), (), None, "", (), (), (), "")
 NEVER = datetime.min.replace(tzinfo=UTC)
-NOT_FETCHED = "A long text in it could not be fetched and was left out."
 NO_SENSE = "what Gmail gave of it makes no sense"
 NO_CONTENT = "Gmail gave it without its content"
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -48,6 +47,12 @@ class PayloadPart(Part):
     file: str
     listed: int
     """Bytes, as Gmail counts them."""
+    apart: bool
+    """Gmail keeps its content elsewhere, and it was not fetched."""
+
+    @property
+    def absent(self) -> bool:
+        return self.apart
 
     @property
     def charset(self) -> str:
@@ -88,7 +93,8 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> PayloadPart:
     kind = str(payload.get("mimeType") or "text/plain").lower()
     body = payload.get("body") or {}
     data = str(body.get("data") or "")
-    content = decoded(data) if data else fetched.get(str(body.get("attachmentId")), b"")
+    elsewhere = "" if data else str(body.get("attachmentId") or "")
+    content = decoded(data) if data else fetched.get(elsewhere, b"")
     return PayloadPart(
         headers=headers,
         body=content,
@@ -98,6 +104,7 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> PayloadPart:
         fetched=fetched,
         file=str(payload.get("filename") or ""),
         listed=len(content) or int(body.get("size") or 0),
+        apart=bool(elsewhere) and elsewhere not in fetched,
     )
 
 
@@ -133,7 +140,8 @@ def _is_utf8(data: bytes, named: str) -> bool:
 
 
 def apart(resource: Json) -> list[str]:
-    """Attachment ids of the texts of a message that Gmail keeps apart for their length."""
+    """Attachment ids of the texts of a message that Gmail keeps apart for their length, as many as
+    are read; the reduction tells of the others."""
     found, room = list[str](), LIMITS.body
     try:
         for payload in _walk(resource.get("payload") or {}):
@@ -187,14 +195,9 @@ def message_of(resource: Json, fetched: Mapping[str, bytes] | None = None) -> Ma
     fetched = fetched or {}
     try:
         resource = readable(dict(resource))
-        read = _read(resource, fetched)
+        return _read(resource, fetched)
     except UNREADABLE:
         return _unread(resource, NO_SENSE)
-    missing = [id for id in apart(resource) if id not in fetched]
-    if not missing:
-        return read
-    cut = f"{read.text.cut} {NOT_FETCHED}".strip()
-    return replace(read, text=replace(read.text, cut=cut))
 
 
 def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
@@ -202,14 +205,16 @@ def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
     if not payload:
         return _unread(resource, NO_CONTENT)
     part = part_of(payload, fetched)
+    text = reduce_part(part, LIMITS)
     return MailMessage(
         id=str(resource["id"]),
         thread=str(resource["threadId"]),
         at=_time(resource.get("internalDate")),
-        text=reduce_part(part, LIMITS),
+        text=text,
         headers={name.lower(): part.header(name) for name in reversed(part.headers.keys())},
         labels=frozenset(map(str, resource.get("labelIds") or ())),
         size=int(resource.get("sizeEstimate") or 0),
+        fault=text.fault,
     )
 
 

@@ -20,8 +20,17 @@ MIN_RUN = 6
 MAX_COMPARED = 100_000  # words
 MAX_LISTED = 200  # links
 MAX_INVITE = 100_000  # bytes
+NOT_FETCHED = "A text in it is too long or could not be fetched; it was left out."
+_OPEN = "open it in your mail program"
+ENCRYPTED = f"encrypted (S/MIME): {_OPEN}"
+SIGNED = f"signed in a way that hides the text (S/MIME): {_OPEN}"
+PGP = f"encrypted (PGP): {_OPEN}"
+TNEF = f"packed by Outlook (winmail.dat): {_OPEN}"
 
 _URL = re.compile(r"<?(?:https?://|mailto:|www\.)[^\s<>]+>?|\[(?:image|cid)[^\]\n]{0,200}\]", re.I)
+_ARMOUR = re.compile(
+    r"^-----(?:BEGIN|(?P<end>END)) PGP MESSAGE(?:, PART [\d/]{1,9})?-----[ \t]*$", re.MULTILINE
+)
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 
@@ -66,6 +75,13 @@ class MailText:
     """Words and address; only those of HTML that is the body."""
     cut: str
     """What was left out by a limit, in sentences; empty when nothing was."""
+    unread: tuple[str, ...] = ()
+    """Why some of its text was not read, or none; empty when all was."""
+
+    @property
+    def fault(self) -> str:
+        """Why nothing of its text was read; empty when some was, or there is none."""
+        return "" if self.body else "; ".join(self.unread)
 
 
 def reduce(raw: bytes, limits: Limits | None = None) -> MailText:
@@ -82,7 +98,7 @@ def reduce_part(part: Part, limits: Limits | None = None) -> MailText:
 
 
 def _reduced(part: Part, reading: _Reading) -> MailText:
-    body = "\n\n".join(reading.read(part, 0, top=True))
+    body = reading.opened("\n\n".join(reading.read(part, 0, top=True)))
     return MailText(
         subject=part.header("subject"),
         sender=sender_of(part),
@@ -94,6 +110,7 @@ def _reduced(part: Part, reading: _Reading) -> MailText:
         attachments=tuple(reading.attachments),
         links=tuple(dict.fromkeys(reading.links))[:MAX_LISTED],
         cut=" ".join(dict.fromkeys(reading.cuts)),
+        unread=tuple(dict.fromkeys(reading.unread)),
     )
 
 
@@ -115,6 +132,7 @@ class _Reading:
     attachments: list[Attachment] = field(default_factory=list)
     links: list[tuple[str, str]] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     invites: list[str] = field(default_factory=list)
     parts: int = 0
     room: int = 0
@@ -123,12 +141,28 @@ class _Reading:
         self.room = self.limits.body
 
     def leave_out(self, sentence: str) -> None:
+        """Tell of a text, or its end, that is not read."""
         self.cuts.append(sentence)
+        self.unread.append(sentence.rstrip("."))
+
+    def opened(self, body: str) -> str:
+        """The body without messages in PGP's armour."""
+        kept, at, begun = [], 0, -1
+        for mark in _ARMOUR.finditer(body):
+            if begun >= 0 and mark["end"]:
+                kept.append(body[at:begun])
+                at, begun = mark.end(), -1
+            elif begun < 0 and not mark["end"]:
+                begun = mark.start()
+        self.unread += [PGP] if at else []
+        return "".join([*kept, body[at:]])
 
     def read(self, part: Part, depth: int, top: bool = False) -> list[str]:
         """The texts of a part and of those in it, one for each place where there is one."""
         if part.clipped:
-            self.leave_out("A header is too long; its end was left out.")
+            self.cuts.append("A header is too long; its end was left out.")
+        if why := _closed(part):
+            self.unread.append(why)
         if part.kind.startswith("multipart/"):
             return self.read_all(part, depth)
         if part.kind not in ("text/plain", "text/html") or (
@@ -184,6 +218,8 @@ class _Reading:
 
     def invited(self, part: Part) -> list[str]:
         """The facts of a calendar invitation, which stands in some mails twice."""
+        if part.absent:
+            self.leave_out(NOT_FETCHED)
         facts = invitation(part.content(MAX_INVITE), part.charset)
         if part.name is not None or not facts:  # what was read whole is no file to be told of
             self.attach(part)
@@ -211,6 +247,9 @@ class _Reading:
 
     def take(self, part: Part, said: _Text) -> None:
         """Read a text part within what room is left."""
+        if part.absent:
+            self.leave_out(NOT_FETCHED)
+            return
         data = part.content(self.room + 1)
         if len(data) > self.room:
             self.leave_out("The text is too long; its end was left out.")
@@ -220,7 +259,8 @@ class _Reading:
         if part.kind == "text/html":
             visible = visible_text(text)
             self.flags |= {HIDDEN} if visible.hidden else set()
-            self.cuts += [visible.cut] if visible.cut else []
+            if visible.cut:
+                self.leave_out(visible.cut)
             said.html.append(visible.text)
             said.links += visible.links
         else:
@@ -242,6 +282,22 @@ class _Reading:
             return [plain]
         self.links += said.links
         return [html]
+
+
+def _closed(part: Part) -> str:
+    """Why a part holds text that is not read here; empty where it does not. A file that somebody
+    signed and attached (`bill.pdf.p7m`) is a file."""
+    name = (part.name or "").lower()
+    if part.kind in ("application/ms-tnef", "application/vnd.ms-tnef") or name == "winmail.dat":
+        return TNEF
+    if part.kind in ("application/pgp-encrypted", "multipart/encrypted"):
+        return PGP
+    if part.kind not in ("application/pkcs7-mime", "application/x-pkcs7-mime"):
+        return ""
+    if name not in ("", "smime.p7m"):
+        return ""
+    signed = str(part.headers.get_param("smime-type", "")).lower() == "signed-data"
+    return SIGNED if signed else ENCRYPTED
 
 
 def differ(plain: str, html: str) -> bool:

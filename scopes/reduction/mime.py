@@ -62,6 +62,11 @@ class Part:
     def attached(self) -> bool:
         return self.headers.get_content_disposition() == "attachment"
 
+    @property
+    def absent(self) -> bool:
+        """Whether its content is kept elsewhere and was not fetched."""
+        return False
+
     def content(self, most: int) -> bytes:
         """At least `most` bytes of the decoded content, where there are so many."""
         encoding = self.raw("content-transfer-encoding").lower()

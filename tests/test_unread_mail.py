@@ -1,0 +1,234 @@
+"""Mail that nobody here can read, as encrypted mail, is told as unread and never as empty."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell, model_at
+from engine_kit import call, is_child, say, since, submitted, turn, use
+from gmail_kit import id_of, office, stored
+from mail_kit import ITEM, ME, judging, mail, mbox
+from test_email_scope import desk
+from test_triage import threads
+from test_triage_faults import connected
+
+from bot.local.model.server import Answer
+from scopes.reduction.mail_text import reduce
+
+Json = dict[str, Any]
+ARMOR = "-----BEGIN PGP MESSAGE-----\n\nhQEMA0Z6\n=aXyZ\n-----END PGP MESSAGE-----"
+HEAD = b"From: Kim <kim@client.example>\nTo: helena@acme.example\nSubject: Offer\n"
+DATE = b"Date: Mon, 02 Mar 2026 09:30:00 +0000\n"
+OPEN = "open it in your mail program"
+
+
+def one(kind: str, body: str, *more: str) -> bytes:
+    """A mail of one part."""
+    lines = [f"Content-Type: {kind}", *more, "", body]
+    return HEAD + DATE + "\n".join(lines).encode() + b"\n"
+
+
+def several(kind: str, *parts: str) -> bytes:
+    """A mail of these parts, each with its headers."""
+    cut = "".join(f"--b\n{part}\n" for part in parts)
+    return one(f'{kind}; boundary="b"', f"{cut}--b--")
+
+
+TEXT = "Content-Type: text/plain\n\n"
+P7M = 'application/pkcs7-mime; smime-type=enveloped-data; name="smime.p7m"'
+BASE64 = "Content-Transfer-Encoding: base64"
+TNEF = f'Content-Type: application/ms-tnef; name="winmail.dat"\n{BASE64}\n\neJ8+IgAA'
+PGP = "Content-Type: application/pgp-encrypted\n\nVersion: 1"
+UNREAD = {
+    "S/MIME": (one(P7M, "MIAGCSqGSIb3", BASE64), f"encrypted (S/MIME): {OPEN}"),
+    "S/MIME, an older name": (
+        one("application/x-pkcs7-mime", "MIAGCSqG", BASE64),
+        f"encrypted (S/MIME): {OPEN}",
+    ),
+    "S/MIME, signed": (
+        one("application/pkcs7-mime; smime-type=signed-data", "MIAGCSqG", BASE64),
+        f"signed in a way that hides the text (S/MIME): {OPEN}",
+    ),
+    "PGP/MIME": (
+        several(
+            'multipart/encrypted; protocol="application/pgp-encrypted"',
+            PGP,
+            f"Content-Type: application/octet-stream\n\n{ARMOR}",
+        ),
+        f"encrypted (PGP): {OPEN}",
+    ),
+    "PGP/MIME, repacked": (
+        several("multipart/mixed", TEXT, PGP, f"Content-Type: application/octet-stream\n\n{ARMOR}"),
+        f"encrypted (PGP): {OPEN}",
+    ),
+    "inline PGP": (one("text/plain", ARMOR), f"encrypted (PGP): {OPEN}"),
+    "inline PGP in HTML": (
+        one("text/html", f"<pre>{ARMOR}</pre>"),
+        f"encrypted (PGP): {OPEN}",
+    ),
+    "TNEF": (several("multipart/mixed", TNEF), f"packed by Outlook (winmail.dat): {OPEN}"),
+    "TNEF by its name": (
+        several("multipart/mixed", TEXT, TNEF.replace("ms-tnef", "octet-stream")),
+        f"packed by Outlook (winmail.dat): {OPEN}",
+    ),
+    "above 5 MB": (
+        one("text/plain", "It is long. \n" * 420_000),
+        "A text in it is too long or could not be fetched; it was left out",
+    ),
+}
+READ = {
+    "signed by S/MIME": several(
+        "multipart/signed",
+        f"{TEXT}Can you pay?",
+        'Content-Type: application/pkcs7-signature; name="smime.p7s"\n\nMIAG',
+    ),
+    "signed by PGP": several(
+        "multipart/signed", f"{TEXT}Can you pay?", "Content-Type: application/pgp-signature\n\nx"
+    ),
+    "a signed document attached": several(
+        "multipart/mixed",
+        f"{TEXT}Can you pay?",
+        'Content-Type: application/pkcs7-mime; name="bill.pdf.p7m"\n'
+        'Content-Disposition: attachment; filename="bill.pdf.p7m"\n\nMIAG',
+    ),
+    "talk of PGP": one("text/plain", "It begins with -----BEGIN PGP MESSAGE----- each time."),
+    "a quoted message": one("text/plain", "What is this?\n> " + ARMOR.replace("\n", "\n> ")),
+    "a signed text": one("text/plain", "-----BEGIN PGP SIGNED MESSAGE-----\n\nCan you pay?"),
+    "nothing at all": one("text/plain", ""),
+}
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[Json, list[Json]]:
+    """The document of a triage and the requests that it made; it ends as it says."""
+    with model_at(monkeypatch, judging) as model:
+        done = shell("triage", "--mbox", file, "--me", ME, "--json")
+    document = done.json
+    assert done.code == (document["status"] != "complete")
+    assert bool(document["coverage"]["not_covered"]) == bool(done.code)
+    return document, [body for body in model.recorded if is_child(body)]
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    raw, reason = UNREAD[kind]
+    file = mbox(tmp_path / "m.mbox", raw)
+    document, asked = triaged(shell, monkeypatch, file)
+    (lost,) = document["unreadable"]
+    assert (lost["subject"], lost["reason"]) == ("Offer", reason)
+    assert (document["verdicts"], asked, document["status"]) == ([], [], "failed")
+    digest = shell("triage", "--mbox", file, "--me", ME, "--model", "offline").out
+    assert reason[:40] in " ".join(digest.split())
+    assert reduce(raw).unread, "read without Gmail"
+    assert reduce(one("text/plain", "It is long. \n" * 340_000)).unread == ()
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_an_ordinary_mail_is_not_unread(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    document, asked = triaged(shell, monkeypatch, mbox(tmp_path / "m.mbox", READ[kind]))
+    assert (document["unreadable"], document["status"]) == ([], "complete")
+    assert document["verdicts"][0].get("not_read", []) == []
+    assert "could not be read" not in json.dumps([body["messages"] for body in asked])
+
+
+def thread(kind: str, *, words: str = "") -> list[bytes]:
+    """An ordinary mail and a later one of a kind of UNREAD in answer to it."""
+    reply = UNREAD[kind][0].replace(b"Subject: Offer\n", b"Subject: Re: Offer\n")
+    reply = reply.replace(b"\nDate:", b"\nIn-Reply-To: <m1@shop.example>\nDate:")
+    return [mail(1, words or "When will order 1001 arrive?", subject="Offer"), reply]
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_a_thread_of_which_one_mail_cannot_be_read_says_so_in_its_verdict(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    reason = UNREAD[kind][1]
+    document, (asked,) = triaged(shell, monkeypatch, mbox(tmp_path / "m.mbox", *thread(kind)))
+    (verdict,) = document["verdicts"]
+    assert verdict["messages"] == 2
+    assert verdict["not_read"] == [f"{reason} (Kim <kim@client.example>, 2026-03-02)"]
+    assert document["status"] == "partial"
+    (gap,) = document["coverage"]["not_covered"]
+    assert gap == f"Offer: not read: {verdict['not_read'][0]}"
+    assert f"could not be read: {reason}" in json.dumps(asked["messages"])
+    assert "may ask for something" in json.dumps(asked["messages"])
+    digest = shell(*("triage", "--mbox", tmp_path / "m.mbox", "--me", ME, "--model", "offline")).out
+    assert f"⚠ not read: {reason}"[:60] in " ".join(digest.split())
+
+
+def test_what_stands_beside_an_encrypted_part_is_read_and_the_rest_is_told(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    raw = one("text/plain", f"When will order 1001 arrive?\n\n{ARMOR}\n\nKim")
+    document, (asked,) = triaged(shell, monkeypatch, mbox(tmp_path / "m.mbox", raw))
+    (verdict,) = document["verdicts"]
+    assert verdict["key_facts"] == ["order 1001 is late"]
+    assert "encrypted (PGP)" in verdict["not_read"][0]
+    assert "hQEMA0Z6" not in json.dumps(asked["messages"])
+
+
+async def test_the_ninth_text_part_is_told_as_unread() -> None:
+    text = "Can you pay this? " * 200
+    for count, unread in ((8, False), (9, True)):
+        raw = several("multipart/mixed", *[TEXT + text] * count)
+        async with office(stored(1, raw), inline_bytes=2_000) as at:
+            last = (await at.gmail.thread(id_of(1))).last
+            assert last.text.body.count("Can you") == 200 * 8
+            assert bool(last.text.unread) == unread
+            assert not last.fault
+
+
+async def test_the_tools_of_the_scope_tell_it_beside_the_mail() -> None:
+    raw, reason = UNREAD["S/MIME"]
+    async with desk(stored(1, raw)) as at:
+        for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
+            (item,) = (await at(name, **given)).items
+            assert f"could not be read: {reason}" in item.line()
+
+
+def test_an_answer_about_mail_names_the_mail_that_was_not_read(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = mbox(tmp_path / "m.mbox", *thread("S/MIME"))
+
+    def mind(body: Json) -> Answer:
+        if is_child(body):
+            if turn(body) == 0:
+                return call("search_mail")
+            if turn(body) == 1:
+                return call("read_mail_thread", thread=id_in(body))
+            return submitted("Nothing is asked.")
+        task = {"task": "What does Kim want?", "description": "Kim", "scope": "email"}
+        begin = use("run_subagent", **task, handles=["mail:search"])
+        return Answer([begin]) if turn(body) == 0 else say("Nothing is asked.")
+
+    with model_at(monkeypatch, mind):
+        done = shell("ask", "What does Kim want?", "--mbox", file, "--me", ME, "--json")
+    (gap,) = done.json["coverage"]["not_covered"]
+    assert f"encrypted (S/MIME): {OPEN}" in gap
+    assert (done.json["status"], done.code) == ("partial", 1)
+
+
+def id_in(body: Json) -> str:
+    """The thread that a search has found."""
+    return str(ITEM.findall(since(body))[0]).partition("/")[0]
+
+
+def test_a_thread_that_nobody_here_can_read_is_told_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    raw, reason = UNREAD["PGP/MIME"]
+    with connected(shell, monkeypatch, tmp_path, raw) as at:
+        assert [lost["reason"] for lost in at.triage()["unreadable"]] == [reason]
+        assert threads(at.triage()) == []
