@@ -66,9 +66,8 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
     least = "At least " if len(tables) >= MAX_TABLES else ""
     left = len(items) - len(kept)
     more = f"{least}{left} more: query the catalog." if left else ""
-    undone = {
-        f"list {handle}": f"{least}{left} more tables of {handle} were not listed" * bool(left)
-    }
+    rest = f"{least}{left} more tables of {handle} were not listed" if left else ""
+    undone = {f"list {handle}": rest}
     return ToolResult(kept, truncated=more, note=f"{source.dialect}.", undone=undone, label=label)
 
 

@@ -122,7 +122,8 @@ async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = 
     place, path = await _where(ctx, folder, path, writes=True)
     _, label = await _done(ctx, place, _folders(ctx).write, ctx, place, path, bytes_of(text))
     note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
-    return ToolResult(note=note, undone=place.undone, label=label)
+    name = f"{place.title}:{path}"
+    return ToolResult(note=note, undone=place.undone, reads=[name], label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Folders)

@@ -112,7 +112,7 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
         by=text.sender or "unknown sender",
         thread=None if first else opens,
         notes=notes_of(message, address),
-        unread=_unread(message),
+        unread=message.fault or message.text.gap,
     )
 
 
@@ -124,7 +124,8 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     notes += [f"cc {_named(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []
     notes += [*text.flags]
-    if why := _unread(message):
+    # In other words than a gap is told in: that goes to a parent, and this is source text.
+    if why := ", nor whole: ".join(text.unread) or message.fault:
         notes.append(f"could not be read: {why}; it may ask for something")
     elif text.cut:
         notes.append(text.cut)
@@ -136,8 +137,3 @@ def _named(people: Sequence[str], address: str) -> str:
     shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
     left = len(people) - len(shown)
     return ", ".join([*shown, f"and {left} more"] if left else shown)
-
-
-def _unread(message: MailMessage) -> str:
-    """Why it was not read, or not whole; empty when it was."""
-    return message.fault or "; ".join(message.text.unread)

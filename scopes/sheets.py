@@ -73,9 +73,8 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, range: str = "") -> ToolRes
     more = ""
     if len(kept) < len(found) or end < min(asked.last_row or tab.rows, tab.rows):
         more = f"Rows after {end} are left out: call again with a range from row {end + 1} on."
-    undone = {
-        f"read {sheet} {tab.title}": f"rows after {end} of {sheet} were not read" * bool(more)
-    }
+    rest = f"rows after {end} of {sheet} were not read" if more else ""
+    undone = {f"read {sheet} {tab.title}": rest}
     return ToolResult(kept, truncated=more, note=_count(kept), undone=undone, label=label)
 
 

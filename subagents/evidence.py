@@ -199,18 +199,25 @@ _ALL = (
     r"(?:\b(?:all|every|each|entire|alle[nrs]?|jede[nrsm]?|sämtliche[nrs]?|tod[oa]s|cada|tous"
     r"|toutes|chaque|tutt[ie]|ogni|elke?)\b|所有|全部|每[个個]|すべて|全て|모든)"
 )
-_THINGS = {
-    "files": r"(?:\b(?:files|documents?|modules?|scripts?|dateien|dokumente|archivos|ficheros"
-    r"|arquivos|documentos|fichiers|documenti|bestanden)\b|(?:\b(?:every|each)\s(?:[.\w]+\s){0,3}?file\b)"
-    r"|(?<!\w)\*?\.[a-z]\w{0,5}\b|文件|文档|ファイル|파일)",
-    "mail": r"(?:\b(?:e?-?mails|mail|messages?|threads?|nachrichten|correos|mensajes|courriels"
-    r"|messaggi|mensagens|berichten)\b|邮件|メール|메일)",
+_MANY = {
+    "files": r"\b(?:files|documents|modules|scripts|dateien|dokumente|archivos|ficheros|arquivos"
+    r"|documentos|fichiers|documenti|bestanden)\b|(?<!\w)\*?\.[a-z]\w{0,5}\b|文件|文档|ファイル|파일",
+    "mail": r"\b(?:e-?)?mails\b|\b(?:threads|correos|courriels)\b|邮件|メール|메일",
 }
-"""First word of a kind -> what it is called. Where a task asks for all of them in other words, only
-the sentences that the subagent writes itself tell what it left out."""
+_ONE = {
+    "files": "file|document|module|script|datei|dokument|archivo|fichero|fichier|documento|bestand",
+    "mail": "e-?mail|mail|thread|correo|courriel",
+}
+"""First word of a kind -> what all of it is called, and each. Where a task asks for all in other
+words, only the sentences that the subagent writes itself tell what it left out."""
 _ASKED = {
-    kind: re.compile(rf"{_ALL}[^.;:!?\n]{{0,60}}?{thing}", re.IGNORECASE)
-    for kind, thing in _THINGS.items()
+    kind: re.compile(
+        rf"{_ALL}[^.;:!?\n]{{0,60}}?(?:{many})"
+        rf"|\b(?:every|each|jede[nrsm]?|cada|chaque|ogni|elke?)\s(?:[.*\w]+\s){{0,2}}?(?:{_ONE[kind]})\b"
+        r"|\ball\s(?:(?:my|the)\s)?e?-?mail\b",
+        re.IGNORECASE,
+    )
+    for kind, many in _MANY.items()
 }
 MAX_LEFT = 10
 """Ids that are named of what was listed and not read."""
@@ -248,6 +255,7 @@ def _above(path: str) -> list[str]:
 
 
 def _names(task: str, name: str) -> bool:
+    """Whether a task names a file or folder, not as a part of another name."""
     return bool(name) and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]\w)", task) is not None
 
 

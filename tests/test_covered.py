@@ -84,7 +84,7 @@ def asked(
     return done
 
 
-def told(done: Done) -> list[str]:
+def told(shell: Shell, done: Done) -> list[str]:
     """What was not covered of what did not end whole; nothing where all did."""
     (subagent,) = done.json["subagents"]
     gaps = list(subagent["not_covered"])
@@ -92,6 +92,8 @@ def told(done: Done) -> list[str]:
     assert (subagent["status"], done.json["status"]) == (status, status), gaps
     assert done.code == bool(gaps)
     assert done.json["coverage"]["not_covered"] == [f"s1: {gap}" for gap in gaps]
+    audit = shell("audit", done.json["run_id"])
+    assert audit.code == 0, audit.out
     return gaps
 
 
@@ -103,7 +105,7 @@ def test_41_files_of_which_the_offline_rules_read_20_are_not_complete(
 ) -> None:
     question = "Read all .py files and summarize."
     done = shell("ask", question, "--folder", src, "--model", "offline", "--json")
-    (gap,) = told(done)
+    (gap,) = told(shell, done)
     assert gap.startswith("23 of 43 files in src were not read: m20.py")
     read = done.json["coverage"]["read"]
     assert (read["sources_listed"], read["sources_read"]) == (44, 20)
@@ -115,7 +117,7 @@ def test_20_files_are_all_that_there_are_and_complete(shell: Shell, src: Path) -
         (src / f"m{n:02}.py").unlink()
     question = "Read all .py files and summarize."
     done = shell("ask", question, "--folder", src, "--model", "offline", "--json")
-    assert told(done) == []
+    assert told(shell, done) == []
     assert done.json["coverage"]["read"]["sources_read"] == 20
 
 
@@ -144,7 +146,7 @@ def test_a_task_that_asks_for_all_files_names_those_that_were_not_read(
     steps: list[list[Json]],
     gap: str,
 ) -> None:
-    (only,) = told(asked(shell, monkeypatch, ("--folder", src), task, *steps))
+    (only,) = told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps))
     assert only.startswith(f"{gap} were not read: ")
 
 
@@ -157,6 +159,7 @@ def test_a_task_that_asks_for_all_files_names_those_that_were_not_read(
             "Summarize all files in tests.",
             [[LIST], [use("read_file", folder=FOLDER, path=f"tests/test_{x}.py") for x in "ab"]],
         ),
+        ("What are all functions of the module m07?", [[LIST], read(7)]),
         ("Summarize every .md file.", [[LIST], read(0, of="README.md")]),
         (
             "Which of all files import pytest?",
@@ -167,7 +170,7 @@ def test_a_task_that_asks_for_all_files_names_those_that_were_not_read(
 def test_what_a_question_does_not_ask_for_is_no_gap(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, src: Path, task: str, steps: list[list[Json]]
 ) -> None:
-    assert told(asked(shell, monkeypatch, ("--folder", src), task, *steps)) == []
+    assert told(shell, asked(shell, monkeypatch, ("--folder", src), task, *steps)) == []
 
 
 def test_a_file_or_search_that_was_cut_and_not_read_on_is_told(
@@ -176,27 +179,27 @@ def test_a_file_or_search_that_was_cut_and_not_read_on_is_told(
     (src / "long.py").write_text("".join(f"line = {n}  # {'x' * 60}\n" for n in range(2000)))
     given = ("--folder", src)
     first = [use("read_file", folder=FOLDER, path="long.py")]
-    (gap,) = told(asked(shell, monkeypatch, given, "What does long.py do?", first))
+    (gap,) = told(shell, asked(shell, monkeypatch, given, "What does long.py do?", first))
     assert gap.startswith("src:long.py was read to line ")
     place = [use("read_file", folder=FOLDER, path="long.py", line="1000")]
-    assert told(asked(shell, monkeypatch, given, "What is in line 1000?", place)) == []
+    assert told(shell, asked(shell, monkeypatch, given, "What is in line 1000?", place)) == []
     many = [use("search_files", folder=FOLDER, pattern="line")]
-    (gap,) = told(asked(shell, monkeypatch, given, "Where is line set?", many))
+    (gap,) = told(shell, asked(shell, monkeypatch, given, "Where is line set?", many))
     assert gap == "a search in src was cut: more lines hold 'line'"
     few = [use("search_files", folder=FOLDER, pattern="line = 1234")]
-    assert told(asked(shell, monkeypatch, given, "Where is line set?", many, few)) == []
+    assert told(shell, asked(shell, monkeypatch, given, "Where is line set?", many, few)) == []
 
 
 def test_rows_that_a_query_found_and_did_not_show_are_told(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, shop: Path
 ) -> None:
     given, every = ("--database", shop), [use("execute_query", sql="SELECT * FROM sales")]
-    (gap,) = told(asked(shell, monkeypatch, given, "Which sales are odd?", every))
+    (gap,) = told(shell, asked(shell, monkeypatch, given, "Which sales are odd?", every))
     assert re.fullmatch(r"\d+ of 2000 rows of a query on data:shop were read", gap)
     total = [use("execute_query", sql="SELECT count(*) FROM sales")]
-    assert told(asked(shell, monkeypatch, given, "How many sales?", every, total)) == []
+    assert told(shell, asked(shell, monkeypatch, given, "How many sales?", every, total)) == []
     few = [use("execute_query", sql="SELECT * FROM sales LIMIT 5")]
-    assert told(asked(shell, monkeypatch, given, "Show some sales.", few)) == []
+    assert told(shell, asked(shell, monkeypatch, given, "Show some sales.", few)) == []
 
 
 def test_threads_that_a_mail_search_found_and_nobody_read_are_told(
@@ -204,9 +207,15 @@ def test_threads_that_a_mail_search_found_and_nobody_read_are_told(
 ) -> None:
     given = ("--mbox", letters, "--me", ME)
     wide, narrow = [use("search_mail")], [use("search_mail", query="lease")]
-    (gap,) = told(asked(shell, monkeypatch, given, "What do they want?", wide))
+    (gap,) = told(shell, asked(shell, monkeypatch, given, "What do they want?", wide))
     assert gap == "a search of the mailbox was cut: 15 threads were read of more"
-    assert told(asked(shell, monkeypatch, given, "Who wrote of a lease?", narrow)) == []
-    assert told(asked(shell, monkeypatch, given, "Who wrote of a lease?", wide, narrow)) == []
-    (gap,) = told(asked(shell, monkeypatch, given, "Summarize all mails on the lease.", narrow))
+    assert told(shell, asked(shell, monkeypatch, given, "Who wrote of a lease?", narrow)) == []
+    assert (
+        told(shell, asked(shell, monkeypatch, given, "Who wrote of a lease?", wide, narrow)) == []
+    )
+    for task in ("Summarize all the messages of one thread.", "All that the mail of Ana says?"):
+        assert told(shell, asked(shell, monkeypatch, given, task, narrow)) == []
+    (gap,) = told(
+        shell, asked(shell, monkeypatch, given, "Summarize all mails on the lease.", narrow)
+    )
     assert gap.startswith("4 of 4 mail threads that were found were not read")

@@ -50,7 +50,7 @@ UNREAD = {
     ),
     "S/MIME, signed": (
         one("application/pkcs7-mime; smime-type=signed-data", "MIAGCSqG", BASE64),
-        f"signed in a way that hides the text (S/MIME): {OPEN}",
+        f"signed and opaque (S/MIME): {OPEN}",
     ),
     "PGP/MIME": (
         several(
@@ -76,7 +76,7 @@ UNREAD = {
     ),
     "above 5 MB": (
         one("text/plain", "It is long. \n" * 420_000),
-        "A text in it is too long or could not be fetched; it was left out",
+        f"too long: {OPEN}",
     ),
 }
 READ = {
@@ -161,7 +161,10 @@ def test_a_thread_of_which_one_mail_cannot_be_read_says_so_in_its_verdict(
     assert document["status"] == "partial"
     (gap,) = document["coverage"]["not_covered"]
     assert gap == f"Offer: not read: {verdict['not_read'][0]}"
-    assert f"could not be read: {reason}" in json.dumps(asked["messages"])
+    why = reason.partition(": ")[0]
+    assert f"could not be read: {why}; it may" in json.dumps(asked["messages"])
+    audit = shell("audit", document["run_id"])
+    assert audit.code == 0, audit.out
     assert "may ask for something" in json.dumps(asked["messages"])
     digest = shell(*("triage", "--mbox", tmp_path / "m.mbox", "--me", ME, "--model", "offline")).out
     assert f"⚠ not read: {reason}"[:60] in " ".join(digest.split())
@@ -194,7 +197,7 @@ async def test_the_tools_of_the_scope_tell_it_beside_the_mail() -> None:
     async with desk(stored(1, raw)) as at:
         for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
             (item,) = (await at(name, **given)).items
-            assert f"could not be read: {reason}" in item.line()
+            assert f"could not be read: {reason.partition(': ')[0]}; " in item.line()
 
 
 def test_an_answer_about_mail_names_the_mail_that_was_not_read(
@@ -215,6 +218,7 @@ def test_an_answer_about_mail_names_the_mail_that_was_not_read(
 
     with model_at(monkeypatch, mind):
         done = shell("ask", "What does Kim want?", "--mbox", file, "--me", ME, "--json")
+    assert shell("audit", done.json["run_id"]).code == 0
     (gap,) = done.json["coverage"]["not_covered"]
     assert f"encrypted (S/MIME): {OPEN}" in gap
     assert (done.json["status"], done.code) == ("partial", 1)

@@ -209,7 +209,7 @@ def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str, list[
             more = f"; {len(top) - MAX_LISTED} more" if len(top) > MAX_LISTED else ""
             return (
                 {path: list(map(_word, top[:MAX_LISTED]))},
-                (f"There is more below: list a folder by its path{more}.{_unseen(look)}"),
+                f"There is more below: list a folder by its path{more}.{_unseen(look)}",
                 _readable(top, "folder"),
             )
     folders: dict[str, list[str]] = {path: []}

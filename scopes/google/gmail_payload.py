@@ -27,7 +27,7 @@ MAX_HEADERS = 500
 """Headers of one part."""
 EMPTY = MailText("", "", (), (), None, "", (), (), (), "")
 NEVER = datetime.min.replace(tzinfo=UTC)
-NO_SENSE = "what Gmail gave of it makes no sense"
+NO_SENSE = "what Gmail gave makes no sense"
 NO_CONTENT = "Gmail gave it without its content"
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a resource of a wrong shape may raise."""

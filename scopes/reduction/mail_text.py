@@ -20,12 +20,12 @@ MIN_RUN = 6
 MAX_COMPARED = 100_000  # words
 MAX_LISTED = 200  # links
 MAX_INVITE = 100_000  # bytes
-NOT_FETCHED = "A text in it is too long or could not be fetched; it was left out."
-_OPEN = "open it in your mail program"
-ENCRYPTED = f"encrypted (S/MIME): {_OPEN}"
-SIGNED = f"signed in a way that hides the text (S/MIME): {_OPEN}"
-PGP = f"encrypted (PGP): {_OPEN}"
-TNEF = f"packed by Outlook (winmail.dat): {_OPEN}"
+NOT_FETCHED = "A long text in it could not be fetched and was left out."
+ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
+TNEF = "packed by Outlook (winmail.dat)"
+LONG, DEEP, MANY = "too long", "nested too deeply", "of too many parts"
+ELSEWHERE = "open it in your mail program"
+"""What a person does with what is not read here."""
 
 _URL = re.compile(r"<?(?:https?://|mailto:|www\.)[^\s<>]+>?|\[(?:image|cid)[^\]\n]{0,200}\]", re.I)
 _ARMOUR = re.compile(
@@ -76,19 +76,24 @@ class MailText:
     cut: str
     """What was left out by a limit, in sentences; empty when nothing was."""
     unread: tuple[str, ...] = ()
-    """Why some of its text was not read, or none; empty when all was."""
+    """Why its text was not read, or not whole, in a few words each; empty when all was."""
+
+    @property
+    def gap(self) -> str:
+        """Why its text was not read, or not whole, and what to do; empty when all was."""
+        return f"{'; '.join(self.unread)}: {ELSEWHERE}" if self.unread else ""
 
     @property
     def fault(self) -> str:
-        """Why nothing of its text was read; empty when some was, or there is none."""
-        return "" if self.body else "; ".join(self.unread)
+        """The gap where nothing was read; empty when some was, or there is none."""
+        return "" if self.body else self.gap
 
 
 def reduce(raw: bytes, limits: Limits | None = None) -> MailText:
     """Reduce a mail of any bytes; raises nothing."""
     reading = _Reading(limits or Limits())
     if len(raw) > reading.limits.message:
-        reading.leave_out("The mail is too large; its end was left out.")
+        reading.leave_out("The mail is too large; its end was left out.", LONG)
     return _reduced(part_of(raw[: reading.limits.message]), reading)
 
 
@@ -140,10 +145,10 @@ class _Reading:
     def __post_init__(self) -> None:
         self.room = self.limits.body
 
-    def leave_out(self, sentence: str) -> None:
+    def leave_out(self, sentence: str, why: str) -> None:
         """Tell of a text, or its end, that is not read."""
         self.cuts.append(sentence)
-        self.unread.append(sentence.rstrip("."))
+        self.unread.append(why)
 
     def opened(self, body: str) -> str:
         """The body without messages in PGP's armour."""
@@ -202,7 +207,7 @@ class _Reading:
 
     def children(self, part: Part, depth: int) -> list[Part] | None:
         if depth >= self.limits.depth:
-            self.leave_out("Parts are nested too deeply; the innermost were left out.")
+            self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
             return []
         found = part.parts("message/rfc822" if part.kind == "multipart/digest" else "text/plain")
         if found is None:
@@ -211,7 +216,7 @@ class _Reading:
         for each in found:
             self.parts += 1
             if self.parts > self.limits.parts:
-                self.leave_out("There are too many parts; the rest were left out.")
+                self.leave_out("There are too many parts; the rest were left out.", MANY)
                 break
             children.append(each)
         return children
@@ -219,7 +224,7 @@ class _Reading:
     def invited(self, part: Part) -> list[str]:
         """The facts of a calendar invitation, which stands in some mails twice."""
         if part.absent:
-            self.leave_out(NOT_FETCHED)
+            self.leave_out(NOT_FETCHED, LONG)
         facts = invitation(part.content(MAX_INVITE), part.charset)
         if part.name is not None or not facts:  # what was read whole is no file to be told of
             self.attach(part)
@@ -231,7 +236,7 @@ class _Reading:
     def forwarded(self, part: Part, depth: int) -> list[str]:
         """The text of an attached message, headed by who wrote it."""
         if depth >= self.limits.depth or self.parts >= self.limits.parts:
-            self.leave_out("Parts are nested too deeply; the innermost were left out.")
+            self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
             return []
         self.parts += 1
         inner = part.message(self.limits.message)
@@ -248,11 +253,11 @@ class _Reading:
     def take(self, part: Part, said: _Text) -> None:
         """Read a text part within what room is left."""
         if part.absent:
-            self.leave_out(NOT_FETCHED)
+            self.leave_out(NOT_FETCHED, LONG)
             return
         data = part.content(self.room + 1)
         if len(data) > self.room:
-            self.leave_out("The text is too long; its end was left out.")
+            self.leave_out("The text is too long; its end was left out.", LONG)
         data = data[: self.room]
         self.room -= len(data)
         text = decoded(data, part.charset) if part.charset or part.kind != "text/html" else data
@@ -260,7 +265,7 @@ class _Reading:
             visible = visible_text(text)
             self.flags |= {HIDDEN} if visible.hidden else set()
             if visible.cut:
-                self.leave_out(visible.cut)
+                self.leave_out(visible.cut, LONG)
             said.html.append(visible.text)
             said.links += visible.links
         else:
