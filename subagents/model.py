@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,12 +46,18 @@ class Call:
     """Overrides the role's effort, unless the role sends none; None = as the role says."""
     held: str | None = None
     """Key of a reservation made earlier, which the first attempt uses up."""
+    behind: Collection[str] = ()
+    """Keys of what the context holds besides, and does not give back while this call waits."""
     on_text: Callable[[str], None] | None = None
     """Given, the call streams and hands over each piece of text."""
     on_restart: Callable[[], None] | None = None
     """Called before another attempt: what was handed over of this call so far is void."""
     single: bool = False
     """No other call is expected to go on from this one."""
+
+    def key(self, attempt: int) -> str:
+        """What an attempt is reserved and settled under."""
+        return f"{self.run}/{self.context}/{self.seq}/{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +142,23 @@ class ModelClient:
     ) -> Reply:
         """One reply, after as many attempts as the settings allow.
 
-        Raises BudgetExceeded before an attempt that the purse cannot carry, ModelFailed when no
-        attempt gave a usable reply, ModelMisconfigured when none ever will.
+        Waits before an attempt that does not fit beside what others have reserved. Raises
+        BudgetExceeded before one that the purse cannot carry, ModelFailed when no attempt gave a
+        usable reply, ModelMisconfigured when none ever will.
         """
         body = self.body(call)
         model = body["model"]
+        worst = worst_case(model, call.prompt_tokens, call.max_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
-            async with governor.slot(model):
-                outcome = await self._attempt(call, body, attempt, purse, governor, sink)
+            key = call.held if call.held and attempt == 1 else call.key(attempt)
+            if key != call.held:
+                await purse.hold({key: worst}, behind=call.behind)  # before it takes a slot
+            try:
+                async with governor.slot(model):
+                    outcome = await self._attempt(call, body, attempt, key, purse, governor, sink)
+            except BaseException:
+                await purse.settle(key, Amount())  # in case that it was not made
+                raise
             if isinstance(outcome, Reply):
                 return replace(outcome, attempts=attempt)
             fault = outcome
@@ -174,16 +189,14 @@ class ModelClient:
         call: Call,
         body: dict[str, Any],
         attempt: int,
+        key: str,
         purse: Purse,
         governor: RateGovernor,
         sink: TrajectorySink,
     ) -> Reply | Fault:
         model = body["model"]
-        key = f"{call.run}/{call.context}/{call.seq}/{attempt}"
-        if call.held and attempt == 1:
-            key = call.held
         worst = worst_case(model, call.prompt_tokens, call.max_tokens)
-        await purse.reserve(key, worst)
+        await purse.reserve(key, worst, behind=call.behind)  # held already: there at once
         spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
         sink.request(call.run, call.context, call.seq, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scopes.tool import ToolContext
@@ -43,23 +44,24 @@ class Steps:
         own = self.talk.spec.seconds - (time.monotonic() - self.began)
         return min(own, self.run.purse.seconds_left() - self.talk.spec.spare)
 
+    @property
+    def _kept_seconds(self) -> float:
+        """What the final call needs of the time that is left."""
+        return min(FINAL_SHARE * self.talk.spec.seconds, FINAL_SECONDS)
+
     async def model(self, seq: int, final: bool) -> dict[str, Any]:
         """One model call: a reply, `{limit}` where only the final call is left, or `{error}`."""
-        run, spec, left = self.run, self.talk.spec, self.seconds_left()
-        keep = 0.0 if final else min(FINAL_SHARE * spec.seconds, FINAL_SECONDS)
-        if left <= keep:
+        run, left = self.run, self.seconds_left() - (0.0 if final else self._kept_seconds)
+        if left <= 0:
             return {"limit": "time"}
         try:
-            if not final:
-                await self._hold_final(self.max_tokens)
-            async with asyncio.timeout(left - keep) as scope:
-                with run.stop.watching(scope):
-                    reply = await run.model.complete(
-                        self._call(seq, final),
-                        purse=run.purse,
-                        governor=run.governor,
-                        sink=run.sink,
-                    )
+            async with self._within(left):
+                reply = await run.model.complete(
+                    await self._reserved(self._call(seq), final),
+                    purse=run.purse,
+                    governor=run.governor,
+                    sink=run.sink,
+                )
         except TimeoutError:
             return {"limit": "user" if run.stop else "time"}
         except BudgetExceeded as error:
@@ -70,7 +72,20 @@ class Steps:
             return {"error": error.kind, "reason": str(error), "passing": error.passing}
         return reply.to_json()
 
-    def _call(self, seq: int, final: bool) -> Call:
+    async def _reserved(self, call: Call, final: bool) -> Call:
+        """The call, with room for it; before any but the final one, with room for that as well.
+
+        All or nothing: contexts that each held their final call alone would wait for each other.
+        """
+        worst = self.run.model.worst(call.role, call.prompt_tokens, call.max_tokens)
+        last = self.talk.spec.final_key
+        wanted = (
+            {last: worst} if final else {last: self._final(self.max_tokens), call.key(1): worst}
+        )
+        await self.run.purse.hold(wanted, behind=call.behind)
+        return replace(call, held=last if final else call.key(1))
+
+    def _call(self, seq: int) -> Call:
         spec = self.talk.spec
         return Call(
             run=spec.run,
@@ -83,7 +98,7 @@ class Steps:
             prompt_tokens=self.talk.prompt_tokens,
             max_tokens=self.max_tokens,
             effort=spec.effort,
-            held=spec.final_key if final else None,
+            behind=(spec.final_key,),
             on_text=spec.on_text,
             on_restart=spec.on_restart,
             single=spec.single,
@@ -99,10 +114,11 @@ class Steps:
         if spec.remind_at and prompt > spec.remind_at:
             return {"results": [failed(DELEGATE) for _ in calls]}
         try:
-            await self._hold_final(each * len(calls))
-            async with asyncio.timeout(max(0.1, self.seconds_left())) as scope:
-                with self.run.stop.watching(scope):
-                    found = await self.toolbox.batch(spec.context, ctx, calls, each)
+            async with self._within(self.seconds_left() - self._kept_seconds):
+                wanted = {spec.final_key: self._final(each * len(calls))}
+                await self.run.purse.hold(wanted, behind=wanted)
+            async with self._within(self.seconds_left()):
+                found = await self.toolbox.batch(spec.context, ctx, calls, each)
         except BudgetExceeded as error:
             return {"limit": LIMIT_OF[error.what]}
         except TimeoutError:
@@ -114,16 +130,26 @@ class Steps:
     async def make_room(self) -> dict[str, Any]:
         """Keep the call affordable that will read what the subagents of this turn return."""
         try:
-            await self._hold_final(self.run.limits.max_fanout_tokens)
+            async with self._within(self.seconds_left() - self._kept_seconds):
+                worst = self._final(self.run.limits.max_fanout_tokens)
+                await self.run.purse.keep(self.talk.spec.final_key, worst)
+        except TimeoutError:
+            return {"limit": "user" if self.run.stop else "time"}
         except BudgetExceeded as error:
             return {"limit": LIMIT_OF[error.what]}
         return {}
 
-    async def _hold_final(self, more: int) -> None:
-        """Keep one more call affordable, its prompt longer by `more` tokens than it is now."""
+    def _final(self, more: int) -> Amount:
+        """What one more call may cost, its prompt longer by `more` tokens than it is now."""
         prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
-        worst = self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
-        await self.run.purse.hold(self.talk.spec.final_key, worst)
+        return self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        """Raises TimeoutError when this time is over, or the user stops the run."""
+        async with asyncio.timeout(max(0.1, seconds)) as scope:
+            with self.run.stop.watching(scope):
+                yield
 
     async def release(self) -> None:
         """Give back what was held for a final call that was not needed."""

@@ -264,7 +264,7 @@ async def test_when_the_budget_ends_each_hands_in_what_it_has() -> None:
         return call("read_channel_history", channel=channel_id(number(body)))
 
     async with engine(
-        endless, settings_for({"cost_usd": 0.09, "subagent_steps": 20}), slack=slack()
+        endless, settings_for({"cost_usd": 0.05, "subagent_steps": 20}), slack=slack()
     ) as e:
         got = await e.fanout().run_all(briefs(e, 8))
 

@@ -92,7 +92,7 @@ async def test_what_is_reserved_is_settled_once(place: Kept) -> None:
 async def test_what_would_pass_a_cap_is_refused_and_changes_nothing(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         mine = await purse(store)
-        await mine.hold("final", all_of(50))
+        await mine.hold({"final": all_of(50)})
         with pytest.raises(BudgetExceeded) as error:
             await mine.reserve("a", Amount(10, 51, 10))
 
@@ -167,7 +167,7 @@ async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(pla
     async with shared(place) as sharing:
         database = sharing[0]._database
         dead, alive = sharing[0], sharing[-1]
-        await dead.hold("final", all_of(30))
+        await dead.hold({"final": all_of(30)})
         await dead.reserve("sent", all_of(20))
         await dead.reserve("done", all_of(9))
         await dead.settle("done", all_of(4))
@@ -202,10 +202,10 @@ async def test_a_call_that_is_made_again_is_paid_again(place: Kept) -> None:
 async def test_a_final_call_is_held_again_though_it_was_given_back(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         mine = await purse(store)
-        await mine.hold("final", all_of(30))
+        await mine.hold({"final": all_of(30)})
         await mine.settle("final", Amount())  # as a process does that is told to end
         again = await purse(store, "later")
-        await again.hold("final", all_of(30))
+        await again.hold({"final": all_of(30)})
 
         assert await books(store.database) == (Amount(), all_of(30))
         with pytest.raises(BudgetExceeded):
@@ -241,7 +241,7 @@ async def worker(
     for step in range(dice.randint(1, 4)):
         key, worst = f"{name}/{step}/1", some(40)
         try:
-            await mine.hold(final, some(25))
+            await mine.hold({final: some(25)})
             await asyncio.sleep(dice.choice((0, 0, 0.001)))
             await mine.reserve(key, worst)
         except BudgetExceeded as error:

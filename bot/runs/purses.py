@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,24 +16,41 @@ from bot.storage.database import Database
 from bot.storage.serve_tables import purses, reservations
 from bot.storage.together import Together
 from subagents.errors import BudgetExceeded
-from subagents.purse import Amount, Books, Caps, Purse
+from subagents.purse import Amount, Books, Caps, Purse, Reservation, State, Wish
 
 WHAT = tuple(each.name for each in fields(Amount))
+SETTLED = "settled"
+"""State of a row of what was really spent; the others are `State`."""
+
+
+NOTHING = Amount()
+POLL_S = 0.25
+"""How often it is looked whether another process has made room."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One change of the books that waits for the transaction before its own."""
+    """One change of the books that waits for the transaction before its own; empty: a look at what
+    other processes have changed."""
 
-    what: Literal["held", "sent", "settled"]
-    key: str
-    amount: Amount
+    wish: Wish | None = None
+    withdrawn: bool = False
+    """The wish is taken back."""
+    key: str = ""
+    """What is settled, with `amount`."""
+    amount: Amount = NOTHING
+
+    @property
+    def keys(self) -> set[str]:
+        return self.wish.keys if self.wish else {self.key}
 
 
 class StoredPurse(Purse):
     """The books of a run as rows. What many subagents ask at one time shares a transaction.
 
-    No call is made that is not on the books: give it a database that is patient.
+    Wishes that wait are in the memory of their process. The rows of what their contexts hold say so
+    (`waits`), so that each process can tell whether anything is under way in another one. No call
+    is made that is not on the books: give it a database that is patient.
     """
 
     def __init__(
@@ -41,6 +59,7 @@ class StoredPurse(Purse):
         super().__init__(caps, clock)
         self._database, self._run, self._owner = database, run, owner
         self._entries: Together[_Entry, None] = Together(self._write)
+        self._looking: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -51,74 +70,133 @@ class StoredPurse(Purse):
         await database.write(insert.on_conflict_do_nothing())
         return cls(database, run, caps, clock, owner)
 
-    async def reserve(self, key: str, worst: Amount) -> None:
-        try:
-            await self._entries.ask(_Entry("sent", key, worst))
-        except asyncio.CancelledError:  # the call will not be made
-            self._entries.ask(_Entry("settled", key, Amount()))
-            raise
-
-    async def hold(self, key: str, worst: Amount) -> None:
-        await self._entries.ask(_Entry("held", key, worst))
-
     async def settle(self, key: str, actual: Amount) -> None:
-        await self._entries.ask(_Entry("settled", key, actual))
+        await self._entries.ask(_Entry(key=key, amount=actual))
 
     async def aclose(self) -> None:
         """Wait for what is still being written."""
+        if self._looking:
+            self._looking.cancel()
         await self._entries.aclose()
 
-    async def _write(self, entries: Sequence[_Entry]) -> Sequence[BudgetExceeded | None]:
-        return await self._database.change(partial(self._apply, entries))
+    async def _enter(self, wish: Wish) -> None:
+        await self._entries.ask(_Entry(wish))
+
+    def _withdraw(self, wish: Wish) -> None:
+        self._entries.ask(_Entry(wish, withdrawn=True))
+
+    async def _look(self) -> None:
+        """Have the wishes judged again and again while there are any."""
+        while self._queue:
+            await asyncio.sleep(POLL_S)
+            try:
+                await self._entries.ask(_Entry())
+            except Exception as error:  # those who wait are told of it
+                self._answer(dict.fromkeys(self._queue, error))
+                self._queue = []
+
+    async def _write(self, entries: Sequence[_Entry]) -> Sequence[None]:
+        work = partial(self._apply, entries, tuple(self._queue))
+        self._queue, answers = await self._database.change(work)
+        self._answer(answers)
+        others = self._queue and self._database.shared
+        if others and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())
+        return [None] * len(entries)
 
     def _apply(
-        self, entries: Sequence[_Entry], connection: sa.Connection
-    ) -> list[BudgetExceeded | None]:
-        """Change the books by these entries; one outcome each, in order."""
+        self, entries: Sequence[_Entry], waiting: Sequence[Wish], connection: sa.Connection
+    ) -> tuple[list[Wish], dict[Wish, BudgetExceeded | None]]:
+        """Change the books by these entries, in order; who still waits, and who was answered."""
         row = connection.execute(_TOTALS, {"of": self._run}).mappings().one()
-        found = _reservations(connection, self._run, [e.key for e in entries])
         caps = Caps(**_amount(row, "cap_"), seconds=self.caps.seconds)
         spent, reserved = (Amount(**_amount(row, f"{k}_")) for k in ("spent", "reserved"))
-        held = {k: Amount(**_amount(r)) for k, r in found.items() if r["state"] != "settled"}
-        settled = {k: Amount(**_amount(r)) for k, r in found.items() if r["state"] == "settled"}
-        books = Books(caps, spent, reserved, held, settled)
-        changed: dict[str, dict[str, Any]] = {}
-        outcomes = []
+        books = Books(caps, spent, reserved)
+        rows = _Rows(connection, self._database, self._run, self._owner, books)
+        wishes = [*waiting, *(e.wish for e in entries if e.wish)]
+        rows.load({*chain.from_iterable(each.keys for each in (*entries, *wishes))})
+        if waiting or (wishes and self._database.shared):
+            rows.load_outstanding()
+        queue, answers = list(waiting), dict[Wish, BudgetExceeded | None]()
         for entry in entries:
-            if entry.what != "settled" and entry.key in books.settled:
-                # The call was paid, or what was held given back, in an earlier life: once more.
-                self._save_reservations(connection, changed)
-                _rename(connection, self._run, entry.key)
-                del books.settled[entry.key]
-            outcomes.append(self._one(books, entry, changed))
+            if entry.wish is None:
+                if entry.key in books.held or entry.amount != NOTHING:
+                    books.settle(entry.key, entry.amount)
+            elif entry.withdrawn:
+                books.withdraw(queue, entry.wish)
+            else:
+                rows.begin_again(entry.wish.wanted)
+                queue.append(entry.wish)
+            if queue and not books.fits(queue[-1]):
+                rows.load_outstanding()
+            answers |= books.serve(queue)
+        rows.save()
         self._books = Books(caps, books.spent, books.reserved)
-        self._save_reservations(connection, changed)
         totals = _row("spent", books.spent) | _row("reserved", books.reserved)
         connection.execute(_NEW_TOTALS, {"of": self._run, **totals})
-        return outcomes
+        return queue, answers
 
-    def _one(
-        self, books: Books, entry: _Entry, changed: dict[str, dict[str, Any]]
-    ) -> BudgetExceeded | None:
-        if entry.what == "settled":
-            if entry.key in books.held or entry.amount != Amount():
-                books.settle(entry.key, entry.amount)
-        elif refusal := books.reserve(entry.key, entry.amount):
-            return refusal
-        amount = books.held.get(entry.key) or books.settled.get(entry.key)
-        if amount is not None:
-            state = "settled" if entry.key in books.settled else entry.what
-            row = {"run": self._run, "key": entry.key, "state": state, "owner": self._owner}
-            changed[entry.key] = row | {name: getattr(amount, name) for name in WHAT}
-        return None
 
-    def _save_reservations(
-        self, connection: sa.Connection, changed: dict[str, dict[str, Any]]
-    ) -> None:
+@dataclass
+class _Rows:
+    """The reservations of a run as rows: read into the books, and what changed there written."""
+
+    connection: sa.Connection
+    database: Database
+    run: str
+    owner: str
+    books: Books
+    stored: dict[str, Reservation | Amount] = field(default_factory=dict)
+    """What the rows that were read say: a reservation, or what was settled."""
+    _all: bool = False
+
+    def load(self, keys: Collection[str]) -> None:
+        self._read(_RESERVED, keys=list(keys))
+
+    def load_outstanding(self) -> None:
+        """What is held and under way, here and in other processes."""
+        if not self._all:
+            self._all = True
+            self._read(_OUTSTANDING)
+
+    def _read(self, query: sa.Select[Any], **values: object) -> None:
+        for row in self.connection.execute(query, {"of": self.run, **values}).mappings():
+            key, amount = row["key"], Amount(**_amount(row))
+            if key in self.stored:
+                continue
+            if row["state"] == SETTLED:
+                self.stored[key] = self.books.settled[key] = amount
+            else:
+                held = Reservation(amount, State(row["state"]))
+                self.stored[key] = self.books.held[key] = held
+
+    def begin_again(self, keys: Iterable[str]) -> None:
+        """Calls that were paid, or given back, in an earlier life, are made once more."""
+        for key in keys:
+            if self.books.settled.get(key, NOTHING) != NOTHING:
+                self.save()
+                _rename(self.connection, self.run, key)
+                del self.stored[key]
+            self.books.settled.pop(key, None)
+
+    def save(self) -> None:
+        """Write what the books say otherwise than the rows."""
+        now: dict[str, Reservation | Amount] = {**self.books.settled, **self.books.held}
+        gone = (k for k, each in self.stored.items() if isinstance(each, Reservation))
+        now |= {key: NOTHING for key in gone if key not in now}
+        changed = {key: each for key, each in now.items() if self.stored.get(key) != each}
         if changed:
-            save = self._database.upsert(reservations, ("run", "key"), (*WHAT, "state", "owner"))
-            connection.execute(save, list(changed.values()))
-            changed.clear()
+            save = self.database.upsert(reservations, ("run", "key"), (*WHAT, "state", "owner"))
+            self.connection.execute(save, [self._as_row(k, v) for k, v in changed.items()])
+            self.stored |= changed
+
+    def _as_row(self, key: str, each: Reservation | Amount) -> dict[str, Any]:
+        if isinstance(each, Amount):
+            each, state = Reservation(each, State.SENT), SETTLED
+        else:
+            state = each.state.value
+        row = {"run": self.run, "key": key, "state": state, "owner": self.owner}
+        return row | {name: getattr(each.amount, name) for name in WHAT}
 
 
 def forget_calls_under_way(connection: sa.Connection, owner: str) -> None:
@@ -151,13 +229,6 @@ def _rename(connection: sa.Connection, run: str, key: str) -> None:
     connection.execute(sa.update(reservations).where(mine).values(key=lost, state="settled"))
 
 
-def _reservations(
-    connection: sa.Connection, run: str, keys: Sequence[str]
-) -> dict[str, sa.RowMapping]:
-    found = connection.execute(_RESERVED, {"of": run, "keys": list(keys)})
-    return {row["key"]: row for row in found.mappings()}
-
-
 def _amount(row: Any, prefix: str = "") -> dict[str, int]:
     return {name: row[f"{prefix}{name}"] for name in WHAT}
 
@@ -173,5 +244,8 @@ _NEW_TOTALS = sa.update(purses).where(_OF)
 _RESERVED = sa.select(reservations).where(
     reservations.c.run == sa.bindparam("of"),
     reservations.c.key.in_(sa.bindparam("keys", expanding=True)),
+)
+_OUTSTANDING = sa.select(reservations).where(
+    reservations.c.run == sa.bindparam("of"), reservations.c.state != SETTLED
 )
 _ZERO = _row("spent", Amount()) | _row("reserved", Amount())

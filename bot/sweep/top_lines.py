@@ -59,7 +59,7 @@ class TopLines:
         model, limits = self.run.model, self.run.limits
         worst = model.worst("parent", limits.max_fanout_tokens, model.role("parent").max_tokens)
         try:
-            await self.run.purse.reserve(self._held, worst)
+            await self.run.purse.keep(self._held, worst)
         except BudgetExceeded:
             return  # then the lines are made by code
 

@@ -38,13 +38,14 @@ class ModelSearch:
         """What the model found; `key` is that of a tool's call: `<run>/<context>/<call>`."""
         assert self.run, "bound where the run is opened"
         run, fee = self.run, f"{key}/search"
+        final = f"{key.rpartition('/')[0]}/final"  # the context that searches holds it meanwhile
         try:
-            await run.purse.reserve(fee, Amount(PRICE_NANOUSD))
+            await run.purse.reserve(fee, Amount(PRICE_NANOUSD), behind=(final,))
         except BudgetExceeded:
             raise ToolError("No money is left for a search. Work with what you have.") from None
         spent = Amount(PRICE_NANOUSD)  # unless a reply says otherwise
         try:
-            reply = await self._ask(run, query, key)
+            reply = await self._ask(run, query, key, (fee, final))
             spent = Amount(searches_in(reply.content) * PRICE_NANOUSD)
         except BudgetExceeded:
             spent = Amount()
@@ -59,7 +60,7 @@ class ModelSearch:
             raise ToolError("Nothing was searched. Try other words.")
         return hits_in(reply.content, limit)
 
-    async def _ask(self, run: Run, query: str, key: str) -> Reply:
+    async def _ask(self, run: Run, query: str, key: str, held: Sequence[str]) -> Reply:
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         system, asked = text_block(prompt(PROMPT)), text_block(query)
         self._record(run, context, key)
@@ -76,6 +77,7 @@ class ModelSearch:
             messages=[{"role": "user", "content": [asked]}],
             prompt_tokens=PROMPT_TOKENS,
             max_tokens=run.model.role(ROLE).max_tokens,
+            behind=held,
             single=True,
         )
         reply = await run.model.complete(
