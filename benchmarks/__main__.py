@@ -1,6 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
-Tables: engine, economy, gate, serve, sweep200, triage, triage_labels, sql_gold, notes, tools.
+Tables: engine, economy, gate, serve, sweep200, triage, triage_labels, sql_gold, notes, tools,
+delegation.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    delegation,
     economy,
     engine,
     gate,
@@ -59,6 +61,9 @@ def main() -> None:
         if name in wanted:
             rows = asyncio.run(measured())
             print(f"{name}\n\n{rows_text(rows)}\n\n{told}\n\n{verdicts(rows)}\n", flush=True)
+    if "delegation" in wanted:
+        rows = delegation.delegation()
+        print(f"delegation\n\n{rows_text(rows)}\n\n{delegation.NOTES}\n\n{verdicts(rows)}\n")
     if "serve" in wanted:
         parts = [part for part in given.parts.split(",") if part]
         rows = serve.serve(parts, given.postgres, given.full)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -238,18 +238,17 @@ def fixed_tokens(scope: str, tools: Sequence[Tool], contract: str = "answer") ->
 
 
 def is_isolable(
-    brief: Brief, limits: Limits, delivered: Sequence[str] = (), own: Sequence[str] = ()
+    brief: Brief, limits: Limits, foreign: Set[int] = frozenset()
 ) -> BriefRefused | None:
     """Why a subagent cannot do this brief alone, or None when it can.
 
-    `delivered` are the views of other subagents that its author has read: their text may enter
-    only by finding id, except for words that are the author's `own` (the request, its briefs). The
-    caller's choices after a refusal are, in this order: split it, do it directly if one look-up is
-    enough, or hand over.
+    `foreign` are the eight-word runs (`shingles`) of the views of other subagents that its author
+    has read: their text may enter only by finding id. The caller's choices after a refusal are, in
+    this order: split it, do it directly if one look-up is enough, or hand over.
     """
     try:
         _check_size(brief, limits)
-        _check_words(brief, delivered, own)
+        _check_words(brief, foreign)
     except BriefRefused as refusal:
         return refusal
     readers = brief.label.readers
@@ -283,13 +282,12 @@ def _check_size(brief: Brief, limits: Limits) -> None:
         raise BriefRefused(field, f"{material} tokens; at most {limits.max_material_tokens} fit")
 
 
-def _check_words(brief: Brief, delivered: Sequence[str], own: Sequence[str]) -> None:
+def _check_words(brief: Brief, foreign: Set[int]) -> None:
     """Nothing that another subagent said, and no delimiter, may be retyped into a brief."""
-    heard = set().union(*map(shingles, delivered)) - set().union(*map(shingles, own))
     for name, text in _fields(brief.draft):
         if echoes(text):
             raise BriefRefused(name, "holds a delimiter; write the task in your own words")
-        if heard and not heard.isdisjoint(shingles(text)):
+        if foreign and not foreign.isdisjoint(shingles(text)):
             raise BriefRefused(
                 name,
                 "repeats what another subagent returned; pass the ids of its findings instead "

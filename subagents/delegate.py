@@ -91,16 +91,16 @@ class Delegation:
         return self._views
 
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
-        planned = [self._plan(call, ctx) for call in calls]
+        planned = [await self._plan(call, ctx) for call in calls]
         briefs = [b for plan in planned for b in plan if isinstance(b, Brief)]
         if sum(brief.draft.scope == "files" for brief in briefs) > 1:
             briefs = [replace(brief, beside=True) for brief in briefs]
         ran = iter(await self.fanout.run_all(briefs))
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
         share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
-        return [self._outcome(each, share) for each in results]
+        return [await self._outcome(each, share) for each in results]
 
-    def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
+    async def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
         refused = [r for r in results if r.status == "refused"]
         ran = [r for r in results if r.status != "refused"]
         if not ran:
@@ -114,32 +114,33 @@ class Delegation:
         self.guard.delivered.append(text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in ran), joined(ran))
 
-    def _plan(self, call: ToolCall, ctx: ToolContext) -> list[Brief | SubagentResult]:
+    async def _plan(self, call: ToolCall, ctx: ToolContext) -> list[Brief | SubagentResult]:
         try:
             if call.name == ONE:
-                return [self._one(BriefDraft.model_validate(call.input), ctx)]
+                return [await self._one(BriefDraft.model_validate(call.input), ctx)]
             many = ManyAlike.model_validate(call.input)
             items = tuple(dict.fromkeys(many.items))
-            drafts = [for_item(many.template, item, ctx.handles) for item in items]
             self.guard.admit_items(items)
-            return [self._item(draft, ctx) for draft in drafts]
+            return [
+                await self._item(for_item(many.template, item, ctx.handles), ctx) for item in items
+            ]
         except ValidationError as error:
             return [self._refused(call.input, "arguments", explain(error))]
         except BriefRefused as refusal:
             return [self._refused(call.input, refusal.field, refusal.reason)]
 
-    def _one(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
-        brief = self._brief(draft, ctx)
+    async def _one(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
+        brief = await self._brief(draft, ctx)
         self.guard.admit_one()
         return brief
 
-    def _item(self, draft: BriefDraft, ctx: ToolContext) -> Brief | SubagentResult:
+    async def _item(self, draft: BriefDraft, ctx: ToolContext) -> Brief | SubagentResult:
         try:
-            return self._brief(draft, ctx)
+            return await self._brief(draft, ctx)
         except BriefRefused as refusal:
             return self._refused(draft.model_dump(), refusal.field, refusal.reason)
 
-    def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
+    async def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         """The admitted brief. Raises BriefRefused."""
         if draft.scope not in scopes.scope_names():
             raise BriefRefused("scope", str(scopes.UnknownScope(draft.scope)))
@@ -166,7 +167,7 @@ class Delegation:
             requester=ctx.requester,
             intent=ctx.intent,
         )
-        self.guard.check(brief)
+        await self.guard.check(brief)
         return brief
 
     @staticmethod
@@ -181,6 +182,8 @@ class Delegation:
         return Handles(titles, held.early & titles.keys())
 
     def _findings(self, ids: Sequence[str]) -> tuple[str, ...]:
+        if not ids:
+            return ()
         found = {f.id: f for r in self.fanout.results.values() for f in r.findings}
         known = {**self.earlier, **found}
         if unknown := [i for i in ids if i.strip("[]") not in known]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -119,12 +120,14 @@ class Fanout:
     taken: int = 0
     """The last number that an earlier process of this run gave to a subagent."""
     _freezing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _given: Counter[str] = field(default_factory=Counter)
+    """How many ids of each kind were given."""
     _complete: dict[str, str] = field(default_factory=dict)
     """Key of a brief -> id of the subagent that completed it."""
 
     def next_id(self, kind: str) -> str:
         """The next id: `s3` for the third subagent that runs, `r1` for the first one refused."""
-        return f"{kind}{1 + self.taken + sum(known.startswith(kind) for known in self.results)}"
+        return f"{kind}{1 + self.taken + self._given[kind]}"
 
     def refuse(
         self, description: str, scope: str, contract: str, field_name: str, reason: str
@@ -142,6 +145,7 @@ class Fanout:
             label=TRUSTED.to_json(),
         )
         self.results[result.id] = result
+        self._given["r"] += 1
         return result
 
     async def freeze(self, briefs: Sequence[Brief]) -> list[Frozen]:
@@ -155,10 +159,13 @@ class Fanout:
             for number, (brief, fence) in numbered:
                 one = self._frozen(f"s{number}", brief, fence, made["seconds_left"])
                 self.results[one.id] = _waiting(one)
+                self._given["s"] += 1
                 frozen.append(one)
+                await asyncio.sleep(0)
         for one in frozen:
             draft = one.brief.draft
             self.run.emit(SubagentQueued(one.id, draft.description, draft.scope, one.model))
+            await asyncio.sleep(0)
         return frozen
 
     async def _draw(self, count: int) -> dict[str, Any]:
@@ -194,13 +201,15 @@ class Fanout:
         A brief that was completed before is not run again; where the first of several twins in one
         call did not complete, a second one runs, and stands for the rest.
         """
-        keys = [brief.key() for brief in briefs]
+        keys = []
+        for brief in briefs:
+            keys.append(brief.key())
+            await asyncio.sleep(0)  # a thousand of them take longer than others may wait
         found: dict[int, SubagentResult] = {}
-        for twins in (False, True):
+        copies = _copies(keys)
+        for number in (0, 1):
             chosen = [
-                i
-                for i, key in enumerate(keys)
-                if key not in self._complete and _is_copy(keys, i, int(twins))
+                i for i, key in enumerate(keys) if key not in self._complete and copies[i] == number
             ]
             ran = await self._run([briefs[i] for i in chosen])
             found |= dict(zip(chosen, ran, strict=True))
@@ -245,9 +254,14 @@ class Fanout:
         return crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
 
 
-def _is_copy(keys: Sequence[str], i: int, number: int) -> bool:
-    """Whether place `i` holds the copy of this number (from 0) of its key."""
-    return list(keys[:i]).count(keys[i]) == number
+def _copies(keys: Iterable[str]) -> list[int]:
+    """For each place how many before it hold the same key."""
+    seen = Counter[str]()
+    found = []
+    for key in keys:
+        found.append(seen[key])
+        seen[key] += 1
+    return found
 
 
 def _waiting(frozen: Frozen) -> SubagentResult:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Limits
 from subagents.brief import Brief, is_isolable
 from subagents.errors import BriefRefused
+from subagents.shingles import shingles
 
 
 @dataclass
@@ -26,12 +28,33 @@ class SpawnGuard:
     """Views that the parent has read: their text may not be retyped into a brief."""
     own: list[str] = field(default_factory=list)
     """Texts that the parent may use freely: the request, and the briefs that it wrote before."""
+    _own: set[int] = field(default_factory=set)
+    _foreign: set[int] = field(default_factory=set)
+    """Eight-word runs of what was delivered, without those that are its own."""
+    _hashed: list[int] = field(default_factory=lambda: [0, 0])
+    """How many texts of `own` and of `delivered` went into them."""
 
-    def check(self, brief: Brief) -> None:
+    async def check(self, brief: Brief) -> None:
         """Raises BriefRefused where a subagent could not do this brief alone."""
-        if refusal := is_isolable(brief, self.limits, self.delivered, self.own):
+        await self._hash_new()
+        if refusal := is_isolable(brief, self.limits, self._foreign):
             raise refusal
         self.own.append(brief.draft.model_dump_json())
+
+    async def _hash_new(self) -> None:
+        """Hash each text once, and let others work in between; nothing while none was delivered."""
+        await asyncio.sleep(0)
+        if not self.delivered:
+            return
+        for text in self.own[self._hashed[0] :]:
+            self._own |= (words := shingles(text))
+            self._foreign -= words
+            self._hashed[0] += 1
+            await asyncio.sleep(0)
+        for text in self.delivered[self._hashed[1] :]:
+            self._foreign |= shingles(text) - self._own
+            self._hashed[1] += 1
+            await asyncio.sleep(0)
 
     def admit_one(self) -> None:
         """Raises BriefRefused above `max_subagents`."""

@@ -10,6 +10,7 @@ from scopes.tool import Handles
 from subagents.brief import Brief, BriefDraft, is_isolable
 from subagents.errors import BriefRefused
 from subagents.guard import SpawnGuard
+from subagents.shingles import shingles
 
 LIMITS = settings_for().limits
 VIEW = "s1 complete: the printer on the second floor eats every third page since Monday morning"
@@ -59,16 +60,19 @@ def test_many_small_fields_together_name_the_largest() -> None:
 @pytest.mark.parametrize("field", ["task", "known", "output", "out_of_scope", "description"])
 def test_words_of_another_subagent_are_refused_by_field(field: str) -> None:
     words = " ".join(VIEW.split()[2:12])
-    refusal = is_isolable(brief(**{field: f"Check that {words}"}), LIMITS, [VIEW])
+    refusal = is_isolable(brief(**{field: f"Check that {words}"}), LIMITS, shingles(VIEW))
     assert refusal is not None
     assert refusal.field == field
     assert "pass the ids of its findings" in refusal.reason
-    assert is_isolable(brief(**{field: "Check the printer on floor two"}), LIMITS, [VIEW]) is None
+    assert (
+        is_isolable(brief(**{field: "Check the printer on floor two"}), LIMITS, shingles(VIEW))
+        is None
+    )
 
 
 def test_a_question_that_repeats_another_subagent_is_refused() -> None:
     asked = "Is it true that the printer on the second floor eats every third page since Monday?"
-    refusal = is_isolable(brief(questions=("Why?", asked)), LIMITS, [VIEW])
+    refusal = is_isolable(brief(questions=("Why?", asked)), LIMITS, shingles(VIEW))
     assert refusal is not None
     assert refusal.field == "questions"
 
@@ -98,13 +102,13 @@ def test_a_brief_that_rests_on_what_its_requester_may_not_read_is_refused() -> N
     assert is_isolable(of("U0ANA"), LIMITS) is None
 
 
-def test_words_of_the_request_are_the_parents_own() -> None:
+async def test_words_of_the_request_are_the_parents_own() -> None:
     asked = "Is it true that the printer on the second floor eats every third page since Monday?"
     made = brief(questions=(asked,))
-    assert is_isolable(made, LIMITS, [VIEW]) is not None
-    assert is_isolable(made, LIMITS, [VIEW], [asked]) is None
+    assert is_isolable(made, LIMITS, shingles(VIEW)) is not None
+    await SpawnGuard(LIMITS, delivered=[VIEW], own=[asked]).check(made)
 
 
-def test_a_fit_brief_is_admitted() -> None:
-    SpawnGuard(settings_for().limits).check(brief())
-    assert is_isolable(brief(), LIMITS, [VIEW]) is None
+async def test_a_fit_brief_is_admitted() -> None:
+    await SpawnGuard(settings_for().limits).check(brief())
+    assert is_isolable(brief(), LIMITS, shingles(VIEW)) is None

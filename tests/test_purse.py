@@ -74,7 +74,9 @@ async def worker(
         actual = Amount(*(dice.randint(0, getattr(worst, n)) for n in FIELDS))
         await p.settle(key, actual)
         settled[key] = actual
-        for again in range(dice.randrange(3) if actual != Amount() else 0):  # a replay pays nothing twice
+        for again in range(
+            dice.randrange(3) if actual != Amount() else 0
+        ):  # a replay pays nothing twice
             await (p.settle(key, worst) if again else p.reserve(key, worst))
             assert_within(p)
         await breathe()

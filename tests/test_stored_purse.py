@@ -27,6 +27,7 @@ from subagents.purse import Amount, Caps
 __all__ = ["place", "postgres"]
 
 FIELDS = [f.name for f in fields(Amount)]
+NOTHING = Amount()
 CAPS = Caps(100, 100, 100, 60.0)
 
 
@@ -92,7 +93,7 @@ async def test_what_is_reserved_is_settled_once(place: Kept) -> None:
 async def test_what_would_pass_a_cap_is_refused_and_changes_nothing(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         mine = await purse(store)
-        await mine.hold({"final": all_of(50)})
+        await mine.keep("final", all_of(50))
         with pytest.raises(BudgetExceeded) as error:
             await mine.reserve("a", Amount(10, 51, 10))
 
@@ -103,7 +104,7 @@ async def test_what_would_pass_a_cap_is_refused_and_changes_nothing(place: Kept)
 
 async def test_the_caps_that_a_run_began_with_hold(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
-        await (await purse(store)).reserve("a", all_of(10))
+        await (await purse(store)).keep("a", all_of(10))
         later = await purse(store, caps=Caps(10**9, 10**9, 10**9, 60.0))
 
         with pytest.raises(BudgetExceeded):
@@ -121,15 +122,16 @@ async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kep
             commits += 1
 
         sa.event.listen(store.database._engine, "commit", committed)
-        ends = await asyncio.gather(
-            *(mine.reserve(f"{n}", all_of(1)) for n in range(200)), return_exceptions=True
-        )
+        asked = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
+        await asyncio.gather(*asked[:100])  # who asks first is served first
 
-        assert sum(isinstance(end, BudgetExceeded) for end in ends) == 100
-        assert not any(end for end in ends[:100])  # who asks first is served first
         assert commits <= 4
-        await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100)))
-        assert commits <= 8
+        assert await books(store.database) == (Amount(), all_of(100))
+        assert not any(each.done() for each in asked[100:])
+        await asyncio.gather(*(mine.settle(f"{n}", NOTHING) for n in range(100)))
+        await asyncio.gather(*asked)
+        assert commits <= 12
+        await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100, 200)))
         assert await books(store.database) == (all_of(100), Amount())
 
 
@@ -209,7 +211,7 @@ async def test_a_final_call_is_held_again_though_it_was_given_back(place: Kept) 
 
         assert await books(store.database) == (Amount(), all_of(30))
         with pytest.raises(BudgetExceeded):
-            await again.reserve("a", all_of(71))
+            await again.reserve("a", all_of(71), behind=["final"])
 
 
 async def test_paid_made_again_and_paid_in_one_transaction(place: Kept) -> None:
@@ -241,9 +243,9 @@ async def worker(
     for step in range(dice.randint(1, 4)):
         key, worst = f"{name}/{step}/1", some(40)
         try:
-            await mine.hold({final: some(25)})
+            await mine.hold({final: some(25), key: worst}, behind=[final])
             await asyncio.sleep(dice.choice((0, 0, 0.001)))
-            await mine.reserve(key, worst)
+            await mine.reserve(key, worst, behind=[final])
         except BudgetExceeded as error:
             refused.append(error.what)
             break
@@ -278,8 +280,11 @@ async def check_any_interleaving(stores: list[Store], seed: int) -> None:
     if dice.random() < 0.5:
         await asyncio.sleep(dice.choice((0.0, 0.002, 0.005)))
         lives[0][0] = False
-        mine = workers[:3]
-        await asyncio.gather(*mine)
+        mine, workers = workers[:3], workers[3:]
+        for task in mine:
+            task.cancel()  # one that waits would wait for the dead
+        await asyncio.gather(*mine, return_exceptions=True)
+        await sharing[0].aclose()
         await die(stores[-1], f"p0/{seed}")
         reborn = await purse(stores[-1], f"p9/{seed}", run=run)
         await asyncio.gather(
@@ -313,3 +318,59 @@ async def test_no_cap_is_passed_at_any_interleaving_in_a_file(tmp_path: Path, se
 async def test_no_cap_is_passed_by_two_that_share_a_purse(postgres: Kept, seed: int) -> None:
     async with postgres.stores(2) as stores:
         await check_any_interleaving(stores, seed)
+
+
+# ---- waiting
+
+
+async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> None:
+    async with shared(place) as sharing:
+        mine, other = sharing[0], sharing[-1]
+        await other.hold({"s1/final": all_of(30)})
+        await other.reserve("s1/0/1", all_of(50), behind=["s1/final"])
+        asked = asyncio.create_task(mine.hold({"s2/0/1": all_of(60)}))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        await other.settle("s1/0/1", all_of(10))
+        await other.settle("s1/final", NOTHING)
+        async with asyncio.timeout(5):
+            await asked
+        assert await books(mine._database) == (all_of(10), all_of(60))
+
+
+async def test_those_who_wait_for_each_other_are_refused_one_at_a_time(place: Kept) -> None:
+    async with shared(place) as sharing:
+        processes = [sharing[0], sharing[-1], sharing[0]]
+        asked = []
+        for n, process in enumerate(processes):
+            await process.hold({f"s{n}/final": all_of(30)})
+        for n, process in enumerate(processes):
+            wish = process.hold({f"s{n}/0/1": all_of(35)}, behind=[f"s{n}/final"])
+            asked.append(asyncio.create_task(wish))
+        async with asyncio.timeout(5):
+            while not any(task.done() for task in asked):
+                await asyncio.sleep(0.01)
+        (refused,) = (n for n, task in enumerate(asked) if task.done())
+        assert isinstance(asked[refused].exception(), BudgetExceeded)
+        await processes[refused].settle(f"s{refused}/final", all_of(1))
+        async with asyncio.timeout(5):
+            for n in {0, 1, 2} - {refused}:
+                await asked[n]
+                await processes[n].settle(f"s{n}/0/1", all_of(1))
+                await processes[n].settle(f"s{n}/final", NOTHING)
+        assert await books(sharing[0]._database) == (all_of(3), NOTHING)
+
+
+async def test_a_call_that_waits_when_its_process_dies_leaves_nothing(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await purse(store)
+        await mine.reserve("a", all_of(60))
+        await mine.hold({"final": all_of(30)})
+        asked = asyncio.create_task(mine.hold({"b": all_of(30)}, behind=["final"]))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        await mine.aclose()
+        await die(store, "me")
+        assert await books(store.database) == (all_of(60), NOTHING)

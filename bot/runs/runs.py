@@ -45,6 +45,8 @@ from subagents.run import Run
 log = logging.getLogger(__name__)
 
 FOLLOW_EVERY_S = 1.0
+STORED_AT_ONCE = 50
+"""Briefs: to make the rows of a thousand keeps the event loop from all else for too long."""
 
 
 @dataclass
@@ -266,7 +268,9 @@ class WorkflowSpawner:
         """Store the briefs, so that any process can take a subagent up."""
         run, made = self.live.run.id, datetime.now(UTC)
         texts = {f.template: {"system": f.system, "tools": f.tools} for f in frozen}
-        await self.store.save_briefs(run, [frozen_json(f, made) for f in frozen], texts)
+        for first in range(0, len(frozen), STORED_AT_ONCE):
+            some = frozen[first : first + STORED_AT_ONCE]
+            await self.store.save_briefs(run, [frozen_json(f, made) for f in some], texts)
 
     async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
         run, durable = self.live.run.id, self.durable

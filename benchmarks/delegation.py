@@ -1,0 +1,172 @@
+"""The `delegation` table: how long a large `run_subagents` keeps the event loop from other work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from benchmarks.durable_fanout import FixedReader
+from benchmarks.standin import standin
+from benchmarks.table import Row
+from benchmarks.workload import settings_for
+from bot.durable import Durable
+from bot.runs.runs import Runs, Subagents, WorkflowSpawner
+from bot.serving.metrics import Metrics
+from bot.storage.store import Store
+from scopes.label import TRUSTED
+from scopes.slack_client import SlackClient
+from scopes.tool import Handles, ToolContext
+from subagents.delegate import MANY, Delegation
+from subagents.directory import Operator
+from subagents.events import Event, SubagentStarted
+from subagents.fanout import Fanout
+from subagents.governor import RateGovernor
+from subagents.guard import SpawnGuard
+from subagents.model import ModelClient
+from subagents.toolbox import ToolCall
+
+SIZES = (200, 400, 1_000)
+CONCURRENCY = 64
+LATENCY_S = 1.0
+LAG_BAR_MS = 50.0
+FIRST_BAR_S = 2.0
+TICK_S = 0.002
+NOTES = """\
+One run_subagents over so many items, as `serve` runs it: child workflows, SQLite, 64 at once. The
+model stand-in is a process of its own and answers after 1 s; each subagent makes one call. From the
+parent's call to its answer: work at a stretch is the most CPU that the loop's thread took between
+two ticks of a timer of 2 ms; lag is how late the timer fired at most, which other threads and other
+load of the machine add to. First: from the call until the first subagent is at work."""
+
+
+@dataclass
+class Ticker:
+    """Notes how late a short timer fires, and how long the loop computed meanwhile."""
+
+    lag: float = 0.0
+    work: float = 0.0
+    """CPU of the loop's thread between two ticks: what other load of the machine does not change."""
+    began: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=time.thread_time)
+
+    async def run(self) -> None:
+        before = time.thread_time()
+        while True:
+            asked = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            now = time.thread_time()
+            self.lag = max(self.lag, time.perf_counter() - asked)
+            self.work, before = max(self.work, now - before), now
+
+
+@dataclass
+class Measured:
+    """One call of run_subagents."""
+
+    size: int
+    first_s: float = 0.0
+    first_cpu_s: float = 0.0
+    lag_ms: float = 0.0
+    work_ms: float = 0.0
+    wall_s: float = 0.0
+
+
+def _call(size: int) -> ToolCall:
+    claim = {"claim": "There is a channel for Spain.", "evidence": []}
+    task = "\n".join(
+        [
+            "Say which markets have a support channel, in {item}.",
+            "BENCH-ROUNDS: 0",
+            f"BENCH-SUBMIT: {json.dumps({'text': 'Read.', 'findings': [claim]})}",
+        ]
+    )
+    template = {"task": task, "description": "Bench {item}", "scope": "slack"}
+    items = [f"C{n:08d}" for n in range(size)]
+    return ToolCall("c1", MANY, {"items": items, "template": template})
+
+
+async def _measure(url: str, size: int, folder: Path) -> Measured:
+    settings, store = settings_for(CONCURRENCY), await Store.open(folder)
+    model = ModelClient(settings.models, "bench", url)
+    reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
+    metrics = Metrics()
+    runs = Runs(store, model, RateGovernor(CONCURRENCY), reader, "bench", metrics, Operator())
+    subagents = Subagents(runs, store, asyncio.Semaphore(CONCURRENCY), metrics)
+    durable = Durable("bench", {}, folder / "workflows.sqlite", None, CONCURRENCY, 5)
+    made, ended = Measured(size), asyncio.get_running_loop().create_future()
+
+    async def parent(run: str) -> dict[str, Any]:
+        async with runs.at_work(run) as live:
+            ended.set_result(await _delegate(durable, store, live, made))
+        return {}
+
+    durable.bodies |= {"bench": parent, "subagent": subagents.work}
+    await durable.open()
+    try:
+        run = uuid.uuid4().hex[:12]
+        args = {"limits": settings.limits.model_dump(mode="json")}
+        await store.start_run(run, "ask", "bench", "claude", args)
+        await durable.begin("bench", f"bench/{run}", run)
+        await asyncio.wait_for(ended, 600)
+    finally:
+        await durable.aclose()
+        await model.aclose()
+        await store.aclose()
+    return made
+
+
+async def _delegate(durable: Durable, store: Store, live: Any, made: Measured) -> None:
+    spawner = WorkflowSpawner(durable, store, live, f"bench/{live.run.id}")
+    guard = SpawnGuard(live.run.limits)
+    guard.own.append("Which markets have a support channel?")
+    guard.delivered.append("s0 complete (slack, fast): " + "an earlier answer of some words " * 200)
+    delegation = Delegation(Fanout(live.run, spawner), guard)
+    call = _call(made.size)
+    ctx = ToolContext(
+        run=live.run.id,
+        requester=None,
+        handles=Handles({c: f"#c{n}" for n, c in enumerate(call.input["items"])}),
+        label=TRUSTED,
+        window=None,
+        clients=live.run.clients,
+        max_output_tokens=8_000,
+    )
+    ticker = Ticker()
+
+    def heard(event: Event) -> None:
+        if isinstance(event, SubagentStarted) and not made.first_s:
+            made.first_s = time.perf_counter() - ticker.began
+            made.first_cpu_s = time.thread_time() - ticker.cpu
+
+    live.listeners.append(heard)
+    ticking = asyncio.create_task(ticker.run())
+    (outcome,) = await delegation([call], ctx)
+    ticking.cancel()
+    made.wall_s = time.perf_counter() - ticker.began
+    made.lag_ms, made.work_ms = ticker.lag * 1000, ticker.work * 1000
+    done = sum(r.status == "complete" for r in delegation.fanout.results.values())
+    assert done == made.size, f"{done} of {made.size}: {outcome.text[:300]}"
+
+
+def delegation() -> list[Row]:
+    """Each size in a loop and a folder of its own."""
+    made = []
+    with standin(LATENCY_S) as url:
+        for size in SIZES:
+            with TemporaryDirectory() as folder:
+                one = asyncio.run(_measure(url, size, Path(folder)))
+            note = f"whole: {one.wall_s:.1f} s"
+            made.append(Row(f"work at a stretch, {size} items", one.work_ms, " ms", LAG_BAR_MS))
+            made.append(Row(f"lag, {size} items", one.lag_ms, " ms", LAG_BAR_MS, note))
+            cpu = f"of which the loop's own CPU: {one.first_cpu_s:.2f} s"
+            made.append(Row(f"first subagent, {size} items", one.first_s, " s", FIRST_BAR_S, cpu))
+    return made
