@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
@@ -26,7 +26,7 @@ from benchmarks import (
     triage,
     triage_labels,
 )
-from benchmarks.table import columns, rows_text, verdicts
+from benchmarks.table import Row, columns, rows_text, verdicts
 
 
 def main() -> None:
@@ -53,17 +53,16 @@ def main() -> None:
     if "engine" in wanted:
         rows = asyncio.run(engine.engine())
         print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
-    for name, measured, told in (
-        ("gate", gate.gate, gate.NOTES),
-        ("notes", partial(notes.notes, given.postgres), notes.NOTES),
-        ("tools", partial(tools.tools, given.postgres), tools.NOTES),
-    ):
+    tables: tuple[tuple[str, Callable[[], list[Row]], str], ...] = (
+        ("gate", lambda: asyncio.run(gate.gate()), gate.NOTES),
+        ("notes", lambda: asyncio.run(notes.notes(given.postgres)), notes.NOTES),
+        ("tools", lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),
+        ("delegation", delegation.delegation, delegation.NOTES),
+    )
+    for name, measured, told in tables:
         if name in wanted:
-            rows = asyncio.run(measured())
+            rows = measured()
             print(f"{name}\n\n{rows_text(rows)}\n\n{told}\n\n{verdicts(rows)}\n", flush=True)
-    if "delegation" in wanted:
-        rows = delegation.delegation()
-        print(f"delegation\n\n{rows_text(rows)}\n\n{delegation.NOTES}\n\n{verdicts(rows)}\n")
     if "serve" in wanted:
         parts = [part for part in given.parts.split(",") if part]
         rows = serve.serve(parts, given.postgres, given.full)

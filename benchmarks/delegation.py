@@ -54,7 +54,7 @@ class Ticker:
 
     lag: float = 0.0
     work: float = 0.0
-    """CPU of the loop's thread between two ticks: what other load of the machine does not change."""
+    """CPU of the loop's thread between two ticks: other load of the machine does not change it."""
     began: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.thread_time)
 
@@ -106,7 +106,8 @@ async def _measure(url: str, size: int, folder: Path) -> Measured:
 
     async def parent(run: str) -> dict[str, Any]:
         async with runs.at_work(run) as live:
-            ended.set_result(await _delegate(durable, store, live, made))
+            await _delegate(durable, store, live, made)
+        ended.set_result(None)
         return {}
 
     durable.bodies |= {"bench": parent, "subagent": subagents.work}

@@ -24,7 +24,7 @@ from subagents.guard import SpawnGuard
 from subagents.result import Finding, SubagentResult, joined
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
-from subagents.view import finding_line, fitted, parent_view
+from subagents.view import finding_line, overview, parent_view
 
 MAX_NAMED = 20
 """Refused briefs, and reasons, that one result names; the rest is counted."""
@@ -83,12 +83,14 @@ class Delegation:
     earlier: Mapping[str, Finding] = field(default_factory=dict)
     """Findings of earlier answers that the request came with, by id."""
     allowed: Allowed = ANYTHING
-    _views: dict[str, str] = field(default_factory=dict)
-    """Id of a subagent -> the view that the parent got of it."""
+    _returned: list[SubagentResult] = field(default_factory=list)
+    """What the parent has got a view of."""
 
     @property
     def views(self) -> Mapping[str, str]:
-        return self._views
+        """Id of each subagent that has returned -> the view of its result alone."""
+        cap = self.fanout.run.limits.max_result_tokens
+        return {r.id: parent_view(r, cap) for r in self._returned}
 
     async def __call__(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         planned = [await self._plan(call, ctx) for call in calls]
@@ -98,17 +100,16 @@ class Delegation:
         ran = iter(await self.fanout.run_all(briefs))
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
         share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
-        return [await self._outcome(each, share) for each in results]
+        return [self._outcome(each, share) for each in results]
 
-    async def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
+    def _outcome(self, results: Sequence[SubagentResult], share: int) -> Outcome:
         refused = [r for r in results if r.status == "refused"]
         ran = [r for r in results if r.status != "refused"]
         if not ran:
             return Outcome(refusals(refused), Origin.ERROR)
-        cap = min(self.fanout.run.limits.max_result_tokens, share)
-        views = {r.id: parent_view(r, cap) for r in ran}
-        self._views |= views
-        text = fitted(views, share * len(results))
+        self._returned += ran
+        cap = self.fanout.run.limits.max_result_tokens
+        text = overview(ran, cap, share * len(results))
         if refused:
             text += "\n\n" + refusals(refused)
         self.guard.delivered.append(text)

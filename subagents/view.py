@@ -73,6 +73,130 @@ def fitted(views: Mapping[str, str], max_tokens: int) -> str:
     return "\n\n".join(lines)
 
 
+LEAST_TOKENS = 250
+"""Below this share of the room for each, results are shown together, by what was found."""
+NAMED_SHARE = 8
+"""Each list of ids takes at most this part of the room (one eighth)."""
+LOOK_UP = "to read one, give its id in `findings` of a new brief"
+
+
+def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
+    """The results of one call within `max_tokens`: a view of at most `each` tokens for each one,
+    or, where that leaves too little for any, the findings of all, the equal ones joined."""
+    if len(results) * LEAST_TOKENS > max_tokens:
+        return _together(results, max_tokens)
+    whole = [parent_view(result, each) for result in results]
+    level = _level([_size(view) + 1 for view in whole], max_tokens)
+    views = [
+        view if _size(view) < level else parent_view(result, level - 2)
+        for view, result in zip(whole, results, strict=True)
+    ]
+    return "\n\n".join(views)
+
+
+def _level(sizes: Sequence[int], room: int) -> int:
+    """The size that fits into the room if none is larger: what small ones leave is for others."""
+    for k, size in enumerate(sorted(sizes)):
+        share = room // (len(sizes) - k)
+        if size > share:
+            return share
+        room -= size
+    return max(sizes, default=0)
+
+
+def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
+    """The findings of many subagents, the first of each first; what is not shown is counted and
+    named as far as there is room."""
+    found = [r for r in results if r.findings and not _is_verdict(r)]
+    read = [r for r in results if r not in found] if not found else _made(results)
+    named = max_tokens // NAMED_SHARE
+    lines = [*_unfinished(results, named), *_empty(results, found, read, named)]
+    room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
+    shown, left = _findings(found, room if not read else room // 2)
+    if left:
+        lines.append(_left_out(left, named))
+    if read:
+        room -= sum(map(_size, shown))
+        lines.insert(0, fitted({r.id: parent_view(r, LEAST_TOKENS) for r in read}, room))
+    return "\n".join([*shown, *lines])
+
+
+def _made(results: Sequence[SubagentResult]) -> list[SubagentResult]:
+    """Those whose value is shown though it is no finding."""
+    return [
+        r
+        for r in results
+        if r.value and (_is_verdict(r) or (not r.findings and r.contract in ("table", "draft")))
+    ]
+
+
+def _findings(found: Sequence[SubagentResult], room: int) -> tuple[list[str], list[Finding]]:
+    """Lines of findings that fit, and the findings that do not."""
+    ranked = [
+        (k, rank(finding), finding)
+        for result in found
+        for k, finding in enumerate(sorted(result.findings, key=rank))
+    ]
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for _, _, finding in sorted(ranked, key=lambda each: each[:2]):
+        claim = " ".join(finding.claim.casefold().split())
+        groups.setdefault((claim, finding.state), []).append(finding)
+    alike = list(groups.values())
+    shown = fitting_lines(map(_joined_line, alike), room)
+    return shown, [finding for group in alike[len(shown) :] for finding in group]
+
+
+def _joined_line(alike: Sequence[Finding]) -> str:
+    """Findings that say the same: the first, with the ids of the others."""
+    first, *others = alike
+    if not others:
+        return finding_line(first)
+    ids = " ".join(f"[{finding.id}]" for finding in others)
+    return f"{finding_line(first)} | the same: {ids} (figures: those of {first.id})"
+
+
+def _left_out(left: Sequence[Finding], room: int) -> str:
+    still = sum(f.state in NEEDS_ACTION for f in left)
+    head = f"(not shown: {len(left)} findings, {still} open, stored and in the report; {LOOK_UP}: "
+    return _naming(head, [f.id for f in left], room)
+
+
+def _empty(
+    results: Sequence[SubagentResult],
+    found: Sequence[SubagentResult],
+    read: Sequence[SubagentResult],
+    room: int,
+) -> list[str]:
+    told = {r.id for r in (*found, *read)}
+    ids = [r.id for r in results if r.id not in told]
+    head = f"({len(ids)} subagents found nothing; what they wrote is stored and in the report: "
+    return [_naming(head, ids, room)] if ids else []
+
+
+def _unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
+    """How many ended in which way, those not complete by id, and what was not covered."""
+    ends: dict[str, list[str]] = {}
+    for r in results:
+        stop = "" if r.stopped_by == "none" else f", stopped by {r.stopped_by}"
+        ends.setdefault(f"{r.status}{stop}", []).append(r.id)
+    told = [f"{len(ids)} {end}" for end, ids in ends.items()]
+    gaps = sum(bool(r.not_covered) for r in results)
+    dropped = sum(len(r.unsupported) for r in results)
+    lines = [f"{', '.join(told)} | not all covered: {gaps} | unsupported: {dropped}"]
+    for end, ids in ends.items():
+        if end != "complete":
+            lines.append(_naming(f"({end}: ", ids, room // len(ends)))
+    return lines
+
+
+def _naming(head: str, ids: Sequence[str], room: int) -> str:
+    """As many ids as there is room for, and how many more there are."""
+    room -= _size(head) + _size(f" and {len(ids)} more)")
+    kept = len(fitting_lines(ids, room))
+    more = f" and {len(ids) - kept} more" if kept < len(ids) else ""
+    return f"{head}{' '.join(ids[:kept])}{more})"
+
+
 def _head(result: SubagentResult) -> str:
     ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
     why = f" ({one_line(result.reason)})" if result.reason else ""

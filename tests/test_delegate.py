@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from engine_kit import (
+    Asked,
     Json,
     asked,
     brief,
@@ -27,10 +29,13 @@ from engine_kit import (
     thread_id,
     turn,
     turns,
+    workspace,
 )
 
-from bot.local.model.server import Answer
+from bot.local.model.server import Answer, Mind
+from bot.local.slack.server import LocalSlack
 from scopes.notes import Notes
+from scopes.tool import estimate_tokens
 from subagents.delegate import Delegation
 from subagents.guard import SpawnGuard
 from subagents.toolbox import ToolCall
@@ -274,9 +279,9 @@ async def test_a_large_fan_out_shares_its_room(tmp_path: Path) -> None:
     script = led_by(
         call("list_channels"), call("run_subagents", items=items, template=template), say("Done.")
     )
-    got = await asked(script, tmp_path, settings_for({"max_fanout_tokens": 1_200}))
+    got = await asked(script, tmp_path, settings_for({"max_fanout_tokens": 1_500}))
     view = results(got.parent[2])[1]["content"]
-    assert len(view.encode()) <= 3 * 1_300
+    assert estimate_tokens(view) <= 1_500
     assert view.count(" complete (slack, fast)") == 6
 
 
@@ -310,3 +315,79 @@ async def test_the_answer_waits_for_every_subagent(tmp_path: Path) -> None:
     got = await asked(led_by(Answer([brief(1), brief(2)]), say("Done [F1.1].")), tmp_path)
     kinds = ["child" if is_child(b) else "parent" for b in got.e.requests]
     assert kinds == ["parent", *["child"] * 4, "parent"]
+
+
+# ---- what a parent sees of very many
+
+
+def many_on(count: int) -> Answer:
+    template = {"task": "Find out what is open in {item}", "description": "Read {item}"}
+    items = [channel_id(n) for n in range(1, count + 1)]
+    return call("run_subagents", items=items, template={**template, "scope": "slack"})
+
+
+def finder(claim: str) -> Mind:
+    """A subagent that reads its channel and finds one thing; `{n}` is the channel's number."""
+
+    def mind(body: Json) -> Answer:
+        n = int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
+        if not results(body):
+            return call("read_channel_history", channel=channel_id(n))
+        found = finding(claim.format(n=n), thread_id(n, 0), state="unsolved")
+        return submitted(f"Channel {n} is read.", findings=[found])
+
+    return mind
+
+
+async def of_many(tmp_path: Path, count: int, claim: str, answer: str) -> Asked:
+    child_ = finder(claim)
+    script = (call("list_channels"), many_on(count), say(answer))
+
+    def mind(body: Json) -> Answer:
+        return child_(body) if is_child(body) else script[turn(body)]
+
+    settings = settings_for({"cost_usd": 50.0, "seconds": 300.0})
+    return await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(count, 1)))
+
+
+async def test_findings_of_200_subagents_can_be_cited_and_none_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    claim = "In channel {n} the export of invoices has been failing for customers since Monday"
+    got = await of_many(tmp_path, 200, claim, "Open: [F1.1] and [F200.1].")
+    view = results(got.parent[2])[1]["content"]
+
+    assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
+    ids = [f"F{n}.1" for n in range(1, 201)]
+    assert sum(f"[{i}] In channel" in view for i in ids) >= 150
+    assert all(re.search(rf"\b{re.escape(i)}\b", view) for i in ids)
+    assert got.document["statements"][0]["findings"] == ["F1.1", "F200.1"]
+    assert got.report.leaks == ()
+
+
+async def test_what_is_not_shown_of_many_is_counted_and_named(tmp_path: Path) -> None:
+    claim = "In channel {n} " + "the export of invoices has been failing for customers " * 8
+    got = await of_many(tmp_path, 200, claim, "Open: [F1.1].")
+    view = results(got.parent[2])[1]["content"]
+
+    assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
+    shown = view.count("] In channel")
+    assert shown >= 50
+    assert f"(not shown: {200 - shown} findings, {200 - shown} open, stored" in view
+    assert "give its id in `findings` of a new brief" in view
+    assert all(re.search(rf"\bF{n}\.1\b", view) for n in range(1, 201))
+
+
+async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cited(
+    tmp_path: Path,
+) -> None:
+    got = await of_many(tmp_path, 500, "The login page is down", "It is down [F1.1] [F333.1].")
+    view = results(got.parent[2])[1]["content"]
+
+    assert estimate_tokens(view) <= got.e.run.limits.max_fanout_tokens
+    assert view.count("The login page is down") == 1
+    assert all(f"[F{n}.1]" in view for n in range(1, 501))
+    (statement,) = got.document["statements"]
+    assert statement["findings"] == ["F1.1", "F333.1"]
+    assert "C00000333" in got.document["links"]["F333.1"][0]
+    assert got.report.leaks == ()

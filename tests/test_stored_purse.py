@@ -347,9 +347,7 @@ async def test_those_who_wait_for_each_other_are_refused_one_at_a_time(place: Ke
         for n, process in enumerate(processes):
             wish = process.hold({f"s{n}/0/1": all_of(35)}, behind=[f"s{n}/final"])
             asked.append(asyncio.create_task(wish))
-        async with asyncio.timeout(5):
-            while not any(task.done() for task in asked):
-                await asyncio.sleep(0.01)
+        await asyncio.wait(asked, timeout=5, return_when=asyncio.FIRST_COMPLETED)
         (refused,) = (n for n, task in enumerate(asked) if task.done())
         assert isinstance(asked[refused].exception(), BudgetExceeded)
         await processes[refused].settle(f"s{refused}/final", all_of(1))

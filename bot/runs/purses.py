@@ -114,7 +114,7 @@ class StoredPurse(Purse):
         books = Books(caps, spent, reserved)
         rows = _Rows(connection, self._database, self._run, self._owner, books)
         wishes = [*waiting, *(e.wish for e in entries if e.wish)]
-        rows.load({*chain.from_iterable(each.keys for each in (*entries, *wishes))})
+        rows.load({*chain(*(e.keys for e in entries), *(w.keys for w in wishes))})
         if waiting or (wishes and self._database.shared):
             rows.load_outstanding()
         queue, answers = list(waiting), dict[Wish, BudgetExceeded | None]()
