@@ -118,7 +118,7 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     if read:
         room -= sum(map(_size, shown))
         lines.insert(0, fitted({r.id: parent_view(r, LEAST_TOKENS) for r in read}, room))
-    return "\n".join([*shown, *lines])
+    return shorten("\n".join([*shown, *lines]), max_tokens)
 
 
 def _made(results: Sequence[SubagentResult]) -> list[SubagentResult]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -391,3 +393,38 @@ async def test_equal_findings_of_500_subagents_are_one_line_and_each_can_be_cite
     assert statement["findings"] == ["F1.1", "F333.1"]
     assert "C00000333" in got.document["links"]["F333.1"][0]
     assert got.report.leaks == ()
+
+
+async def test_the_work_on_a_brief_does_not_grow_with_those_before_it() -> None:
+    """Counted in calls of functions; and others get their turn after each brief."""
+    async with engine(lambda body: submitted("Nothing.")) as e:
+
+        async def admitted(count: int) -> int:
+            guard = SpawnGuard(e.run.limits)
+            guard.own.append("What is open?")
+            guard.delivered.append("s0 complete: " + sentence("earlier", 40))
+            briefs = [e.brief(f"Read channel {n}: {sentence(str(n))}", 1) for n in range(count)]
+            calls = turns_ = 0
+
+            def counted(frame: object, event: str, arg: object) -> None:
+                nonlocal calls
+                calls += event in ("call", "c_call")
+
+            async def others() -> None:
+                nonlocal turns_
+                while True:
+                    turns_ += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(others())
+            sys.setprofile(counted)
+            try:
+                for each in briefs:
+                    await guard.check(each)
+            finally:
+                sys.setprofile(None)
+                task.cancel()
+            assert turns_ >= count
+            return calls
+
+        assert await admitted(400) < 5 * await admitted(100)

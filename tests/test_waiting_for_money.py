@@ -5,6 +5,8 @@ The worst case of a call is several times what it costs, so few calls fit under 
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,18 @@ from engine_kit import (
     call,
     channel_id,
     child,
+    engine,
     is_child,
     say,
+    settings_for,
     turn,
+    until,
     workspace,
 )
 from serve_kit import serving
+from timing import waited_within
 
-from bot.local.model.server import Answer
+from bot.local.model.server import Answer, Fault, Faults
 from config.settings import load_settings
 
 SHIPPED = load_settings(env={}).limits
@@ -57,8 +63,40 @@ async def test_subagents_on_main_all_complete_within_the_shipped_cap(
         (run,) = await bot.store.runs(10)
         stored = (await bot.store.run(run.id)).result
         assert stored
-        ends = [(s["status"], s["stopped_by"]) for s in stored["subagents"]]
-        assert ends == [("complete", "none")] * count
+        ends = Counter(f"{s['status']} {s['stopped_by']}" for s in stored["subagents"])
+        assert ends == {"complete none": count}, f"{ends} for ${stored['cost_usd']:.2f}"
         assert stored["status"] == "complete"
         assert stored["cost_usd"] <= SHIPPED.cost_usd
-        print(stored["cost_usd"])
+
+
+async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() -> None:
+    """Two calls fit at a time; the others wait outside of the pace that all models share."""
+
+    def choose(index: int, body: Json) -> Fault | None:
+        return Fault("slow")
+
+    settings = settings_for({"cost_usd": 0.6, "seconds": 60.0})
+    async with engine(child, settings, faults=Faults(choose)) as e:
+        briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(8)]
+        task = asyncio.create_task(e.fanout().run_all(briefs))
+        await until(lambda: len(e.requests) == 2)
+        lane = e.run.governor.lane(e.settings.models.main)
+        await asyncio.sleep(0.2)
+        assert (len(e.requests), lane.in_flight) == (2, 2)
+        with waited_within(2):
+            e.run.stop.set()
+            got = await task
+        assert {r.status for r in got} == {"cancelled"}
+        assert e.run.purse.reserved.nanousd == 0
+
+
+async def test_who_waits_for_money_ends_when_the_time_is_up() -> None:
+    settings = settings_for({"cost_usd": 0.6, "seconds": 3.0})
+    faults = Faults(lambda index, body: Fault("slow"))
+    async with engine(child, settings, faults=faults) as e:
+        briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(4)]
+        with waited_within(4):
+            got = await e.fanout().run_all(briefs)
+        assert {r.stopped_by for r in got} == {"time"}
+        assert e.run.purse.spent.nanousd <= e.run.purse.caps.nanousd
+        assert e.run.purse.reserved.nanousd == 0

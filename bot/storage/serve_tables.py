@@ -97,5 +97,6 @@ reservations = sa.Table(
     text_column("state"),
     text_column("owner", index=True),
 )
-"""`held` for a call that may come, `sent` for one under way, `settled` with what it really cost;
-`owner` is the process that makes the call."""
+"""State: `held` for a call that may come, `waits` for the same while its context waits for room,
+`kept` for the call that reads the results of others, `sent` for one under way, `settled` with what
+it really cost; `owner` is the process that makes the call."""
