@@ -108,7 +108,7 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     """The findings of many subagents, the first of each first; what is not shown is counted and
     named as far as there is room."""
     found = [r for r in results if r.findings and not _is_verdict(r)]
-    read = [r for r in results if r not in found] if not found else _made(results)
+    read = _made(results) if found else results
     named = max_tokens // NAMED_SHARE
     lines = [*_unfinished(results, named), *_empty(results, found, read, named)]
     room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
@@ -117,7 +117,9 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
         lines.append(_left_out(left, named))
     if read:
         room -= sum(map(_size, shown))
-        lines.insert(0, fitted({r.id: parent_view(r, LEAST_TOKENS) for r in read}, room))
+        most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
+        views = {r.id: parent_view(r, LEAST_TOKENS) for r in read[:most]}
+        lines.insert(0, fitted({**dict.fromkeys((r.id for r in read), ""), **views}, room))
     return shorten("\n".join([*shown, *lines]), max_tokens)
 
 

@@ -70,7 +70,7 @@ async def test_subagents_on_main_all_complete_within_the_shipped_cap(
 
 
 async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() -> None:
-    """Two calls fit at a time; the others wait outside of the pace that all models share."""
+    """Three calls fit at a time; the others wait outside of the pace that all models share."""
 
     def choose(index: int, body: Json) -> Fault | None:
         return Fault("slow")
@@ -79,10 +79,10 @@ async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() 
     async with engine(child, settings, faults=Faults(choose)) as e:
         briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(8)]
         task = asyncio.create_task(e.fanout().run_all(briefs))
-        await until(lambda: len(e.requests) == 2)
+        await until(lambda: len(e.requests) == 3)
         lane = e.run.governor.lane(e.settings.models.main)
         await asyncio.sleep(0.2)
-        assert (len(e.requests), lane.in_flight) == (2, 2)
+        assert (len(e.requests), lane.in_flight) == (3, 3)
         with waited_within(2):
             e.run.stop.set()
             got = await task
