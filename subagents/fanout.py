@@ -233,6 +233,7 @@ class Fanout:
         for one, handle in zip(frozen, handles, strict=True):
             self.results[one.id] = result = await self._result(one, handle)
             results.append(result)
+            await asyncio.sleep(0)  # hundreds may have ended before the last was started
         return results
 
     async def _start(self, frozen: Frozen, ahead: bool) -> Handle | None:
