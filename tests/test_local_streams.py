@@ -17,7 +17,7 @@ from slack_sdk.models.messages.chunk import (
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.local.slack.records import Row
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack, StreamsRefused
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.streams import halt
 from bot.local.workspace import Channel, Message, User, Workspace
@@ -205,12 +205,29 @@ async def test_a_stream_in_a_channel_names_whom_it_is_for_and_its_thread(
     ):
         assert await error(web, start, **{k: v for k, v in whole.items() if k != name}) == code
     assert await error(web, start, **whole | {"recipient_user_id": "U0NOBODY"}) == "user_not_found"
+    other = whole | {"recipient_team_id": "T0OTHER"}
+    assert await error(web, start, **other) == "user_not_found", "nobody of theirs has that id"
     assert await error(web, start, **whole | {"thread_ts": "1.1"}) == "thread_not_found"
     assert await error(web, start, **whole | {"channel": "C0NONE"}) == "channel_not_found"
     assert await error(web, start, **whole | {"task_display_mode": "list"}) == "invalid_arguments"
     assert await error(web, start, **whole | {"channel": "C0OLD"}) == "is_archived"
     direct = await web.chat_startStream(channel="D0ANA", thread_ts=ROOT)
     assert direct["channel"] == "D0ANA"
+
+
+@pytest.mark.parametrize("code", ["unknown_method", "channel_type_not_supported"])
+async def test_a_slack_that_refuses_streams_refuses_each_call_and_takes_messages(
+    slack: LocalSlack, web: AsyncWebClient, code: StreamsRefused
+) -> None:
+    slack.streams_refused = code
+    assert await error(web, "chat.startStream", **HERE) == code
+    posted = await web.chat_postMessage(channel="C0OPS", thread_ts=ROOT, text="x")
+    for method in ("chat.appendStream", "chat.stopStream"):
+        assert await error(web, method, channel="C0OPS", ts=posted["ts"]) == code
+    slack.streams_refused = "404"
+    with pytest.raises(SlackApiError) as caught:
+        await web.chat_startStream(**HERE)
+    assert caught.value.response.status_code == 404
 
 
 @pytest.mark.parametrize(

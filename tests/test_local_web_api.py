@@ -506,7 +506,7 @@ async def test_each_channel_takes_a_message_a_second_in_short_bursts() -> None:
         await web.chat_postMessage(channel="C0SHARED", text="x")
         stream: dict[str, Any] = {
             "thread_ts": ROOT,
-            "recipient_team_id": "T",
+            "recipient_team_id": "T0LOCAL",
             "recipient_user_id": "U0ANA",
         }
         for _ in range(20):

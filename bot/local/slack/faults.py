@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +12,9 @@ from starlette.responses import Response
 from bot.local.server import drop_connection
 
 _ERROR = "error:"
+
+StreamsRefused = Literal["404", "unknown_method", "channel_type_not_supported"]
+"""How a Slack refuses to stream: an HTTP status (an older server, a proxy), or an error code."""
 
 
 class Fault(NamedTuple):
@@ -76,6 +79,11 @@ def json_response(
 
 def refusal(code: str, **extra: Any) -> Response:
     return json_response({"ok": False, "error": code, **extra})
+
+
+def refused_stream(how: StreamsRefused) -> Response:
+    """Answer a call of a method that streams in a Slack without streams."""
+    return Response("Not Found", 404, media_type="text/plain") if how == "404" else refusal(how)
 
 
 def ratelimited(seconds: float) -> Response:

@@ -25,11 +25,13 @@ from bot.local.slack.delivery import ACK_S, RETRIES_S, Deliveries, Delivery
 from bot.local.slack.events import named_message, of_write
 from bot.local.slack.faults import (
     Fault,
+    StreamsRefused,
     failed,
     json_response,
     lost,
     next_fault,
     ratelimited,
+    refused_stream,
 )
 from bot.local.slack.interactions import RESPONSE_PATH
 from bot.local.slack.limits import DISTRIBUTED, DISTRIBUTED_PAGE, TIERS, RateLimits
@@ -49,7 +51,16 @@ from bot.local.slack.state import (
 )
 from bot.local.workspace import Workspace
 
-__all__ = ["API_PATH", "BOT_TOKEN", "DISTRIBUTED", "METHODS", "TIERS", "Fault", "LocalSlack"]
+__all__ = [
+    "API_PATH",
+    "BOT_TOKEN",
+    "DISTRIBUTED",
+    "METHODS",
+    "TIERS",
+    "Fault",
+    "LocalSlack",
+    "StreamsRefused",
+]
 
 API_PATH = "/api/"
 BOT_TOKEN = "xoxb-local"
@@ -94,16 +105,19 @@ class LocalSlack:
         retries_s: Sequence[float] = RETRIES_S,
         ack_s: float = ACK_S,
         stream_ttl_s: float = 300.0,
+        streams_refused: StreamsRefused | None = None,
     ) -> None:
         """`tokens` adds to the default ones or replaces them.
 
         `limits` maps methods to calls a minute, as slack_limits.TIERS and DISTRIBUTED do;
         None = no limits. `invite_bot` and `now`: see SlackState. Without a `request_url` events
         come in Socket Mode. An event that is not acknowledged within `ack_s` is sent again after
-        each of `retries_s`, then it is lost.
+        each of `retries_s`, then it is lost. `streams_refused` makes this a Slack without streams:
+        it is how every call of a method that streams fails.
         """
         self.state = SlackState(workspace, invite_bot=invite_bot, now=now)
         self.state.stream_ttl_s = stream_ttl_s
+        self.streams_refused = streams_refused
         self.faults: list[Fault] = []
         self.calls: Counter[str] = Counter()
         self.app = Starlette(
@@ -170,6 +184,8 @@ class LocalSlack:
         fault = next_fault(self.faults, method)
         if fault and (failure := await failed(fault, request)):
             return failure
+        if self.streams_refused and method in slack_streams.METHODS:
+            return refused_stream(self.streams_refused)
         response = await self._answered(method, request)
         return Response() if await lost(fault, request) else response
 

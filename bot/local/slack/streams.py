@@ -128,12 +128,14 @@ def _settle_plan(stream: Stream) -> None:
 
 
 def _check_recipient(call: Call) -> None:
-    if not call.text("recipient_team_id"):
+    """The recipient is found by the workspace that they belong to, and their id there."""
+    team, id = call.text("recipient_team_id"), call.text("recipient_user_id")
+    if not team:
         raise SlackError("missing_recipient_team_id")
-    user = call.text("recipient_user_id")
-    if not user:
+    if not id:
         raise SlackError("missing_recipient_user_id")
-    if user not in call.state.users:
+    user = call.state.users.get(id)
+    if user is None or team != (user.team_id or call.state.team.id):
         raise SlackError("user_not_found")
 
 
