@@ -27,6 +27,7 @@ from engine_kit import (
 )
 from pg_kit import with_store
 from pydantic import SecretStr
+from starlette.types import ASGIApp
 
 from bot.local.model.server import Answer, Faults, Mind, ModelServer
 from bot.local.server import LocalServer
@@ -200,11 +201,15 @@ async def serving(
     port: int = 0,
     faults: Faults | None = None,
     latency_s: float = 0.0,
+    before_model: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     change: Callable[[Settings], Settings] = lambda settings: settings,
     policy_path: Path | None = None,
     **sections: Any,
 ) -> AsyncIterator[Served]:
-    """The bot, connected and ready; by default its parent asks one subagent and then answers."""
+    """The bot, connected and ready; by default its parent asks one subagent and then answers.
+
+    `before_model` puts something between the bot and the model.
+    """
     port = port or (free_port() if mode == "http" else 0)
     slack = slack or LocalSlack(
         space or workspace(6),
@@ -213,7 +218,8 @@ async def serving(
     )
     mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
     server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
-    with LocalServer(slack.app, "slack") as at, LocalServer(server.app, "model") as minds:
+    listening = before_model(server.app)
+    with LocalServer(slack.app, "slack") as at, LocalServer(listening, "model") as minds:
         settings = serve_settings(
             tmp_path / "data", at.url + API_PATH, url=url, mode=mode, port=port, **sections
         )

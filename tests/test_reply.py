@@ -14,7 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import waited_within
 
-from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.server import Fault, LocalSlack, StreamsRefused
 from bot.replies import render
 from bot.replies.outbox import Outbox
 from bot.replies.pace import Pace
@@ -344,6 +344,60 @@ async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> Non
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
+@pytest.mark.parametrize("how", ["404", "unknown_method", "channel_type_not_supported"])
+async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream(how: StreamsRefused) -> None:
+    async with desk(LocalSlack(workspace(), streams_refused=how)) as d:
+        killed = d.reply()
+        await killed.open(look_first=False)
+        await killed.aclose()
+        again = d.reply()
+        await again.open()
+        again.emit(AnswerDelta("Now "))
+        await until(lambda: one(d).text == "Now ")
+        await again.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+async def test_a_sentence_replaces_a_placeholder_whatever_a_stale_state_says_of_it() -> None:
+    async with desk(LocalSlack(workspace(), streams_refused="unknown_method")) as d:
+        state = await d.reply().open(look_first=False)
+        assert state["streamed"] is False
+        await d.reply({**state, "streamed": True}).fail("Something went wrong.")
+        assert texts(d) == ["Something went wrong."]
+
+
+@pytest.mark.parametrize("code", ["update_failed", "no_permission", "a_code_nobody_listed"])
+async def test_where_the_placeholder_cannot_be_edited_the_answer_takes_its_place(code: str) -> None:
+    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        d.slack.faults += [Fault(UPDATE, f"error:{code}")] * 99
+        await reply.finish(rendered(ANSWER, "more"))
+        assert texts(d) == [ANSWER, "more\n1 subagent"]
+        await d.reply().finish(rendered(ANSWER, "more"))
+        assert texts(d) == [ANSWER, "more\n1 subagent"], "it is final, in the next life too"
+
+
+async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:
+    async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        d.slack.faults += [Fault(UPDATE, "error:a_code_nobody_listed")] * 99
+        d.slack.faults += [Fault(POST, "500")]
+        await reply.finish(rendered(ANSWER))
+        assert texts(d) == [ANSWER + "\n1 subagent"]
+
+
+async def test_what_cannot_be_deleted_does_not_take_the_answer_back() -> None:
+    async with desk() as d:
+        reply = d.reply()
+        await reply.open(look_first=False)
+        await reply.finish(rendered("one", "two"))
+        d.slack.faults += [Fault("chat.delete", "error:cant_delete_message")]
+        await reply.finish(rendered("one"))
+        assert texts(d) == ["one\n1 subagent", "two\n1 subagent"]
+
+
 async def test_a_shorter_answer_after_a_crash_takes_only_our_own_parts_away() -> None:
     async with desk() as d:
         reply = d.reply()
@@ -369,7 +423,7 @@ async def test_a_message_that_somebody_deleted_is_made_anew() -> None:
 
 async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> None:
     async with desk() as d:
-        d.slack.faults += [Fault(START, "error:is_archived")]
+        d.slack.faults += [Fault(method, "error:is_archived") for method in (START, POST)]
         with pytest.raises(ChannelClosed):
             await d.reply().open(look_first=False)
         d.slack.faults += [*NO_STREAM, *[Fault(POST, "500")] * 4]
@@ -405,7 +459,8 @@ async def test_the_stop_button_comes_and_goes_in_every_way_a_reply_ends() -> Non
         reply = d.reply()
         await reply.open(look_first=False)
         await reply.working(True)
-        d.slack.faults += [Fault("*", "error:is_archived")] * 2
+        for method in (STOP, STOP, UPDATE, POST):
+            d.slack.faults.append(Fault(method, "error:is_archived"))
         with pytest.raises(WriteFailed):
             await reply.finish(rendered(ANSWER))
         await reply.aclose()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from bot.replies.writes import ContentRefused
+from bot.replies.writes import Passing, Refused
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 async def in_some_form(
     send: Callable[[dict[str, Any]], Awaitable[str]], text: str, blocks: Sequence[Block]
 ) -> str:
-    """Send blocks; where Slack does not take them the text alone, so that no answer is lost."""
+    """Send blocks; where Slack refuses them the text alone, so that no answer is lost."""
     plain = _plain(text)
     forms: list[dict[str, Any]] = [in_blocks(text, blocks)] if blocks else []
     if blocks or len(text) > MAX_TEXT:
@@ -33,7 +33,9 @@ async def in_some_form(
     for form in forms[:-1]:
         try:
             return await send(form)
-        except ContentRefused as error:
+        except Passing:
+            raise
+        except Refused as error:
             log.warning("Slack did not take a message as it was (%s); sent as text", error)
     return await send(forms[-1])
 

@@ -12,11 +12,11 @@ from bot.replies import plan
 from bot.replies.outbox import Outbox
 from bot.replies.plan import Plan, Task
 from bot.replies.writes import (
-    ChannelClosed,
+    GONE,
     ContentRefused,
     MessageGone,
     StreamEnded,
-    TokenRefused,
+    Unsent,
     Unsettled,
     WriteFailed,
 )
@@ -45,7 +45,8 @@ async def only_public(label: Label) -> bool:
 class Place:
     """Where a request was asked, and so where its answer goes."""
 
-    team: str
+    user_team: str
+    """The workspace that the user belongs to."""
     channel: str
     thread_ts: str
     user: str
@@ -116,7 +117,8 @@ class Live:
         self.plan.take(event)
 
     async def begin(self) -> None:
-        """The first sign: a stream where one can be had at once, else a message.
+        """The first sign: a stream where one can be had at once, else a message, whatever Slack
+        says of streams.
 
         Raises WriteFailed; after Unsettled there may be a message nevertheless.
         """
@@ -126,7 +128,7 @@ class Live:
         where = (place.channel, place.thread_ts)
         self.exact, self.sent, self._last = True, "", ()
         try:
-            self.ts = await self._outbox.start_stream(*where, place.team, place.user, chunks)
+            self.ts = await self._outbox.start_stream(*where, place.user_team, place.user, chunks)
         except Unsettled:
             self.unsettled = True
             found = await self._outbox.unfinished(*where, place.key, place.asked_ts)
@@ -134,8 +136,6 @@ class Live:
                 self.unsettled = False
                 self.adopt(found)
                 return
-        except (ChannelClosed, TokenRefused):
-            raise
         except WriteFailed as error:
             log.info("no stream for %s: %s", place.key, error)
         if self.ts is None:
@@ -170,27 +170,32 @@ class Live:
         if self.streaming and self._goes_on():
             try:
                 return await self._append()
-            except (StreamEnded, ContentRefused, Unsettled) as error:
+            except Unsent:
+                raise
+            except WriteFailed as error:
                 log.info("the stream of %s is left: %s", self._place.key, error)
                 self.exact = False
         await self.leave()
         return await self._edit()
 
     async def leave(self) -> None:
-        """Go on without the stream. Raises WriteFailed."""
+        """Go on without the stream, if there is one: an edit tells whether it is still open."""
         if not (self.streaming and self.ts):
             return
         place = self._place
         try:
             await self._outbox.stop_stream(place.key, place.channel, self.ts, run=self._run)
-        except (StreamEnded, ContentRefused) as error:  # the latter: its plan has grown too large
-            log.info("the stream of %s did not have to be stopped: %s", place.key, error)
-        except MessageGone:
-            self.ts = None
+        except WriteFailed as error:
+            log.info("the stream of %s was not stopped: %s", place.key, error)
+            if error.code == GONE:
+                self.ts = None
         self.streaming, self._last = False, ()
 
-    async def end(self, text: str, blocks: tuple[dict[str, Any], ...]) -> bool:
-        """End the stream with exactly this text in it and these blocks below; False = it cannot."""
+    async def end(self, text: str, blocks: tuple[dict[str, Any], ...], of: int) -> bool:
+        """End the stream with exactly this text in it and these blocks below; False = it cannot.
+
+        `of` is the number of parts of the answer.
+        """
         await self._catch_up()
         if not (self.ts and self.streaming and self.exact and text.startswith(self.sent)):
             return False
@@ -204,10 +209,8 @@ class Live:
         self.exact, place = False, self._place
         try:
             await self._outbox.stop_stream(
-                place.key, place.channel, self.ts, chunks, blocks, run=self._run
+                place.key, place.channel, self.ts, chunks, blocks, run=self._run, of=of
             )
-        except (ChannelClosed, TokenRefused):
-            raise
         except WriteFailed as error:
             log.info("the stream of %s does not end as it should: %s", place.key, error)
             return False
@@ -233,9 +236,7 @@ class Live:
         self.exact = not rest
         try:
             done = await self._outbox.append(self._place.channel, self.ts, chunks)
-        except Unsettled:
-            raise
-        except WriteFailed:
+        except Unsent:
             self.exact = True
             raise
         self.exact = True
@@ -262,8 +263,9 @@ class Live:
         except ContentRefused:
             self._plain = True
             raise
-        except MessageGone:
-            self.ts = None
+        except MessageGone as error:
+            if error.code == GONE:
+                self.ts = None
             raise
         except Unsettled:
             self.late = True

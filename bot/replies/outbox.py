@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -27,6 +27,7 @@ from bot.replies.forms import (
 from bot.replies.pace import TIERS, Pace
 from bot.replies.uploads import Uploads
 from bot.replies.writes import (
+    GONE,
     MessageGone,
     TokenRefused,
     Unsettled,
@@ -85,20 +86,25 @@ class Outbox:
         look_first: bool = False,
         exact: bool = False,
         run: str = "",
+        of: int = 0,
         after: str = "",
+        besides: Collection[str] = (),
     ) -> str:
         """Post a message and return its ts; `look_first` = it may have been posted already.
 
         `exact` = as these blocks or not at all: ContentRefused where Slack does not take them.
-        `after` (a ts older than the message) shortens the search.
+        `of` as in `marks`. `after` (a ts older than the message) shortens the search; `besides`
+        are messages with this key that are not the one.
         """
         where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
 
         async def send(form: dict[str, Any]) -> str:
-            return await self._posted(key, where, form | marks(key, run), after)
+            return await self._posted(key, where, form | marks(key, run, of), after, besides)
 
         async with within(self._deadline_s, "chat.postMessage"):
-            if look_first and (ts := await self._written.find(channel, thread_ts, key, after)):
+            if look_first and (
+                ts := await self._written.find(channel, thread_ts, key, after, besides)
+            ):
                 return ts
             if exact:
                 return await send(in_blocks(text, blocks))
@@ -114,11 +120,12 @@ class Outbox:
         *,
         exact: bool = False,
         run: str = "",
+        of: int = 0,
     ) -> None:
-        """Replace a message; `exact` as in `post`. It may be repeated, so it is."""
+        """Replace a message; `exact` and `of` as in `post`. It may be repeated, so it is."""
 
         async def send(form: dict[str, Any]) -> str:
-            form = {"channel": channel, "ts": ts, **emptied(form), **marks(key, run)}
+            form = {"channel": channel, "ts": ts, **emptied(form), **marks(key, run, of)}
             await self._writes.call("chat.update", form, repeatable=True)
             return ts
 
@@ -148,7 +155,7 @@ class Outbox:
                 args = {"channel": channel, "ts": ts}
                 await self._writes.call("chat.delete", args, repeatable=True)
             except MessageGone as error:
-                if error.code != "message_not_found":
+                if error.code != GONE:
                     raise
 
     async def whisper(
@@ -193,7 +200,10 @@ class Outbox:
     async def start_stream(
         self, channel: str, thread_ts: str, team: str, user: str, chunks: Sequence[Block]
     ) -> str | None:
-        """Begin a stream and return its ts; None = none can be had now. Unsettled: look for it."""
+        """Begin a stream for a user of this team and return its ts; None = none can be had now.
+
+        Unsettled: look for it.
+        """
         args = {
             **{"channel": channel, "thread_ts": thread_ts, "task_display_mode": "plan"},
             **{"recipient_team_id": team, "recipient_user_id": user, "chunks": list(chunks)},
@@ -219,12 +229,13 @@ class Outbox:
         blocks: Sequence[Block] = (),
         *,
         run: str = "",
+        of: int = 0,
     ) -> None:
         """End a stream with the last chunks and what stands below them; all or nothing of it.
 
-        StreamEnded says that it had ended, perhaps by an earlier try of ours.
+        StreamEnded says that it had ended, perhaps by an earlier try of ours. `of` as in `post`.
         """
-        args = {"channel": channel, "ts": ts, **marks(key, run)}
+        args = {"channel": channel, "ts": ts, **marks(key, run, of)}
         args |= {"chunks": list(chunks)} if chunks else {}
         args |= {"blocks": list(blocks)} if blocks else {}
         async with within(self._deadline_s, "chat.stopStream"):
@@ -274,7 +285,12 @@ class Outbox:
         return None
 
     async def _posted(
-        self, key: str, where: Mapping[str, str], form: dict[str, Any], after: str
+        self,
+        key: str,
+        where: Mapping[str, str],
+        form: dict[str, Any],
+        after: str,
+        besides: Collection[str],
     ) -> str:
         channel, thread_ts = where["channel"], where.get("thread_ts")
         form = {**where, **form, **NO_UNFURLING}
@@ -288,7 +304,7 @@ class Outbox:
                 last = error
             for _ in range(2):  # it may come to light a little later
                 await asyncio.sleep(self._settle_s / 2)
-                if ts := await self._written.find(channel, thread_ts, key, after):
+                if ts := await self._written.find(channel, thread_ts, key, after, besides):
                     return ts
             await self._writes.pause(failures)
         raise last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,14 @@ from bot.replies.live import Admits, Live, only_public
 from bot.replies.live import Place as Place
 from bot.replies.outbox import Outbox
 from bot.replies.render import Part, Rendered
-from bot.replies.writes import ChannelClosed, MessageGone, StreamEnded, TokenRefused, WriteFailed
+from bot.replies.writes import (
+    GONE,
+    ChannelClosed,
+    StreamEnded,
+    TokenRefused,
+    WriteFailed,
+    is_away,
+)
 from bot.requests.requests import StoredRequest
 from config.settings import Reply as Settings
 from subagents.events import Event
@@ -22,6 +29,8 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 20.0
 """How long a write that is under way may take when the reply ends."""
+TRIES = 4
+"""Times that a message is written into, before a new one is posted in its place."""
 SLOWEST = 16
 """Most update intervals between two tries of a progress that Slack does not take."""
 
@@ -53,8 +62,13 @@ class Reply:
         self._known = False
         """No message of an earlier life is unknown to us."""
         self._parts: dict[int, tuple[str, ...]] = {}
-        self._lost: set[str] = set()
+        self._final: dict[str, int] = {}
+        """Messages that hold a part of a finished answer, and how many parts that answer has."""
+        self._lost: dict[str, None] = {}
+        """Messages that cannot be written to any more, and are to be deleted."""
         self._strays: tuple[str, ...] = ()
+        self._is_last_resort = False
+        """If the sentence that is written now fails, nothing else will be tried."""
         self._done: tuple[Rendered, dict[str, Any]] | None = None
         self._at_work = bool(state)
         self._wake, self._ending = asyncio.Event(), asyncio.Event()
@@ -89,6 +103,32 @@ class Reply:
 
     async def finish(self, rendered: Rendered) -> dict[str, Any]:
         """Show the whole answer. May be called again, also in another life. Raises WriteFailed."""
+        return await self._finish(rendered, len(rendered.parts))
+
+    async def fail(self, text: str, reference: str = "") -> dict[str, Any]:
+        """Show one plain sentence as the answer, in place of everything else."""
+        self._live.exact = False
+        return await self._finish(render.sentence(text, reference), 0)
+
+    async def apologise(self, text: str, reference: str = "") -> dict[str, Any]:
+        """Show one plain sentence in place of the answer; what was delivered of it stays.
+
+        Where a part of the answer is missing, the sentence comes behind the others.
+        """
+        await self._quiet()
+        await self._look()
+        parts = self._final.get(self._live.ts or "", 0)
+        if not parts:
+            self._is_last_resort = True
+            return await self.fail(text, reference)
+        if not all(self._parts.get(number) for number in range(2, parts + 1)):
+            part = render.sentence(text, reference).parts[0]
+            await self._post(f"{self._place.key}#{parts + 1}", part, look_first=True)
+        await self.working(False)
+        return self._state()
+
+    async def _finish(self, rendered: Rendered, of: int) -> dict[str, Any]:
+        """Write it; `of` is the number of parts of a finished answer, 0 for a sentence."""
         if self._done and self._done[0] == rendered:
             return self._done[1]
         await self._quiet()
@@ -96,8 +136,8 @@ class Reply:
             if not self._known or self._live.unsettled:
                 await self._look()
             self._known = False
-            await self._write_first(rendered)
-            await self._write_others(rendered.parts)
+            await self._write_first(rendered, of)
+            await self._write_others(rendered.parts, of)
             self._known = True
         except WriteFailed:
             await self.working(False)
@@ -105,11 +145,6 @@ class Reply:
         await self.working(False)
         self._done = (rendered, self._state())
         return self._done[1]
-
-    async def fail(self, text: str, reference: str = "") -> dict[str, Any]:
-        """Show one plain sentence as the answer, in place of everything else."""
-        self._live.exact = False
-        return await self.finish(render.sentence(text, reference))
 
     async def aclose(self) -> None:
         """Stop showing, and leave the message as it is."""
@@ -142,96 +177,169 @@ class Reply:
             self._wake.set()
 
     async def _look(self) -> None:
-        """Find what an earlier life of this request wrote."""
+        """Find what an earlier life of this request wrote, where Slack lets us read it."""
         place = self._place
-        mine = await self._outbox.mine(place.channel, place.thread_ts, place.key, place.asked_ts)
-        self._parts = dict(mine.parts)
+        try:
+            mine = await self._outbox.mine(
+                place.channel, place.thread_ts, place.key, place.asked_ts
+            )
+        except WriteFailed as error:
+            if is_away(error):
+                raise
+            log.warning("nobody knows what was written of %s before: %s", place.key, error)
+            return
+        self._parts, self._final = dict(mine.parts), dict(mine.final)
         firsts = [ts for ts in (*mine.parts.get(1, ()), *mine.unmarked[:1]) if ts not in self._lost]
-        if self._live.ts is None and firsts:
+        final = [ts for ts in firsts if ts in mine.final]
+        if final and self._live.ts not in final:
+            if self._live.ts:
+                self._lost[self._live.ts] = None
+            self._live.adopt(final[0], streaming=False)
+        elif self._live.ts is None and firsts:
             self._live.adopt(firsts[0])
             self._at_work = True
         if self._live.unsettled:
             self._strays = tuple(ts for ts in mine.unmarked if ts != self._live.ts)
         self._known = True
 
-    async def _write_first(self, rendered: Rendered) -> None:
-        """Put the first part into the reply's message, which is made anew if it has gone."""
-        part, place = rendered.parts[0], self._place
-        for _ in range(4):
-            if self._live.ts is None:
-                self._live.ts = await self._post(place.key, part)
-                return
+    async def _write_first(self, rendered: Rendered, of: int) -> None:
+        """Put the first part into the reply's message, or into a new one where that cannot be."""
+        part, before = rendered.parts[0], self._live.ts
+        for _ in range(TRIES):
             ts = self._live.ts
+            if ts is None:
+                break
             try:
-                if await self._live.end(rendered.streamed_text, rendered.below):
-                    await self._settle(ts, part)
-                    return
-                await self._live.leave()
-                if self._live.ts:
-                    await self._update(place.key, ts, part)
-                    if self._live.late:
-                        await self._outbox.settle()
-                        await self._update(place.key, ts, part)
-                    return
+                await self._write_into(ts, rendered, of)
             except StreamEnded:  # it is being streamed after all
                 self._live.adopt(ts)
-            except MessageGone:
+                continue
+            except WriteFailed as error:
+                if is_away(error) and not self._is_last_resort:
+                    raise
+                if self._is_final(ts, of) and error.code != GONE:
+                    log.info("the answer of %s stays as it is: %s", self._place.key, error)
+                    return
+                log.warning("%s is not written into its message: %s", self._place.key, error)
                 self._live.ts = None
-            if self._live.ts is None:
-                self._lost.add(ts)
-                await self._look()
-        raise WriteFailed("chat.update", "no_message_left")
+            if self._live.ts:
+                return
+            self._lost[ts] = None
+            await self._look()
+        if self._live.ts:
+            self._lost[self._live.ts] = None
+        try:
+            self._live.ts = await self._post(self._place.key, part, of)
+        except WriteFailed:
+            self._lost, self._live.ts = {}, before  # a later try begins with the message again
+            raise
+        self._live.streaming, self._final[self._live.ts] = False, of
 
-    async def _settle(self, ts: str, part: Part) -> None:
+    async def _write_into(self, ts: str, rendered: Rendered, of: int) -> None:
+        """Put the first part into this message. Raises WriteFailed; it has gone where `ts` of
+        what is live is None then."""
+        part, place = rendered.parts[0], self._place
+        if await self._live.end(rendered.streamed_text, rendered.below, of):
+            self._final[ts] = of
+            await self._settle(ts, part, of)
+            return
+        await self._live.leave()
+        if self._live.ts is None:
+            return
+        await self._update(place.key, ts, part, of)
+        self._final[ts] = of
+        if self._live.late:
+            await self._outbox.settle()
+            await self._update(place.key, ts, part, of)
+
+    async def _settle(self, ts: str, part: Part, of: int) -> None:
         """Put blocks in the place of the markdown that was streamed, below the plan.
 
-        In rich text Slack makes nothing of the text; in markdown it reads marks of its own.
+        In rich text Slack makes nothing of the text; in markdown it reads marks of its own. The
+        answer is delivered: it stays as it is where Slack does not take the blocks.
         """
         above = [self._live.ended] if self._live.ended else []
         blocks = [*above, *part.blocks]
         fits = render.size(blocks) <= render.MAX_MESSAGE
         part = Part(part.text, tuple(blocks) if fits else part.blocks)
         try:
-            await self._update(self._place.key, ts, part)
-        except MessageGone as error:
-            if error.code == "message_not_found":
-                raise
+            await self._update(self._place.key, ts, part, of, exact=True)
+        except WriteFailed as error:
+            if error.code == GONE:
+                self._live.ts = None
             log.info("the answer of %s stays as it was streamed: %s", self._place.key, error)
 
-    async def _write_others(self, parts: tuple[Part, ...]) -> None:
+    async def _write_others(self, parts: tuple[Part, ...], of: int) -> None:
         """The further parts; what an earlier life wrote beyond them, or twice, is taken away."""
-        self._parts[1] = tuple(dict.fromkeys([self._live.ts or "", *self._parts.get(1, ())]))
+        first = [self._live.ts or "", *self._parts.get(1, ()), *self._lost]
+        self._parts[1] = tuple(dict.fromkeys(first))
         for number, part in enumerate(parts[1:], 2):
-            key, there = f"{self._place.key}#{number}", self._parts.get(number, ())
-            if there:
-                try:
-                    await self._update(key, there[0], part)
-                    continue
-                except MessageGone:
-                    there = there[1:]
-            self._parts[number] = (await self._post(key, part), *there)
+            there = self._parts.get(number, ())
+            if there and await self._is_replaced(number, there[0], part, of):
+                continue
+            new = await self._post(f"{self._place.key}#{number}", part, of, besides=there)
+            self._parts[number] = (new, *there)
         for number, there in list(self._parts.items()):
             kept = 1 if number <= len(parts) else 0
             for ts in there[kept:]:
-                await self._outbox.delete(self._place.channel, ts)
+                await self._delete(ts)
             self._parts[number] = there[:kept]
         for ts in self._strays:
-            with suppress(StreamEnded):
+            with suppress(WriteFailed):
                 await self._outbox.stop_stream(self._place.key, self._place.channel, ts)
-            await self._outbox.delete(self._place.channel, ts)
+            await self._delete(ts)
         self._strays = ()
 
-    async def _post(self, key: str, part: Part) -> str:
+    async def _is_replaced(self, number: int, ts: str, part: Part, of: int) -> bool:
+        """Put a further part into its message; False = it has to be written into a new one."""
+        try:
+            await self._update(f"{self._place.key}#{number}", ts, part, of)
+        except WriteFailed as error:
+            if is_away(error):
+                raise
+            log.info("part %d of %s is not written again: %s", number, self._place.key, error)
+            return self._is_final(ts, of) and error.code != GONE
+        return True
+
+    def _is_final(self, ts: str, of: int) -> bool:
+        """Whether this message was written as a part of a finished answer of so many parts."""
+        return of > 0 and self._final.get(ts) == of
+
+    async def _delete(self, ts: str) -> None:
+        """Delete what should not stand there; the answer is whole, also where that is refused."""
+        try:
+            await self._outbox.delete(self._place.channel, ts)
+        except WriteFailed as error:
+            if is_away(error):
+                raise
+            log.warning("%s of %s is not deleted: %s", ts, self._place.key, error)
+
+    async def _post(
+        self,
+        key: str,
+        part: Part,
+        of: int = 0,
+        *,
+        look_first: bool = False,
+        besides: Collection[str] = (),
+    ) -> str:
         place = self._place
         return await self._outbox.post(
             *(key, place.channel, place.thread_ts, part.text, part.blocks),
+            look_first=look_first,
             run=self._run,
+            of=of,
             after=place.asked_ts,
+            besides={*self._lost, *besides},
         )
 
-    async def _update(self, key: str, ts: str, part: Part) -> None:
-        channel = self._place.channel
-        await self._outbox.update(key, channel, ts, part.text, part.blocks, run=self._run)
+    async def _update(self, key: str, ts: str, part: Part, of: int, *, exact: bool = False) -> None:
+        await self._outbox.update(
+            *(key, self._place.channel, ts, part.text, part.blocks),
+            exact=exact,
+            run=self._run,
+            of=of,
+        )
 
     async def _quiet(self) -> None:
         """End the ticker, after the write that it is at."""
@@ -288,7 +396,7 @@ async def _wait(event: asyncio.Event, seconds: float | None) -> None:
 
 def place_of(request: StoredRequest) -> Place:
     return Place(
-        team=request.team,
+        user_team=request.user_team,
         channel=request.channel,
         thread_ts=request.thread_ts,
         user=request.user,

@@ -1,4 +1,10 @@
-"""One call of Slack's Web API that must not be made twice: what came of it, and typed errors."""
+"""One call of Slack's Web API that must not be made twice: what came of it, and typed errors.
+
+The classes say what to do next. Retry later: `Unsettled` (look it up first), `Unsent`,
+`RateLimited`, `Passing`. Try a simpler way: `Refused`, which stands for every code that is not
+listed here. There is nothing to write to: `MessageGone`, `ChannelClosed`. Our token is bad:
+`TokenRefused`.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +45,10 @@ class Unsettled(WriteFailed):
     """Nobody knows whether the write took effect."""
 
 
+class Unsent(WriteFailed):
+    """The request never left: there is no connection to Slack."""
+
+
 class ChannelClosed(WriteFailed):
     """We cannot write in this channel: archived, gone, not a member, read-only."""
 
@@ -51,8 +61,16 @@ class MessageGone(WriteFailed):
     """The message to change is not there, or not ours."""
 
 
-class ContentRefused(WriteFailed):
+class Refused(WriteFailed):
+    """Slack said no to this write, and nothing was done; another form or call may go."""
+
+
+class ContentRefused(Refused):
     """Slack does not take this text or these blocks."""
+
+
+class Passing(Refused):
+    """Slack said no for now, and nothing was done."""
 
 
 class StreamEnded(WriteFailed):
@@ -63,13 +81,11 @@ class RateLimited(WriteFailed):
     """Slack wants us to wait, and the write could not."""
 
 
-class _Unsent(Exception):
-    """The request never left."""
-
-
+GONE = "message_not_found"
+"""The message is not there (any more); what other codes of `MessageGone` speak of is there."""
 _CLOSED = """is_archived not_in_channel channel_not_found channel_is_archived thread_not_found
     restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
-    cannot_reply_to_message user_not_in_channel messages_tab_disabled team_not_found"""
+    cannot_reply_to_message messages_tab_disabled"""
 _TOKEN = """invalid_auth account_inactive token_revoked token_expired not_authed no_permission
     missing_scope org_login_required ekm_access_denied not_allowed_token_type access_denied"""
 _GONE = """message_not_found cant_update_message cant_delete_message edit_window_closed
@@ -77,6 +93,7 @@ _GONE = """message_not_found cant_update_message cant_delete_message edit_window
 _CONTENT = """msg_too_long msg_blocks_too_long invalid_blocks invalid_blocks_format no_text
     invalid_chunks too_many_attachments markdown_text_conflict block_mismatch
     metadata_too_large invalid_arguments invalid_arg_name"""
+_PASSING = "update_failed external_channel_migrating messaging_processing_failed team_added_to_org"
 _STREAM = """message_not_in_streaming_state stopped_by_user streaming_mode_mismatch
     streaming_state_conflict cannot_provide_both_markdown_text_and_chunks"""
 _KINDS: Mapping[str, type[WriteFailed]] = {
@@ -86,6 +103,7 @@ _KINDS: Mapping[str, type[WriteFailed]] = {
         (TokenRefused, _TOKEN),
         (MessageGone, _GONE),
         (ContentRefused, _CONTENT),
+        (Passing, _PASSING),
         (StreamEnded, _STREAM),
     )
     for code in codes.split()
@@ -112,7 +130,8 @@ class Writes:
     async def call(
         self, method: str, args: Mapping[str, Any], *, repeatable: bool, channel: str = ""
     ) -> dict[str, Any]:
-        """The answer. Rate limits are waited out; Unsettled unless `repeatable`, else tried again.
+        """The answer. Rate limits are waited out, and what passes is tried again; what is Unsettled
+        only if `repeatable`.
 
         Raises WriteFailed. Ends only with the caller's deadline while Slack says to wait.
         """
@@ -123,9 +142,11 @@ class Writes:
                 return await self._once(method, args, channel)
             except RateLimited:
                 continue
-            except _Unsent as error:
-                last: WriteFailed = WriteFailed(method, "no_connection")
-                log.warning("%s could not be sent: %s", method, error)
+            except Unsent as error:
+                last: WriteFailed = error
+                log.warning("%s could not be sent: %s", method, error.__cause__)
+            except Passing as error:
+                last = error
             except Unsettled as error:
                 last = error
                 if not repeatable:
@@ -146,8 +167,6 @@ class Writes:
             return await self._once(method, args, channel)
         except RateLimited:
             return None
-        except _Unsent as error:
-            raise WriteFailed(method, "no_connection") from error
 
     async def pause(self, failures: int) -> None:
         seconds = min(self._backoff_s * 2 ** (failures - 1), 10.0)
@@ -172,7 +191,7 @@ class Writes:
             raise failed from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             outcome = "unsent"
-            raise _Unsent(type(error).__name__) from error
+            raise Unsent(method, "no_connection") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unsettled(method, type(error).__name__) from error
         except (
@@ -198,9 +217,9 @@ def _refusal(method: str, error: SlackClientError) -> WriteFailed:
     if status == 429 or code in _LIMITED:
         return RateLimited(method, "ratelimited")
     if status < 500 and isinstance(code, str) and code not in _UNKNOWN:
-        return _KINDS.get(code, WriteFailed)(method, code)
+        return _KINDS.get(code, Refused)(method, code)
     if 400 <= status < 500 and status != 408:
-        return WriteFailed(method, f"http_{status}")
+        return Refused(method, f"http_{status}")
     return Unsettled(method, code if isinstance(code, str) else f"http_{status}")
 
 
@@ -221,6 +240,11 @@ def _retry_after(error: SlackClientError) -> float:
     return 1.0
 
 
+def is_away(error: WriteFailed) -> bool:
+    """Whether Slack was not heard to say no: the same write may go later."""
+    return isinstance(error, Unsettled | Unsent | RateLimited)
+
+
 async def taken(write: Callable[[], Awaitable[T]], give_up_s: float) -> T:
     """What `write` returns; it is made again while Slack is down, or refuses our token.
 
@@ -233,8 +257,7 @@ async def taken(write: Callable[[], Awaitable[T]], give_up_s: float) -> T:
         try:
             return await write()
         except WriteFailed as error:
-            may_pass = isinstance(error, Unsettled | RateLimited | TokenRefused)
-            if not (may_pass or error.code == "no_connection"):
+            if not (is_away(error) or isinstance(error, TokenRefused | Passing)):
                 raise
             if clock() - began + pause > give_up_s:
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ class Mine:
 
     parts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Messages of a reply by the number of the part, from 1 on; more than one = written twice."""
+    final: Mapping[str, int] = field(default_factory=dict)
+    """Messages that hold a part of a finished answer, and how many parts that answer has."""
     unmarked: tuple[str, ...] = ()
     """Messages without metadata, newest first: streams that were never finished."""
 
@@ -31,10 +33,20 @@ class Written:
         self._writes, self._page = writes, page_size
         self._me: frozenset[str] = frozenset()
 
-    async def find(self, channel: str, thread_ts: str | None, key: str, after: str) -> str | None:
-        """The first message of ours with this key: other apps may write the same metadata."""
+    async def find(
+        self,
+        channel: str,
+        thread_ts: str | None,
+        key: str,
+        after: str,
+        besides: Collection[str] = (),
+    ) -> str | None:
+        """The first message of ours with this key: other apps may write the same metadata.
+
+        `besides`: these messages do not count.
+        """
         async for message in self._ours(channel, thread_ts, after):
-            if _key(message) == key:
+            if _key(message) == key and message["ts"] not in besides:
                 return str(message["ts"])
         return None
 
@@ -49,6 +61,7 @@ class Written:
     async def of(self, channel: str, thread_ts: str, key: str, after: str) -> Mine:
         """The messages of a reply, and unfinished ones, that are newer than `after`."""
         parts: dict[int, tuple[str, ...]] = {}
+        final: dict[str, int] = {}
         unmarked = []
         async for message in self._ours(channel, thread_ts, after):
             ts = str(message.get("ts") or "")
@@ -58,9 +71,11 @@ class Written:
             if base == key:
                 part = int(number) if number.isdecimal() else 1
                 parts[part] = (*parts.get(part, ()), ts)
+                if isinstance(of := _payload(message).get("of"), int):
+                    final[ts] = of
             elif not message.get("metadata"):
                 unmarked.append(ts)
-        return Mine(parts, tuple(reversed(unmarked)))
+        return Mine(parts, final, tuple(reversed(unmarked)))
 
     async def _ours(
         self, channel: str, thread_ts: str | None, after: str
@@ -94,18 +109,26 @@ class Written:
         return self._me
 
 
-def marks(key: str, run: str) -> dict[str, Any]:
-    """The arguments of a write by which its message is found again."""
+def marks(key: str, run: str, of: int = 0) -> dict[str, Any]:
+    """The arguments of a write by which its message is found again.
+
+    `of` says that it is one of so many parts of a finished answer.
+    """
     part = key.partition("#")[2]
     payload = {"key": key, "part": int(part) if part.isdecimal() else 1, "run": run}
+    payload |= {"of": of} if of else {}
     return {"metadata": {"event_type": EVENT_TYPE, "event_payload": payload}}
 
 
-def _key(message: Mapping[str, Any]) -> str:
+def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = message.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("event_type") != EVENT_TYPE:
-        return ""
-    return str((metadata.get("event_payload") or {}).get("key") or "")
+        return {}
+    return metadata.get("event_payload") or {}
+
+
+def _key(message: Mapping[str, Any]) -> str:
+    return str(_payload(message).get("key") or "")
 
 
 def _seconds(ts: str) -> float:

@@ -284,7 +284,7 @@ class Answering:
         said = request.reply
         reply = Reply(self.outbox, place_of(request), self.settings.reply, said)
         try:
-            said = await reply.fail(text, request.run or "")
+            said = await reply.apologise(text, request.run or "")
         except Exception as error:  # the seam: even where nothing can be told, it is over
             trace = not isinstance(error, WriteFailed)
             log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)

@@ -37,6 +37,12 @@ class Incoming:
         return f"{self.team}/{self.channel}/{self.ts}"
 
     @property
+    def user_team(self) -> str:
+        """The workspace that the user belongs to, in a shared channel perhaps another company's."""
+        told = (self.event.get("user_team"), self.event.get("team"))
+        return next((t for t in told if isinstance(t, str) and t.startswith("T")), self.team)
+
+    @property
     def text(self) -> str:
         text = self.event.get("text")
         return str(readable(text)) if isinstance(text, str) else ""

@@ -1,0 +1,410 @@
+"""Whatever error Slack answers a write with, a request ends in its answer or in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from engine_kit import brief_answer, led_by, say, workspace
+from serve_kit import ASKER, Served, ruled, serving
+from slack_codes import codes
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from test_attaching import kept
+from test_attaching import working as keeping
+
+from bot.local.slack.server import API_PATH, Fault, LocalSlack, StreamsRefused
+from bot.local.workspace import Channel, User, Workspace
+from bot.requests.sentences import FAILED
+from config.settings import Settings
+
+START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"
+STREAMS_REFUSED: tuple[StreamsRefused, ...] = (
+    "404",
+    "unknown_method",
+    "channel_type_not_supported",
+)
+GUEST, STRANGER, SHARED = "U0GUEST", "U0OTHER", "C0SHARED"
+BEGIN, NEARLY, END = "It is **open**", "✓", "This is all of it"
+LAST_WRITE = "feedback_buttons"
+"""Stands in the write that completes an answer."""
+ANSWER = (
+    f"{BEGIN} [F1.1]. {'Nobody has looked at it yet. ' * 8}{NEARLY} Nearly done, so wait. {END}."
+)
+LINES = "\n".join(f"{n}. {'word ' * 12}" for n in range(400))
+LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
+"""It comes in three messages."""
+FREE = {"user_daily_usd": None, "daily_usd": None}
+
+
+def wide(settings: Settings) -> Settings:
+    """Settings in which people may ask as often as they like, and the parent may write much."""
+    settings = ruled(policy=FREE)(settings)
+    roles = settings.models.roles
+    parent = roles.parent.model_copy(update={"max_tokens": 20_000})
+    roles = roles.model_copy(update={"parent": parent})
+    models = settings.models.model_copy(update={"roles": roles})
+    slack = settings.slack.model_copy(update={"paced": False})
+    return settings.model_copy(update={"models": models, "slack": slack})
+
+
+# ---- one refusal, and the answer stands
+
+
+@pytest.mark.parametrize("times", [1, 99])
+@pytest.mark.parametrize("code", ["update_failed", "external_channel_migrating"])
+async def test_a_streamed_answer_is_never_replaced_by_an_apology(
+    tmp_path: Path, code: str, times: int
+) -> None:
+    async with serving(tmp_path) as bot:
+        bot.slack.faults += [Fault(UPDATE, f"error:{code}") for _ in range(times)]
+        shown = await bot.answer(bot.ask(), seconds=40)
+        assert BEGIN in shown.text
+        assert FAILED not in shown.text
+
+
+async def test_a_delivered_answer_stays_where_the_run_fails_behind_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bot:
+        with sqlite3.connect(bot.settings.data_dir / "assistant.sqlite") as database:
+            database.execute(
+                "create trigger full before update on runs when new.status = 'complete'"
+                " begin select raise(abort, 'the disk is full'); end"
+            )
+        asked = bot.ask()
+        shown = await bot.answer(asked, seconds=40)
+        assert BEGIN in shown.text
+        assert len(bot.replies(asked)) == 1
+        (run,) = await bot.store.runs()
+        assert run.status == "failed", "what is tested has happened"
+
+
+async def test_what_was_delivered_of_a_long_answer_stays_above_the_apology(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(say(LONG_ANSWER)), change=wide) as bot:
+        bot.slack.faults += [Fault(POST, "error:restricted_action")]
+        asked = bot.ask("Tell me all")
+        first, *_, last = await bot.answers(asked, 2, seconds=40)
+        assert BEGIN in first.text
+        assert FAILED in last.text
+
+
+@pytest.mark.parametrize("code", ["update_failed", "external_channel_migrating", "team_not_found"])
+async def test_an_answer_that_cannot_be_put_into_its_message_is_posted(
+    tmp_path: Path, code: str
+) -> None:
+    slack = LocalSlack(workspace(6), streams_refused="unknown_method")
+    async with serving(tmp_path, slack=slack) as bot:
+        bot.slack.faults += [Fault(UPDATE, f"error:{code}") for _ in range(99)]
+        asked = bot.ask()
+        shown = await bot.answer(asked, seconds=40)
+        assert BEGIN in shown.text
+        assert len(bot.replies(asked)) == 1, "the placeholder is deleted"
+
+
+@pytest.mark.parametrize("code", ["team_not_found", "messages_tab_disabled", "user_not_in_channel"])
+async def test_where_a_stream_is_refused_a_plain_message_is_tried(
+    tmp_path: Path, code: str
+) -> None:
+    async with serving(tmp_path) as bot:
+        bot.slack.faults += [Fault(START, f"error:{code}") for _ in range(9)]
+        asked = bot.ask()
+        assert BEGIN in (await bot.answer(asked)).text
+        assert len(bot.replies(asked)) == 1
+
+
+@pytest.mark.parametrize("how", STREAMS_REFUSED)
+async def test_a_slack_without_streams_gets_the_answer_in_one_message(
+    tmp_path: Path, how: StreamsRefused
+) -> None:
+    slack = LocalSlack(workspace(6), streams_refused=how)
+    async with serving(tmp_path, slack=slack) as bot:
+        asked = bot.ask()
+        assert BEGIN in (await bot.answer(asked)).text
+        assert (len(bot.replies(asked)), bot.slack.calls[POST]) == (1, 1)
+
+
+async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
+    tmp_path: Path,
+) -> None:
+    base = workspace(3)
+    stranger = User(STRANGER, "other", "Olga Other", is_stranger=True, team_id="T0OTHER")
+    shared = Channel(SHARED, "shared", (), (ASKER, STRANGER), is_ext_shared=True)
+    space = replace(base, users=(*base.users, stranger), channels=(*base.channels, shared))
+    async with serving(
+        tmp_path,
+        led_by(say(f"{BEGIN}.")),
+        space=space,
+        change=ruled(shared=True, ask=("members", "external")),
+    ) as bot:
+        for user, team in ((STRANGER, "T0OTHER"), (ASKER, "T0ACME")):
+            asked = bot.ask("What is open?", user=user, channel=SHARED)
+            assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
+            (start,) = [e for e in bot.slack.effects if e.method == START]
+            assert start.args["recipient_team_id"] == team
+            assert start.args["recipient_user_id"] == user
+            bot.slack.effects.clear()
+
+
+# ---- every code
+
+
+@dataclass
+class Script:
+    """Stands before a Slack and refuses chosen calls of one method."""
+
+    app: ASGIApp
+    method: str = ""
+    code: str = ""
+    which: str = ""
+    """`first`, `second`, `last` (it holds `mark`) or `every`."""
+    mark: str = ""
+    seen: int = 0
+    refused: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != f"{API_PATH}{self.method}":
+            await self.app(scope, receive, send)
+            return
+        messages = [await receive()]
+        while messages[-1].get("more_body"):
+            messages.append(await receive())
+        self.seen += 1
+        if self._picks(b"".join(m.get("body", b"") for m in messages).decode()):
+            self.refused += 1
+            await self._refuse(send)
+            return
+
+        async def again() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        await self.app(scope, again, send)
+
+    def _picks(self, body: str) -> bool:
+        match self.which:
+            case "first" | "second":
+                return self.seen == ("first", "second").index(self.which) + 1
+            case "last":
+                return self.mark in body and not self.refused
+        return self.which == "every"
+
+    async def _refuse(self, send: Send) -> None:
+        is_status = self.code.startswith("http_")
+        status = int(self.code.removeprefix("http_")) if is_status else 200
+        body = b"no" if is_status else json.dumps({"ok": False, "error": self.code}).encode()
+        kind = b"text/plain" if is_status else b"application/json"
+        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def set(self, method: str, code: str, which: str, mark: str) -> None:
+        self.method, self.code, self.which, self.mark = method, code, which, mark
+        self.seen = self.refused = 0
+
+
+def paced(app: ASGIApp) -> ASGIApp:
+    """A model that takes its time to write."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def slowly(message: Message) -> None:
+            await send(message)
+            if b"text_delta" in message.get("body", b""):
+                await asyncio.sleep(0.02)
+
+        await app(scope, receive, slowly)
+
+    return call
+
+
+@dataclass(frozen=True)
+class Write:
+    """One kind of write, and the requests in which it is refused."""
+
+    method: str
+    columns: tuple[str, ...]
+    mark: str = LAST_WRITE
+    """Stands in its last call."""
+    streams: bool = True
+    is_long: bool = False
+    """The answer comes in several messages."""
+    title: str = ""
+    has_file: bool = False
+    is_whisper: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.title or self.method
+
+
+ALWAYS, COLUMNS = ("first", "every"), ("first", "second", "last", "every")
+WRITES = (
+    Write("chat.startStream", ALWAYS),
+    Write("chat.appendStream", COLUMNS, json.dumps(NEARLY)[1:-1]),
+    Write("chat.stopStream", ALWAYS),
+    Write(UPDATE, ALWAYS, title="chat.update behind a stream"),
+    Write(UPDATE, COLUMNS, streams=False),
+    Write(POST, ("first", "second", "last"), streams=False, is_long=True),
+    Write("chat.postEphemeral", ALWAYS, is_whisper=True),
+    Write("files.completeUploadExternal", ALWAYS, has_file=True),
+)
+SAMPLE = {
+    "chat.startStream": "team_not_found missing_scope is_archived",
+    "chat.appendStream": "channel_type_not_supported missing_scope message_not_found",
+    "chat.stopStream": "http_404 unknown_method missing_scope message_not_found",
+    UPDATE: "update_failed block_mismatch is_inactive edit_window_closed a_code_nobody_listed",
+    POST: "invalid_blocks a_code_nobody_listed restricted_action",
+    "chat.postEphemeral": "user_not_in_channel",
+    "files.completeUploadExternal": "missing_scope file_type_not_allowed",
+}
+"""The codes of the short form."""
+LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+"""Slack says to wait; where it says so for ever, minutes pass before another way is tried."""
+FINE = {"answer", "sentence"}
+STREAM_LEFT = "answer below a stream that nobody can end"
+"""Slack ends it by itself after five minutes."""
+NOBODY_CAN = {"nothing"}
+"""No plain message is taken either: nothing stands there, so no placeholder does."""
+
+
+@dataclass
+class Table:
+    """What came of each code."""
+
+    write: Write
+    rows: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def keep(self, code: str) -> None:
+        """Append a row to the file that `REFUSALS_TABLE` names."""
+        if path := os.environ.get("REFUSALS_TABLE"):
+            cells = self.rows[code]
+            shown = [cells.get(column, "")[:60].replace("\n", " ") for column in COLUMNS]
+            with Path(path).open("a", encoding="utf-8") as rows:
+                rows.write(f"| {self.write.name} | {code} | {' | '.join(shown)} |\n")
+
+
+def guests() -> Workspace:
+    base = workspace(3)
+    guest = User(GUEST, "guest", "Gus Guest", is_restricted=True)
+    first, *others = base.channels
+    first = replace(first, members=(*first.members, GUEST))
+    return replace(base, users=(*base.users, guest), channels=(first, *others))
+
+
+async def asked(bot: Served, write: Write) -> str:
+    """Ask, and return the thread when the request has ended."""
+    user = GUEST if write.is_whisper else ASKER
+    thread = bot.ask("Write the plan" if write.has_file else "What is open?", user=user)
+    key = f"T0ACME/{bot.channel}/{thread}"
+
+    async def state() -> str:
+        request = await bot.inbox.request(key)
+        return request.state if request else ""
+
+    for _ in range(1_500):
+        if await state() in ("done", "failed", "ignored") and not bot.bench.dispatch.at_work:
+            return thread
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{await state()}: {[m.text for m in bot.replies(thread)]}")
+
+
+def outcome(bot: Served, write: Write, thread: str, told: int) -> str:
+    """What the person sees in the end; `told` counts what the guest was told before."""
+    shown = bot.replies(thread)
+    text = "\n".join(m.text for m in shown)
+    if write.is_whisper:
+        return "sentence" if not shown or len(bot.whispers(GUEST)) > told else text
+    if write.has_file:
+        has_file = any(m.files for m in shown)
+        is_told = "Files that are not here" in text
+        return "answer" if "Here they are" in text and has_file != is_told else text
+    if not shown:
+        return "nothing"
+    if text.count(FAILED) == 1:
+        return "sentence"
+    answer = [m for m in shown if m.metadata and not m.streaming]
+    parts = {m.metadata["event_payload"].get("of") for m in answer if m.metadata}
+    said = "\n".join(m.text for m in answer)
+    is_whole = said.count(BEGIN) == said.count(END) == 1 and parts == {len(answer)}
+    if is_whole and len(shown) > len(answer) == 1 and write.method == "chat.stopStream":
+        return STREAM_LEFT
+    return "answer" if is_whole and len(shown) == len(answer) else f"WRONG: {text}"
+
+
+async def cell(bot: Served, script: Script, write: Write, code: str, column: str) -> str:
+    """What came of one code at one call; `-` where no request made such a call."""
+    for _ in range(3):
+        told = len(bot.whispers(GUEST))
+        script.set(write.method, code, column, write.mark)
+        thread = await asked(bot, write)
+        refused = script.refused
+        script.set("", "", "", "")
+        if refused:
+            return outcome(bot, write, thread, told)
+    return "-"
+
+
+async def fill(table: Table, these: Iterable[str], folder: Path) -> None:
+    """Ask once for each code and column."""
+    write = table.write
+    these = sorted(these, key=LIMITED.__contains__)  # they keep a method back for a second
+    space = guests() if write.is_whisper else workspace(6)
+    slack = LocalSlack(space, streams_refused=None if write.streams else "unknown_method")
+    script = Script(slack.app)
+    slack.app = script  # type: ignore[assignment]
+    answer = say(LONG_ANSWER if write.is_long else ANSWER)
+    mind = keeping(kept("plan.md")) if write.has_file else led_by(brief_answer(2), answer)
+    async with serving(
+        folder,
+        mind,
+        slack=slack,
+        latency_s=0.02,
+        before_model=paced if write.method == "chat.appendStream" else lambda app: app,
+        change=wide,
+        serve={"outage_give_up_s": 2.5},
+    ) as bot:
+        for code in these:
+            cells = table.rows.setdefault(code, {})
+            for column in write.columns:
+                if not (code in LIMITED and column == "every"):
+                    cells[column] = await cell(bot, script, write, code, column)
+            table.keep(code)
+
+
+def check(table: Table) -> None:
+    """Every request has ended well, and every column was reached."""
+    allowed = FINE | {"-"}
+    allowed |= NOBODY_CAN if table.write.method == POST else set()
+    bad = {
+        f"{code}, {column}": cell
+        for code, cells in table.rows.items()
+        for column, cell in cells.items()
+        if cell not in allowed | ({STREAM_LEFT} if column == "every" else set())
+    }
+    assert bad == {}
+    for column in table.write.columns:
+        assert {cells[column] for cells in table.rows.values()} != {"-"}, f"no {column} call"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
+    write: Write, tmp_path: Path
+) -> None:
+    table = Table(write)
+    await fill(table, SAMPLE[write.method].split(), tmp_path)
+    check(table)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+async def test_every_code_that_slack_documents_leaves_an_answer_or_a_sentence(
+    write: Write, tmp_path: Path
+) -> None:
+    table = Table(write)
+    assert len(codes(write.method)) >= 40
+    await fill(table, codes(write.method), tmp_path)
+    check(table)
