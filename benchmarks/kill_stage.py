@@ -22,7 +22,7 @@ from benchmarks.kill_points import Kill
 from benchmarks.kill_watch import Phase, Watch
 from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack, StreamsRefused
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 
@@ -36,6 +36,9 @@ SETTINGS = {
     "reply": {"update_s": 0.3},
     "policy": {"user_daily_usd": None, "daily_usd": None},
 }
+UNPACED = {**SETTINGS, "slack": {"timeout_s": 5, "paced": False}}
+"""Every update of the message is shown, so that each point is reached; chat.update is the only
+call then, and Slack's rate would leave most of them out."""
 OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
 STEP_S = 0.0005
 """How long the process may run between two looks at its database."""
@@ -96,10 +99,19 @@ class Trap:
 class Stage:
     """Slack and the model, and the process of the bot in its lives."""
 
-    def __init__(self, folder: Path, url: str | None) -> None:
-        """`folder` holds the bot's data and what it says; `url` is its Postgres database."""
+    def __init__(
+        self, folder: Path, url: str | None, streams_refused: StreamsRefused | None = None
+    ) -> None:
+        """`folder` holds the bot's data and what it says; `url` is its Postgres database;
+        `streams_refused` is how Slack refuses streams.
+        """
         self.folder, self.url = folder, url
-        self.slack = LocalSlack(workspace(), ack_s=1.0, retries_s=(0.1, 1.0, 2.0, 4.0))
+        self.slack = LocalSlack(
+            workspace(),
+            ack_s=1.0,
+            retries_s=(0.1, 1.0, 2.0, 4.0),
+            streams_refused=streams_refused,
+        )
         self.watch = Watch(self._moment)
         self.books = Books(folder / "data", url)
         self.trap: Trap | None = None
@@ -113,7 +125,8 @@ class Stage:
         self._slack_url = enter(LocalServer(watch.slack(self.slack.app), "slack")).url + API_PATH
         self._model_url = enter(LocalServer(watch.model(server.app), "model")).url
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "assistant.yaml").write_text(yaml.safe_dump(SETTINGS))
+        settings = SETTINGS if self.slack.streams_refused is None else UNPACED
+        (self.folder / "assistant.yaml").write_text(yaml.safe_dump(settings))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -210,8 +210,15 @@ def _slack_name(scope: Scope, body: bytes) -> str:
     if method == "chat.appendStream":
         return f"{method} {'text' if 'markdown_text' in str(args.get('chunks')) else 'plan'}"
     if method in ("chat.update", "chat.stopStream"):
-        return f"{method} {'final' if 'feedback_buttons' in str(args.get('blocks')) else 'live'}"
+        return f"{method} {_shows(str(args.get('blocks')))}"
     return method
+
+
+def _shows(blocks: str) -> str:
+    """How far an answer is that is written in these blocks."""
+    if "feedback_buttons" in blocks:
+        return "final"
+    return "text" if "'type': 'markdown'" in blocks else "plan"
 
 
 def _usage(answer: bytes) -> dict[str, Any]:

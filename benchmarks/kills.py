@@ -1,6 +1,7 @@
 """The kill matrix: one request with twelve subagents, its process killed wherever it hurts.
 
-`python -m benchmarks.kills [--short] [--database sqlite|postgres|both] [--only NAME]`
+`python -m benchmarks.kills [--short] [--database sqlite|postgres|both] [--only NAME]
+    [--streams all|kept|404|unknown_method|channel_type_not_supported]`
 
 Postgres: TEST_DATABASE_URL, else the server on this machine; the matrix makes a database of its
 own there and drops it.
@@ -19,15 +20,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import psycopg
 
 from benchmarks.kill_books import created
 from benchmarks.kill_mind import CHANNELS, MARK, WORDS
-from benchmarks.kill_points import POINTS, Point
+from benchmarks.kill_points import EDITED, STREAMED, Point, points
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
+from bot.local.slack.server import StreamsRefused
 from bot.local.slack.shown import Shown
 from subagents.prices import Usage, cost_nanousd
 from subagents.purse import NANO
@@ -35,6 +38,9 @@ from subagents.purse import NANO
 HERE = "postgresql://postgres@127.0.0.1:5432"
 IN_FLIGHT_S = 0.3
 """An answer that left so shortly before a kill may not have been stored."""
+REFUSALS = get_args(StreamsRefused)
+STREAMS: dict[str, StreamsRefused | None] = {"kept": None, **{each: each for each in REFUSALS}}
+"""Slacks by what they do with streams."""
 HEAD = "point, seconds, repeated, in flight, answers, items, spent, audit, ".split(", ")
 
 
@@ -42,7 +48,8 @@ HEAD = "point, seconds, repeated, in flight, answers, items, spent, audit, ".spl
 class Row:
     """What came of one point."""
 
-    database: str
+    where: str
+    """The database, and how Slack refuses streams if it does."""
     point: Point
     seconds: float = 0.0
     """From the last start to the finished answer; 0 = it stood there before."""
@@ -62,14 +69,14 @@ class Row:
         verdict = "FAILED" if self.faults else "ok"
         spent = f"${self.spent_usd:.3f}"
         return [
-            *(f"{self.database}: {self.point.name}", f"{self.seconds:.1f}", *map(str, figures)),
+            *(f"{self.where}: {self.point.name}", f"{self.seconds:.1f}", *map(str, figures)),
             *(spent, audit, verdict),
         ]
 
 
-def run_point(stage: Stage, database: str, point: Point) -> Row:
+def run_point(stage: Stage, where: str, point: Point) -> Row:
     """Ask, kill and start again as often as the point says, and look at what came of it."""
-    row, killed = Row(database, point), list[float]()
+    row, killed = Row(where, point), list[float]()
     try:
         stage.ready()
         stage.set_trap(point.kills[0])
@@ -139,7 +146,8 @@ def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
     """Whether something unfinished was written over the finished answer."""
     written = [name for _, name, phase in log if phase == "done" and name.startswith("chat.")]
     finals = [at for at, name in enumerate(written) if name.endswith(" final")]
-    return bool(finals) and "chat.update live" in written[finals[0] :]
+    live = {"chat.update plan", "chat.update text"}
+    return bool(finals) and not live.isdisjoint(written[finals[0] :])
 
 
 def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, list[str]]:
@@ -173,16 +181,22 @@ def _check_purse(row: Row, stage: Stage, run: str) -> None:
         row.faults.append(f"purse: spent {spent}, reserved {reserved}, cap {cap}, least {least}")
 
 
-def run_points(database: str, server: str | None, points: Iterable[Point]) -> Iterator[Row]:
+def run_points(
+    database: str,
+    server: str | None,
+    points: Iterable[Point],
+    streams_refused: StreamsRefused | None = None,
+) -> Iterator[Row]:
     """One row after another; a failed one is followed by a new stage, the last one's log kept."""
     left = list(points)
+    where = f"{database}, streams {streams_refused}" if streams_refused else database
     while left:
         with ExitStack() as stack:
             url = stack.enter_context(created(server)) if server else None
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kills-")))
-            stage = stack.enter_context(Stage(folder, url))
+            stage = stack.enter_context(Stage(folder, url, streams_refused))
             while left:
-                row = run_point(stage, database, left.pop(0))
+                row = run_point(stage, where, left.pop(0))
                 if row.faults:
                     row.faults.append(f"log: {kept(stage, row)}")
                 yield row
@@ -194,7 +208,7 @@ def kept(stage: Stage, row: Row) -> Path:
     """Keep what the bot said, and what passed, for those who look for the reason."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp") / "kill-matrix"
     folder.mkdir(exist_ok=True)
-    name = "".join(c if c.isalnum() else "-" for c in f"{row.database} {row.point.name}")
+    name = "".join(c if c.isalnum() else "-" for c in f"{row.where} {row.point.name}")
     passed = "\n".join(f"{at:.3f} {what} {phase}" for at, what, phase in stage.watch.log)
     path = folder / f"{name}.log"
     path.write_text(f"{stage.said()}\n\n{passed}\n")
@@ -211,20 +225,32 @@ def postgres() -> str | None:
     return server
 
 
-def chosen(short: bool, database: str, only: str | None) -> list[Point]:
-    return [
+def chosen(
+    short: bool,
+    database: str,
+    only: str | None = None,
+    streams_refused: StreamsRefused | None = None,
+) -> list[Point]:
+    """Return the points for this database and this Slack."""
+    found = [
         point
-        for point in POINTS
-        if re.search(only or "", point.name) and (not short or database in point.short)
+        for point in points(EDITED if streams_refused else STREAMED)
+        if re.search(only or "", point.name)
     ]
+    if not short:
+        return found
+    return [p for p in found if database in (p.refused if streams_refused else p.short)]
 
 
-def matrix(databases: Sequence[str], short: bool, only: str | None) -> Iterator[Row]:
+def matrix(
+    databases: Sequence[str], streams: Sequence[str], short: bool, only: str | None
+) -> Iterator[Row]:
     for database in databases:
         server = postgres() if database == "postgres" else None
         if database == "postgres" and server is None:
             sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
-        yield from run_points(database, server, chosen(short, database, only))
+        for refused in map(STREAMS.__getitem__, streams):
+            yield from run_points(database, server, chosen(short, database, only, refused), refused)
 
 
 def main() -> int:
@@ -232,18 +258,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="the points that CI runs")
     parser.add_argument("--database", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument(
+        "--streams", choices=("all", *STREAMS), default="all", help="what Slack does with streams"
+    )
     parser.add_argument("--only", help="points whose name holds this (a regular expression)")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the bot is ended, what we made goes
     databases = ["sqlite", "postgres"] if given.database == "both" else [given.database]
+    streams = list(STREAMS) if given.streams == "all" else [given.streams]
     rows = []
-    for row in matrix(databases, given.short, given.only):
+    for row in matrix(databases, streams, given.short, given.only):
         rows.append(row)
         print(" ".join(row.cells()), *row.faults, sep="\n    ", file=sys.stderr, flush=True)
     print(columns(HEAD, [row.cells() for row in rows]))
     failed = [row for row in rows if row.faults]
     for row in failed:
-        print(f"{row.database}: {row.point.name}", *row.faults, sep="\n    ")
+        print(f"{row.where}: {row.point.name}", *row.faults, sep="\n    ")
     print(f"{len(rows)} points, {len(failed)} failed")
     return 1 if failed or not rows else 0
 

@@ -28,7 +28,14 @@ from timing import Patience
 
 from bot.local.model.server import Faults, Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from bot.local.slack.server import (
+    API_PATH,
+    APP_TOKEN,
+    BOT_TOKEN,
+    SIGNING_SECRET,
+    LocalSlack,
+    StreamsRefused,
+)
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
@@ -197,9 +204,13 @@ def fleet(
     space: Workspace | None = None,
     latency_s: float = 0.0,
     faults: Faults | None = None,
+    streams_refused: StreamsRefused | None = None,
     **sections: dict[str, Any],
 ) -> Iterator[Fleet]:
-    """No process yet: `start` them. `sections` go over short waits into assistant.yaml."""
+    """No process yet: `start` them. `sections` go over short waits into assistant.yaml.
+
+    `streams_refused` makes it a Slack without streams.
+    """
     given: dict[str, dict[str, Any]] = {
         "slack": {"mode": "http", "timeout_s": 5, "backfill_hours": 1},
         "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
@@ -218,6 +229,7 @@ def fleet(
             space or workspace(6),
             retries_s=(0.0, 0.5, 2.0, 4.0, 8.0),
             request_url=front.url + EVENTS,
+            streams_refused=streams_refused,
         )
         at = stack.enter_context(LocalServer(slack.app, "slack"))
         minds = stack.enter_context(LocalServer(model.app, "model"))

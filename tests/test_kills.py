@@ -8,29 +8,45 @@ from __future__ import annotations
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from benchmarks.kill_points import POINTS
+from benchmarks.kill_points import EDITED, STREAMED, Calls, points
 from benchmarks.kill_watch import Call, Phase, Watch
-from benchmarks.kills import is_taken_back, postgres, repeats, run_points
-
-CHOSEN = {d: [p for p in POINTS if d in p.short] for d in ("sqlite", "postgres")}
+from benchmarks.kills import (
+    REFUSALS,
+    chosen,
+    is_taken_back,
+    postgres,
+    repeats,
+    run_points,
+)
+from bot.local.slack.server import StreamsRefused
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("refused", [None, *REFUSALS])
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(database: str) -> None:
+def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(
+    database: str, refused: StreamsRefused | None
+) -> None:
     server = postgres() if database == "postgres" else None
     if database == "postgres" and server is None:
         pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
-    rows = list(run_points(database, server, CHOSEN[database]))
-    assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in CHOSEN[database]}
+    these = chosen(True, database, streams_refused=refused)
+    rows = list(run_points(database, server, these, refused))
+    assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in these}
     assert all(row.answers == 1 and row.items == 12 and row.leaks == 0 for row in rows)
 
 
-def test_the_matrix_has_the_points_that_it_promises() -> None:
-    names = [point.name for point in POINTS]
+@pytest.mark.parametrize("calls", [STREAMED, EDITED])
+def test_the_matrix_has_the_points_that_it_promises(calls: Calls) -> None:
+    names = [point.name for point in points(calls)]
     assert len(names) == len(set(names)) >= 25
-    assert sum(len(point.kills) > 1 for point in POINTS) >= 3
-    assert (len(CHOSEN["sqlite"]), len(CHOSEN["postgres"])) == (5, 2)
+    assert sum(len(point.kills) > 1 for point in points(calls)) >= 3
+
+
+def test_the_short_form_has_the_points_that_it_promises() -> None:
+    databases = ("sqlite", "postgres")
+    assert [len(chosen(True, d)) for d in databases] == [5, 2]
+    assert [len(chosen(True, d, None, "404")) for d in databases] == [2, 1]
 
 
 def call(name: str, life: int, finished: float | None, body: bytes = b"{}") -> Call:
@@ -59,9 +75,9 @@ def test_progress_over_a_finished_answer_is_seen() -> None:
     def written(*names: str) -> list[tuple[float, str, str]]:
         return [(0.0, name, "done") for name in names]
 
-    assert is_taken_back(written("chat.stopStream final", "chat.update live", "chat.update final"))
-    assert not is_taken_back(written("chat.update live", "chat.update final"))
-    assert not is_taken_back(written("chat.update live"))
+    assert is_taken_back(written("chat.stopStream final", "chat.update plan", "chat.update final"))
+    assert not is_taken_back(written("chat.update text", "chat.update final"))
+    assert not is_taken_back(written("chat.update text"))
 
 
 async def test_what_a_killed_process_had_sent_springs_no_trap_of_the_next_life() -> None:

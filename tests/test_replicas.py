@@ -13,6 +13,7 @@ from pg_kit import Kept, execute, postgres
 from timing import Patience, waited_within
 
 from bot.local.model.server import Answer, Fault, Faults, Mind
+from bot.local.slack.server import StreamsRefused
 from bot.replies.render import CANCELLED
 
 __all__ = ["postgres"]
@@ -80,15 +81,30 @@ async def test_one_event_to_both_five_times_gets_one_answer(postgres: Kept, tmp_
         nothing_crashed(bots)
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("count", "refused"),
+    [
+        (12, None),
+        (12, "unknown_method"),
+        pytest.param(12, "404", marks=pytest.mark.slow),
+        pytest.param(12, "channel_type_not_supported", marks=pytest.mark.slow),
+        pytest.param(50, None, marks=pytest.mark.slow),
+    ],
+)
 async def test_what_a_replica_leaves_that_is_killed_the_other_finishes(
-    postgres: Kept, tmp_path: Path, count: int
+    postgres: Kept, tmp_path: Path, count: int, refused: StreamsRefused | None
 ) -> None:
     assert postgres.url
     limits = {"max_concurrency": 8, "max_subagents": 100, "cost_usd": 50.0}
     space = small_workspace(count + 1)
     with fleet(
-        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.3, limits=limits
+        tmp_path,
+        fanned_out(count),
+        url=postgres.url,
+        space=space,
+        latency_s=0.3,
+        streams_refused=refused,
+        limits=limits,
     ) as bots:
         await bots.started(2)
         thread = bots.ask(all_of(count))
