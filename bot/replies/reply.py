@@ -204,7 +204,7 @@ class Reply:
 
     async def _write_first(self, rendered: Rendered, of: int) -> None:
         """Put the first part into the reply's message, or into a new one where that cannot be."""
-        part, before = rendered.parts[0], self._live.ts
+        part, before, lost = rendered.parts[0], self._live.ts, dict(self._lost)
         for _ in range(TRIES):
             ts = self._live.ts
             if ts is None:
@@ -231,7 +231,7 @@ class Reply:
         try:
             self._live.ts = await self._post(self._place.key, part, of)
         except WriteFailed:
-            self._lost, self._live.ts = {}, before  # a later try begins with the message again
+            self._lost, self._live.ts = lost, before  # a later try begins with the message again
             raise
         self._live.streaming, self._final[self._live.ts] = False, of
 
@@ -371,12 +371,21 @@ class Reply:
                 log.exception("the progress of %s cannot be shown", self._place.key)
             await _wait(self._ending, self._settings.update_s * slow)
 
+    async def _shown(self) -> bool:
+        """Show what is new; a message that Slack says has gone is deleted in the end."""
+        ts = self._live.ts
+        try:
+            return await self._live.tick()
+        finally:
+            if ts and self._live.ts is None:
+                self._lost[ts] = None
+
     async def _tick(self, slow: int) -> int:
         """One write; returns how many intervals the next one has to wait."""
         try:
             if self._live.ts is None:
                 await self._begin()
-            shown = await self._live.tick()
+            shown = await self._shown()
         except (ChannelClosed, TokenRefused):
             raise
         except WriteFailed as error:
