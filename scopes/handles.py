@@ -16,8 +16,8 @@ class Handles:
 
     titles: Mapping[str, str] = field(default_factory=dict)
     early: frozenset[str] = frozenset()
-    """Addresses among them that a search listed for a context that had read nothing but its task
-    (`Label.is_blank`): no text that was read later can have chosen them."""
+    """Addresses among them that a search listed before the context had read more than its task and
+    the thread that the request was asked in: no text that was read later can have chosen them."""
 
     def resolve(self, value: str) -> str | None:
         """The id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""

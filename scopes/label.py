@@ -39,11 +39,6 @@ class Label:
         return isinstance(self.readers, str)
 
     @property
-    def is_blank(self) -> bool:
-        """Whether nothing was read that is anybody's secret, nor anything of an outsider."""
-        return self.readers == INTERNET and not self.outside
-
-    @property
     def is_guarded(self) -> bool:
         """Whether the internet must not learn of it by what is fetched or searched for: it is for
         named people, or it is the workspace's and an outsider may say what is asked."""

@@ -241,12 +241,17 @@ class Agent:
             # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
             listed = {h: t for h, t in found["handles"].items() if self._may_list(h)}
             tool = self.toolbox.tools.get(call.name)
-            early = bool(tool and tool.effect is Effect.SEARCH) and before.is_blank
+            early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)
             self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
             origin = Origin.ERROR if found["error"] else Origin.TOOL_RESULT
             answers[call.id] = Outcome(found["text"], origin, call.name)
             crash = crash or (found["text"] if found["crash"] else "")
         return crash
+
+    def _is_early(self, label: Label) -> bool:
+        """Return whether no outsider can have chosen what a search under this label lists: the
+        context has read nothing but what members wrote where the request was asked."""
+        return label.is_open and not label.outside and label.sources <= {self.ctx.intent.home}
 
     def _may_list(self, handle: str) -> bool:
         return self.spec.contract is None or handle.startswith(("http://", "https://"))
