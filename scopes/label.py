@@ -13,8 +13,6 @@ INTERNET: Final[Literal["internet"]] = "internet"
 """Anybody: what stands on the web, and the words of the request itself."""
 WORKSPACE: Final[Literal["workspace"]] = "workspace"
 """All full members of the workspace."""
-PUBLIC: Final[Literal["workspace"]] = WORKSPACE
-"""Former name of WORKSPACE."""
 
 
 @dataclass(frozen=True, slots=True)

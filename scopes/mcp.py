@@ -12,7 +12,7 @@ from typing import Any
 import scopes
 from scopes.clean import printable
 from scopes.effects import Access, Effect, Part, Prepared
-from scopes.label import PUBLIC, Label, Readers
+from scopes.label import WORKSPACE, Label, Readers
 from scopes.servers.said import Answer, Offer
 from scopes.servers.schema import arguments_of, plain, taken_over
 from scopes.servers.servers import Connection, Unreachable
@@ -85,7 +85,7 @@ def _ours() -> frozenset[str]:
 def tool_of(server: Server, offer: Offer, name: str) -> Tool:
     """A tool of a server as one of ours. Raises Unfit for what cannot be offered."""
     access, effect = KINDS[server.access]
-    several = server.readers == PUBLIC or len(server.readers) > 1
+    several = server.readers == WORKSPACE or len(server.readers) > 1
     schema = taken_over(offer.schema)
     words = dict.fromkeys(schema["properties"], Part.WORDS)
 

@@ -15,7 +15,7 @@ import scopes
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
 from scopes.databases.tables import Database, Databases
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.resources import Resource, Resources
 from scopes.tool import Handles, ToolContext, ToolResult
 from subagents.directory import Operator
@@ -75,7 +75,7 @@ class Shelf:
 
 def context(databases: Mapping[str, Database], **more: Any) -> ToolContext:
     """A subagent that holds all of them; of Ana's, who may read what the gate lets her."""
-    labels = {h: Label(True, PUBLIC, frozenset({h})) for h in databases}
+    labels = {h: Label(True, WORKSPACE, frozenset({h})) for h in databases}
     clients: dict[type, object] = {Databases: Databases(databases, labels, 1_000)}
     clients[Resources] = Shelf()
     titles = {h: h.removeprefix("data:") for h in databases}

@@ -17,7 +17,7 @@ from scopes.folders.folders import MB, RUN, Folders, Project
 from scopes.folders.git import Git, Repository, apart
 from scopes.folders.git_push import Pushing, Remote
 from scopes.intent import Intent
-from scopes.label import PUBLIC, TRUSTED, Label, Readers
+from scopes.label import TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult
 from subagents.action import Action
 from subagents.child import closed
@@ -94,8 +94,8 @@ class Settings:
     projects: Mapping[str, Project]
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
-        readers = PUBLIC if thing == RUN else self.projects[thing].readers
-        return readers == PUBLIC or user in readers
+        readers = WORKSPACE if thing == RUN else self.projects[thing].readers
+        return readers == WORKSPACE or user in readers
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
         readers = self.projects[destination].readers
@@ -110,7 +110,7 @@ class Desk:
         self,
         tmp_path: Path,
         *,
-        readers: Readers = PUBLIC,
+        readers: Readers = WORKSPACE,
         push: bool = False,
         repo: bool = True,
         max_bytes: int = 64 * KB,

@@ -43,7 +43,7 @@ from scopes.data import csv_of, shown
 from scopes.databases.duck import Duck
 from scopes.databases.tables import Column, Databases, Rows, StatementFailed
 from scopes.intent import Intent
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.resources import KINDS, Resource, Resources
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.audit import audit
@@ -78,7 +78,7 @@ async def test_tables_and_columns_are_items_with_the_label_of_their_database(
         *("orders: 3 rows", "id INTEGER", "customer VARCHAR"),
         *("amount DECIMAL(10,2): in euros", "placed DATE"),
     ]
-    label = Label(True, PUBLIC, frozenset({"data:shop"}))
+    label = Label(True, WORKSPACE, frozenset({"data:shop"}))
     for result in (listed, described):
         assert {item.label for item in result.items} | {result.label} == {label}
         assert len({item.id for item in result.items}) == len(result.items)
@@ -339,7 +339,7 @@ async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
         True, frozenset({"U0ANA"}), frozenset({"data:pay"}), outside=True
     )
     assert (await client.by_handle["data:pay"].query("SELECT * FROM staff", 5)).total == 0
-    assert opened_kit.readers() == {"data:shop": PUBLIC, "data:pay": frozenset({"U0ANA"})}
+    assert opened_kit.readers() == {"data:shop": WORKSPACE, "data:pay": frozenset({"U0ANA"})}
     assert opened_kit.missing() == {}
     await opened_kit.aclose()
 

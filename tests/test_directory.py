@@ -19,7 +19,7 @@ from bot.errors import StoreError
 from bot.policy.directory import ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED, SlackDirectory
 from bot.policy.people import CHECKED_S, People
 from config.settings import load_settings
-from scopes.label import PUBLIC, Label
+from scopes.label import WORKSPACE, Label
 from scopes.members import KEPT_S, Members
 from scopes.slack_client import connect, open_session
 from subagents.directory import Obstacle
@@ -189,7 +189,7 @@ async def test_hidden_and_absent_cost_the_same_calls() -> None:
 async def test_what_everybody_may_read_goes_anywhere_unasked() -> None:
     async with world() as at:
         for destination in ("CGEN", "CMIXED", "CEXT", "CNONE", "DGUEST"):
-            assert await at.blocked(destination, "CGEN", readers=PUBLIC) == []
+            assert await at.blocked(destination, "CGEN", readers=WORKSPACE) == []
         assert at.slack.calls == []
 
 
@@ -229,7 +229,7 @@ async def test_a_person_is_an_audience_of_one() -> None:
 
 async def test_a_folder_is_read_by_those_whom_the_settings_name() -> None:
     async with world() as at:
-        at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": PUBLIC}
+        at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
         assert await at.blocked("files:book", "CBOARD", "files:book") == []
         told = ("#cboard", "not everyone in all is a member", True)
         assert said(await at.blocked("files:all", "CBOARD")) == [told]
@@ -266,8 +266,8 @@ async def test_what_the_settings_open_to_full_members_stays_among_them() -> None
         at.put("CPAIR", ANA, GUEST)
         at.put("CSHARED", ANA, is_ext_shared=True)
         at.directory.things = {
-            "data:shop": PUBLIC,
-            "mcp:clock": PUBLIC,
+            "data:shop": WORKSPACE,
+            "mcp:clock": WORKSPACE,
             "data:own": frozenset({ANA}),
         }
         at.directory.anybodys = {"mcp:clock"}
@@ -277,18 +277,20 @@ async def test_what_the_settings_open_to_full_members_stays_among_them() -> None
                 ("CEXT", COMPANIES),
                 ("CSHARED", COMPANIES),
             ):
-                found = await at.blocked(destination, source, "CGEN", readers=PUBLIC)
+                found = await at.blocked(destination, source, "CGEN", readers=WORKSPACE)
                 assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
             for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
-                assert await at.blocked(destination, source, readers=PUBLIC) == []
+                assert await at.blocked(destination, source, readers=WORKSPACE) == []
             for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
-                assert [o.why for o in await at.blocked(who, source, readers=PUBLIC)] == [why]
+                assert [o.why for o in await at.blocked(who, source, readers=WORKSPACE)] == [why]
         for source in ("mcp:clock", "CGEN", "web:a.example"):
-            assert await at.blocked("CSHARED", source, readers=PUBLIC) == []
+            assert await at.blocked("CSHARED", source, readers=WORKSPACE) == []
         at.put("CGEN", ANA, GUEST, is_private=False)
-        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=PUBLIC)] == [GUESTS]
+        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [GUESTS]
         at.slack.answers["conversations.members CGEN"] = 500
-        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=PUBLIC)] == [UNCHECKED]
+        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [
+            UNCHECKED
+        ]
 
 
 async def test_a_grant_lets_its_sources_pass_to_its_destination() -> None:
@@ -412,7 +414,7 @@ async def test_only_what_really_stands_in_the_way_is_named() -> None:
         at.directory.things = {
             "data:hr": frozenset({ANA}),
             "data:crm": frozenset({ANA, LUIS}),
-            "data:shop": PUBLIC,
+            "data:shop": WORKSPACE,
         }
         read = ("web:a.example", "files:run", "data:shop", "notes:team", "list:F1", "CGEN")
         hr = ("data:hr", "not everyone in #cboard may read it", True)

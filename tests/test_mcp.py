@@ -39,7 +39,7 @@ from bot.tooling.mcp import MAX_TOOLS, McpKit
 from bot.tooling.offers import list_scopes
 from bot.tooling.outside_tools import OutsideTools, old_calls
 from scopes.intent import UNASKED
-from scopes.label import PUBLIC, Label
+from scopes.label import WORKSPACE, Label
 from scopes.mcp import Server, result_of, tool_name
 from scopes.outside import Outside
 from scopes.servers.said import Answer as Said
@@ -312,7 +312,7 @@ async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_pat
     ],
 )
 def test_what_nobody_sees_is_not_told_as_left_out(text: str, shown: str, truncated: str) -> None:
-    server = Server("crm", "notes", "read", PUBLIC, None, None)  # type: ignore[arg-type]
+    server = Server("crm", "notes", "read", WORKSPACE, None, None)  # type: ignore[arg-type]
     ctx = context(max_output_tokens=10)
     found = result_of(server, Offer("f", "", {}, "d"), Said((text,)), ctx)
     assert (text_of(found), found.truncated) == (shown, truncated)

@@ -24,7 +24,7 @@ from bot.local.model.checks import check_message_request
 from bot.local.slack.server import LocalSlack
 from scopes.conversations import Conversations
 from scopes.google.gmail import Gmail
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.notes import Notes
 from scopes.resources import Resources
 from scopes.sheets import Sheets
@@ -46,7 +46,7 @@ NAMES = scopes.scope_names()
 LABELS = st.builds(
     Label,
     st.booleans(),
-    st.one_of(st.just(PUBLIC), st.frozensets(st.sampled_from("abcd"))),
+    st.one_of(st.just(WORKSPACE), st.frozensets(st.sampled_from("abcd"))),
     st.frozensets(st.sampled_from(["C1", "C2", "F1"])),
 )
 

@@ -24,7 +24,7 @@ from scopes.google.cells import Area, area_of, letters, number, parsed, quoted
 from scopes.google.client import GoogleError
 from scopes.google.spreadsheet import MOST_MARKS
 from scopes.intent import Intent
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.sheets import Sheets
 from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.action import Action
@@ -376,7 +376,7 @@ async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Pa
         "data.sheets.targets has no credentials: name a key file in "
         "data.sheets.targets.service_account or in google.service_account (docs/google.md)."
     )
-    assert serving.readers() == {HANDLE: frozenset({ANA}), "sheet:all": PUBLIC}
+    assert serving.readers() == {HANDLE: frozenset({ANA}), "sheet:all": WORKSPACE}
     kit = SheetsKit(settings, database, Options("offline"))
     opened = await kit.open("r1", None)
     assert opened.handles == {HANDLE: "targets", "sheet:all": "all"}

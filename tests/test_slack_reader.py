@@ -15,7 +15,7 @@ from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Message, Reaction, Team, User, Workspace
 from config.settings import load_settings
-from scopes.label import PUBLIC
+from scopes.label import WORKSPACE
 from scopes.slack_client import Absent, SlackRefused, connect, open_session
 from scopes.slack_items import at_of, plain, ts_of
 from scopes.slack_reader import CONCURRENT_HISTORIES, Conversation, SlackReader
@@ -250,7 +250,7 @@ async def test_a_private_channel_is_for_its_members() -> None:
     async with reading(slack=slack, token="xoxp-U0LUIS") as reader:
         label = await reader.label("G0SECRET")
         assert label.readers == frozenset({"U0ANA", "U0LUIS"})
-        assert (await reader.label("C0SUPPORT")).readers == PUBLIC
+        assert (await reader.label("C0SUPPORT")).readers == WORKSPACE
         assert label.untrusted
     async with reading(slack=slack, token="xoxp-U0EVA") as reader:
         assert [c.id for c in await reader.channels()] == ["C0SUPPORT"]

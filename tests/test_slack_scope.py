@@ -31,7 +31,7 @@ from bot.policy.directory import SlackDirectory
 from bot.policy.people import People
 from config.settings import load_settings
 from scopes.intent import Intent
-from scopes.label import PUBLIC, TRUSTED, Label
+from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
 from scopes.slack_client import connect, open_session
@@ -384,7 +384,7 @@ async def test_a_search_counts_only_what_its_requester_may_read() -> None:
     async with asked_by("U0ANA", held) as call:
         found = await call("search_messages", query="card")
         assert found.note == "4 messages found (1 channels searched)."
-        assert found.label.readers == PUBLIC
+        assert found.label.readers == "workspace"
 
 
 async def test_what_the_bot_may_not_read_is_not_counted_either() -> None:
