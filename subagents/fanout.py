@@ -120,6 +120,7 @@ class Fanout:
     taken: int = 0
     """The last number that an earlier process of this run gave to a subagent."""
     _freezing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _arriving: asyncio.Lock = field(default_factory=asyncio.Lock)
     _given: Counter[str] = field(default_factory=Counter)
     """How many ids of each kind were given."""
     _complete: dict[str, str] = field(default_factory=dict)
@@ -150,6 +151,8 @@ class Fanout:
 
     async def freeze(self, briefs: Sequence[Brief]) -> list[Frozen]:
         """Fix everything that these subagents will send; takes the next ids."""
+        if not briefs:
+            return []
         async with self._freezing:  # two callers get different numbers, in the order they came
             first = int(self.next_id("s")[1:])
             key = f"{self.run.id}/{self.parent}/s{first}/freeze"
@@ -201,18 +204,20 @@ class Fanout:
         A brief that was completed before is not run again; where the first of several twins in one
         call did not complete, a second one runs, and stands for the rest.
         """
-        keys = []
-        for brief in briefs:
-            keys.append(brief.key())
-            await asyncio.sleep(0)  # a thousand of them take longer than others may wait
         found: dict[int, SubagentResult] = {}
-        copies = _copies(keys)
+        async with self._arriving:  # what yields here lets nobody overtake: a replay numbers alike
+            keys = []
+            for brief in briefs:
+                keys.append(brief.key())
+                await asyncio.sleep(0)  # a thousand of them take longer than others may wait
+            copies = _copies(keys)
+            chosen = self._missing(keys, copies, 0)
+            frozen = await self.freeze([briefs[i] for i in chosen])
         for number in (0, 1):
-            chosen = [
-                i for i, key in enumerate(keys) if key not in self._complete and copies[i] == number
-            ]
-            ran = await self._run([briefs[i] for i in chosen])
-            found |= dict(zip(chosen, ran, strict=True))
+            if number:
+                chosen = self._missing(keys, copies, number)
+                frozen = await self.freeze([briefs[i] for i in chosen])
+            found |= dict(zip(chosen, await self._run(frozen), strict=True))
             self._complete |= {
                 keys[i]: found[i].id for i in chosen if found[i].status == "complete"
             }
@@ -222,10 +227,15 @@ class Fanout:
             for i, key in enumerate(keys)
         ]
 
-    async def _run(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
-        if not briefs:
+    def _missing(self, keys: Sequence[str], copies: Sequence[int], number: int) -> list[int]:
+        """Return the places of the copies of this number (from 0) that nobody has completed."""
+        return [
+            i for i, key in enumerate(keys) if key not in self._complete and copies[i] == number
+        ]
+
+    async def _run(self, frozen: Sequence[Frozen]) -> list[SubagentResult]:
+        if not frozen:
             return []
-        frozen = await self.freeze(briefs)
         await self.spawner.ready(frozen)
         prime = self.run.model.models.prime_cache and len(frozen) > 1
         handles = [await self._start(one, prime and k == 0) for k, one in enumerate(frozen)]
