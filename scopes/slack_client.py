@@ -98,8 +98,10 @@ def why_refused(method: str, code: str, needed: str = "") -> tuple[str, str]:
     if code == "not_in_channel":
         return "I am not in that channel", "Somebody in it can invite me with /invite"
     if code in TOKEN_FAULTS:
-        anew = "An administrator can reinstall the app and set its token with `assistant setup`"
-        return f"Slack does not accept my token ({code})", anew
+        token = (
+            "An administrator can reinstall the app and set SLACK_BOT_TOKEN with `assistant setup`"
+        )
+        return f"Slack does not accept my token ({code})", token
     look = "An administrator can look it up at docs.slack.dev/reference/methods"
     return f"I may not {able}: Slack says {code}", look
 

@@ -278,7 +278,7 @@ async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
         worst = e.run.model.worst("subagent_fast", 500, 8000)
         tight = Purse(Caps(worst.nanousd, worst.tokens, 1, 30.0), asyncio.get_running_loop().time)
         e.run.purse = tight
-        await tight.reserve("r1/s1/final", worst)
+        await tight.keep("r1/s1/final", worst)
         with pytest.raises(BudgetExceeded):
             await complete(e)
         reply = await complete(e, seq=1, held="r1/s1/final")

@@ -136,7 +136,7 @@ def open_stream(running: Running, thread: str) -> str:
     started = running.bot.chat_startStream(
         channel=running.channel,
         thread_ts=thread,
-        recipient_team_id="T0LOCAL",
+        recipient_team_id=running.slack.state.team.id,
         recipient_user_id=running.me,
         task_display_mode="plan",
         chunks=[

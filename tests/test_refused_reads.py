@@ -35,7 +35,7 @@ from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from scopes.tool import iso
 
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
-REINSTALL = "An administrator can reinstall the app and set its token with `assistant setup`."
+REINSTALL = "An administrator can reinstall the app and set SLACK_BOT_TOKEN with `assistant setup`."
 LOOK_UP = "An administrator can look it up at docs.slack.dev/reference/methods."
 TOKEN = "Slack does not accept my token"
 LATER = "Please ask again in a minute."

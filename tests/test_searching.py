@@ -51,7 +51,9 @@ async def test_an_engine_finds_what_may_be_read(make: Callable[[str], Searching]
     assert first.id == first.link == "https://docs.example.com/ports"
     assert first.text == "Ports: Ports Ports are opened by hand & closed"
     assert first.notes == ("dated 2026-11-01T00:00:00",)
-    assert first.label == Label(untrusted=True, sources=frozenset({"web:docs.example.com"}))
+    assert first.label == Label(
+        untrusted=True, sources=frozenset({"web:docs.example.com"}), outside=True
+    )
     assert dict(found.handles) == {
         "https://docs.example.com/ports": "Ports",
         "https://docs.example.com/keys": "Keys x",

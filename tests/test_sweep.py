@@ -102,6 +102,7 @@ def test_a_sweep_is_one_document_of_the_form_that_is_promised(shell: Shell, tmp_
     assert document["window"]["oldest"] == "2025-02-13T00:00:00Z"
     assert document["coverage"] == {
         **{"items": 2, "complete": 2, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0},
+        "left_out": 0,
         "not_covered": [],
     }
     for each in document["sections"]:

@@ -125,7 +125,8 @@ class Executing:
         """Have a request answered again that may look these things up outside now."""
         said = {row.id: await self._objection(row) for row in rows}
         asks = [ask for row in rows if not said[row.id] for ask in row.action.asks]
-        again = bool(asks) and await self.again(rows[0].run, asks)
+        (first, *_) = rows
+        again = bool(asks) and await self.again(first.run, asks)
         for row in rows:
             done = again and not said[row.id]
             told = LOOKED_UP if done else said[row.id] or OVERTAKEN
