@@ -189,9 +189,18 @@ class Fleet:
 
 
 async def at_work_first(bots: Fleet) -> list[Bot]:
-    """The replica that has the one request at work, whichever took it, and the other one."""
-    counted = [(await asyncio.to_thread(bot.at_work), bot) for bot in bots.bots]
-    assert sorted(number for number, _ in counted) == [0, 1]
+    """The replica that has the one request at work, whichever took it, and the other one.
+
+    A replica counts now and then what it tells, so the request is waited for.
+    """
+    patience = Patience(20)
+    while True:
+        counted = [(await asyncio.to_thread(bot.at_work), bot) for bot in bots.bots]
+        numbers = sorted(number for number, _ in counted)
+        if numbers == [0, 1]:
+            break
+        assert not patience.over, numbers
+        await asyncio.sleep(0.05)
     return [bot for _, bot in sorted(counted, key=lambda pair: -pair[0])]
 
 
