@@ -123,6 +123,8 @@ class Executing:
 
     async def _look_up(self, rows: Sequence[StoredAction]) -> None:
         """Have a request answered again that may look these things up outside now."""
+        if not rows:
+            return
         said = {row.id: await self._objection(row) for row in rows}
         asks = [ask for row in rows if not said[row.id] for ask in row.action.asks]
         (first, *_) = rows
