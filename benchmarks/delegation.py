@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 import uuid
@@ -21,6 +22,7 @@ from benchmarks.workload import settings_for
 from bot.durable import Durable
 from bot.runs.runs import Runs, Subagents, WorkflowSpawner
 from bot.serving.metrics import Metrics
+from bot.serving.upkeep import FEW_FULL_COLLECTIONS
 from bot.storage.store import Store
 from scopes.label import TRUSTED
 from scopes.slack_client import SlackClient
@@ -161,6 +163,8 @@ async def _delegate(durable: Durable, store: Store, live: Any, made: Measured) -
 def delegation() -> list[Row]:
     """Each size in a loop and a folder of its own."""
     made = []
+    gc.freeze()  # as `serve` does
+    gc.set_threshold(*FEW_FULL_COLLECTIONS)
     with standin(LATENCY_S) as url:
         for size in SIZES:
             with TemporaryDirectory() as folder:

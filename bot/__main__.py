@@ -112,8 +112,10 @@ def serve(
     """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
     gc.disable()  # collecting while all that is imported, and again and again later, costs 0.5 s
     from bot.serving.command import run_serve
+    from bot.serving.upkeep import FEW_FULL_COLLECTIONS
 
     gc.freeze()
+    gc.set_threshold(*FEW_FULL_COLLECTIONS)
     gc.enable()
     raise typer.Exit(run_serve(local, model, port))
 

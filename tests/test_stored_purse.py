@@ -44,7 +44,10 @@ async def purse(store: Store, owner: str = "me", caps: Caps = CAPS, run: str = "
 async def shared(place: Kept, count: int = 2) -> AsyncIterator[list[StoredPurse]]:
     """One purse as several processes have it; of one file there is one process at a time."""
     async with place.stores(count, "r1") as stores:
-        yield [await purse(store, f"p{n}") for n, store in enumerate(stores)]
+        sharing = [await purse(store, f"p{n}") for n, store in enumerate(stores)]
+        yield sharing
+        for each in sharing:
+            await each.aclose()
 
 
 async def books(database: Database, run: str = "r1") -> tuple[Amount, Amount]:
@@ -287,10 +290,13 @@ async def check_any_interleaving(stores: list[Store], seed: int) -> None:
         await sharing[0].aclose()
         await die(stores[-1], f"p0/{seed}")
         reborn = await purse(stores[-1], f"p9/{seed}", run=run)
+        sharing.append(reborn)
         await asyncio.gather(
             *(worker(reborn, f"c0/{k}", dice.getrandbits(30), refused, [True]) for k in range(3))
         )
     await asyncio.gather(*workers)
+    for each in sharing:
+        await each.aclose()
     ended.set()
     await watching
     spent, reserved = await books(stores[0].database, run)

@@ -53,7 +53,7 @@ from bot.schedule.desk import ChatDesk
 from bot.schedule.wiring import Schedules
 from bot.serving.health import DatabaseProbe, Health, LoopLag
 from bot.serving.metrics import Metrics
-from bot.serving.upkeep import reaped, tidied
+from bot.serving.upkeep import collect_when_idle, reaped, tidied
 from bot.serving.watch import Watch, timed
 from bot.serving.web import served, web_app
 from bot.serving.workspace import clients, only_process, who_am_i
@@ -232,6 +232,7 @@ async def _begin(
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
+        collect_when_idle(lambda: not (bench.dispatch.at_work or bench.schedules.lanes.at_work)),
         *([bench.mail()] if bench.mail else []),
         *([sockets.run()] if sockets else []),
     ]
