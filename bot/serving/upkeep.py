@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 TIDY_EVERY_S = 3_600.0
 COLLECT_EVERY_S = 60.0
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
-"""Thresholds of the collector in the process of `assistant serve`: a full collection goes over all objects of all runs and stops the
-event loop for 60 to 240 ms where 1,000 subagents are at work (`make bench ARGS=delegation`)."""
+"""Thresholds of the collector in the process of `assistant serve`: a full collection goes over all
+objects of all runs and stops the event loop for 60 to 240 ms where 1,000 subagents are at work
+(`make bench ARGS=delegation`)."""
 
 
 async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
