@@ -213,6 +213,7 @@ async def _begin(
     """Go on with what an earlier process left, and say what is to be done from now on."""
     dispatch, durable, backfill = bench.dispatch, bench.durable, bench.backfill
     inbox, runs, sockets = dispatch.inbox, dispatch.runs, bench.sockets
+    lanes = bench.schedules.lanes
     await inbox.adopt(durable.executor, durable.executor)  # the books of its earlier life
     await durable.open()
     stack.push_async_callback(durable.aclose)
@@ -232,7 +233,7 @@ async def _begin(
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
-        collect_when_idle(lambda: not (bench.dispatch.at_work or bench.schedules.lanes.at_work)),
+        collect_when_idle(lambda: not (dispatch.at_work or runs.ids or lanes.at_work)),
         *([bench.mail()] if bench.mail else []),
         *([sockets.run()] if sockets else []),
     ]
