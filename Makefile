@@ -10,7 +10,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-slow attacks kill-matrix demo bench lock clean
+.PHONY: help install check test test-slow golden attacks kill-matrix demo bench lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" 
 
 test-slow: $(STAMP)  ## Run the long tests in full
 	$(BIN)/pytest -n auto -m slow --timeout 900 $(ARGS)
+
+golden: $(STAMP)  ## Rewrite the golden files; look at the difference before you commit it
+	GOLDEN=write $(BIN)/pytest -q tests/test_golden.py $(ARGS)
 
 attacks: $(STAMP)  ## Attack the bot with a model that obeys every planted order; ARGS="-k mail" narrows
 	$(BIN)/pytest -n auto --timeout 300 tests/attacks $(ARGS)

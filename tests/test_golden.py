@@ -1,0 +1,278 @@
+"""Golden files: what a user, Slack and the model see, as `make golden` wrote it down.
+
+Of the development data (`../shared/data/dev`) only a hash of each part is kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bot_kit import Shell, model_at
+from engine_kit import MUX, is_child
+from pydantic import SecretStr
+from schedule_kit import Scheduled, scheduled, sweep
+from serve_kit import Served
+from test_channel_sweep import with_tracker
+
+from bot.accounts.connected import GOOGLE
+from bot.accounts.credentials import Credentials
+from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from bot.local.google.server import TOKEN, LocalGoogle
+from bot.local.mind.mind import answer as offline
+from bot.local.sample_mailbox import SAMPLE_OWNER, load_sample_mailbox
+from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
+from bot.local.slack.server import LocalSlack
+from bot.local.slack.shown import Shown
+from bot.local.workspace import micros
+from config.settings import Settings
+
+Json = dict[str, Any]
+Check = Callable[[str, object], None]
+
+DAY = timedelta(days=1)
+GOLDEN = Path(__file__).parent / "golden"
+REWRITE = os.environ.get("GOLDEN") == "write"
+
+QUESTION = "Which questions in #csm-spain are still unanswered?"
+FIGURES = "Which market had the largest refunds in March, and how much?"
+HOW_MANY = "How many orders are there?"
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "ask": ("ask", QUESTION),
+    "ask-figures": ("ask", FIGURES),
+    "sweep": ("sweep", "--channels", "csm-*", "--tracker", "F0BUGTRACK"),
+    "triage": ("triage",),
+}
+MENTIONS = {"ask": QUESTION, "sweep": "sweep csm-*", "triage": "triage my inbox"}
+MARKDOWN = ("sweep",)
+"""Commands that have this form, too."""
+
+
+# ---- what differs from one run to the next
+
+NOW = "…now"
+VARYING = (
+    (re.compile(r"(?<![\w-])[0-9a-f]{12}(?![\w-])"), "RUN"),
+    (re.compile(r"\bitems-[0-9a-f]{32}\b"), "items-DELIMITER"),
+    (re.compile(r"\bq-[0-9a-f]{6}\b"), "q-QUERY"),
+    (re.compile(r"\btoolu_[0-9a-f]{24}\b"), "toolu_CALL"),
+    (re.compile(r"\$0\.0\d+|[\d,]+ tokens(?= · run )|\b\d+ s(?= · run )"), "SPENT"),
+)
+EPOCH = re.compile(r"(?<!\d)(\d{10})(?:\.?\d{6})?(?!\d)")
+THIS_YEAR = re.compile(rf"(?<=\d [A-Z][a-z]{{2}}) {SAMPLE_AS_OF.year}\b")
+"""Left out after a day where it is the year in which it is read."""
+
+
+def stable(text: str) -> str:
+    """The text without random ids, delimiters, figures of cost, and times of now."""
+    for pattern, name in VARYING:
+        text = pattern.sub(name, text)
+    today = datetime.now(UTC)
+    for day in (today - DAY, today, today + DAY):
+        for written in (f"{day:%Y-%m-%d}", f"{day.day} {day:%b %Y}", f"{day.day} {day:%B %Y}"):
+            text = re.sub(rf"\b{written}(?:T[\d:.]+Z?| \d\d:\d\d)?", NOW, text)
+    text = THIS_YEAR.sub("", text)
+    recent = (today - 2 * DAY).timestamp()
+    return EPOCH.sub(lambda found: NOW if int(found[1]) > recent else found[0], text)
+
+
+def plain(value: object) -> object:
+    """A document for comparison: figures of cost left out, a text of several lines as its lines."""
+    if isinstance(value, Mapping):
+        spent = ("cost_usd", "usage")
+        return {k: "SPENT" if k in spent else plain(v) for k, v in value.items()}
+    if isinstance(value, str):
+        return value.split("\n") if "\n" in value else value
+    if isinstance(value, Sequence):
+        return [plain(each) for each in value]
+    return value
+
+
+def as_text(shown: object) -> str:
+    if isinstance(shown, str):
+        return stable(shown)
+    dumped = json.dumps(plain(shown), indent=1, ensure_ascii=False, sort_keys=True)
+    return stable(dumped) + "\n"
+
+
+@pytest.fixture
+def check() -> Check:
+    """Compares with the golden file of this name, or writes it."""
+
+    def compare(name: str, shown: object) -> None:
+        path, text = GOLDEN / name, as_text(shown)
+        if REWRITE:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+        kept = path.read_text("utf-8") if path.exists() else ""
+        differs = difflib.unified_diff(
+            kept.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="", n=2
+        )
+        if lines := list(differs):
+            told = f"{len(lines)} lines differ. `make golden` writes the file anew."
+            pytest.fail("\n".join([*lines[:200], told]), pytrace=False)
+
+    return compare
+
+
+# ---- commands
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def typed(shell: Shell, *args: object) -> str:
+    """All that a command prints; what it says of its progress comes in any order."""
+    done = shell(*args)
+    progress = "\n".join(sorted(done.err.splitlines()))
+    return f"{done.out}\n---- stderr, sorted\n{progress}\n---- exit {done.code}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_prints_of_the_sample(shell: Shell, check: Check, name: str) -> None:
+    command = (*COMMANDS[name], "--sample", "--model", "offline")
+    check(f"{name}.txt", typed(shell, *command))
+    check(f"{name}.json", shell(*command, "--json").json)
+    if name in MARKDOWN:
+        check(f"{name}.md", shell(*command, "--markdown").out)
+
+
+EXPORT = ("--slack-export", "slack_export.zip", "--as-of", "2025-04-15", "--since", "7d")
+DEV: Mapping[str, tuple[str, ...]] = {
+    "ask": ("ask", "Which questions in #support-es are still unanswered?", *EXPORT),
+    "ask-figures": ("ask", HOW_MANY, "--database", "business.duckdb", "--as-of", "2024-07-01"),
+    "sweep": ("sweep", "--channels", "support-*", *EXPORT),
+    "triage": ("triage", "--mbox", "mail.mbox", "--limit", "50"),
+}
+
+
+@pytest.mark.parametrize("name", DEV)
+def test_what_a_command_prints_of_the_development_data(
+    shell: Shell, check: Check, dev_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(dev_data)
+    command = (*DEV[name], "--model", "offline")
+    document = shell(*command, "--json").json
+    parts: dict[str, object] = {f"json {key}": value for key, value in document.items()}
+    parts["txt"] = typed(shell, *command)
+    if name in MARKDOWN:
+        parts["md"] = shell(*command, "--markdown").out
+    hashes = {k: hashlib.sha256(as_text({k: v}).encode()).hexdigest() for k, v in parts.items()}
+    check(f"dev-{name}.json", hashes)
+
+
+# ---- the model
+
+
+def context_of(body: Json) -> str:
+    """What the requests of one context have in common: they only grow."""
+    return as_text([body.get("system"), body["messages"][0]])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_the_model_is_sent(
+    shell: Shell, check: Check, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with model_at(monkeypatch) as server:
+        assert shell(*COMMANDS[name], "--sample", "--json").code == 0
+    check(f"model-{name}.json", told_apart(server.recorded))
+
+
+def told_apart(bodies: Sequence[Json]) -> Json:
+    """The last request of each context, parents first, and how many there were of it. What several
+    send word for word (system prompts, tools) is given once."""
+    contexts: dict[str, list[Json]] = {}
+    for body in bodies:
+        contexts.setdefault(context_of(body), []).append(body)
+    shared: dict[str, str] = {}
+    told = []
+    for _, sent in sorted(contexts.items(), key=lambda each: (is_child(each[1][0]), each[0])):
+        last = dict(max(sent, key=lambda body: len(body["messages"])))
+        for part in ("system", "tools"):
+            if part in last:
+                value = last[part]
+                last[part] = shared.setdefault(as_text(value), f"{part} {len(shared) + 1}")
+        told.append({"requests": len(sent), **last})
+    return {"contexts": told, "shared": {name: json.loads(text) for text, name in shared.items()}}
+
+
+# ---- Slack
+
+
+@asynccontextmanager
+async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalGoogle]]:
+    """A bot as `serve --local` has it, with the mailbox of its owner connected."""
+    google = LocalGoogle(load_sample_mailbox())
+    with MUX.serving(google.app) as url, MUX.serving(LocalGoogleOauth().app) as oauth:
+
+        def change(settings: Settings) -> Settings:
+            there = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
+            secret = {"google_client_secret": SecretStr(CLIENT_SECRET)}
+            changed = {
+                "endpoints": settings.endpoints.model_copy(update=there),
+                "secrets": settings.secrets.model_copy(update=secret),
+            }
+            return with_tracker(settings.model_copy(update=changed))
+
+        long = {"since_days": (datetime.now(UTC) - SAMPLE_AS_OF).days + SAMPLE_DAYS + 1}
+        sections: Json = {"sweep": long, "triage": long, "google": {"client_id": CLIENT_ID}}
+        slack = LocalSlack(load_sample())
+        async with scheduled(tmp_path, {}, offline, slack=slack, change=change, **sections) as s:
+            tokens = {"access_token": TOKEN, "refresh_token": "r", "address": google.gmail.address}
+            given = {name: SecretStr(value) for name, value in tokens.items()}
+            await Credentials(s.bot.store.database).put(GOOGLE, SAMPLE_OWNER, given)
+            yield s, google
+
+
+def posted(bot: Served, channel: str, messages: Sequence[Shown]) -> list[Json]:
+    """Messages as Slack has them: text of the notification, blocks, attached files."""
+    timeline = bot.slack.state.timelines[channel]
+    return [
+        {
+            "text": timeline[micros(m.ts)].text,
+            "blocks": m.blocks,
+            "event": (m.metadata or {}).get("event_type"),
+            "thread": bool(m.thread_ts),
+            "files": {f.name: f.content.decode("utf-8", "replace") for f in m.files},
+        }
+        for m in messages
+    ]
+
+
+async def test_what_is_posted_in_slack(tmp_path: Path, check: Check) -> None:
+    async with sample_served(tmp_path) as (s, _):
+        home = s.bot.slack.people.dm(SAMPLE_OWNER)
+        for name, text in MENTIONS.items():
+            asked = s.bot.slack.people.say(SAMPLE_OWNER, home, text)
+            await s.bot.answers(asked, channel=home, seconds=60)
+            check(f"slack-{name}.json", posted(s.bot, home, s.bot.replies(asked, home)))
+
+
+async def test_what_a_schedule_delivers(tmp_path: Path, check: Check) -> None:
+    async with sample_served(tmp_path) as (s, google):
+        given: Json = {"tracker": "F0BUGTRACK", "owner": SAMPLE_OWNER, "since_days": SAMPLE_DAYS}
+        home = s.bot.slack.people.dm(SAMPLE_OWNER)
+        for name, to in (("posted", "dm"), ("mailed", google.gmail.address)):
+            await s.set(name, sweep(channels=("csm-*",), to=to, **given))
+            delivery = await s.delivered(await s.fire(name, SAMPLE_AS_OF))
+            assert delivery.state == "delivered", delivery.why
+        check("schedule-posted.json", posted(s.bot, home, s.bot.slack.visible(home)))
+        (sent,) = (google.gmail.messages[id].raw for id in google.gmail.sent)
+    mail = message_from_bytes(sent, EmailMessage, policy=default)
+    parts = {p.get_content_type(): p.get_content() for p in mail.walk() if not p.is_multipart()}
+    parts["text/html"] = parts["text/html"].replace("><", ">\n<")
+    check("schedule-mail.json", {"Subject": mail["Subject"], **parts})
