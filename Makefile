@@ -29,8 +29,8 @@ test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" 
 test-slow: $(STAMP)  ## Run the long tests in full
 	$(BIN)/pytest -n auto -m slow --timeout 900 $(ARGS)
 
-golden: $(STAMP)  ## Rewrite the golden files; look at the difference before you commit it
-	GOLDEN=write $(BIN)/pytest -q tests/test_golden.py $(ARGS)
+golden: $(STAMP)  ## Rewrite the golden files and the tables of docs/json.md; look at the difference
+	GOLDEN=write $(BIN)/pytest -q tests/test_golden.py tests/test_json_docs.py $(ARGS)
 
 attacks: $(STAMP)  ## Attack the bot with a model that obeys every planted order; ARGS="-k mail" narrows
 	$(BIN)/pytest -n auto --timeout 300 tests/attacks $(ARGS)
@@ -44,7 +44,7 @@ demo: $(STAMP)  ## Sweep, triage and ask the samples; needs no keys
 bench: $(STAMP)  ## Measure speed, size and economy against the stand-ins
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lock: $(STAMP)  ## Lock the dependencies anew; ARGS=--upgrade takes newer versions
+lock: $(STAMP)  ## Lock the dependencies again; ARGS=--upgrade takes newer versions
 	$(COMPILE) $(ARGS) pyproject.toml -o requirements.txt
 	$(COMPILE) $(ARGS) pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
 

@@ -17,7 +17,7 @@ from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from benchmarks.ours import Sample
 from benchmarks.workload import CHANNELS, briefs, settings_for
 from subagents.brief import SUBMIT, template
-from subagents.fence import new_fence, wrap
+from subagents.delimiter import new_delimiter, wrap
 
 Json = dict[str, Any]
 
@@ -35,10 +35,10 @@ class Bare:
         """`sends`: the `same` bodies as ours; `unfenced` results; or the `task` alone and those."""
         openings = []
         for brief in briefs(number):
-            fence = new_fence()
+            delimiter = new_delimiter()
             lines = [f"[{c.id}] #{c.name}: {c.topic}" for c in CHANNELS]
-            text = brief.draft.task if sends == "task" else brief.text(fence)
-            shown = wrap(fence, lines) if sends == "same" else "\n".join(lines)
+            text = brief.draft.task if sends == "task" else brief.text(delimiter)
+            shown = wrap(delimiter, lines) if sends == "same" else "\n".join(lines)
             openings.append((text, f"{shown}\n{len(lines)} channels."))
         wall, cpu = time.perf_counter(), time.process_time()
         tokens = await asyncio.gather(*(self._loop(text, found) for text, found in openings))

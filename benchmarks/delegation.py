@@ -19,21 +19,21 @@ from benchmarks.durable_fanout import FixedReader
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import settings_for
-from bot.durable import Durable
-from bot.runs.runs import Runs, Subagents, WorkflowSpawner
-from bot.serving.metrics import Metrics
-from bot.serving.upkeep import FEW_FULL_COLLECTIONS
-from bot.storage.store import Store
+from bot.metrics import Metrics
+from bot.runs.durable import Durable
+from bot.runs.run import Runs, Subagents, WorkflowSpawner
+from bot.runs.store import Store
+from bot.serving.maintenance import FEW_FULL_COLLECTIONS
+from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import SlackClient
-from scopes.tool import Handles, ToolContext
-from subagents.delegate import MANY, Delegation
+from scopes.tool import ToolContext
+from subagents.delegation import MANY, Delegation, SpawnGuard
 from subagents.directory import Operator
 from subagents.events import Event, SubagentStarted
 from subagents.fanout import Fanout
-from subagents.governor import RateGovernor
-from subagents.guard import SpawnGuard
 from subagents.model import ModelClient
+from subagents.rate_limiter import RateLimiter
 from subagents.toolbox import ToolCall
 
 SIZES = (200, 400, 1_000)
@@ -101,7 +101,7 @@ async def _measure(url: str, size: int, folder: Path) -> Measured:
     model = ModelClient(settings.models, "bench", url)
     reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
     metrics = Metrics()
-    runs = Runs(store, model, RateGovernor(CONCURRENCY), reader, "bench", metrics, Operator())
+    runs = Runs(store, model, RateLimiter(CONCURRENCY), reader, "bench", metrics, Operator())
     subagents = Subagents(runs, store, asyncio.Semaphore(CONCURRENCY), metrics)
     durable = Durable("bench", {}, folder / "workflows.sqlite", None, CONCURRENCY, 5)
     made, ended = Measured(size), asyncio.get_running_loop().create_future()

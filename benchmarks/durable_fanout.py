@@ -22,16 +22,16 @@ from benchmarks.ours import Ours
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
-from bot.durable import Durable
-from bot.runs.runs import Runs, Subagents, WorkflowSpawner
-from bot.serving.metrics import Metrics
-from bot.storage.store import Store
+from bot.metrics import Metrics
+from bot.runs.durable import Durable
+from bot.runs.run import Runs, Subagents, WorkflowSpawner
+from bot.runs.store import Store
 from scopes.slack_client import SlackClient
 from scopes.slack_reader import ChannelInfo, SlackReader
 from subagents.directory import Operator
 from subagents.fanout import Fanout
-from subagents.governor import RateGovernor
 from subagents.model import ModelClient
+from subagents.rate_limiter import RateLimiter
 
 NUMBER = 50
 LATENCY_S = 1.0
@@ -92,7 +92,7 @@ async def both(url: str, folder: Path, database: str | None) -> AsyncIterator[tu
     model = ModelClient(settings.models, "bench", url)
     reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
     metrics = Metrics()
-    runs = Runs(store, model, RateGovernor(NUMBER), reader, "bench", metrics, Operator())
+    runs = Runs(store, model, RateLimiter(NUMBER), reader, "bench", metrics, Operator())
     subagents = Subagents(runs, store, asyncio.Semaphore(NUMBER), metrics)
     durable = Durable("bench", {}, folder / "workflows.sqlite", database, NUMBER, 5)
     side = DurableSide(durable, store, runs, {})

@@ -15,9 +15,9 @@ from benchmarks.one_context import Reading, in_one_turn, one_after_another, repl
 from benchmarks.standin import standin
 from benchmarks.start import SWEEP
 from benchmarks.workload import settings_for
-from bot.storage.store import Store
-from subagents.prices import Usage, cost_nanousd
-from subagents.purse import NANO
+from bot.runs.store import Store
+from subagents.budget import NANO
+from subagents.pricing import Usage, cost_nanousd
 from subagents.trajectory import Trajectory
 
 CALL_S = 5.0

@@ -18,16 +18,17 @@ from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
 from bot.policy.directory import SlackDirectory
-from bot.policy.people import People
-from bot.replies.pace import ReadTurns
+from bot.slack.client import ReadTurns
+from bot.slack.people import People
 from config.settings import load_settings
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_client import connect, open_session
 from scopes.slack_reader import SlackReader
-from scopes.tool import Handles, ToolContext, Window
+from scopes.tool import ToolContext, Window
 from subagents.gate import Decision, Gate
 
 DECISIONS = 2_000
@@ -127,7 +128,7 @@ async def _rows(made: Gate) -> list[Row]:
     posting = {"channel": team, "text": "It is done."}
     telling = deciding(_context(MEMBERS[0], private), "post_message", posting)
     free = deciding(asking, "post_message", posting)
-    anew = "the requester's rights are asked anew: 3 calls of Slack"
+    anew = "the requester's rights are asked again: 3 calls of Slack"
     note = "and the memberships of source and destination"
     return [
         Row("decision without look-up", await _median_ms(listing, DECISIONS), " ms", 0.2),

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy as sa
 
-from bot.storage.store import Store
+from bot.runs.store import Store
 from subagents.audit import AuditReport, audit
 
 T = TypeVar("T")
@@ -80,10 +80,10 @@ class Books:
         """How the run's subagents ended."""
         return [s for (s,) in self.rows(f"select status from subagents where run = '{run}'")]
 
-    def purse(self, run: str) -> tuple[int, int, int]:
+    def budget(self, run: str) -> tuple[int, int, int]:
         """Cap, spent, reserved: nanodollars."""
         names = "cap_nanousd, spent_nanousd, reserved_nanousd"
-        cap, spent, reserved = self.rows(f"select {names} from purses where run = '{run}'")[0]
+        cap, spent, reserved = self.rows(f"select {names} from budgets where run = '{run}'")[0]
         return int(cap), int(spent), int(reserved)
 
     def audit(self, run: str) -> AuditReport:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from subagents.brief import SUBMIT
 

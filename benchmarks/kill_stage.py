@@ -22,7 +22,8 @@ from benchmarks.kill_points import Kill
 from benchmarks.kill_watch import Phase, Watch
 from bot.local.model.server import ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack, StreamsRefused
+from bot.local.slack.faults import StreamsRefused
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 

@@ -30,10 +30,10 @@ from benchmarks.kill_points import EDITED, STREAMED, Point, points
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage
 from benchmarks.kill_watch import Call
 from benchmarks.table import columns
-from bot.local.slack.server import StreamsRefused
+from bot.local.slack.faults import StreamsRefused
 from bot.local.slack.shown import Shown
-from subagents.prices import Usage, cost_nanousd
-from subagents.purse import NANO
+from subagents.budget import NANO
+from subagents.pricing import Usage, cost_nanousd
 
 HERE = "postgresql://postgres@127.0.0.1:5432"
 IN_FLIGHT_S = 0.3
@@ -173,12 +173,12 @@ def repeats(calls: Iterable[Call], killed: Sequence[float]) -> tuple[int, int, l
 
 
 def _check_purse(row: Row, stage: Stage, run: str) -> None:
-    cap, spent, reserved = stage.books.purse(run)
+    cap, spent, reserved = stage.books.budget(run)
     paid = [call for call in stage.watch.calls if call.finished]
     least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in paid)
     row.spent_usd = spent / NANO
     if not least <= spent <= cap or reserved or cap != round(CAP_USD * NANO):
-        row.faults.append(f"purse: spent {spent}, reserved {reserved}, cap {cap}, least {least}")
+        row.faults.append(f"budget: spent {spent}, reserved {reserved}, cap {cap}, least {least}")
 
 
 def run_points(

@@ -11,9 +11,10 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from benchmarks.workload import settings_for
-from bot.local.model.server import Answer, ModelServer
+from bot.local.model.answer import Answer
+from bot.local.model.server import ModelServer
 from subagents.brief import SUBMIT, template
-from subagents.prices import Usage
+from subagents.pricing import Usage
 from subagents.trajectory import Trajectory, rebuild
 
 Json = dict[str, Any]

@@ -8,22 +8,20 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.workload import FixedChannels, briefs, settings_for
-from bot.runs.sink import StoreSink
-from bot.storage.store import Store
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import Store
 from scopes.slack_reader import SlackReader
-from subagents.brief import Frozen
+from subagents.brief import SpawnedBrief, brief_to_json
+from subagents.budget import NANO, Budget, Caps
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.frozen import frozen_json
 from subagents.gate import Gate
-from subagents.governor import RateGovernor
 from subagents.model import ModelClient
-from subagents.purse import NANO, Caps, Purse
+from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult
-from subagents.run import Run
+from subagents.run import PassThrough, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,18 @@ class Sample:
 
 
 @dataclass
+class ResultLog(PassThrough):
+    """Stores the results of subagents, and no steps."""
+
+    store: Store
+    run: str
+
+    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        brief = brief_to_json(frozen)
+        await self.store.save_subagent(self.run, brief, result.model_dump(mode="json"))
+
+
+@dataclass
 class Ours:
     """The engine with its client and its store open; each `sample` is a run of its own."""
 
@@ -48,12 +58,8 @@ class Ours:
         run_id = uuid.uuid4().hex[:12]
         await self.store.start_run(run_id, "sweep", "bench", "claude", {})
         run = self._run(run_id, number)
-
-        async def keep(frozen: Frozen, result: SubagentResult) -> None:
-            brief = frozen_json(frozen, datetime.now(UTC))
-            await self.store.save_subagent(run_id, brief, result.model_dump(mode="json"))
-
-        fanout = Fanout(run, TaskSpawner(run, keep))
+        run.checkpoint = ResultLog(self.store, run_id)
+        fanout = Fanout(run, TaskSpawner(run))
         wanted = briefs(number)
         wall, cpu = time.perf_counter(), time.process_time()
         results = await fanout.run_all(wanted)
@@ -70,8 +76,8 @@ class Ours:
             id=run_id,
             requester=None,
             model=self.model,
-            governor=RateGovernor(limits.max_concurrency),
-            purse=Purse(caps, asyncio.get_running_loop().time),
+            rate_limiter=RateLimiter(limits.max_concurrency),
+            budget=Budget(caps, asyncio.get_running_loop().time),
             gate=Gate(sink.log_decision),
             sink=sink,
             limits=limits,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from benchmarks import durable_fanout, start
 from benchmarks.bot_process import BotProcess, bot_process
 from benchmarks.table import Row
-from bot.local.slack.server import TIERS
+from bot.local.slack.limits import TIERS
 
 STORM_PER_S, STORM_S = 50, 30
 CALM_PER_S, CALM_S = 1, 30
@@ -33,7 +33,7 @@ Each mention comes as Slack sends it, as `app_mention` and as `message`. Acks ar
 stand-in from the moment at which it begins to deliver. An answer here is a parent's alone, whose
 model answers at once: it is counted when its last write to Slack has been made. CPU and RSS are of
 the bot's process, from /proc. The fan-out is 50 subagents with three model calls of 1 s and two
-rounds of list_channels, answered from memory: once as child workflows, with a stored purse and
+rounds of list_channels, answered from memory: once as child workflows, with a stored budget and
 stored steps, once as tasks with the same store for their trajectory, turn by turn."""
 
 

@@ -25,12 +25,13 @@ import duckdb
 
 import scopes
 from benchmarks.table import Row
-from bot.replies.cite import CITED
+from bot.citations import CITED
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
-from scopes.databases.tables import Database, Databases, Rows, TableInfo
+from scopes.databases.tables import Databases, Rows, SourceDatabase, TableInfo
+from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
-from scopes.tool import Handles, ToolContext, ToolResult
+from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
 
@@ -50,7 +51,7 @@ most that one process held (VmHWM)."""
 class Seen:
     """A database that keeps what it gave last, exact."""
 
-    database: Database
+    database: SourceDatabase
     rows: list[Rows] = field(default_factory=list)
 
     @property
@@ -119,7 +120,7 @@ async def _cold(path: Path) -> float:
     return took
 
 
-async def _called(source: Database, key: str, sql: str) -> ToolResult:
+async def _called(source: SourceDatabase, key: str, sql: str) -> ToolResult:
     """The statement through the gate, as a subagent's call."""
     label = Label(True, WORKSPACE, frozenset({HANDLE}))
     clients: dict[type, object] = {Databases: Databases({HANDLE: source}, {HANDLE: label})}

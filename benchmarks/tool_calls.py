@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import scopes
-from bot.tooling.kit import Opened
+from bot.tooling.provider import OpenedTools
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
-from scopes.tool import Handles, ToolContext, ToolResult
+from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
 
@@ -24,7 +25,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Caller:
     """One subagent, whose requester is at the command line."""
 
-    opened: Opened
+    opened: OpenedTools
     request: str = "Do all of it."
     """What was asked for: addresses that stand in it may be fetched."""
     calls: int = 0

@@ -14,11 +14,11 @@ from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, cpu_ms, in_turns, over, rss_mb, took
 from bot.local.server import LocalServer
 from bot.local.web import LocalWeb, Page
-from bot.tooling.kit import Opened
-from scopes.pages.fetching import Fetcher, Place, Reach
+from bot.tooling.provider import OpenedTools
+from scopes.effects import OPEN_WEB
+from scopes.pages.fetcher import Fetcher, FetchReach, Place
 from scopes.pages.pages import Pages
 from scopes.tool import ToolError
-from scopes.web import OPEN_WEB
 
 HOST = "docs.example.com"
 SIZES = {"10 kB": 10_000, "30 kB": 30_000, "100 kB": 100_000, "300 kB": 300_000, "1 MB": 1_000_000}
@@ -76,7 +76,7 @@ def pdf(chance: random.Random, pages: int) -> bytes:
 
 
 @contextmanager
-def web(pages: dict[str, Page]) -> Iterator[Reach]:
+def web(pages: dict[str, Page]) -> Iterator[FetchReach]:
     """A way to these pages, which is the only one there is."""
     with LocalServer(LocalWeb(pages).app, "web") as server:
         port = urlsplit(server.url).port or 0
@@ -84,7 +84,7 @@ def web(pages: dict[str, Page]) -> Iterator[Reach]:
         async def look_up(host: str, _: int) -> Sequence[Place]:
             return [("127.0.0.1", port)]
 
-        yield Reach(look_up, ("127.0.0.1",))
+        yield FetchReach(look_up, ("127.0.0.1",))
 
 
 async def _read(
@@ -138,7 +138,7 @@ async def page_rows() -> list[Row]:
     with web({**at, f"{HOST}/warm": made["10 kB"][0]}) as reach:
         pages, fetcher = Pages(TIMEOUT_S, reach=reach), Fetcher(TIMEOUT_S, reach)
         first = f"http://{HOST}/warm"
-        opened = Opened({Pages: pages}, {OPEN_WEB: ""})
+        opened = OpenedTools({Pages: pages}, {OPEN_WEB: ""})
         caller = Caller(opened, " ".join([first, *(f"http://{address}" for address in at)]))
         try:
             cold = await took(lambda: caller.call("web", "read_url", url=first))

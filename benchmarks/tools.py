@@ -27,10 +27,10 @@ from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, in_turns, over, rss_mb, took
 from benchmarks.tool_pages import page_rows
-from bot.storage.store import Store
-from bot.storage.vault import Vault
-from bot.tooling.kit import Toolkit
-from bot.tooling.wiring import toolkit_of
+from bot.runs.store import Store
+from bot.storage.encryption import Cipher
+from bot.tooling.provider import Toolkit
+from bot.tooling.registry import toolkit_of
 from config.settings import load_settings
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
@@ -102,7 +102,7 @@ async def _toolkit(root: Path) -> AsyncIterator[Toolkit]:
     }
     (root / "assistant.yaml").write_text(yaml.safe_dump(told))
     settings = load_settings(root / "assistant.yaml", {})
-    store = await Store.open(settings.data_dir, None, Vault.new())
+    store = await Store.open(settings.data_dir, None, Cipher.generate())
     try:
         toolkit = toolkit_of(settings, store.database)
         try:
@@ -151,7 +151,7 @@ async def _duck(root: Path, caller: Caller) -> list[Row]:
     return [
         Row("DuckDB: cold", statistics.median(cold), " ms", 400, over(cold, loaded)[1]),
         Row("DuckDB: warm, over the library", warm, " ms", 20, told),
-        Row("DuckDB: the file is opened anew, over that", opened, " ms", 20, how),
+        Row("DuckDB: the file is opened again, over that", opened, " ms", 20, how),
         Row("memory of its processes", sum(held), " MB", None, f"{len(held)}, after six at once"),
     ]
 

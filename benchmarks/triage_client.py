@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from cryptography.fernet import Fernet
 
-from bot.app import open_app
+from bot.cli.ask import ReadingOptions
+from bot.cli.triage import InboxTriage
+from bot.context import open_app
 from bot.local.google.server import TOKEN
-from bot.triage.command import TriageGiven
+from bot.reports.documents import TriageReport
 from config.settings import Settings, load_settings
 from subagents.events import ignore
 
@@ -75,28 +76,28 @@ def sampled(wanted: Wanted) -> list[Sample]:
 
 async def triaged(wanted: Wanted, limit: int | None) -> Sample:
     with TemporaryDirectory() as folder:
-        given = TriageGiven(None, None, False, None, None, limit, "claude", True)
-        async with open_app(_settings(wanted, Path(folder)), given.options(), ignore) as app:
+        triage = InboxTriage(ReadingOptions(mail=True), limit)
+        async with open_app(_settings(wanted, Path(folder)), triage.given.options(), ignore) as app:
             gc.collect()
             wall, cpu = time.perf_counter(), time.process_time()
-            document = await given.triage(app)
+            document = await triage(app)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             assert not app.store_fault, app.store_fault
-    assert document["status"] == "complete", document["unreadable"] or document["status"]
+    assert document.status == "complete", document.unreadable or document.status
     return _sample(document, wall, cpu)
 
 
-def _sample(document: Mapping[str, Any], wall: float, cpu: float) -> Sample:
-    subagents = document["subagents"]
+def _sample(document: TriageReport, wall: float, cpu: float) -> Sample:
+    subagents = document.subagents
     return Sample(
         wall_s=wall,
         cpu_s=cpu,
         peak_kb=_peak_kb(),
-        threads=len(document["verdicts"]),
-        calls=sum(each["steps"] for each in subagents),
-        usage=document["usage"],
-        cost_usd=document["cost_usd"],
-        subagents_usd=sum(each["cost_usd"] for each in subagents),
+        threads=len(document.verdicts),
+        calls=sum(each.steps for each in subagents),
+        usage=document.usage.model_dump(),
+        cost_usd=document.cost_usd or 0.0,
+        subagents_usd=sum(each.cost_usd or 0.0 for each in subagents),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.table import columns
 from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import StoredMessage, load_mbox
-from bot.triage.prefilter import why_automatic
+from bot.tasks.prefilter import why_automatic
 from scopes.google.gmail_payload import thread_of
 from scopes.mail import MailThread
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from config.settings import Settings, load_settings
+from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
-from scopes.tool import Handles
 from subagents.brief import Brief, BriefDraft
 
 LATENCY_S = 0.2

@@ -1,21 +1,17 @@
-"""The command line. Bodies import late, so that `--help` is instant."""
+"""Define the command line. Function bodies import late, so that `--help` is instant."""
 
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bot.accounts.connect_cli import connect
-from bot.approval.cli import approvals
-from bot.cli.mcp_cli import mcp
-from bot.cli.streams import streams
-from bot.cli.typed import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
-from bot.schedule.cli import schedules
-from bot.sweep.cli import sweep
+from bot.cli.parameters import AsJson, AsOf, AsUser, Export, Mbox, Me, Model, Sample, once, only
+from bot.cli.subcommands import approvals, connect, mcp, schedules, sweep
 
 app = typer.Typer(
     name="assistant",
@@ -40,11 +36,11 @@ def ask(
     question: str,
     database: Annotated[
         list[Path] | None,
-        typer.Option(help="A database to ask: a DuckDB file, or a folder of tables. Or several."),
+        typer.Option(help="Database to ask: a DuckDB file, or a folder of tables. Repeatable."),
     ] = None,
     folder: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder to work in, such as a checkout.", callback=once),
+        typer.Option(help="Folder to work in, such as a checkout.", callback=once),
     ] = None,
     mbox: Mbox = None,
     me: Me = None,
@@ -53,19 +49,20 @@ def ask(
     as_of: AsOf = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Length of the window in Slack: 30d, 12h. Default: 7d; of mail all."),
+        typer.Option(
+            help="Length of the window in Slack: 30d, 12h (default: 7d; mail: everything)."
+        ),
     ] = None,
     model: Model = "claude",
     as_user: AsUser = None,
     json: AsJson = False,
 ) -> None:
-    """Answer one request, from all sources that are given."""
-    from bot.cli.commands import run_ask
-    from bot.cli.given import GivenAsk
+    """Answer one request from all given sources."""
+    from bot.cli.ask import ReadingOptions, run_ask
 
     shared = (slack_export, sample, as_of, since, model, as_user, json)
     sources = (tuple(database or ()), only(folder), only(mbox), me)
-    raise typer.Exit(run_ask(GivenAsk(*shared, *sources), question))
+    raise typer.Exit(run_ask(ReadingOptions(*shared, *sources), question))
 
 
 app.command()(sweep)
@@ -78,23 +75,32 @@ def triage(
     sample: Annotated[bool, typer.Option("--sample", help="Read the sample mailbox.")] = False,
     as_of: AsOf = None,
     since: Annotated[
-        str | None, typer.Option(help="Length of the window: 2d. Default: 7d; of a file all.")
+        str | None, typer.Option(help="Length of the window: 2d (default: 7d; a file: everything).")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Most threads that are read, the newest first.")
+        int | None, typer.Option(min=1, help="Read at most this many threads, newest first.")
     ] = None,
     model: Model = "claude",
     resume: Annotated[
-        str | None, typer.Option(help="Go on with a triage (a run id) that was cut off.")
+        str | None, typer.Option(help="Resume an interrupted triage (a run id).")
     ] = None,
     json: AsJson = False,
 ) -> None:
     """Triage a mailbox: one subagent a thread, one digest."""
-    from bot.triage.command import TriageGiven, run_triage
+    from bot.cli.ask import ReadingOptions
+    from bot.cli.triage import run_triage
 
-    raise typer.Exit(
-        run_triage(TriageGiven(only(mbox), me, sample, as_of, since, limit, model, json, resume))
+    given = ReadingOptions(
+        sample=sample,
+        as_of=as_of,
+        since=since,
+        model=model,
+        json=json,
+        mbox=only(mbox),
+        me=me,
+        mail=True,
     )
+    raise typer.Exit(run_triage(given, limit, resume))
 
 
 @app.command()
@@ -106,13 +112,13 @@ def serve(
         str | None, typer.Option(help="claude, or offline (the default with --local).")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Of /healthz; default: serve.port.")
+        int | None, typer.Option(min=0, max=65535, help="Port for /healthz (default: serve.port).")
     ] = None,
 ) -> None:
     """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
     gc.disable()  # collecting while all that is imported, and again and again later, costs 0.5 s
-    from bot.serving.command import run_serve
-    from bot.serving.upkeep import FEW_FULL_COLLECTIONS
+    from bot.serving.maintenance import FEW_FULL_COLLECTIONS
+    from bot.serving.serve import run_serve
 
     gc.freeze()
     gc.set_threshold(*FEW_FULL_COLLECTIONS)
@@ -122,29 +128,30 @@ def serve(
 
 @app.command()
 def pause(
-    by: Annotated[str | None, typer.Option(help="Who does it, for those who look.")] = None,
+    by: Annotated[str | None, typer.Option(help="Name shown to others.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Stop all new work of the bot, workspace-wide, at once."""
-    from bot.cli.paused import run_pause
+    """Stop all new work of the bot in the whole workspace, at once."""
+    from bot.cli.runs import run_pause
 
     raise typer.Exit(run_pause(by, json))
 
 
 @app.command()
 def resume(json: AsJson = False) -> None:
-    """Go on after `pause`; what was asked meanwhile is answered now."""
-    from bot.cli.paused import run_resume
+    """Resume after `pause`; requests that waited are answered now."""
+    from bot.cli.runs import run_resume
 
     raise typer.Exit(run_resume(json))
 
 
 @app.command()
 def runs(
-    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20, json: AsJson = False
+    limit: Annotated[int, typer.Option(min=1, help="Number of runs to list.")] = 20,
+    json: AsJson = False,
 ) -> None:
     """List the latest runs."""
-    from bot.cli.lookups import list_runs
+    from bot.cli.runs import list_runs
 
     raise typer.Exit(list_runs(limit, json))
 
@@ -158,7 +165,7 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show one run: its subagents, how they ended, its result."""
-    from bot.cli.lookups import show_run
+    from bot.cli.runs import show_run
 
     raise typer.Exit(show_run(run, json, files))
 
@@ -166,24 +173,27 @@ def show(
 @app.command()
 def audit(run: str, json: AsJson = False) -> None:
     """Prove that nothing leaked between the contexts of a run."""
-    from bot.cli.lookups import audit_run
+    from bot.cli.runs import audit_run
 
     raise typer.Exit(audit_run(run, json))
 
 
 @app.command()
 def decisions(
-    run: Annotated[str | None, typer.Argument(help="Of one run; default: of all.")] = None,
-    since: Annotated[str | None, typer.Option(help="Of the last: 7d, 12h.")] = None,
-    tool: Annotated[str | None, typer.Option(help="About this tool.")] = None,
+    run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
+    since: Annotated[str | None, typer.Option(help="Only the last 7d, 12h.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only for this tool.")] = None,
     verdict: Annotated[
-        str | None, typer.Option(help="allow, card, deny, approved, refused, ...")
+        str | None,
+        typer.Option(help="Only this verdict: allow, card, deny, approved, refused, ..."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The latest so many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Number of decisions, latest last.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show what the gate decided, and by which rule; with --json all of it."""
-    from bot.storage.decisions import show_log
+    """Show the decisions of the gate and their rules; --json shows all of them."""
+    from bot.cli.runs import show_log
 
     raise typer.Exit(show_log(run, since, tool, verdict, limit, json))
 
@@ -191,18 +201,22 @@ def decisions(
 @app.command()
 def forget(
     user: Annotated[
-        str | None, typer.Option(help="What this person (id) wrote, asked for and left here.")
+        str | None, typer.Option(help="Forget what this person (id) wrote, asked for and stored.")
     ] = None,
-    channel: Annotated[str | None, typer.Option(help="All that was read in it (id).")] = None,
+    channel: Annotated[
+        str | None, typer.Option(help="Forget everything that was read in this channel (id).")
+    ] = None,
     source: Annotated[
         str | None,
-        typer.Option(help="A message, row, page, file, or all of data:NAME: its id or link."),
+        typer.Option(help="Forget a message, row, page, file or all of data:NAME, by id or link."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be deleted.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Delete what is stored of a person, a channel or a source, quotes in answers, too."""
-    from bot.erasure.command import run_forget
+    """Delete the stored data of a person, channel or source, with each run that saw it."""
+    from bot.cli.runs import run_forget
 
     raise typer.Exit(run_forget(user, channel, source, dry_run, json))
 
@@ -222,15 +236,15 @@ app.command()(connect)
 @app.command("review-briefs")
 def review_briefs(json: AsJson = False) -> None:
     """List failed, partial and under-briefed subagents by version of their template."""
-    from bot.cli.lookups import review
+    from bot.cli.runs import review
 
     raise typer.Exit(review(json))
 
 
 @app.command()
 def scopes(json: AsJson = False) -> None:
-    """List the scopes: what each offers now, why a tool is missing, its fixed tokens."""
-    from bot.tooling.offers import list_scopes
+    """List the scopes: their tools, why a tool is missing, their fixed tokens."""
+    from bot.cli.scopes import list_scopes
 
     raise typer.Exit(list_scopes(json))
 
@@ -238,14 +252,14 @@ def scopes(json: AsJson = False) -> None:
 @app.command()
 def manifest(
     url: Annotated[
-        str | None, typer.Option(help="Public https address of the bot, where slack.mode is http.")
+        str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
     ] = None,
     reasons: Annotated[
-        bool, typer.Option("--reasons", help="Print why each OAuth scope is asked for, only.")
+        bool, typer.Option("--reasons", help="Only print why each OAuth scope is needed.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Print the Slack app manifest for what the configuration uses."""
+    """Print the Slack app manifest for this configuration."""
     from bot.manifest import print_manifest
 
     raise typer.Exit(print_manifest(url, json, reasons))
@@ -254,13 +268,13 @@ def manifest(
 @app.command()
 def setup(
     from_env: Annotated[
-        bool, typer.Option("--from-env", help="Ask nothing: take what the environment holds.")
+        bool, typer.Option("--from-env", help="Do not ask; use the environment.")
     ] = False,
     url: Annotated[
-        str | None, typer.Option(help="Public https address of the bot, where slack.mode is http.")
+        str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
     ] = None,
 ) -> None:
-    """Ask for the tokens, try each, and write them to .env."""
+    """Ask for the tokens, test each, and write them to .env."""
     from bot.cli.setup import run_setup
 
     raise typer.Exit(run_setup(from_env, url))
@@ -268,16 +282,17 @@ def setup(
 
 @app.command()
 def doctor(json: AsJson = False) -> None:
-    """Check tokens, scopes, events, channels, database and models; say what to mend."""
-    from bot.checks.doctor import diagnose
+    """Check tokens, scopes, events, channels, database and models; say what to fix."""
+    from bot.doctor.doctor import diagnose
 
     raise typer.Exit(diagnose(json))
 
 
 def main(args: list[str] | None = None) -> None:
-    """Entry point of the `assistant` command."""
-    with streams():
-        app(args if args is not None else sys.argv[1:])
+    """Run the `assistant` command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a `?` for what a terminal cannot show
+    app(args if args is not None else sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Slack app's manifest: what the configuration uses, and why each permission is asked for.
+"""The Slack app's manifest: what the configuration uses, and why each permission is needed.
 
 Shape: version 2 of Slack's manifest schema (github.com/slackapi/manifest-schema).
 """
@@ -13,15 +13,15 @@ from urllib.parse import quote
 
 import yaml
 
-from bot.cli.outcome import DONE, dump, guarded, say
 from bot.errors import SetupError
-from bot.faces.pane import prompts
+from bot.slack.assistant_pane import prompts
+from bot.terminal import DONE, dump, guarded, say
 from config.settings import Settings, load_settings
 
 Manifest = dict[str, Any]
 
 EVENTS_PATH = "/slack/events"
-"""Where `serve` takes events, clicks and commands in mode http."""
+"""Path at which `serve` takes events, clicks and commands in mode http."""
 PLACEHOLDER = "https://YOUR-PUBLIC-ADDRESS"
 NEW_APP = "https://api.slack.com/apps?new_app=1&manifest_yaml="
 
@@ -40,7 +40,7 @@ def _always(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An OAuth scope: why it is asked for, and what does not work without it."""
+    """An OAuth scope: why it is needed, and what does not work without it."""
 
     scope: str
     reason: str
@@ -163,7 +163,7 @@ FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
 
 
 def bot_permissions(settings: Settings) -> tuple[Permission, ...]:
-    """What the bot token has to be granted for what these settings use."""
+    """Return the permissions that the bot token needs for these settings."""
     return tuple(p for p in BOT_PERMISSIONS if p.wanted(settings))
 
 
@@ -176,7 +176,7 @@ def bot_events(settings: Settings) -> list[str]:
 
 
 def manifest(settings: Settings, url: str | None = None) -> Manifest:
-    """The manifest; `url` is the bot's public address in mode http, None = a placeholder."""
+    """Return the manifest; `url` is the bot's public address in mode http, None = a placeholder."""
     address = _address(settings, url)
     there = {"request_url": address} if address else {}
     return {
@@ -198,7 +198,7 @@ def _features(there: Mapping[str, str]) -> Manifest:
     command = {
         "command": COMMAND,
         **there,
-        "description": "Is it at work? And for those who run it: pause and resume",
+        "description": "Show whether it is running; administrators can pause and resume it",
         "usage_hint": "[status | pause | resume]",
         "should_escape": False,
     }
@@ -223,7 +223,7 @@ def _scopes(settings: Settings) -> Manifest:
 
 
 def _address(settings: Settings, url: str | None) -> str:
-    """Where Slack sends events; empty in Socket Mode."""
+    """Return where Slack sends events; empty in Socket Mode."""
     if settings.slack.mode == "socket":
         if url:
             hint = "Leave --url out, or set slack.mode to http."
@@ -244,15 +244,15 @@ def _askers(settings: Settings) -> set[str]:
 
 
 def reasons(settings: Settings) -> dict[str, dict[str, str]]:
-    """Why each scope is asked for: kind of token -> scope -> reason."""
+    """Return why each scope is needed: kind of token -> scope -> reason."""
     asked = {"bot": bot_permissions(settings), "user": user_permissions(settings)}
     return {kind: {p.scope: p.reason for p in each} for kind, each in asked.items() if each}
 
 
-def as_yaml(made: Manifest, why: Mapping[str, Mapping[str, str]]) -> str:
-    """The manifest as YAML, with the reason behind each scope."""
+def as_yaml(document: Manifest, why: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the manifest as YAML, with the reason behind each scope."""
     lines, kind = [], ""
-    for line in _plain_yaml(made).splitlines():
+    for line in _plain_yaml(document).splitlines():
         if key := re.fullmatch(r" {4}(bot|user):", line):
             kind = key[1]
         scope = line.strip().removeprefix("- ")
@@ -261,28 +261,28 @@ def as_yaml(made: Manifest, why: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def new_app_link(made: Manifest) -> str:
-    """A link that opens Slack's page for a new app with this manifest filled in."""
-    return NEW_APP + quote(_plain_yaml(made), safe="")
+def new_app_link(document: Manifest) -> str:
+    """Return a link that opens Slack's page for a new app with this manifest filled in."""
+    return NEW_APP + quote(_plain_yaml(document), safe="")
 
 
-def _plain_yaml(made: Manifest) -> str:
-    return yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=1000)
+def _plain_yaml(document: Manifest) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
-    """`assistant manifest`."""
+    """Print the manifest for `assistant manifest`."""
 
     def run() -> int:
         settings = load_settings()
-        made, why = manifest(settings, url), reasons(settings)
+        document, why = manifest(settings, url), reasons(settings)
         if as_json:
-            dump(why if only_reasons else made)
+            dump(why if only_reasons else document)
         elif only_reasons:
             rows = [(scope, r) for each in why.values() for scope, r in each.items()]
             say("\n".join(f"{scope:20}{reason}" for scope, reason in rows))
         else:
-            say(as_yaml(made, why))
+            say(as_yaml(document, why))
         return DONE
 
     return guarded(run, as_json)

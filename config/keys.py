@@ -1,20 +1,22 @@
-"""Where the keys come from that encrypt what is stored: the environment, or else a key file."""
+"""The encryption keys for stored data: from the environment, or else from a key file."""
 
 from __future__ import annotations
 
 import base64
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
 
-from config.errors import SettingsError
-from config.settings import Environment, Settings, key_file_of
+from config.settings import Environment, Settings, SettingsError, key_file_of
 
 VARIABLE = "ASSISTANT_ENCRYPTION_KEY"
 KEY_BYTES = 32
+TRIES = 20
+TRY_AGAIN_S = 0.05
 NEW_KEY = "`openssl rand -base64 32 | tr +/ -_` makes one"
 
 
@@ -24,22 +26,22 @@ class Keys:
 
     values: tuple[SecretStr, ...]
     place: str
-    """What they were read from."""
+    """Where they were read from."""
     warning: str = ""
     """A sentence on what is wrong with that place; empty = nothing."""
 
 
 def keys_of(settings: Settings) -> Keys:
-    """The keys that these settings name; the key file is made where there is none.
+    """Return the keys that these settings name; create the key file if there is none.
 
-    Raises SettingsError for a key that is none, and for a file that cannot be used.
+    Raises SettingsError for an invalid key, and for a file that cannot be used.
     """
     given = settings.secrets.assistant_encryption_key
     return _keys(given, settings.key_file, settings.data_dir)
 
 
 def keys_here(data_dir: Path) -> Keys:
-    """The same for this environment and that directory of data."""
+    """Return the keys for this environment and that data directory."""
     outside = Environment()
     return _keys(outside.assistant_encryption_key, key_file_of(outside), data_dir)
 
@@ -56,11 +58,11 @@ def _keys(given: SecretStr | None, file: Path, data_dir: Path) -> Keys:
         if not file.exists():
             _make(file)
         open_to_others = file.stat().st_mode & 0o077
-        values = _read(file.read_text("ascii"), str(file))
+        values = _read(_text_of(file), str(file))
     except (OSError, UnicodeDecodeError) as error:
         why = (getattr(error, "strerror", None) or "it is not ASCII text").lower()
         raise SettingsError(
-            f"The key file {file} cannot be used ({why}): mend that, set ASSISTANT_KEY_FILE to "
+            f"The key file {file} cannot be used ({why}): fix that, set ASSISTANT_KEY_FILE to "
             f"another one, or set {VARIABLE} ({NEW_KEY})."
         ) from None
     warning = f"Other accounts may read the key file {file}: run `chmod 600 {file}`."
@@ -86,23 +88,23 @@ def _is_key(text: str) -> bool:
 
 
 def _make(file: Path) -> None:
-    """Write a new key, whole and once: where several processes try, the first one's stays."""
+    """Write a new key, unless another process has just created the file."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     key = base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
-    made = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(made, "wb") as writing:
-            writing.write(key)
-            writing.flush()
-            os.fsync(made)  # data may be written with it before the system does that by itself
-        file.hardlink_to(aside)  # fails where there is a file by now
+        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        pass
-    finally:
-        aside.unlink()
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        return
+    with os.fdopen(made, "wb") as writing:
+        writing.write(key)
+        writing.flush()
+        os.fsync(made)  # data may be written with it before the system flushes the file by itself
+
+
+def _text_of(file: Path) -> str:
+    """Return the content of the file; wait a moment for a process that is writing it."""
+    for _ in range(TRIES):
+        if text := file.read_text("ascii"):
+            return text
+        time.sleep(TRY_AGAIN_S)
+    return ""

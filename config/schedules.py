@@ -1,13 +1,214 @@
-"""What a schedule is made of: in `assistant.yaml`, and as it is set in chat."""
+"""The definition of a schedule, in `assistant.yaml` or set in chat."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import islice, takewhile
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
 
+from apscheduler.triggers.cron import CronTrigger
 from pydantic import Field, StringConstraints, model_validator
 
 from config.sections import Language, Name, Section, SlackUser
-from config.timetable import Timetable
+
+FIELDS = ("minute", "hour", "day", "month", "day_of_week")
+"""Fields of a crontab with five fields; one with six begins with the seconds."""
+PLACES = {"day": "day of the month", "day_of_week": "day of the week"}
+RANGES = {
+    **{"second": (0, 59), "minute": (0, 59), "hour": (0, 23)},
+    **{"day": (1, 31), "month": (1, 12), "day_of_week": (0, 7)},
+}
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun")
+"""Days by their crontab numbers; APScheduler counts from Monday."""
+SOMETIME = timedelta(days=366 * 9)
+"""A time that does not occur within this period never does: leap days can be eight years apart."""
+YEARS = "1970-2199"
+"""Search horizon; an unbounded search takes a second to find that a time never occurs."""
+SOON = timedelta(hours=24)
+FAR = timedelta(hours=26)
+"""Maximum offset of a clock from UTC, and maximum change of an offset."""
+_PART = re.compile(r"(?:\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+
+
+class TimetableError(ValueError):
+    """A crontab or time zone that cannot be used; the text says which part, and what to write."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """The times of one schedule. Create it with `of`."""
+
+    cron: str
+    zone: str
+
+    @classmethod
+    def of(cls, cron: str, zone: str) -> Timetable:
+        """Parse a crontab and a time zone; raise TimetableError."""
+        made = cls(" ".join(cron.split()), zone)
+        if not made.cron.isascii() or len(made.cron) > 200:
+            raise TimetableError(f"{cron[:60]!r} is not a crontab, such as '0 9 * * mon-fri'")
+        made.info  # noqa: B018 - raises for an unknown zone
+        if made.after(datetime.now(UTC)) is None:
+            raise TimetableError(f"{cron!r} never comes up: no such day exists")
+        return made
+
+    @cached_property
+    def info(self) -> ZoneInfo:
+        try:
+            return ZoneInfo(self.zone)
+        except (ValueError, OSError, LookupError):
+            raise TimetableError(
+                f"there is no time zone {self.zone[:40]!r}: write one like Europe/Madrid"
+            ) from None
+
+    def after(self, at: datetime) -> datetime | None:
+        """Return the first time after `at`, in UTC; None = there is none in the next nine years."""
+        at, end = at.astimezone(UTC), at + SOMETIME
+        while at < end:
+            found = self._soon(at)
+            if found:
+                return found
+            at += SOON
+            wall = next(self._walls(at - FAR), None)
+            if wall is None:
+                return None
+            at = max(at, wall - FAR)
+        return None
+
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Return the times after `start` up to and including `end`, in UTC."""
+        return takewhile(lambda at: at <= end, self._times(start))
+
+    def next(self, count: int, after: datetime) -> list[datetime]:
+        """Return this many times after `after`, in the schedule's own zone, for people."""
+        return [at.astimezone(self.info) for at in islice(self._times(after), count)]
+
+    def _times(self, start: datetime) -> Iterator[datetime]:
+        at = self.after(start)
+        while at:
+            yield at
+            at = self.after(at)
+
+    # ---- from wall-clock times to moments
+
+    def _soon(self, at: datetime) -> datetime | None:
+        """Return the first time after `at` that is no more than `SOON` after it."""
+        shifts = dict.fromkeys(_offset(self.info, each) for each in (at, at - FAR, at + FAR))
+        best, found = at + SOON, None
+        for shift in shifts:
+            for wall in self._walls(at + shift):
+                moment = wall - shift
+                if moment > best:
+                    break
+                if moment > at and moment in self._moments(wall):
+                    best = found = moment
+                    break
+        return found
+
+    def _walls(self, start: datetime) -> Iterator[datetime]:
+        """Yield wall-clock times from `start` on, as if they were UTC."""
+        end, found = start + SOMETIME, self._trigger.get_next_fire_time(None, start)
+        while found and found <= end:
+            yield found
+            found = self._trigger.get_next_fire_time(found, found + timedelta(microseconds=1))
+
+    def _moments(self, wall: datetime) -> list[datetime]:
+        """Return the moments that a wall-clock time refers to."""
+        first = wall.replace(tzinfo=self.info, fold=0).astimezone(UTC)
+        second = wall.replace(tzinfo=self.info, fold=1).astimezone(UTC)
+        twice = second > first  # if the time does not exist, the order is reversed
+        return [first, second] if twice and self._is_frequent else [first]
+
+    @cached_property
+    def _named(self) -> dict[str, str]:
+        """Return each field by name with its text."""
+        parts = self.cron.lower().split()
+        if len(parts) not in (5, 6):
+            count = f"{len(parts)} field" + "s" * (len(parts) != 1)
+            raise TimetableError(
+                f"{self.cron!r} has {count}, but a crontab has five: minute, hour, "
+                "day of the month, month, day of the week, such as '0 9 * * mon-fri'"
+            )
+        names = FIELDS if len(parts) == 5 else ("second", *FIELDS)
+        return dict(zip(names, parts, strict=True))
+
+    @cached_property
+    def _is_frequent(self) -> bool:
+        return self._named["hour"].startswith("*") or self._named["minute"].startswith("*")
+
+    @cached_property
+    def _trigger(self) -> CronTrigger:
+        named = self._named
+        for number, (name, text) in enumerate(named.items()):
+            self._check(number, name, text)
+        if named["day"] != "*" and named["day_of_week"] != "*":
+            raise TimetableError(
+                f"{self.cron!r} names a day of the month and a day of the week: leave one of them "
+                "'*', or write two schedules"
+            )
+        days = _by_name(named["day_of_week"])
+        return CronTrigger(**{**named, "day_of_week": days, "year": YEARS, "timezone": UTC})
+
+    def _check(self, number: int, name: str, text: str) -> None:
+        """Raise TimetableError with the position of the fault."""
+        place = f"the {ORDINALS[number]} field of {self.cron!r} ({PLACES.get(name, name)})"
+        low, high = RANGES[name]
+        for part in text.split(","):
+            found = _PART.fullmatch(part)
+            numbers = [int(g) for g in found.groups()[:2] if g and g.isdigit()] if found else []
+            if not found or any(not low <= each <= high for each in numbers):
+                raise TimetableError(f"{place} is {text!r}, but {_goes(name)}")
+            if len(numbers) == 2 and numbers[0] > numbers[1]:
+                raise TimetableError(f"{place} is {text!r}: the range is the wrong way round")
+            if found[3] and not 1 <= int(found[3]) <= high:
+                raise TimetableError(f"{place} is {text!r}: a step goes from 1 to {high}")
+        try:
+            named = _by_name(text) if name == "day_of_week" else text
+            CronTrigger(**{name: named, "timezone": UTC})
+        except ValueError:
+            raise TimetableError(f"{place} is {text!r}, but {_goes(name)}") from None
+
+
+def _goes(name: str) -> str:
+    low, high = RANGES[name]
+    if name == "day_of_week":
+        return "goes from mon to sun or from 0 (Sunday) to 6"
+    return f"goes from {low} to {high}" + " or from jan to dec" * (name == "month")
+
+
+def _by_name(days: str) -> str:
+    """Replace numbers of weekdays by names: crontab (0 and 7 = Sunday) and APScheduler differ."""
+    parts = []
+    for part in days.split(","):
+        span, _, step = part.partition("/")
+        ends = [0, 6] if span == "*" else [_day(each) for each in span.split("-")]
+        if -1 in ends:
+            return days
+        first, last = ends[0], ends[-1]
+        if last == 0 and first > 0:  # fri-sun
+            last = 7
+        if step and len(ends) == 1:  # mon/2: from there on, as in the other fields
+            last = 6
+        if last < first:
+            raise ValueError(days)
+        parts += [DAYS[d] for d in range(first, last + 1, int(step or 1))]
+    return ",".join(dict.fromkeys(parts)) if days != "*" else days
+
+
+def _day(text: str) -> int:
+    """Return the crontab number of a day; -1 = none."""
+    return DAYS.index(text) if text in DAYS else int(text) if text.isdigit() else -1
+
+
+def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta()
+
 
 SCHEDULE = r"^[a-z0-9][a-z0-9-]{0,39}$"
 DESTINATION = r"^(dm|#[^\s#@]{1,80}|[CG][A-Z0-9]{2,}|[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+)$"
@@ -23,34 +224,28 @@ OWN = "dm"
 
 
 class Schedule(Section):
-    """One scheduled report: what it reads and when, with whose rights, where it goes."""
+    """One scheduled report: what it reads and when, with whose permissions, and where it goes."""
 
     kind: Kind
     cron: str
     zone: str = "UTC"
     channels: tuple[Name, ...] = Field(default=(), strict=False)
-    """Of a sweep: names, patterns or ids."""
+    """Channels of a sweep: names, patterns or ids."""
     tracker: Annotated[str, StringConstraints(pattern=LIST_ID)] | None = None
     to: Destination
     owner: SlackUser
-    """Whose rights it reads with, whose mailbox it triages, who is told when it fails."""
+    """The user whose permissions and mailbox it uses, and who is told when it fails."""
     quiet: bool = False
-    """Nothing is sent where nothing is new; the run is recorded."""
-    missed: Literal["latest", "all"] = "latest"
-    """Which runs are caught up that came while nothing served."""
+    """Send nothing if nothing is new; the run is recorded."""
     missed_hours: Annotated[float, Field(gt=0, le=24 * 31)] = 48
-    """An older one is not caught up; it is recorded as missed."""
-    overlap: Literal["skip", "wait"] = "skip"
-    """What becomes of a run whose time comes while the one before is at work."""
+    """Of the runs missed while nothing served, the latest is caught up at most this much later."""
     budget_usd: MostDollars = 1.0
-    """Of one run."""
-    month_usd: MostDollars | None = None
-    """Of all runs of a calendar month in the schedule's zone; None = no limit."""
+    """Budget of one run."""
     language: Language | None = None
-    """Of the report; None = that of its readers, as `report.language` says."""
+    """Language of the report; None = `report.language`, else that of the owner in Slack."""
     since_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
-    """How far back the first report looks; None = as `sweep` and `triage` say. Each further one
-    begins where the last one ended that was delivered."""
+    """How far back the first report looks; None = the setting of `sweep` or `triage`. Each
+    further report begins where the last delivered one ended."""
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
@@ -59,8 +254,6 @@ class Schedule(Section):
             raise ValueError('a sweep needs channels, such as ["csm-*"]')
         if self.kind == "triage" and (self.channels or self.tracker):
             raise ValueError("a triage reads its owner's mailbox: leave channels and tracker out")
-        if self.month_usd is not None and self.month_usd < self.budget_usd:
-            raise ValueError("month_usd must not be smaller than budget_usd, which is of one run")
         return self
 
     @property
@@ -69,5 +262,5 @@ class Schedule(Section):
 
     @property
     def is_private(self) -> bool:
-        """Its reports go to its owner alone, in Slack."""
+        """Return whether its reports go only to its owner, in Slack."""
         return self.to == OWN

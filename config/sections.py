@@ -1,14 +1,19 @@
-"""The sections of the settings file. Defaults, units and meanings stand in `default.yaml`."""
+"""The sections of the settings file. Defaults, units and meanings are in `default.yaml`."""
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
+    ValidationInfo,
     model_validator,
 )
 
@@ -19,13 +24,11 @@ PUBLIC_URL = (
 LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
 HOST = r"^[a-z0-9-]+(\.[a-z0-9-]+)+$"
-TOPIC = r"^projects/[^/\s]+/topics/[^/\s:]+$"
-SUBSCRIPTION = r"^projects/[^/\s]+/subscriptions/[^/\s:]+$"
 ASKER = r"^(members|guests|external|[UWS][A-Z0-9]{2,})$"
 _LOGIN = re.compile(
     r"^https?://[^/?#]*@|^(?!http)\w+://[^@?]*:[^@?]*@|[?&](ssl)?password=", re.IGNORECASE
 )
-"""A password in an address; behind http also a name alone, as it may be a token."""
+"""A password in an address; after http also a user name alone, as it may be a token."""
 
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
@@ -37,14 +40,12 @@ PublicUrl = Annotated[str, StringConstraints(pattern=PUBLIC_URL)]
 Host = Annotated[str, StringConstraints(pattern=HOST)]
 Name = Annotated[str, StringConstraints(min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
-Topic = Annotated[str, StringConstraints(pattern=TOPIC)]
-Subscription = Annotated[str, StringConstraints(pattern=SUBSCRIPTION)]
 SlackUser = Annotated[str, StringConstraints(pattern=USER_ID)]
 Asker = Annotated[str, StringConstraints(pattern=ASKER)]
 
 
 def without_password(instead: str) -> BeforeValidator:
-    """Refuses an address with a password, which is not repeated; `instead` says what to do."""
+    """Refuse an address with a password, without repeating it; `instead` says what to do."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and _LOGIN.search(value):
@@ -55,7 +56,7 @@ def without_password(instead: str) -> BeforeValidator:
 
 
 class Section(BaseModel):
-    """Part of the settings: typed as YAML typed it, unknown keys refused, unchangeable."""
+    """Part of the settings: strictly typed as in YAML, unknown keys refused, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -92,7 +93,7 @@ class ToolCalls(Section):
     request: PositiveCount = 100_000
 
 
-class Limits(Section):
+class LimitSettings(Section):
     subagent_steps: PositiveCount
     files_steps: PositiveCount
     parent_steps: PositiveCount
@@ -114,7 +115,6 @@ class Limits(Section):
     remind_at: Fraction
     handoff_at: Fraction
     tool_calls: ToolCalls = ToolCalls()
-    """A run that was stored by an earlier version names none."""
 
     @model_validator(mode="after")
     def _reminds_before_handing_over(self) -> Self:
@@ -123,7 +123,7 @@ class Limits(Section):
         return self
 
 
-class Slack(Section):
+class SlackSettings(Section):
     app_distribution: Literal["internal", "distributed"]
     mode: Literal["socket", "http"]
     sockets: Annotated[int, Field(ge=1, le=10)]
@@ -137,36 +137,22 @@ class Slack(Section):
     lists: dict[Name, Name]
 
 
-class Sweep(Section):
+class SweepSettings(Section):
     since_days: PositiveCount
     threads_per_subagent: PositiveCount
     time_s: Seconds
 
 
-class Google(Section):
+class GoogleSettings(Section):
     client_id: str | None
     service_account: str | None
-    poll_minutes: Annotated[float, Field(ge=0, le=1440)]
-    pubsub_topic: Topic | None
-    pubsub_subscription: Subscription | None
-    pubsub_service_account: str | None
     units_per_minute: PositiveCount
     workers: Annotated[int, Field(ge=1, le=32)]
     timeout_s: Seconds
     max_attempts: PositiveCount
 
-    @model_validator(mode="after")
-    def _told_by_pubsub_as_a_whole(self) -> Self:
-        if bool(self.pubsub_topic) != bool(self.pubsub_subscription):
-            raise ValueError("pubsub_topic and pubsub_subscription belong together: set both")
-        if self.pubsub_topic and not (self.pubsub_service_account or self.service_account):
-            raise ValueError(
-                "pubsub_subscription needs pubsub_service_account, the key file that may pull"
-            )
-        return self
 
-
-class Triage(Section):
+class TriageSettings(Section):
     since_days: PositiveCount
     categories: dict[Name, Name] = Field(min_length=1)
     thread_tokens: PositiveCount
@@ -175,11 +161,11 @@ class Triage(Section):
     time_s: Seconds
 
 
-class Report(Section):
+class ReportSettings(Section):
     language: Language | None
 
 
-class Retention(Section):
+class RetentionSettings(Section):
     workflows_days: Annotated[int, Field(ge=7)]
     trajectories_days: PositiveCount | None
     results_days: Annotated[int, Field(ge=7)] | None
@@ -187,12 +173,12 @@ class Retention(Section):
     notes_days: PositiveCount | None
 
 
-class Approvals(Section):
+class ApprovalSettings(Section):
     expires_minutes: Annotated[float, Field(gt=0, le=1440)]
     grant_hours: Annotated[float, Field(gt=0, le=720)]
 
 
-class Serve(Section):
+class ServeSettings(Section):
     host: Name
     port: Annotated[int, Field(ge=0, le=65535)]
     public_url: PublicUrl | None
@@ -206,7 +192,7 @@ class Serve(Section):
     log_level: Literal["debug", "info", "warning", "error"]
 
 
-class Reply(Section):
+class ReplySettings(Section):
     update_s: Seconds
     stream_s: Seconds
     max_rows: PositiveCount
@@ -219,8 +205,8 @@ class Reply(Section):
     max_file_tokens: PositiveCount
 
 
-class Rules(Section):
-    """What holds in one conversation or for one user; None = as the wider rule says."""
+class PolicyRules(Section):
+    """Rules for one conversation or one user; None = as the wider rule says."""
 
     answer: bool | None = None
     mention_needed: bool | None = None
@@ -232,10 +218,10 @@ class Rules(Section):
 
 
 class Policy(Section):
-    everywhere: Rules
-    direct: Rules
-    channels: dict[Name, Rules]
-    users: dict[SlackUser, Rules]
+    everywhere: PolicyRules
+    direct: PolicyRules
+    channels: dict[Name, PolicyRules]
+    users: dict[SlackUser, PolicyRules]
     user_daily_usd: Dollars | None
     daily_usd: Dollars | None
     admins: tuple[SlackUser, ...] = Field(strict=False)
@@ -248,3 +234,157 @@ class Policy(Section):
         if unsaid:
             raise ValueError(f"everywhere.{unsaid[0]} must be set")
         return self
+
+
+SOURCE_NAME = r"^[a-z][a-z0-9_-]{0,39}$"
+READER = r"^(members|[UW][A-Z0-9]{2,})$"
+POSTGRES = r"^postgres(ql)?://"
+DATASET = r"^[A-Za-z0-9:.-]+\.\w+$"
+LISTED = "[list]"
+
+SourceName = Annotated[str, StringConstraints(pattern=SOURCE_NAME)]
+Reader = Annotated[str, StringConstraints(pattern=READER)]
+Readers = Annotated[tuple[Reader, ...], Field(strict=False)]
+"""Who may read it in Slack: `members` (all full members) or user ids; empty = nobody there."""
+File = Annotated[Path, Field(strict=False)]
+Postgres = Annotated[
+    str,
+    StringConstraints(pattern=POSTGRES),
+    without_password("put it into a file and name that as password_file, or into ~/.pgpass"),
+]
+McpUrl = Annotated[Url, without_password("put it into a file and name that as token_file")]
+SearchUrl = Annotated[Url, without_password("let the server take us without one")]
+
+
+def _kind(readers: Any) -> str | None:
+    if isinstance(readers, list | tuple):
+        return LISTED
+    return "public" if readers == "public" else None
+
+
+PublicOrReaders = Annotated[
+    Annotated[Readers, Tag(LISTED)] | Annotated[Literal["public"], Tag("public")],
+    Discriminator(
+        _kind,
+        custom_error_type="readers",
+        custom_error_message="Input should be `public` or a list of `members` and user ids",
+    ),
+]
+"""Discriminated by kind, so that a mistake is reported once, not for each kind."""
+
+
+class DatabaseSettings(Section):
+    """One database; exactly one of path, postgres and bigquery locates it."""
+
+    path: File | None = None
+    postgres: Postgres | None = None
+    bigquery: Annotated[str, StringConstraints(pattern=DATASET)] | None = None
+    """Written as `project.dataset`."""
+    schema_: Name | None = Field(default=None, alias="schema")
+    password_file: File | None = None
+    service_account: File | None = None
+    readers: Readers = ()
+
+    @model_validator(mode="after")
+    def _is_in_one_place(self) -> Self:
+        if sum(bool(place) for place in (self.path, self.postgres, self.bigquery)) != 1:
+            raise ValueError("exactly one of path, postgres and bigquery must be set")
+        return self
+
+    @model_validator(mode="after")
+    def _says_nothing_in_vain(self) -> Self:
+        if self.password_file and not self.postgres:
+            raise ValueError("password_file is of a postgres database alone")
+        if self.service_account and not self.bigquery:
+            raise ValueError("service_account is of a bigquery dataset alone")
+        if self.schema_ and self.bigquery:
+            raise ValueError("schema is of path and postgres: bigquery names its dataset itself")
+        return self
+
+
+class SheetSettings(Section):
+    id: Name
+    service_account: File | None = None
+    readers: Readers = ()
+
+
+class DataSettings(Section):
+    databases: dict[SourceName, DatabaseSettings]
+    sheets: dict[SourceName, SheetSettings]
+    query_s: Seconds
+    memory_mb: PositiveCount
+    max_rows: PositiveCount
+    max_result_mb: PositiveCount
+    bigquery_usd: Dollars
+
+
+def _in_time(data: DataSettings, info: ValidationInfo) -> DataSettings:
+    limits = info.data.get("limits")  # none if these are invalid themselves
+    if limits and data.databases and data.query_s > limits.tool_timeout_s:
+        raise ValueError("query_s must be at most limits.tool_timeout_s, which ends any call")
+    return data
+
+
+DataInTime = Annotated[DataSettings, AfterValidator(_in_time)]
+"""Settings of `data` whose `query_s` is at most `limits.tool_timeout_s`."""
+
+
+class WebSettings(Section):
+    search: Literal["anthropic", "brave", "tavily", "searxng"] | None
+    searxng_url: SearchUrl | None
+    timeout_s: Seconds
+    max_mb: Annotated[float, Field(gt=0)]
+    cache_minutes: Count
+    python_s: Seconds
+    python_mb: PositiveCount
+
+    @model_validator(mode="after")
+    def _knows_its_searxng(self) -> Self:
+        if self.search == "searxng" and not self.searxng_url:
+            raise ValueError("search: searxng needs searxng_url, the address of your server")
+        return self
+
+
+class ProjectSettings(Section):
+    path: File
+    branch: Name | None = None
+    remote: Name = "origin"
+    push: bool = False
+    readers: Readers = ()
+
+
+class FileSettings(Section):
+    projects: dict[SourceName, ProjectSettings]
+    max_file_kb: PositiveCount
+    max_folder_mb: PositiveCount
+    sandbox: tuple[Name, ...] | None = Field(strict=False)
+    sandbox_s: Seconds
+
+    @model_validator(mode="after")
+    def _leaves_run_alone(self) -> Self:
+        if "run" in self.projects:
+            raise ValueError("no project may be called run: that is each request's own folder")
+        return self
+
+
+class McpServer(Section):
+    """One server; exactly one of command and url says how it is reached."""
+
+    command: tuple[Name, ...] | None = Field(default=None, strict=False)
+    url: McpUrl | None = None
+    token_file: File | None = None
+    scope: Name
+    access: Literal["read", "write", "search", "send"] = "send"
+    readers: PublicOrReaders = ()
+    tools: tuple[Name, ...] | None = Field(default=None, strict=False)
+    timeout_s: Seconds = 30.0
+
+    @model_validator(mode="after")
+    def _is_reached_in_one_way(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("exactly one of command and url must be set")
+        return self
+
+
+class McpSettings(Section):
+    servers: dict[SourceName, McpServer]

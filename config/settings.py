@@ -1,39 +1,139 @@
 """Settings: `assistant.yaml` over the packaged `default.yaml`; secrets from the environment.
 
-Every default, unit and meaning is written once, in `default.yaml`; here are the types.
-Nothing else in the product reads the environment.
+Every default, unit and meaning is written once, in `default.yaml`; the types are here. Nothing else
+in the product reads the environment.
 """
 
-from collections.abc import Hashable, Mapping
+import difflib
+import re
+import reprlib
+from collections.abc import Hashable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard, get_args
 
 import platformdirs
 import yaml
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from config.errors import SettingsError as SettingsError
-from config.errors import expectation, explain, key_of
-from config.schedules import Schedule, ScheduleName
-from config.sections import Approvals as Approvals
-from config.sections import Google as Google
-from config.sections import Limits as Limits
-from config.sections import Models as Models
-from config.sections import Policy as Policy
-from config.sections import Reply as Reply
-from config.sections import Report, Retention, Section, Sweep, Url
-from config.sections import Role as Role
-from config.sections import Rules as Rules
-from config.sections import Serve as Serve
-from config.sections import Slack as Slack
-from config.sections import Triage as Triage
-from config.tools import DataInTime, Files, Mcp, Web
+from config.schedules import DESTINATION, LIST_ID, SCHEDULE, Schedule, ScheduleName
+from config.sections import (
+    ASKER,
+    DATASET,
+    HOST,
+    LANGUAGE,
+    POSTGRES,
+    PUBLIC_URL,
+    READER,
+    SOURCE_NAME,
+    URL,
+    USER_ID,
+    ApprovalSettings,
+    DataInTime,
+    FileSettings,
+    GoogleSettings,
+    LimitSettings,
+    McpSettings,
+    Models,
+    Policy,
+    ReplySettings,
+    ReportSettings,
+    RetentionSettings,
+    Section,
+    ServeSettings,
+    SlackSettings,
+    SweepSettings,
+    TriageSettings,
+    Url,
+    WebSettings,
+)
+
+_PATTERNS = {
+    URL: "an address that begins with http:// or https://",
+    PUBLIC_URL: "an https:// address (http:// on this machine only) without ? and #",
+    LANGUAGE: "a language code such as en or pt-BR",
+    USER_ID: "a Slack user id such as U0123ABCD",
+    SCHEDULE: "small letters, digits and hyphens, 40 at most, such as markets or daily-mail",
+    DESTINATION: "dm (to its owner), #channel or the id of one (C...), or a mail address",
+    SOURCE_NAME: "small letters, digits, - and _, a letter first, 40 at most, such as sales",
+    READER: "`members` or a user id such as U0123ABCD",
+    POSTGRES: "an address that begins with postgresql://",
+    DATASET: "a project and a dataset such as my-project.events",
+    HOST: "the name of a host such as example.com",
+    LIST_ID: "the id of a Slack list (F...)",
+    ASKER: "members, guests, external, or the id of a user (U...) or of a user group (S...)",
+}
+"""Description of the text that a pattern accepts."""
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used; the text tells the user what to change."""
+
+
+def explain(error: ErrorDetails, valid: type[BaseModel]) -> str:
+    """Describe one error of a settings file, whose keys should be those of `valid`."""
+    key = key_of(error)
+    if error["type"] in ("extra_forbidden", "invalid_key"):
+        return _unknown_key(key, valid)
+    if error["loc"][-1] == "[key]":
+        return f"the key '{key_of(error)}' {expectation(error)}."
+    if error["type"] == "missing":
+        return f"'{key}' is missing."
+    if error["type"] == "value_error":
+        return f"'{key}': {error['ctx']['error']}."
+    return f"'{key}' is {reprlib.repr(error['input'])}, but it {expectation(error)}."
+
+
+def expectation(error: ErrorDetails) -> str:
+    """Return what was expected, as the end of a sentence that begins with the key."""
+    if error["type"] in ("model_type", "dict_type"):
+        return "must be a section with keys below it"
+    if error["type"] == "string_pattern_mismatch":
+        return f"must be {_PATTERNS.get(error['ctx']['pattern'], 'written otherwise')}"
+    said = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
+    return said.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
+
+
+def key_of(error: ErrorDetails) -> str:
+    """Return the dotted key of an error, without parts in brackets, which are types: `[list]`."""
+    return ".".join(str(part) for part in error["loc"] if not str(part).startswith("["))
+
+
+def _unknown_key(key: str, valid: type[BaseModel]) -> str:
+    last = key.rsplit(".", 1)[-1].lower()
+    if key.startswith("secrets") or last.endswith(("api_key", "token", "password", "secret")):
+        return (
+            f"unknown key '{key}'. Secrets are read only from the environment or .env, "
+            "never from this file: take it out."
+        )
+    known = list(_keys(valid, key.split(".")))
+    near = difflib.get_close_matches(key, known, n=1) or [
+        k for k in known if k.endswith(f".{last}")
+    ]
+    if near:
+        return f"unknown key '{key}'. Did you mean '{near[0]}'?"
+    return f"unknown key '{key}'. config/default.yaml lists the valid ones."
+
+
+def _keys(section: type[BaseModel], given: list[str], above: str = "") -> Iterator[str]:
+    """Yield all keys of a section; if its keys are names, those of the given name's entry."""
+    for name, field in section.model_fields.items():
+        yield f"{above}{name}"
+        if _is_section(field.annotation):
+            yield from _keys(field.annotation, given[1:], f"{above}{name}.")
+        for below in filter(_is_section, get_args(field.annotation)[1:]):
+            if given[:1] == [name] and len(given) > 2:
+                yield from _keys(below, given[2:], f"{above}{name}.{given[1]}.")
+
+
+def _is_section(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 class Secrets(Section):
-    """Keys and tokens; None = not set. Their text shows in no log, repr or error."""
+    """Keys and tokens; None = not set. Their text is in no log, repr or error."""
 
     anthropic_api_key: SecretStr | None = None
     slack_bot_token: SecretStr | None = None
@@ -44,15 +144,15 @@ class Secrets(Section):
     assistant_encryption_key: SecretStr | None = None
     google_client_secret: SecretStr | None = None
     google_access_token: SecretStr | None = None
-    """A fixed token instead of a connected account, such as a stand-in takes."""
+    """A fixed token instead of a connected account, as a simulator accepts."""
     brave_api_key: SecretStr | None = None
     tavily_api_key: SecretStr | None = None
     git_token: SecretStr | None = None
-    """With which `git_push` reaches remotes over https."""
+    """Token with which `git_push` authenticates to remotes over https."""
 
 
 class Endpoints(Section):
-    """Where the services are reached; None = the SDK's own address."""
+    """Addresses of the services; None = the SDK's own address."""
 
     anthropic_base_url: Url | None = None
     """`ANTHROPIC_BASE_URL`, else `models.base_url`: the one to use."""
@@ -60,7 +160,6 @@ class Endpoints(Section):
     gmail_api_endpoint: Url | None = None
     google_oauth_endpoint: Url | None = None
     """Where accounts are connected and their tokens renewed."""
-    pubsub_api_endpoint: Url | None = None
     bigquery_api_endpoint: Url | None = None
     sheets_api_endpoint: Url | None = None
     brave_api_endpoint: Url | None = None
@@ -68,50 +167,50 @@ class Endpoints(Section):
 
 
 MODEL_ENDPOINT = "anthropic_base_url"
-"""The one endpoint that the file may name as well."""
+"""The one endpoint that the file may set as well."""
 
 
 class Tunables(Section):
-    """The keys that a YAML file may hold."""
+    """The keys that a YAML file may contain."""
 
     models: Models
-    limits: Limits
-    slack: Slack
-    google: Google
-    sweep: Sweep
-    triage: Triage
+    limits: LimitSettings
+    slack: SlackSettings
+    google: GoogleSettings
+    sweep: SweepSettings
+    triage: TriageSettings
     data: DataInTime
-    web: Web
-    files: Files
-    mcp: Mcp
+    web: WebSettings
+    files: FileSettings
+    mcp: McpSettings
     schedules: dict[ScheduleName, Schedule]
-    report: Report
-    serve: Serve
-    reply: Reply
+    report: ReportSettings
+    serve: ServeSettings
+    reply: ReplySettings
     policy: Policy
-    approvals: Approvals
-    retention: Retention
+    approvals: ApprovalSettings
+    retention: RetentionSettings
     data_dir: Annotated[Path, Field(strict=False)]
-    """Folder for the database and other state; absolute; whoever writes first creates it."""
+    """Folder for the database and other state; absolute; created by the first write."""
 
 
 class Settings(Tunables):
-    """All that can be set: the tunables, and what only the environment may say."""
+    """All settings: those of the file, and those that only the environment may set."""
 
     secrets: Secrets
     endpoints: Endpoints
     key_file: Path
-    """`ASSISTANT_KEY_FILE`, else one in the user's configuration: see config/keys.py."""
+    """`ASSISTANT_KEY_FILE`, else a file in the user's configuration: see config/keys.py."""
 
     @property
     def database_url(self) -> str | None:
-        """The Postgres database of all state; None = files under `data_dir`."""
+        """Return the Postgres database of all state; None = files under `data_dir`."""
         url = self.secrets.database_url
         return url.get_secret_value() if url else None
 
 
-class Environment(BaseSettings):
-    """What the environment or `.env` may say (upper case there); empty counts as not set."""
+class Environment(BaseSettings, Secrets, Endpoints):
+    """Variables of the environment or `.env` (upper case there); empty counts as not set."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -119,29 +218,9 @@ class Environment(BaseSettings):
         extra="ignore",
         frozen=True,
         hide_input_in_errors=True,
+        strict=False,
     )
 
-    anthropic_api_key: SecretStr | None = None
-    slack_bot_token: SecretStr | None = None
-    slack_user_token: SecretStr | None = None
-    slack_app_token: SecretStr | None = None
-    slack_signing_secret: SecretStr | None = None
-    database_url: SecretStr | None = None
-    assistant_encryption_key: SecretStr | None = None
-    google_client_secret: SecretStr | None = None
-    google_access_token: SecretStr | None = None
-    brave_api_key: SecretStr | None = None
-    tavily_api_key: SecretStr | None = None
-    git_token: SecretStr | None = None
-    gmail_api_endpoint: Url | None = None
-    google_oauth_endpoint: Url | None = None
-    pubsub_api_endpoint: Url | None = None
-    bigquery_api_endpoint: Url | None = None
-    sheets_api_endpoint: Url | None = None
-    brave_api_endpoint: Url | None = None
-    tavily_api_endpoint: Url | None = None
-    anthropic_base_url: Url | None = None
-    slack_api_url: Url | None = None
     assistant_data_dir: Path | None = None
     assistant_config: Path | None = None
     assistant_key_file: Path | None = None
@@ -151,10 +230,10 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
     """Read the settings.
 
     `path` names the YAML file; without it `ASSISTANT_CONFIG` does, else `assistant.yaml` in the
-    working directory counts if it is there. A given `env` stands for the whole outside: neither
-    the process environment, nor `.env`, nor the working directory is looked at then.
+    working directory is used if it exists. A given `env` replaces everything outside: the process
+    environment, `.env` and the working directory are ignored then.
 
-    Raises SettingsError with one line for each thing that is wrong.
+    Raises SettingsError with one line for each fault.
     """
     environment = _read_environment(env)
     chosen = path or environment.assistant_config
@@ -168,9 +247,10 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
 
 
 def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None) -> Path | None:
-    """The file that `load_settings` reads; `assistant.yaml` here even while there is none yet.
+    """Return the file that `load_settings` reads, even if it does not exist yet.
 
-    None where a given `env` leaves it at the defaults. Raises SettingsError.
+    This is `assistant.yaml` here unless another one is named; None if a given `env` leaves it at
+    the defaults. Raises SettingsError.
     """
     chosen = path or _read_environment(env).assistant_config
     if chosen is None and env is None:
@@ -179,13 +259,13 @@ def settings_file(path: Path | None = None, env: Mapping[str, str] | None = None
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy that a file holds now; the whole file is checked. Raises SettingsError."""
+    """Load the policy from a file; the whole file is checked. Raises SettingsError."""
     values = _values(path)
     return _check({**values, "data_dir": values["data_dir"] or Path()}, path.name).policy
 
 
 def _values(path: Path | None) -> dict[str, Any]:
-    """The defaults, and over them what a file says."""
+    """Return the defaults, overridden by a file."""
     defaults = (files("config") / "default.yaml").read_text("utf-8")
     values: dict[str, Any] = yaml.load(defaults, _FAST_LOADER)
     return _merge(values, _read_yaml(path)) if path else values
@@ -196,7 +276,7 @@ def _default_data_dir() -> Path:
 
 
 def key_file_of(environment: Environment) -> Path:
-    """Where the key lies that encrypts what is stored, while none is in the environment."""
+    """Return the path of the encryption key file, used while no key is in the environment."""
     # A folder beside that of the data, which some systems keep with the configuration.
     beside = platformdirs.user_config_path("workspace-assistant-key", appauthor=False)
     return (environment.assistant_key_file or beside / "key").expanduser().absolute()
@@ -251,11 +331,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 _FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, which takes 1 ms for the defaults instead of 18, where PyYAML was built with it."""
+"""libyaml's loader, if PyYAML was built with it: 1 ms for the defaults instead of 18."""
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that is written twice, of which YAML would silently drop the first."""
+    """Refuses a key that is written twice; YAML would silently drop the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -268,11 +348,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 WHOLE = ("categories",)
-"""Keys whose entries have names of the user's own: what is written stands in place of all of it."""
+"""Keys whose entries have names chosen by the user: what is written replaces all of it."""
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, section by section; a section left empty changes nothing."""
+    """Merge `above` over `below`, section by section; an empty section changes nothing."""
     merged = dict(below)
     for key, value in above.items():
         under = below.get(key)

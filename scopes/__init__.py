@@ -9,8 +9,10 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
+from scopes.clients import names_in
+from scopes.effects import Access
 from scopes.outside import Outside
-from scopes.tool import Access, Tool
+from scopes.tool import Tool
 
 MODULES: Final = {
     "slack": "scopes.slack",
@@ -21,6 +23,34 @@ MODULES: Final = {
     "files": "scopes.files",
 }
 """Scope name -> the module that holds its TOOLS."""
+
+NEEDS: Final = {
+    "slack": {"scopes.slack_reader:SlackReader"},
+    "email": {"scopes.google.gmail:Gmail"},
+    "data": {
+        "scopes.databases.tables:Databases",
+        "scopes.sheets:Sheets",
+        "scopes.resources:Resources",
+    },
+    "web": {
+        "scopes.search_engines:SearchEngine",
+        "scopes.pages.pages:Pages",
+        "scopes.sandbox:Sandbox",
+    },
+    "notes": {
+        "scopes.notes:Notes",
+        "scopes.conversations:Conversations",
+        "scopes.resources:Resources",
+    },
+    "files": {
+        "scopes.folders.folders:Folders",
+        "scopes.folders.git:Git",
+        "scopes.folders.git_push:GitPush",
+        "scopes.folders.commands:Commands",
+    },
+}
+"""Scope name -> the kinds of clients, by name, with any of which it has a tool of its own. One
+that is not here needs none."""
 
 PARENT: Final = ("scopes.slack", "scopes.notes", "scopes.schedules")
 """Modules of the tools that a parent may be offered; those of the second are for it alone."""
@@ -91,13 +121,11 @@ def offered(name: str, clients: Mapping[type, object]) -> tuple[Tool, ...]:
 def offering(clients: Mapping[type, object]) -> list[str]:
     """The scopes that have a tool of their own with these clients: without a mailbox `email` could
     do nothing but what `notes` does."""
-    shared = scope("notes").tools
-
-    def has_own(name: str) -> bool:
-        found = offered(name, clients)
-        return any(name in ("notes", ALL) or tool not in shared for tool in found)
-
-    return list(filter(has_own, scope_names()))
+    known, own = names_in(clients), outside(clients)
+    found = [
+        name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.tools(name)
+    ]
+    return [*found, ALL] if found or own.tools(ALL) else []
 
 
 def scope_of(handle: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scopes.searching import MAX_SNIPPET, Hit
+from scopes.search_engines import MAX_SNIPPET, SearchHit
 
 MODEL_TOOL: Final[dict[str, Any]] = {
     "type": "web_search_20260318",
@@ -21,7 +21,7 @@ PROMPT_TOKENS: Final = 60_000
 """What the results may add to the prompt, for the reservation."""
 
 
-def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[Hit]:
+def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]:
     """The results in a reply; their excerpts are what the model cites, for no other text comes."""
     quoted: dict[str, list[str]] = {}
     for block in content:
@@ -29,7 +29,7 @@ def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[Hit]:
             if isinstance(each, dict) and each.get("cited_text"):
                 quoted.setdefault(str(each.get("url")), []).append(str(each["cited_text"]))
     return [
-        Hit(
+        SearchHit(
             title=str(each.get("title") or ""),
             url=each["url"],
             snippet=" ".join(dict.fromkeys(quoted.get(each["url"], ())))[:MAX_SNIPPET],

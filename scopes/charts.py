@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from scopes.chart_renderer import DrawingFailed, render_chart
 from scopes.clean import printable
-from scopes.drawing import DrawingFailed, drawn
 from scopes.effects import Access
 from scopes.resources import KINDS, Resources, asked, file_name, resources_of, space_of_run
 from scopes.tool import (
@@ -63,7 +63,7 @@ async def make_chart(
         table = await asyncio.to_thread(table_of, found.content)
         chart = chart_of(table, kind, x, y, title)
     try:
-        picture = await drawn(chart, "This chart")
+        picture = await render_chart(chart, "This chart")
     except DrawingFailed as error:
         raise SourceFailed(str(error)) from error
     label = ctx.label.join(found.label)
@@ -105,7 +105,7 @@ def table_of(content: bytes) -> Table:
 
 
 def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> dict[str, Any]:
-    """What `drawing_program.py` reads. Raises ToolError for what cannot be drawn."""
+    """What `chart_program.py` reads. Raises ToolError for what cannot be drawn."""
     if not 1 <= len(y) <= MAX_SERIES:
         raise ToolError(f"Give 1 to {MAX_SERIES} columns as y.")
     most = MAX_BARS if kind == "bar" else MAX_POINTS

@@ -10,7 +10,7 @@ from scopes.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftUndone:
     """Something of a context that ended well, which a call has yet to bring where it belongs."""
 
     tool: Tool
@@ -26,5 +26,5 @@ class Left:
 class Closing(Protocol):
     """A client of a run that holds something of a context until it ends."""
 
-    def left(self, context: str) -> Sequence[Left]:
+    def left(self, context: str) -> Sequence[LeftUndone]:
         """What this context left here; empty where it left nothing."""

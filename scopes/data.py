@@ -15,9 +15,9 @@ from scopes.clean import csv_cell
 from scopes.databases.tables import (
     MAX_TABLES,
     Column,
-    Database,
     Databases,
     Rows,
+    SourceDatabase,
     StatementFailed,
     TableInfo,
     Value,
@@ -103,7 +103,7 @@ async def execute_query(
     name = file_name(keep, "csv") if keep else ""
     id = _id("q", ctx.key, handle, sql)
     asked = source.query(sql, ctx.client(Databases).max_rows)
-    found = await _told(asked, id, label, "The statement failed: mend it.")
+    found = await _told(asked, id, label, "The statement failed: fix it.")
     if isinstance(found, ToolResult):
         return found
     query = f"{handle}: {one_line(sql)[:MAX_STATEMENT]}"
@@ -138,7 +138,7 @@ async def _told(
         return ToolResult((item,), note=note, label=label)
 
 
-async def _chosen(ctx: ToolContext, given: str) -> tuple[str, Database, Label]:
+async def _chosen(ctx: ToolContext, given: str) -> tuple[str, SourceDatabase, Label]:
     """The database that is meant, with its label: the one named, else the only one held."""
     databases = ctx.client(Databases)
     found = await open_to(ctx, databases.by_handle)

@@ -12,8 +12,7 @@ from pydantic import AfterValidator, Field
 
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
 from scopes.fitting import fitting, tokens_of
-from scopes.google.client import GoogleAbsent, GoogleError
-from scopes.google.errors import GoogleUnsure
+from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld
 from scopes.google.gmail_compose import NoRecipient, answered, is_address, reply_subject
 from scopes.label import TRUSTED, Label

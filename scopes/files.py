@@ -13,14 +13,15 @@ from pydantic import BeforeValidator
 from pygit2 import GitError
 
 from scopes.conversations import search_conversations
-from scopes.effects import Access, Effect, FolderId, Prepared
+from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
+from scopes.file_lock import run_in_thread
 from scopes.fitting import fitting
 from scopes.folders.alike import called
 from scopes.folders.commands import OUTPUT, Commands
-from scopes.folders.folders import KIND, Folders, Place
+from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import BEHIND, Git
-from scopes.folders.git_push import Pushing, Remote
-from scopes.folders.git_shown import shown
+from scopes.folders.git_format import format_commits
+from scopes.folders.git_push import GitPush, Remote
 from scopes.folders.search import (
     bytes_of,
     edited,
@@ -32,7 +33,6 @@ from scopes.folders.search import (
     searched,
 )
 from scopes.label import Label
-from scopes.locked import waiting
 from scopes.notes import read_note, search_notes
 from scopes.tool import (
     Item,
@@ -192,7 +192,7 @@ async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -
     return Prepared({"folder": place.handle, "commits": " ".join(ids)}, told_of)
 
 
-@tool(Access.EGRESS, Effect.CHANGE, client=Pushing, prepare=_prepare_push)
+@tool(Access.EGRESS, Effect.CHANGE, client=GitPush, prepare=_prepare_push)
 async def git_push(ctx: ToolContext, folder: FolderId = "", commits: str = "") -> ToolResult:
     """Ask to push your commits; leave `commits` out."""
     place, _ = await _where(ctx, folder, "")
@@ -213,7 +213,7 @@ async def run_command(ctx: ToolContext, command: str, folder: FolderId = "") -> 
         raise ToolError(f"{place.title} is empty: write a file first.")
     with under(place.label):
         ended = await ctx.client(Commands).run(place.folder, command)
-    label = await waiting(_folders(ctx).label, place)
+    label = await run_in_thread(_folders(ctx).label, place)
     name = hashlib.sha256(ctx.key.encode()).hexdigest()[:8]
     text = ended.output.replace("\r\n", "\n")
     items = [
@@ -238,7 +238,7 @@ def _folders(ctx: ToolContext) -> Folders:
 
 
 async def _done(
-    ctx: ToolContext, place: Place, work: Callable[P, T], *args: P.args, **named: P.kwargs
+    ctx: ToolContext, place: FolderPlace, work: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T, Label]:
     """What a piece of work in a folder gives, and the label of what stands there by then: others
     may have written meanwhile. Its errors have it as well. Raises SourceFailed for disk and git."""
@@ -253,7 +253,7 @@ async def _done(
         except (OSError, GitError) as error:
             raise _fault(place.title, error) from error
 
-    return await waiting(done)
+    return await run_in_thread(done)
 
 
 def _fault(title: str, error: Exception) -> SourceFailed:
@@ -266,16 +266,16 @@ def _fault(title: str, error: Exception) -> SourceFailed:
 
 async def _where(
     ctx: ToolContext, folder: str, path: str, *, writes: bool = False
-) -> tuple[Place, str]:
+) -> tuple[FolderPlace, str]:
     """Where a call works, and on which path; the id of an item is a path, too."""
     folders = _folders(ctx)
     if not folder:
-        named, rest = ctx.handles.in_front(path, KIND)
+        named, rest = ctx.handles.in_front(path, PROJECT)
         if named and await ctx.may_read(named):
             folder, path = named, _AT.sub("", rest)
     handle = await folders.held(ctx, folder)
     try:
-        place = await waiting(folders.place, ctx, handle, writes=writes)
+        place = await run_in_thread(folders.place, ctx, handle, writes=writes)
     except (OSError, GitError) as error:
         raise _fault(handle, error) from error
     if folder and path.startswith(f"{place.title}:"):
@@ -285,16 +285,16 @@ async def _where(
     return place, "/".join(each for each in path.split("/") if each != ".") or path
 
 
-def _listed(place: Place) -> str:
+def _listed(place: FolderPlace) -> str:
     """A key of `undone`: a list that was cut, which a search or a look at a file continues."""
     return f"list {place.handle}"
 
 
-def _id(place: Place, path: str, at: str, version: str) -> str:
+def _id(place: FolderPlace, path: str, at: str, version: str) -> str:
     return f"{place.title}:{one_line(path)}:{at}{version}"
 
 
-def _edit(ctx: ToolContext, place: Place, path: str, old: str, new: str) -> None:
+def _edit(ctx: ToolContext, place: FolderPlace, path: str, old: str, new: str) -> None:
     folders = _folders(ctx)
     found = folders.read(ctx, place, path)
     done = folders.log.written(ctx.key)
@@ -303,19 +303,19 @@ def _edit(ctx: ToolContext, place: Place, path: str, old: str, new: str) -> None
     folders.write(ctx, place, path, edited(found, path, old, new))
 
 
-def _remote(place: Place) -> Remote:
+def _remote(place: FolderPlace) -> Remote:
     remote = place.project.remote if place.project else None
     if remote is None:
         raise ToolError(f"Nothing is pushed from {place.title}: an administrator may allow it.")
     return remote
 
 
-def _unsent(place: Place, made: list[str]) -> tuple[list[str], dict[str, str]]:
+def _unsent(place: FolderPlace, made: list[str]) -> tuple[list[str], dict[str, str]]:
     """Ids of the commits that would leave, and what a card says of them."""
     remote = _remote(place)
     found = remote.unsent(made)
     repo = remote.repository.open()
     said = {"branch": remote.branch(repo), "remote": remote.address(repo)}
-    texts = shown(repo, found[:MAX_PUSHED], place.title)
+    texts = format_commits(repo, found[:MAX_PUSHED], place.title)
     said |= {f"commit {n}": text for n, text in enumerate(texts, 1)}
     return [str(commit.id) for commit in found], said

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
+from scopes.extraction.mail_text import MailText
 from scopes.label import Label
-from scopes.reduction.mail_text import MailText
 from scopes.tool import Item
 
 SHOWN = 5
@@ -74,18 +74,12 @@ class MailLabel:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happened in a mailbox since a history id."""
+    """What came to a mailbox since a history id."""
 
     history: str
     """The id to ask from the next time."""
     threads: tuple[str, ...] = ()
     """Ids of threads that got a message, oldest change first, each once."""
-    gone: tuple[str, ...] = ()
-    """Ids of messages that were deleted for good."""
-    latest: Mapping[str, str] = field(default_factory=dict)
-    """Thread -> history id of the last message that it got."""
-    incoming: frozenset[str] = frozenset()
-    """Those of the threads that got a message which lies in the inbox."""
 
 
 def label_of(thread: str, owner: str) -> Label:

@@ -13,9 +13,9 @@ import scopes
 from scopes.clean import printable
 from scopes.effects import Access, Effect, Part, Prepared
 from scopes.label import WORKSPACE, Label, Readers
-from scopes.servers.said import Answer, Offer
-from scopes.servers.schema import arguments_of, plain, taken_over
-from scopes.servers.servers import Connection, Unreachable
+from scopes.mcp_servers.answers import Offer, ServerAnswer
+from scopes.mcp_servers.schema import arguments_of, plain, taken_over
+from scopes.mcp_servers.servers import Connection, Unreachable
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, not_found, readable, under
 
 KINDS: dict[str, tuple[Access, Effect]] = {
@@ -38,7 +38,7 @@ Begin = Callable[[str, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerTools:
     """One server of the settings."""
 
     name: str
@@ -82,7 +82,7 @@ def _ours() -> frozenset[str]:
     return frozenset(named | {tool.name for tool in scopes.tools_of("parent")} | set(RESERVED))
 
 
-def tool_of(server: Server, offer: Offer, name: str) -> Tool:
+def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
     """A tool of a server as one of ours. Raises Unfit for what cannot be offered."""
     access, effect = KINDS[server.access]
     several = server.readers == WORKSPACE or len(server.readers) > 1
@@ -97,7 +97,7 @@ def tool_of(server: Server, offer: Offer, name: str) -> Tool:
                 raise ToolError(f"{server.name} says that this failed.")
         return result_of(server, offer, answer, ctx)
 
-    async def called(ctx: ToolContext, arguments: Mapping[str, Any]) -> Answer:
+    async def called(ctx: ToolContext, arguments: Mapping[str, Any]) -> ServerAnswer:
         try:
             await server.connection.ready()
             if effect not in REPEATABLE and not await server.begin(ctx.key, ctx.run):
@@ -126,7 +126,7 @@ def tool_of(server: Server, offer: Offer, name: str) -> Tool:
     )
 
 
-async def _may_run(server: Server, offer: Offer, name: str, ctx: ToolContext) -> None:
+async def _may_run(server: ServerTools, offer: Offer, name: str, ctx: ToolContext) -> None:
     """ToolError where the requester may not read there by now, the tool is no longer what was
     approved, or what was read here would be stored where others read it."""
     if not await ctx.may_read(server.handle):
@@ -149,7 +149,9 @@ def _away(server: str, error: Unreachable, repeatable: bool) -> str:
     return f"{server} {error}. Try again once, or do without it."
 
 
-def result_of(server: Server, offer: Offer, answer: Answer, ctx: ToolContext) -> ToolResult:
+def result_of(
+    server: ServerTools, offer: Offer, answer: ServerAnswer, ctx: ToolContext
+) -> ToolResult:
     """An answer as items, all of them fenced, what a server says of a failure, too."""
     room = ctx.max_output_tokens * 3
     whole = "\n".join(answer.texts)

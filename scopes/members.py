@@ -1,4 +1,4 @@
-"""Who is in which conversation, as Slack says it now: kept for seconds, read anew where asked to.
+"""Who is in which conversation, as Slack says it now: kept for seconds, read again where asked to.
 
 None stands for "could not be checked": who decides by it treats that as the worst.
 """
@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 Key = tuple[str, ...]
 
 KEPT_S = 20.0
-"""Seconds that a membership is believed; what is written is checked anew."""
+"""Seconds that a membership is believed; what is written is checked again."""
 MOST_KEPT = 1_000
 MOST_ASKED = 5
 """Single channels asked about at one time; from there on all public ones are listed at once."""
@@ -36,7 +36,7 @@ Kind = Literal["public", "private", "direct", "group"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MembersOf:
     """A conversation as the gate sees one."""
 
     id: str
@@ -164,16 +164,16 @@ class Members:
         """Why Slack refuses to tell who is where, and who can change that, in sentences."""
         return list({**self._facts.refusals, **self._infos.refusals}.values())
 
-    async def place(self, channel: str, *, fresh: bool = False) -> Place | None:
+    async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
         """The conversation, or None where it could not be checked."""
 
-        async def ask() -> Place:
+        async def ask() -> MembersOf:
             info = await self._info(channel)
             kind, shared = kind_of(info), _is_shared(info)
             everyone = kind == "public" and not shared
             members = None if everyone else await self._members(channel)
             name = "" if kind in ("direct", "group") else str(info.get("name") or "")
-            return Place(channel, name, kind, shared, bool(info.get("is_archived")), members)
+            return MembersOf(channel, name, kind, shared, bool(info.get("is_archived")), members)
 
         return await self._facts.get(("conversation", channel), ask, fresh=fresh)
 

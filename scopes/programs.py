@@ -1,6 +1,7 @@
 """Programs of our own beside the bot: what they work on can take nothing down but them.
 
-Each is a module whose `main` is given numbers, and limits itself (`scopes.leash`) before it reads.
+Each is a module whose `main` is given numbers, and limits itself (`scopes.process_limits`)
+before it reads.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import sys, types
 package = types.ModuleType("scopes")
 package.__path__ = [sys.argv[1]]
 sys.modules["scopes"] = package
-from scopes.leash import leashed
-leashed(int(sys.argv[2]))
+from scopes.process_limits import die_with_parent
+die_with_parent(int(sys.argv[2]))
 from importlib import import_module
 import_module(sys.argv[3]).main(*map(int, sys.argv[4:]))
 """

@@ -73,7 +73,7 @@ class Resource:
 
 
 class Resources(Protocol):
-    """The files of this workspace. Its methods raise ToolError for what the model can mend."""
+    """The files of this workspace. Its methods raise ToolError for what the model can fix."""
 
     async def save(
         self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str

@@ -25,7 +25,6 @@ SENTENCES: Mapping[str, str] = {
     "to": "`to` is one place: here, dm, a channel such as #reports, or a mail address.",
     "tracker": "A tracker is the id of a Slack List (F...).",
     "budget_usd": "The budget of a run must be more than $0.",
-    "month_usd": "The budget of a month must be more than $0, or left out.",
     "language": "A language is a code, such as es.",
     "owner": "A schedule belongs to a person of this workspace.",
 }
@@ -96,7 +95,6 @@ async def schedule_create(
     tracker: str = "",
     quiet: bool = False,
     budget_usd: float = 1.0,
-    month_usd: float | None = None,
     language: str = "",
 ) -> ToolResult:
     """Set up a report that comes by itself: a sweep of `channels` (names or patterns), or a triage
@@ -107,7 +105,7 @@ async def schedule_create(
     desk, by = _desk(ctx)
     asked: dict[str, Any] = {"kind": kind, "cron": cron, "to": to, "channels": channels}
     asked |= {"zone": zone, "tracker": tracker, "quiet": quiet, "budget_usd": budget_usd}
-    named, spec = _spec({**asked, "month_usd": month_usd, "language": language, "name": name}, by)
+    named, spec = _spec({**asked, "language": language, "name": name}, by)
     return ToolResult(note=await desk.create(named, spec))
 
 

@@ -12,8 +12,7 @@ from pydantic import Field, WithJsonSchema
 from scopes.effects import Access, Effect, HandleArgument, Prepared
 from scopes.fitting import fitting
 from scopes.google.cells import Area, area_of, letters, parsed
-from scopes.google.client import GoogleError
-from scopes.google.errors import GoogleUnsure
+from scopes.google.errors import GoogleError, GoogleUnsure
 from scopes.google.spreadsheet import Block, Cell, Spreadsheet, Tab
 from scopes.label import Label
 from scopes.tool import (
@@ -26,8 +25,6 @@ from scopes.tool import (
     under,
 )
 
-SHEET: Final = "sheet:"
-"""How the handle of a spreadsheet begins: `sheet:targets`."""
 MOST_ROWS: Final = 1_000
 """Rows of one reading."""
 MOST_APPENDED: Final = 50

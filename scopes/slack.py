@@ -10,16 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scopes import slack_write
+from scopes.effects import Channel, ListId, Thread
 from scopes.fitting import tokens_of
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
-from scopes.slack_reader import ChannelInfo, Conversation, SlackReader
+from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import (
     BEFORE_WINDOW,
-    Channel,
     Item,
-    ListId,
-    Thread,
     ToolContext,
     ToolError,
     ToolResult,
@@ -214,7 +212,7 @@ async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
     return replace(label, outside=not by_member)
 
 
-async def _conversations(ctx: ToolContext, channel: str) -> list[Conversation]:
+async def _conversations(ctx: ToolContext, channel: str) -> list[SlackConversation]:
     if ctx.window is None:
         raise ToolError("This task has no time window, so it can read threads but not channels.")
     try:
@@ -235,7 +233,9 @@ async def _unread(ctx: ToolContext, absent: Absent, channel: str, unknown: str) 
     return error
 
 
-def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: int) -> ToolResult:
+def page(
+    found: Sequence[SlackConversation], source: str, cursor: str, max_tokens: int
+) -> ToolResult:
     """One page of threads that fits `max_tokens`; a cursor says where the next one begins.
 
     A thread longer than a page goes on on the next one, its root shown again above the rest. A
@@ -266,7 +266,7 @@ def page(found: Sequence[Conversation], source: str, cursor: str, max_tokens: in
     return ToolResult(tuple(items), {source: ids} if source else {}, more, note=note)
 
 
-def _position(cursor: str, found: Sequence[Conversation]) -> tuple[int, int]:
+def _position(cursor: str, found: Sequence[SlackConversation]) -> tuple[int, int]:
     if not cursor:
         return 0, 0
     match = re.fullmatch(r"(\d+)\.(\d+)", cursor)

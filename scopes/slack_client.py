@@ -18,7 +18,7 @@ from slack_sdk.http_retry.response import HttpResponse
 from slack_sdk.http_retry.state import RetryState
 from slack_sdk.web.async_client import AsyncWebClient
 
-from config.settings import Slack
+from config.sections import SlackSettings
 from scopes.pages.hosts import is_here
 from scopes.tool import SourceFailed, readable
 
@@ -200,7 +200,7 @@ class SlackClient:
             size = min(size * grow, LARGEST_PAGE)
 
 
-def open_session(limits: Slack) -> aiohttp.ClientSession:
+def open_session(limits: SlackSettings) -> aiohttp.ClientSession:
     """A session whose calls are given up in time: the SDK sets no limit to those of a given one."""
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=limits.timeout_s))
 
@@ -222,7 +222,7 @@ def connect(
     session: aiohttp.ClientSession,
     token: str,
     base_url: str | None,
-    limits: Slack,
+    limits: SlackSettings,
     turns: Turns | None = None,
 ) -> SlackClient:
     """A client that waits out 429s and repeats reads that failed; writes must not go through it."""

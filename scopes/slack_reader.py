@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from scopes.fetched import Fetched, Key
+from scopes.fetched import FetchedPage, Key
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
@@ -48,7 +48,7 @@ class ChannelInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class SlackConversation:
     """A thread, or a single message: the root and its replies, oldest first."""
 
     root: Item
@@ -74,7 +74,7 @@ class SlackReader:
     """The requester's own token: only with it is there a workspace search."""
     members: Members | None = None
     """Lists which channels are public, for all runs; None = each channel is asked about."""
-    _fetched: Fetched = field(default_factory=Fetched)
+    _fetched: FetchedPage = field(default_factory=FetchedPage)
     _histories: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(CONCURRENT_HISTORIES)
     )
@@ -194,7 +194,7 @@ class SlackReader:
         assert isinstance(label, Label)
         return label
 
-    async def conversations(self, channel: str, window: Window) -> list[Conversation]:
+    async def conversations(self, channel: str, window: Window) -> list[SlackConversation]:
         """Every thread with a message inside the window, by time of opening.
 
         Replies inside the window to older questions count: their earlier messages come along as
@@ -202,12 +202,12 @@ class SlackReader:
         `Absent` when the channel is not there for this token.
         """
         key = _key(channel, window)
-        found: list[Conversation] = await self._fetched.once(
+        found: list[SlackConversation] = await self._fetched.once(
             key, lambda: self._read(channel, window)
         )
         return [c for c in found if c.root.at and window.opens(c.root.at)]
 
-    async def _read(self, channel: str, window: Window) -> list[Conversation]:
+    async def _read(self, channel: str, window: Window) -> list[SlackConversation]:
         bounds = {"latest": ts_of(window.latest)}
         if self.lookback and window.oldest - EPOCH > self.lookback:
             bounds["oldest"] = ts_of(window.oldest - self.lookback)
@@ -234,7 +234,7 @@ class SlackReader:
 
     async def _conversation(
         self, channel: str, message: dict[str, Any], window: Window
-    ) -> Conversation | None:
+    ) -> SlackConversation | None:
         messages = [message]
         if message.get("reply_count"):
             said = {"channel": channel, "ts": message["ts"], "latest": ts_of(window.latest)}
@@ -244,7 +244,7 @@ class SlackReader:
                 ]
         return await self.assemble(channel, messages, window)
 
-    async def thread(self, channel: str, ts: str, window: Window | None) -> Conversation:
+    async def thread(self, channel: str, ts: str, window: Window | None) -> SlackConversation:
         """One thread by any of its timestamps. Raises `Absent`."""
         if window and (known := self._known(channel, ts, window)):
             return known
@@ -263,15 +263,15 @@ class SlackReader:
             raise Absent("thread_not_found")
         return found
 
-    def _known(self, channel: str, ts: str, window: Window) -> Conversation | None:
+    def _known(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
         """A thread that was read with its channel."""
-        found: list[Conversation] = self._fetched.known(_key(channel, window)) or []
+        found: list[SlackConversation] = self._fetched.known(_key(channel, window)) or []
         id = f"{channel}/{ts}"
         return next((c for c in found if any(item.id == id for item in c.items)), None)
 
     async def assemble(
         self, channel: str, messages: Sequence[dict[str, Any]], window: Window | None
-    ) -> Conversation | None:
+    ) -> SlackConversation | None:
         """Messages as items; None when people said none of them before the window's end."""
         people, url, label = await self.people(), await self.team_url(), await self.label(channel)
         made = Maker(channel, people, url, label, window, await self.kinds())
@@ -283,7 +283,7 @@ class SlackReader:
         ]
         # Where the first message was deleted, the first that is left opens the thread.
         items = [made.item(m, str(said[0]["ts"])) for m in said]
-        return Conversation(items[0], tuple(items[1:])) if items else None
+        return SlackConversation(items[0], tuple(items[1:])) if items else None
 
     async def list_rows(self, list_id: str) -> list[Item]:
         """The items of a Slack List, their cells as people see them. Raises `Absent`."""

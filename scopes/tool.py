@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 
 class ToolError(Exception):
-    """What the model can mend; its text is shown to the model and says what to do."""
+    """What the model can fix; its text is shown to the model and says what to do."""
 
     label: Label = TRUSTED
     """Of what it tells something of, if only by being raised: see `under`."""
@@ -48,7 +48,7 @@ def under(label: Label) -> Iterator[None]:
 
 
 class SourceFailed(Exception):
-    """What no model can mend; its text is made by code alone and holds nothing of the source."""
+    """What no model can fix; its text is made by code alone and holds nothing of the source."""
 
     remedy = ""
     """Who can change it, and how; empty for what passes by itself."""

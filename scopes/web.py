@@ -6,28 +6,24 @@ import hashlib
 import re
 from collections.abc import Sequence
 from datetime import date as day
-from typing import Annotated, Final
+from typing import Annotated
 from urllib.parse import urldefrag, urlsplit
 
 from pydantic import Field
 
 from scopes.clean import printable
-from scopes.effects import Access, Address, Effect, Words
+from scopes.effects import OPEN_WEB, Access, Address, Effect, Words
 from scopes.fitting import fitting
 from scopes.kept import list_resources, read_resource, save_resource
 from scopes.label import Label
-from scopes.pages.fetching import NotFetched
+from scopes.pages.fetcher import NotFetched
 from scopes.pages.hosts import is_plain
 from scopes.pages.pages import Page, Pages
-from scopes.pages.text import Unreadable
+from scopes.pages.text import PageUnreadable
 from scopes.sandbox import ProgramFailed, Sandbox
-from scopes.searching import Searching
+from scopes.search_engines import SearchEngine
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool
 
-OPEN_WEB: Final = "web:search"
-"""Open handle of a context that may search the web."""
-READ_WEB: Final = "web:read"
-"""Held instead where there is no engine: of a context that reads addresses and computes."""
 MAX_HITS = 8
 MAX_LINKS = 50
 """Addresses that one call lists, to be read next."""
@@ -46,14 +42,14 @@ _DATED = re.compile(r"[\w ,:.+-]{1,40}")
 _LINK = re.compile(r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)")
 
 
-@tool(Access.EGRESS, Effect.SEARCH, needs=OPEN_WEB, client=Searching)
+@tool(Access.EGRESS, Effect.SEARCH, needs=OPEN_WEB, client=SearchEngine)
 async def web_search(
     ctx: ToolContext, query: Annotated[Words, Field(max_length=MAX_QUERY)]
 ) -> ToolResult:
     """Search the web. Results are excerpts; read_url reads the page."""
     if not query.strip():
         raise ToolError("A search needs words.")
-    engine = ctx.client(Searching)  # type: ignore[type-abstract]
+    engine = ctx.client(SearchEngine)  # type: ignore[type-abstract]
     found = await engine.search(one_line(query), MAX_HITS, ctx.key)
     named = {hit.url: printable(hit.title)[:TITLE] for hit in found if _may_follow(hit.url)}
     items = tuple(
@@ -80,7 +76,7 @@ async def read_url(
     find = find.strip()
     try:
         page = await ctx.client(Pages).read(url, whole=part > 1 or bool(find))
-    except (NotFetched, Unreadable) as error:
+    except (NotFetched, PageUnreadable) as error:
         raise ToolError(f"This page cannot be read. {error}") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text

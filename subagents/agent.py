@@ -1,39 +1,205 @@
-"""The one agent loop, shared by the parent and by subagents.
+"""The agent loop, shared by the parent and the subagents.
 
-A turn is a model call and what follows from it. Both run as steps of a `Checkpoint`; between them
-the loop looks at nothing but what the steps returned. Nothing already sent is ever changed.
+A turn is a model call and the tool calls that it asks for. Both run as steps of a `Checkpoint`;
+between them the loop depends only on what the steps returned. What was sent is never changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from scopes.effects import Effect
 from scopes.label import TRUSTED, Label
-from scopes.tool import Item, ToolContext
+from scopes.tool import ToolContext
 from subagents.brief import SUBMIT, Block, text_block
+from subagents.budget import Amount
 from subagents.conversation import Conversation, Ending, Spec
+from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
 from subagents.events import ContextGrew, ToolsCalled
-from subagents.evidence import Reading
-from subagents.prices import Usage
+from subagents.evidence import SourceLog
+from subagents.model import ModelCall, ModelReply
+from subagents.pricing import Usage, sum_usd
 from subagents.result import read_submission
 from subagents.run import Run
-from subagents.steps import DELEGATE, Steps
-from subagents.toolbox import Toolbox, ToolCall
+from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed
 from subagents.trajectory import Origin
+
+FINAL_SHARE, FINAL_SECONDS = 0.15, 30.0
+"""Time reserved for the final call: this share of the total, at most this many seconds."""
+REMINDER_TOKENS = 200
+LIMIT_OF = {"nanousd": "cost", "tokens": "tokens", "steps": "steps"}
+DELEGATE = "Your context is filling up: delegate this with run_subagent."
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The outcome of one step of a context."""
+
+    limit: str = ""
+    """The limit that stopped it, or `user`; empty if it ran to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep(StepResult):
+    """The outcome of a model call: a reply, a limit or a fault."""
+
+    reply: ModelReply | None = None
+    fault: str = ""
+    reason: str = ""
+    passing: bool = False
+    """True if the fault may pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsStep(StepResult):
+    """The outcome of one batch of ordinary tools, in call order."""
+
+    outcomes: tuple[ToolOutcome, ...] = ()
+
+
+S = TypeVar("S", bound=StepResult)
+
+
+class LimitReached(Exception):
+    """A limit of the run, or the user, stopped what a step was waiting for."""
+
+
+@dataclass
+class Steps:
+    """The steps of one context. Each raises LimitReached, which ends in its result."""
+
+    run: Run
+    talk: Conversation
+    toolbox: Toolbox
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.run.model.role(self.talk.spec.role).max_tokens
+
+    def seconds_left(self) -> float:
+        own = self.talk.spec.seconds - (time.monotonic() - self.began)
+        if self.talk.spec.contract is None:  # a parent's time is that of its run
+            own += self.run.budget.added_seconds
+        return min(own, self.run.budget.seconds_left() - self.talk.spec.spare)
+
+    @property
+    def _kept_seconds(self) -> float:
+        """Return the seconds reserved for the final call."""
+        return min(FINAL_SHARE * self.talk.spec.seconds, FINAL_SECONDS)
+
+    async def model(self, seq: int, final: bool) -> ModelStep:
+        """Call the model."""
+        run, left = self.run, self.seconds_left() - (0.0 if final else self._kept_seconds)
+        if left <= 0:
+            raise LimitReached("time")
+        try:
+            async with self._within(left):
+                reply = await run.model.complete(
+                    await self._reserved(self._call(seq), final),
+                    budget=run.budget,
+                    rate_limiter=run.rate_limiter,
+                    sink=run.sink,
+                )
+        except ModelMisconfigured as error:
+            return ModelStep(fault="model_error", reason=str(error))
+        except ModelFailed as error:
+            return ModelStep(fault=error.kind, reason=str(error), passing=error.passing)
+        return ModelStep(reply=reply)
+
+    async def _reserved(self, call: ModelCall, final: bool) -> ModelCall:
+        """Reserve room for the call, and for the final call after it unless this is the final one.
+
+        Both or neither: contexts that each held only their final call would wait for each other.
+        """
+        worst = self.run.model.worst(call.role, call.prompt_tokens, call.max_tokens)
+        last = self.talk.spec.final_key
+        wanted = (
+            {last: worst} if final else {last: self._final(self.max_tokens), call.key(1): worst}
+        )
+        await self.run.budget.hold(wanted, behind=call.behind)
+        return replace(call, held=last if final else call.key(1))
+
+    def _call(self, seq: int) -> ModelCall:
+        spec = self.talk.spec
+        return ModelCall(
+            run=spec.run,
+            context=spec.context,
+            seq=seq,
+            role=spec.role,
+            system=spec.system,
+            tools=spec.tools,
+            messages=self.talk.messages,
+            prompt_tokens=self.talk.prompt_tokens,
+            max_tokens=self.max_tokens,
+            effort=spec.effort,
+            behind=(spec.final_key,),
+            on_text=spec.on_text,
+            on_restart=spec.on_restart,
+            single=spec.single,
+        )
+
+    async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> ToolsStep:
+        """Run one batch of ordinary tools, sized so that the final call stays possible."""
+        spec, prompt = self.talk.spec, self.talk.prompt_tokens
+        free = spec.context_limit - prompt - self.max_tokens - REMINDER_TOKENS
+        each = min(self.run.limits.max_tool_output_tokens, free // len(calls))
+        if each < MIN_OUTPUT_TOKENS:
+            raise LimitReached("tokens")
+        if spec.remind_at and prompt > spec.remind_at:
+            return ToolsStep(outcomes=tuple(failed(DELEGATE) for _ in calls))
+        async with self._within(self.seconds_left() - self._kept_seconds):
+            wanted = {spec.final_key: self._final(each * len(calls))}
+            await self.run.budget.hold(wanted, behind=wanted)
+        async with self._within(self.seconds_left()):
+            found = await self.toolbox.batch(spec.context, ctx, calls, each)
+        seen = [(item.id, item.author) for each in found for item in each.result.items]
+        self.run.sink.saw(spec.run, seen)
+        return ToolsStep(outcomes=tuple(found))
+
+    async def make_room(self) -> StepResult:
+        """Reserve the call that will read what the subagents of this turn return."""
+        async with self._within(self.seconds_left() - self._kept_seconds):
+            worst = self._final(self.run.limits.max_fanout_tokens)
+            await self.run.budget.keep(self.talk.spec.final_key, worst)
+        return StepResult()
+
+    def _final(self, more: int) -> Amount:
+        """Return what one more call may cost if its prompt grows by `more` tokens."""
+        prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
+        return self.run.model.worst(self.talk.spec.role, prompt, self.max_tokens)
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        """Raise LimitReached when the time or the budget is over, or the user stops the run."""
+        try:
+            async with asyncio.timeout(max(0.1, seconds)) as scope:
+                with self.run.stop.watching(scope):
+                    yield
+        except TimeoutError as error:
+            raise LimitReached("user" if self.run.stop else "time") from error
+        except BudgetExceeded as error:
+            raise LimitReached(LIMIT_OF[error.what]) from error
+
+    async def release(self) -> None:
+        """Give back what was held for a final call that was not needed."""
+        await self.run.budget.settle(self.talk.spec.final_key, Amount())
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call is answered with; `origin` is VIEW, TOOL_RESULT, ERROR or REPAIR."""
+    """The answer to one tool call; `origin` is VIEW, TOOL_RESULT, ERROR or REPAIR."""
 
     text: str
     origin: Origin
     ref: str = ""
     label: Label = TRUSTED
-    """Of what went into it; the context joins it."""
+    """Label of what the answer was made from; the context joins it."""
 
     @property
     def is_error(self) -> bool:
@@ -45,14 +211,14 @@ class Outcome:
 
 
 Workflow = Callable[[Sequence[ToolCall], ToolContext], Awaitable[list[Outcome]]]
-"""Runs one turn's calls that start subagents, outside any step; one outcome a call, in order."""
+"""Runs one turn's calls that start subagents, outside any step; returns one outcome per call."""
 
 NOT_RUN = Outcome("Not run: limit reached.", Origin.ERROR)
 
 
 @dataclass
 class Agent:
-    """One context at work. A fresh object for each; `run` it once."""
+    """One running context. Create a new object for each, and call `run` once."""
 
     run_: Run
     spec: Spec
@@ -60,12 +226,12 @@ class Agent:
     ctx: ToolContext
     workflow: Workflow | None = None
     workflow_names: frozenset[str] = frozenset()
-    reading: Reading = field(default_factory=Reading)
+    reading: SourceLog = field(default_factory=SourceLog)
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
-    """None as soon as one call has no known price."""
+    """None once a call has no known price."""
     steps: int = 0
-    """Model calls that were made."""
+    """Number of model calls made."""
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
     text: str = ""
     """The last text that the model wrote."""
@@ -78,15 +244,15 @@ class Agent:
         self._limit = ""
         """The limit that was reached: only the final call is left."""
         self._final = False
-        """The call just made is the final one."""
+        """True if the call just made was the final one."""
         self._chances = 1 if self.spec.contract else 2
         self._reminded = False
         self._parts: list[str] = []
         self._seen = 0
-        """How many items had been shown when the text was begun."""
+        """Number of items that had been shown when the text was begun."""
 
     async def run(self) -> Ending:
-        """Turn after turn until it ends; raises for nothing that a model or a tool does."""
+        """Run turns until the context ends; raise nothing for what a model or a tool does."""
         self.run_.emit(ContextGrew(self.spec.context, self.reading.label))
         try:
             while (ending := await self._turn()) is None:
@@ -109,33 +275,38 @@ class Agent:
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
         before, self.reading.sent = self.reading.sent, len(self.reading.items)
-        out = await self._step("model", lambda: self._steps.model(seq, final))
-        if "limit" in out or "error" in out:
-            self.reading.sent = before  # nothing was written with the others in view
-        if limit := out.get("limit"):
-            if final or limit == "user":
-                return self._end("user" if limit == "user" else self._limit)
-            self._close(limit)
+        out = await self._step("model", ModelStep, lambda: self._steps.model(seq, final))
+        if not out.reply:
+            self.reading.sent = before  # nothing was written after the others were shown
+        if out.limit:
+            if final or out.limit == "user":
+                return self._end("user" if out.limit == "user" else self._limit)
+            self._close(out.limit)
             return None
         self.steps += 1
         if self.spec.on_reply:
             self.spec.on_reply()
-        if kind := out.get("error"):
-            return replace(self._end(kind, out["reason"]), passing=bool(out.get("passing")))
-        usage = Usage(**{k: v for k, v in out["usage"].items() if k != "total"})
-        self.talk.delivered(usage.prompt + usage.output)
-        self.usage += usage
-        known = self.cost_usd is not None and out["cost_usd"] is not None
-        self.cost_usd = self.cost_usd + out["cost_usd"] if known else None
-        return await self._follow(out["content"], out["stop_reason"])
+        reply = out.reply
+        if reply is None:
+            return replace(self._end(out.fault, out.reason), passing=out.passing)
+        self.talk.delivered(reply.usage.prompt + reply.usage.output)
+        self.usage += reply.usage
+        self.cost_usd = sum_usd(self.cost_usd, reply.cost_usd)
+        return await self._follow(reply.content, reply.stop_reason)
 
-    async def _step(self, name: str, fn: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    async def _step(self, name: str, kind: type[S], fn: Callable[[], Awaitable[S]]) -> S:
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
-        return await self.run_.checkpoint.step(key, fn)
+        if known := self.run_.recorded(key, kind):
+            return known
+        try:
+            out = await fn()
+        except LimitReached as reached:
+            out = kind(limit=str(reached))
+        return await self.run_.record(key, kind, out)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
-        """What a reply asks for, by its stop reason."""
+        """Do what the stop reason of a reply asks for."""
         calls = [
             ToolCall(b["id"], b["name"], b["input"]) for b in content if b["type"] == "tool_use"
         ]
@@ -174,7 +345,7 @@ class Agent:
         return self._again(what, "tokens", "its output was cut off")
 
     def _again(self, what: str, stopped_by: str, reason: str) -> Ending | None:
-        """One more chance; after that, and after the final call, it is over."""
+        """Give one more chance; end the context after that, or after the final call."""
         if self._final or self._chances <= 0:
             return self._end(self._limit or stopped_by, reason)
         self._chances -= 1
@@ -182,7 +353,7 @@ class Agent:
         return None
 
     async def _answer(self, calls: list[ToolCall]) -> Ending | None:
-        """Run a turn's calls and put their results, in call order, into the next message."""
+        """Run a turn's calls and add their results, in call order, to the next message."""
         if self.spec.contract and any(c.name == SUBMIT for c in calls):
             return self._submitted(calls)
         self.run_.emit(ToolsCalled(self.spec.context, tuple(c.name for c in calls)))
@@ -194,8 +365,11 @@ class Agent:
         ordinary = [c for c in calls if c.name not in self.workflow_names]
         ctx = replace(self.ctx, label=self.reading.label, turn=self._seq)
         if ordinary:
-            out = await self._step("tools", lambda: self._steps.tools(ctx, ordinary))
-            crash = self._absorb(ordinary, out, answers, ctx.label)
+            out = await self._step("tools", ToolsStep, lambda: self._steps.tools(ctx, ordinary))
+            self._close(out.limit)
+            for call, found in zip(ordinary, out.outcomes, strict=False):  # none at a limit
+                answers[call.id] = self._absorb(call, found, ctx.label)
+                crash = crash or (found.text if found.crashed else "")
         flow = [c for c in calls if c.name in self.workflow_names]
         if flow and self.workflow and not self._limit:
             answers |= await self._delegate(self.workflow, flow)
@@ -208,56 +382,41 @@ class Agent:
         return self._thresholds()
 
     async def _delegate(self, workflow: Workflow, calls: Sequence[ToolCall]) -> dict[str, Outcome]:
-        """Start subagents, where the call that reads their results stays affordable."""
-        room = await self._step("room", self._steps.make_room)
-        if limit := room.get("limit"):
-            self._close(limit)
+        """Start subagents if the call that reads their results stays affordable."""
+        room = await self._step("room", StepResult, self._steps.make_room)
+        self._close(room.limit)
+        if room.limit:
             return {}
         outcomes = await workflow(calls, replace(self.ctx, label=self.reading.label))
         for outcome in outcomes:
             self.reading.label = self.reading.label.join(outcome.label)
         return {c.id: o for c, o in zip(calls, outcomes, strict=True)}
 
-    def _absorb(
-        self,
-        calls: Sequence[ToolCall],
-        out: Mapping[str, Any],
-        answers: dict[str, Outcome],
-        before: Label,
-    ) -> str:
-        """Take in what a batch returned that was called under the label `before`; the text of a
-        crash, or nothing."""
-        if limit := out.get("limit"):
-            self._close(limit)
-            return ""
-        crash = ""
-        for call, found in zip(calls, out["results"], strict=True):
-            self.reading.add([Item.of(i) for i in found["items"]], found["holds"])
-            # Steps of earlier versions have none of these three.
-            self.reading.undone |= found.get("undone", {})
-            self.reading.saw(found.get("lists", {}), found.get("reads", ()))
-            if label := found.get("label"):
-                self.reading.label = self.reading.label.join(Label.of(label))
-            # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
-            listed = {h: t for h, t in found["handles"].items() if self._may_list(h)}
-            tool = self.toolbox.tools.get(call.name)
-            early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)
-            self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
-            origin = Origin.ERROR if found["error"] else Origin.TOOL_RESULT
-            answers[call.id] = Outcome(found["text"], origin, call.name)
-            crash = crash or (found["text"] if found["crash"] else "")
-        return crash
+    def _absorb(self, call: ToolCall, found: ToolOutcome, before: Label) -> Outcome:
+        """Add the result of a call that was made under the label `before`."""
+        result = found.result
+        self.reading.add(result.items, result.holds)
+        self.reading.undone |= result.undone
+        self.reading.saw(result.lists, result.reads)
+        self.reading.label = self.reading.label.join(result.label)
+        # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
+        listed = {h: t for h, t in result.handles.items() if self._may_list(h)}
+        tool = self.toolbox.tools.get(call.name)
+        early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)
+        self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
+        origin = Origin.ERROR if found.is_error else Origin.TOOL_RESULT
+        return Outcome(found.text, origin, call.name)
 
     def _is_early(self, label: Label) -> bool:
         """Return whether no outsider can have chosen what a search under this label lists: the
-        context has read nothing but what members wrote where the request was asked."""
+        context has read only what members wrote in the place where the request was asked."""
         return label.is_open and not label.outside and label.sources <= {self.ctx.intent.home}
 
     def _may_list(self, handle: str) -> bool:
         return self.spec.contract is None or handle.startswith(("http://", "https://"))
 
     def _submitted(self, calls: list[ToolCall]) -> Ending | None:
-        """Take the result, or say exactly what is wrong with it, once."""
+        """Accept the result, or say once exactly what is wrong with it."""
         submit = next(c for c in calls if c.name == SUBMIT)
         kind, fault, value = read_submission(self.spec.contract or "", submit.input, self.reading)
         bad = Outcome(f"Not accepted: {fault} Submit again, whole.", Origin.REPAIR)

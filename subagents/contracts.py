@@ -1,4 +1,4 @@
-"""What a subagent may hand back: one pydantic model a contract, and the registry of them.
+"""The contracts: one pydantic model for each kind of result that a subagent may hand back.
 
 Their docstrings and field names are read by the model; every word costs tokens in each subagent.
 """
@@ -13,7 +13,7 @@ State = Literal["unanswered", "unsolved", "waiting", "solved", "none"]
 Severity = Literal["high", "medium", "low"]
 
 NEEDS_ACTION: Final = ("unanswered", "unsolved")
-"""States in which the ball is with the team."""
+"""States in which the team has to act next."""
 
 Text = Annotated[str, Field(max_length=12_000)]
 LINE = 600
@@ -53,11 +53,11 @@ class Submission(Contract):
     needs: Line = ""
 
     def drafts(self) -> list[FindingDraft]:
-        """What it claims, as findings that have yet to be checked."""
+        """Return the claims as findings that are still to be checked."""
         return []
 
 
-class Found(Submission):
+class FindingsContract(Submission):
     """A contract whose claims are findings."""
 
     findings: list[FindingDraft] = Field(default_factory=list, max_length=500)
@@ -66,24 +66,24 @@ class Found(Submission):
         return self.findings
 
 
-class Issues(Found):
+class IssuesContract(FindingsContract):
     """Every thread that was read, in one finding or in no_issue."""
 
     summary: Text
     no_issue: Ids = Field(default_factory=list)
 
 
-class Answer(Found):
+class AnswerContract(FindingsContract):
     text: Text
 
 
-class Table(Found):
+class TableContract(FindingsContract):
     columns: list[Line] = Field(max_length=50)
     rows: list[list[Line]] = Field(max_length=500)
     text: Text = ""
 
 
-class Draft(Found):
+class DraftContract(FindingsContract):
     text: Text
 
 
@@ -99,7 +99,7 @@ class TrackedRow(Contract):
     closed: Day = ""
 
 
-class Tracker(Submission):
+class TrackerContract(Submission):
     rows: list[TrackedRow] = Field(max_length=500)
 
 
@@ -114,7 +114,7 @@ class TriageVerdict(Submission):
     evidence: Ids
 
     def drafts(self) -> list[FindingDraft]:
-        """One finding: what the thread is about, resting on the messages that it names."""
+        """Return one finding: what the thread is about, resting on the messages that it names."""
         claim = self.key_facts[0] if self.key_facts else self.proposed_action
         if not claim:
             return []
@@ -127,17 +127,17 @@ class TriageVerdict(Submission):
 
 
 CONTRACTS: Final[dict[str, type[Submission]]] = {
-    "issues": Issues,
+    "issues": IssuesContract,
     "triage": TriageVerdict,
-    "tracker": Tracker,
-    "answer": Answer,
-    "table": Table,
-    "draft": Draft,
+    "tracker": TrackerContract,
+    "answer": AnswerContract,
+    "table": TableContract,
+    "draft": DraftContract,
 }
 
 OFFERED: Final = ("answer", "issues", "table", "draft")
-"""What a parent may ask for. The others need what only the program places in a brief: `triage` the
-names of the categories, `tracker` the rows."""
+"""Contracts that a parent may ask for. The others need material that only the program adds to a
+brief: `triage` the names of the categories, `tracker` the rows."""
 
 DEFAULT_MODEL: Final = {
     "issues": "fast",
@@ -147,12 +147,12 @@ DEFAULT_MODEL: Final = {
     "table": "main",
     "draft": "main",
 }
-"""Which model a contract gets when the brief prefers none: reading is fast, composing is main."""
+"""Model of a contract if the brief prefers none: fast for reading, main for composing."""
 
 
 def prose(value: Submission) -> str:
-    """The running text of a submission, whatever its contract calls it."""
-    if isinstance(value, Tracker):
+    """Return the running text of a submission, whatever its contract calls it."""
+    if isinstance(value, TrackerContract):
         return f"{len(value.rows)} rows."
     for name in ("summary", "text", "proposed_action"):
         if text := getattr(value, name, ""):

@@ -1,4 +1,4 @@
-"""What one context is made of, and what it has said so far: append-only."""
+"""The fixed parts of one context, and its messages so far: append-only."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from subagents.trajectory import Origin, TrajectorySink
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A context as it is fixed before its first call."""
+    """The parts of a context that are fixed before its first call."""
 
     run: str
     context: str
     role: str
-    """`parent`, `subagent_main` or `subagent_fast`."""
+    """One of `parent`, `subagent_main` or `subagent_fast`."""
     system: Sequence[Block]
     tools: Sequence[Block]
     opening: Sequence[tuple[Origin, Block, str]]
-    """The first user message: where each block comes from, the block, the ids that it is of."""
+    """The first user message: origin of each block, the block, and the ids that it refers to."""
     max_steps: int
-    """Model calls at the most; the last one is the final call."""
+    """Maximum number of model calls; the last one is the final call."""
     context_limit: int
-    """Tokens of prompt and output together that one call may hold."""
+    """Maximum tokens of prompt and output together in one call."""
     seconds: float
     contract: str | None
-    """A subagent's contract: it must end by `submit_result`. None: it ends by text."""
+    """A subagent's contract: it must end by `submit_result`. None: it ends with text."""
     spare: float = 0.0
-    """Seconds of the run that are not for this context."""
+    """Seconds of the run that are reserved for others."""
     effort: str | None = None
     remind_at: int | None = None
     """Prompt tokens above which a parent is told to delegate; None = never."""
     handoff_at: int | None = None
-    """Prompt tokens above which a fresh session must take over; None = never."""
+    """Prompt tokens above which a new session must take over; None = never."""
     on_text: Callable[[str], None] | None = None
-    """Takes each piece of text as it is written; given, the calls stream."""
+    """Takes each piece of text as it is written; if set, calls stream."""
 
     on_restart: Callable[[], None] | None = None
-    """Called where a call starts again: the text of it that was handed over is void."""
+    """Called when a call starts again: its text handed over so far is void."""
     on_reply: Callable[[], None] | None = None
     """Called after each reply of the model."""
     single: bool = False
-    """One call is expected: what only a second one would read goes into no cache."""
+    """True if only one call is expected; then nothing is cached for a second one."""
 
     @property
     def final_key(self) -> str:
-        """Key of the reservation that keeps the final call affordable."""
+        """Return the key of the reservation that keeps the final call affordable."""
         return f"{self.run}/{self.context}/final"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a context ended, before anything is checked against what it read."""
+    """The end of a context, before anything is checked against what it read."""
 
     stopped_by: str
     """`none`, a limit or a fault (DESIGN section 2), or `handoff`."""
@@ -64,13 +64,13 @@ class Ending:
     text: str = ""
     reason: str = ""
     passing: bool = False
-    """It failed for what may be over later: an overloaded or unreachable provider."""
+    """True if the failure may pass: an overloaded or unreachable provider."""
     seen: int = 0
-    """How many items the model had been shown when it began to write the text."""
+    """Number of items that the model had been shown when it began to write the text."""
 
 
 class Conversation:
-    """The messages of one context. What was sent stays; what comes next waits in `pending`."""
+    """The messages of one context. Sent ones never change; the next ones wait in `pending`."""
 
     def __init__(self, spec: Spec, sink: TrajectorySink) -> None:
         self.spec, self._sink = spec, sink
@@ -86,28 +86,28 @@ class Conversation:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the next prompt: the last reported usage and an estimate of what came since."""
+        """Return the tokens of the next prompt: the last reported usage plus an estimate."""
         return self._known_tokens + sum(_tokens(b) for b in self.pending)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of the next request."""
+        """Return the messages of the next request."""
         waiting = [{"role": "user", "content": self.pending}] if self.pending else []
         return [*self.sent, *waiting]
 
     def say(self, origin: Origin, block: Block, ref: str = "") -> None:
-        """Add a block to the next user message. `ref`: the ids, apart by spaces, that it is of."""
+        """Add a block to the next user message. `ref`: its ids, separated by spaces."""
         self._note(origin, block, ref)
         self.pending.append(block)
 
     def delivered(self, tokens: int) -> None:
-        """The call went through with so many tokens of prompt and output together."""
+        """Note that the call succeeded with this many tokens of prompt and output together."""
         self.sent = self.messages
         self.pending = []
         self._known_tokens = tokens
 
     def append(self, content: Sequence[Block]) -> None:
-        """The model's turn. The API refuses empty text, and a turn that only thought is no turn."""
+        """Add the model's turn, unless it is empty, which the API refuses, or thinking alone."""
         kept = [b for b in content if b["type"] != "text" or b["text"]]
         if any(b["type"] not in ("thinking", "redacted_thinking") for b in kept):
             self.sent.append({"role": "assistant", "content": kept})

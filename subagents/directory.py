@@ -1,4 +1,4 @@
-"""Who may read what, as the services say it now: the facts that the gate decides by."""
+"""Current read permissions according to the services: the facts that the gate decides by."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from scopes.label import Label
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a text may not go to a destination: a source that not all there may read."""
+    """The reason a text may not go to a destination: a source that some there may not read."""
 
     source: str
-    """Id of the conversation, mailbox, table; the destination's own where that is the trouble."""
+    """Id of the conversation, mailbox or table; the destination's own id if that is the problem."""
     name: str
-    """As people call it: `#board`."""
+    """Display name: `#board`."""
     why: str
     """One clause, made by code."""
     grantable: bool = True
-    """An administrator may let it pass for good."""
+    """True if an administrator may allow it permanently."""
 
 
 class Directory(Protocol):
-    """Asks the services; what cannot be checked counts as forbidden. Nothing here raises."""
+    """Asks the services; what cannot be checked counts as forbidden. Its methods raise nothing."""
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
-        """Whether this user may read a conversation, a message in it, or a list.
+        """Return whether this user may read a conversation, a message in it, or a list.
 
-        None = the operator at the command line, who has the bot's rights. `fresh` = asked anew,
-        because something will be written; else an answer may be some seconds old.
+        None = the operator at the command line, who has the bot's rights. `fresh` = ask the service
+        again, because something will be written; else the answer may be some seconds old.
         """
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        """What keeps a text of this label from all who can read the destination at this moment.
+        """Return what keeps a text of this label from all who can read the destination now.
 
-        A destination is a conversation, or a person (a direct message). Memberships are read anew.
+        A destination is a conversation, or a person (a direct message). Memberships are fetched
+        again.
         """
 
 
 class Operator:
-    """The directory of the command line without a user: the operator reads what the bot reads."""
+    """The directory of the command line without a user: the operator may read what the bot may."""
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
         return user is None

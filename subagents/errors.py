@@ -1,4 +1,4 @@
-"""What can go wrong in the engine; each error carries its data."""
+"""The errors of the engine; each carries its data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class EngineError(Exception):
 
 
 class BudgetExceeded(EngineError):
-    """A reservation would have passed a cap of the run; nothing was reserved."""
+    """A reservation would have exceeded a cap of the run; nothing was reserved."""
 
     def __init__(self, what: str, spent: int, wanted: int, limit: int) -> None:
         self.what, self.spent, self.wanted, self.limit = what, spent, wanted, limit
@@ -16,7 +16,7 @@ class BudgetExceeded(EngineError):
 
 
 class BriefRefused(EngineError):
-    """A brief that is not run; `field` names what to change. It costs nothing."""
+    """A brief was refused; `field` names what to change. It costs nothing."""
 
     def __init__(self, field: str, reason: str) -> None:
         self.field, self.reason = field, reason
@@ -29,9 +29,9 @@ class ModelFailed(EngineError):
     def __init__(self, kind: str, reason: str, attempts: int, passing: bool = False) -> None:
         self.kind, self.reason, self.attempts = kind, reason, attempts
         self.passing = passing
-        """Another try may succeed later."""
+        """True if another try may succeed later."""
         super().__init__(f"{reason} (after {attempts} attempts)" if attempts > 1 else reason)
 
 
 class ModelMisconfigured(EngineError):
-    """The model cannot be called at all (key, address, model name): the user must mend it."""
+    """The model cannot be called at all (key, address, model name): the user must fix it."""

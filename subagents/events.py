@@ -1,4 +1,4 @@
-"""What happens in a run, as typed values, for whoever shows progress."""
+"""Events of a run as typed values, for showing progress."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scopes.label import TRUSTED, Label
 
 @dataclass(frozen=True, slots=True)
 class SourcesRead:
-    """How far code is with what it reads ahead of the subagents."""
+    """Progress of code with what it reads before the subagents start."""
 
     read: int
     total: int
     waits: bool = False
-    """Nothing came for a while."""
+    """True if nothing came for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ToolsCalled:
 
 @dataclass(frozen=True, slots=True)
 class ContextGrew:
-    """What a context has read by now; what it says next may be for fewer people."""
+    """The label of a context has grown: what it says next may be for fewer readers."""
 
     context: str
     label: Label
@@ -53,7 +53,7 @@ class SubagentFinished:
     findings: int
     cost_usd: float | None
     label: Label = TRUSTED
-    """Of what it read: how it ended tells something of that."""
+    """Label of what it read: how it ended reveals something of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AnswerDelta:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRestarted:
-    """The answer begins again: what came of it so far is void."""
+    """The answer begins again: its text so far is void."""
 
 
 Event = (
@@ -94,4 +94,4 @@ Emit = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Show nothing."""
+    """Ignore an event."""

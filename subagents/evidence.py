@@ -1,29 +1,64 @@
-"""What a context has read, and whether what it says is in it."""
+"""Evidence: the items that a context has read, and whether its claims are in them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from pydantic import BaseModel, ConfigDict
+
 from scopes.clean import unified
 from scopes.label import TRUSTED, Label
-from scopes.tool import BEFORE_WINDOW, Item, iso
+from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
-from subagents.evidence_ids import spread
-from subagents.shingles import UNSPACED
+from subagents.overlap import UNSPACED
+
+_ROWS = re.compile(r"(?P<of>.+#row)(?P<first>\d{1,6})(?:-|–|\.\.)(?:(?P=of)|row)?(?P<last>\d{1,6})")
+"""Ranges: `q-1a2b3c#row1-16`, `q-1a2b3c#row1-row16`, `q-1a2b3c#row1-q-1a2b3c#row16`."""
+MOST = 1_000
+"""Maximum rows of one range."""
+
+
+def spread(ids: Iterable[str], items: Container[str]) -> Iterator[str]:
+    """Return each id once, with ranges of rows as the ids of their rows.
+
+    A range counts if its first and last row are items that were read; else it stays one id, which
+    is unknown.
+    """
+    seen = set[str]()
+    for id in ids:
+        for each in _rows(id, items):
+            if each not in seen:
+                seen.add(each)
+                yield each
+
+
+def _rows(id: str, items: Container[str]) -> Iterable[str]:
+    found = None if id in items else _ROWS.fullmatch(id)
+    if found is None:
+        return (id,)
+    first, last = int(found["first"]), int(found["last"])
+    ends = (f"{found['of']}{first}", f"{found['of']}{last}")
+    if not first <= last < first + MOST or any(end not in items for end in ends):
+        return (id,)
+    return (f"{found['of']}{n}" for n in range(first, last + 1))
+
 
 ASIDE = "\x1e"
-"""Stands between texts that were shown apart: no quote reaches from one into the next."""
+"""Separates texts that were shown apart: no quote reaches from one into the next."""
 MAX_EARLIER = 8
-"""Texts of one id that are kept besides the one that was shown last."""
+"""Maximum texts of one id that are kept besides the one that was shown last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How much of its sources a context read, counted by code from the items shown to it."""
+class Coverage(BaseModel):
+    """The part of its sources that a context read, counted by code from the items shown to it."""
 
+    model_config = ConfigDict(frozen=True)
+
+    items_read: int = 0
+    """Items of every kind: messages, their earlier context, list rows."""
     messages_read: int = 0
     """Items inside the window."""
     threads_read: int = 0
@@ -32,93 +67,70 @@ class Coverage:
     oldest: datetime | None = None
     latest: datetime | None = None
     complete: bool = False
-    """Every item of the window was read, of each source that was to be read whole; false where
+    """True if every item of the window was read, of each source to be read whole; false if
     nothing was read whole (a search, single threads)."""
-    items_read: int = 0
-    """Items of every kind: messages, their earlier context, list rows."""
     sources_listed: int = 0
     """Files and mail threads that its tools listed."""
     sources_read: int = 0
     """Those of them that it read or searched."""
 
-    def to_json(self) -> dict[str, object]:
-        return {
-            "items_read": self.items_read,
-            "messages_read": self.messages_read,
-            "threads_read": self.threads_read,
-            "pages": self.pages,
-            "oldest": iso(self.oldest) if self.oldest else None,
-            "latest": iso(self.latest) if self.latest else None,
-            "complete": self.complete,
-            "sources_listed": self.sources_listed,
-            "sources_read": self.sources_read,
-        }
-
     @classmethod
-    def sum(cls, parts: Sequence[Mapping[str, object]]) -> dict[str, object]:
-        """Disjoint coverages (as JSON) together."""
-        oldest = [str(p["oldest"]) for p in parts if p.get("oldest")]
-        latest = [str(p["latest"]) for p in parts if p.get("latest")]
-        counts = {
-            key: sum(int(str(p.get(key, 0))) for p in parts)  # earlier versions have fewer
-            for key in (
-                *("items_read", "messages_read", "threads_read", "pages"),
-                *("sources_listed", "sources_read"),
-            )
-        }
-        return {
-            **counts,
-            "oldest": min(oldest, default=None),
-            "latest": max(latest, default=None),
-            "complete": all(p["complete"] for p in parts),
-        }
+    def sum(cls, parts: Sequence[Coverage]) -> Coverage:
+        """Return the sum of disjoint coverages."""
+        counts = [name for name, each in cls.model_fields.items() if each.annotation is int]
+        return cls(
+            **{name: sum(getattr(part, name) for part in parts) for name in counts},
+            oldest=min((p.oldest for p in parts if p.oldest), default=None),
+            latest=max((p.latest for p in parts if p.latest), default=None),
+            complete=all(p.complete for p in parts),
+        )
 
 
 @dataclass
-class Reading:
+class SourceLog:
     """The items shown to one context so far."""
 
     items: dict[str, Item] = field(default_factory=dict)
-    """By id, each as it was shown last; a beginning of it that is shown again changes nothing."""
+    """Id -> the item as last shown; showing only its beginning again changes nothing."""
     earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Id -> other texts that were shown under it, the newest last."""
+    """Id -> other texts that were shown under it, newest last."""
     holds: dict[str, frozenset[str]] = field(default_factory=dict)
     """Source id -> ids of its items in the window, for sources that are to be read whole."""
     _pages: set[tuple[str, str]] = field(default_factory=set)
     label: Label = TRUSTED
     undone: dict[str, str] = field(default_factory=dict)
-    """What the context has begun -> why it is not done; empty = it is."""
+    """Unfinished parts -> why they are not done; empty = done."""
     task: str = ""
-    """What the context is asked to do: by its words a list is to be read whole, or not."""
+    """The task of the context: its words tell whether a list is to be read whole."""
     listed: dict[str, dict[str, None]] = field(default_factory=dict)
     """Kind and place (`files in src`) -> ids of what was listed there."""
     opened: set[str] = field(default_factory=set)
-    """Ids of such things that were read or searched."""
+    """Ids of listed things that were read or searched."""
     sent: int = 0
-    """How many of the items, from the first on, have gone to the model; the others wait."""
+    """Number of items, from the first on, that were sent to the model; the others wait."""
 
     def shown(self, first: int | None = None) -> list[Item]:
-        """The items that the model has seen, in the order in which they came; the `first` ones."""
+        """Return the items that the model has seen, in order; only the `first` ones if set."""
         return list(self.items.values())[: self.sent if first is None else min(first, self.sent)]
 
     def forget_unsent(self) -> None:
-        """Let go of the items that no request will hold any more; the label stays."""
+        """Drop the items that no request will contain any more; the label stays."""
         self.items = {item.id: item for item in self.shown()}
 
     def expect(self, holds: Mapping[str, Iterable[str]]) -> None:
-        """What is to be read whole, known before anything was."""
+        """Set the items of a source that is to be read whole, before anything is read."""
         self.holds |= {source: frozenset(ids) for source, ids in holds.items()}
 
     def saw(self, lists: Mapping[str, Iterable[str]], reads: Iterable[str]) -> None:
-        """Take in what a call listed, and what of such lists it read."""
+        """Record what a call listed, and which listed things it read."""
         for place, ids in lists.items():
             self.listed.setdefault(place, {}).update(dict.fromkeys(ids))
         self.opened.update(reads)
 
     def gaps(self) -> list[str]:
-        """What was not read, counted by code, in sentences: calls that were cut and not continued,
-        mails that nobody here can read, and, where the task asks for all of a kind, those that
-        were listed and not read."""
+        """Return what was not read, as sentences counted by code: calls that were cut and not
+        continued, mails that nobody here can read, and, if the task asks for all of a kind,
+        the unread ones."""
         found = [why for why in self.undone.values() if why]
         found += [f"not read: {item.gap()}" for item in self.items.values() if item.unread]
         for place, ids in self.listed.items():
@@ -142,14 +154,14 @@ class Reading:
         seen = self.items.get(item.id)
         shorter = seen and seen.text.startswith(item.text) and seen.text != item.text
         if shorter and not item.unread:
-            return  # its beginning
+            return  # it is the beginning of the stored one
         self.items[item.id] = item
         if seen and not item.text.startswith(seen.text):  # it was changed, or is cut now
             others = [t for t in self.earlier.get(item.id, ()) if t not in (seen.text, item.text)]
             self.earlier[item.id] = (*others, seen.text)[-MAX_EARLIER:]
 
     def whole(self) -> dict[str, Item]:
-        """The items, each with all that was shown under its id: what a quote may be of."""
+        """Return the items, each with all texts shown under its id, which a quote may come from."""
         changed = {
             id: replace(self.items[id], text=ASIDE.join((self.items[id].text, *others)))
             for id, others in self.earlier.items()
@@ -162,9 +174,9 @@ class Reading:
         return sum(map(len, self.holds.values()))
 
     def _counts(self, item: Item) -> bool:
-        """A message inside the window, and inside the share of its source that is to be read here.
+        """Return whether this is a message inside the window, and inside the share to be read here.
 
-        Notes and kept files have a time, too, but nobody who wrote to somebody.
+        Notes and kept files have a time, too, but are not messages.
         """
         if not (item.at and item.by) or BEFORE_WINDOW in item.notes:
             return False
@@ -187,7 +199,7 @@ class Reading:
         )
 
     def threads(self) -> dict[str, list[Item]]:
-        """Root id -> the items of that thread, in the order of their ids."""
+        """Return root id -> the items of that thread, ordered by id."""
         found: dict[str, list[Item]] = {}
         for item in sorted(self.items.values(), key=lambda i: i.id):
             if item.at:
@@ -208,8 +220,8 @@ _ONE = {
     "files": "file|document|module|script|datei|dokument|archivo|fichero|fichier|documento|bestand",
     "mail": "e-?mail|mail|thread|correo|courriel",
 }
-"""First word of a kind -> what all of it is called, and each. Where a task asks for all in other
-words, only the sentences that the subagent writes itself tell what it left out."""
+"""First word of a kind -> names for all of it and for each. If a task asks for all in other
+words, only the subagent's own sentences say what it left out."""
 _ASKED = {
     kind: re.compile(
         rf"{_ALL}[^.;:!?\n]{{0,60}}?(?:{many})"
@@ -220,14 +232,15 @@ _ASKED = {
     for kind, many in _MANY.items()
 }
 MAX_LEFT = 10
-"""Ids that are named of what was listed and not read."""
+"""Maximum ids that are named of what was listed and not read."""
 
 
 def wanted_of(task: str, place: str, ids: Iterable[str], read: Container[str]) -> list[str]:
-    """What of a list a task asks to be read whole; nothing where it does not ask for all.
+    """Return what of a list the task asks to be read whole; nothing if it does not ask for all.
 
-    Of files: those that it names, or those in folders and with endings that it names, where any of
-    them was read (it may name what is to be left out); else those with the endings of what was.
+    For files: those that it names, or those in folders and with endings that it names, if any of
+    them was read (it may name what to leave out); else those with the endings of the files that
+    were read.
     """
     kind = place.partition(" ")[0]
     wanted = list(ids)
@@ -249,13 +262,13 @@ def wanted_of(task: str, place: str, ids: Iterable[str], read: Container[str]) -
 
 
 def _above(path: str) -> list[str]:
-    """The folders that a path lies in, each by its name and by its path."""
+    """Return the folders that contain a path, each by its name and by its path."""
     parts = path.split("/")[:-1]
     return [*parts, *("/".join(parts[:n]) for n in range(2, len(parts) + 1))]
 
 
 def _names(task: str, name: str) -> bool:
-    """Whether a task names a file or folder, not as a part of another name."""
+    """Return whether a task names a file or folder as a whole name."""
     return bool(name) and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]\w)", task) is not None
 
 
@@ -273,10 +286,9 @@ class Checked:
 
 
 def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checked:
-    """Keep what the items carry: known evidence ids, quotes that occur in them, and customers that
-    their threads name.
+    """Keep what the items support: known evidence ids, quotes that occur, customers that are named.
 
-    A finding left without evidence is dropped. Each thing dropped is counted once.
+    A finding without remaining evidence is dropped. Each thing dropped is counted once.
     """
     kept: list[FindingDraft] = []
     dropped: list[str] = []
@@ -304,14 +316,14 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
 
 
 def texts_of(item: Item) -> list[str]:
-    """The texts that were shown under an item's id, of `Reading.whole`."""
+    """Return the texts that were shown under an item's id, of `SourceLog.whole`."""
     return item.text.split(ASIDE)
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    """A text as it was shown, and as a page shows it: links as their words, code without its marks.
+    """Return a text as shown and as rendered: links as their words, code without its marks.
 
-    A faithful copy may be of either.
+    A faithful copy may match either.
     """
     seen = _LINKED.sub(r"\1", text).replace("`", "")
     return (text,) if seen == text else (text, seen)
@@ -320,24 +332,23 @@ def _forms(text: str) -> tuple[str, ...]:
 _LINKED = re.compile(
     r"\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]\(https?://[^\s()]*(?:\([^\s()]*\)[^\s()]*)?\)"
 )
-"""A link in Markdown, as the text of a page has it."""
+"""A Markdown link, which a page renders as its text."""
 
 
 def _threads(evidence: Sequence[str], items: Mapping[str, Item]) -> list[Item]:
-    """All that was read of the threads of this evidence: a reply that it does not cite may name
-    one more customer."""
+    """Return what was read of the threads of this evidence; replies may name more customers."""
     roots = {items[e].thread or e for e in evidence}
     return [i for i in items.values() if (i.thread or i.id) in roots]
 
 
 def occurs(quote: str, text: str) -> bool:
-    """Whether a quote is in a text that went through `normal`; one character is in none."""
+    """Return whether a quote is in a text that went through `normal`; never for one character."""
     wanted = key_of(quote)
     return len(wanted) > 1 and wanted in text
 
 
 def named(name: str, text: str) -> bool:
-    """Whether a name stands in a text that went through `normal`, not as a part of a word."""
+    """Return whether a name is in a text that went through `normal`, not as a part of a word."""
     wanted = key_of(name)
     if not occurs(name, text):
         return False
@@ -346,10 +357,10 @@ def named(name: str, text: str) -> bool:
 
 
 def figures_occur(claim: str, text: str) -> bool:
-    """Whether the figures and addresses of a claim stand in a text that went through `normal`.
+    """Return whether the figures and addresses of a claim are in a text that went through `normal`.
 
-    Figures are compared without the signs that group them. Those of one or two digits are let go,
-    for they are counted and dated in words.
+    Figures are compared without digit grouping. Those of one or two digits are skipped, since they
+    are counts and dates that the source gives in words.
     """
     wanted = normal(claim)
     if any(address.strip(".,;:") not in text for address in _ADDRESS.findall(wanted)):
@@ -360,7 +371,7 @@ def figures_occur(claim: str, text: str) -> bool:
 
 
 MIN_FIGURE = 3
-"""Digits from which on a figure has to stand in the source."""
+"""Minimum digits of a figure that has to be in the source."""
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+|https?://\S+")
 _FIGURE = re.compile(r"\d{1,3}(?:[ '.,]\d{3})+(?!\d)(?:[.,]\d{1,2}(?!\d))?|\d+(?:[.,]\d+)*")
 
@@ -370,17 +381,17 @@ def _bare(figure: str) -> str:
 
 
 def _is_dated(figure: str) -> bool:
-    """A year, or a date of eight digits: the source may say it in words."""
+    """Return whether this is a year or a date of eight digits: the source may say it in words."""
     return len(figure) in (4, 8) and figure[:2] in ("19", "20")
 
 
 def key_of(name: str) -> str:
-    """A name or quote up to how it may be written: what counts as the same counts once."""
+    """Return the comparison key of a name or quote, so that spelling variants count once."""
     return normal(name).strip(" \"'.…")
 
 
 def distinct(names: Iterable[str]) -> set[str]:
-    """Different names, whatever their spelling."""
+    """Return different names, ignoring spelling variants."""
     return {key for name in names if (key := key_of(name))}
 
 
@@ -388,6 +399,6 @@ QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"'
 
 
 def normal(text: str) -> str:
-    """A text up to what a faithful copy may change: case, spacing, quotation marks, forms."""
+    """Normalize what a faithful copy may change: case, spacing, quotation marks, Unicode forms."""
     folded = unified(text, "NFKC").translate(QUOTES).casefold()
-    return " ".join(folded.split())  # a tenth of the time of a pattern, over a whole thread
+    return " ".join(folded.split())  # ten times faster than a pattern, over a whole thread

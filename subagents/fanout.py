@@ -1,88 +1,71 @@
-"""Starts subagents and joins them: each fresh, each accounted for, none able to harm another."""
+"""Starts subagents and joins them: each with a new context, all counted, failures isolated."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from scopes.label import TRUSTED
-from subagents.brief import Brief, Frozen, template
-from subagents.child import run_child
+from subagents.brief import Brief, SpawnedBrief, template
+from subagents.delimiter import new_delimiter
 from subagents.events import SubagentQueued
-from subagents.fence import new_fence
 from subagents.result import SubagentResult, crashed
 from subagents.run import Run
+from subagents.subagent import run_subagent
 from subagents.toolbox import crash_text
 
 log = logging.getLogger(__name__)
 
 CHILD_SHARE = 0.8
-"""Share of the time left that a subagent may take: the rest is for who reads its result."""
+"""Share of the remaining time that a subagent may take: the rest is for reading its result."""
 
 
 class Handle(Protocol):
     """A subagent that was started."""
 
-    async def result(self) -> dict[str, Any]:
-        """Its SubagentResult as JSON; raises for nothing that the subagent did."""
+    async def result(self) -> SubagentResult:
+        """Return its result; raise nothing for what the subagent did."""
 
 
 class Spawner(Protocol):
     """Starts subagents, outside any step. A durable one starts child workflows."""
 
-    async def ready(self, frozen: Sequence[Frozen]) -> None:
-        """Told of all that will be started together, before the first is."""
+    async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
+        """Prepare for all subagents that will be started together, before the first one starts."""
 
-    async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
+    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Handle:
         """Start one. `ahead`: return only when the model has first replied to it."""
-
-
-Keep = Callable[[Frozen, SubagentResult], Coroutine[Any, Any, None]]
-"""Stores a brief with the checked result of the subagent that had it."""
-
-
-async def keep_nothing(frozen: Frozen, result: SubagentResult) -> None:
-    """Store nothing."""
-
-
-async def kept(keep: Keep, run: str, frozen: Frozen, result: SubagentResult) -> None:
-    """Keep a result; one that cannot be stored is still a result."""
-    try:
-        await keep(frozen, result)
-    except Exception:  # the seam: storing one result
-        log.exception("the result of %s of %s was not stored", frozen.id, run)
 
 
 @dataclass
 class TaskHandle:
     task: asyncio.Task[SubagentResult]
 
-    async def result(self) -> dict[str, Any]:
-        return (await self.task).model_dump(mode="json")
+    async def result(self) -> SubagentResult:
+        return await self.task
 
 
 @dataclass
 class TaskSpawner:
-    """Runs subagents as tasks of this process: at most `max_concurrency` at work, more queued.
+    """Runs subagents as tasks of this process: at most `max_concurrency` at once, the rest queued.
 
-    Each is kept as it ends, whatever its siblings still do: a crash loses none that was paid for.
+    Each result is stored as soon as it ends: a crash loses none that was paid for.
     """
 
     run: Run
-    keep: Keep = keep_nothing
     _tasks: set[asyncio.Task[SubagentResult]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._free = asyncio.Semaphore(self.run.limits.max_concurrency)
 
-    async def ready(self, frozen: Sequence[Frozen]) -> None:
-        """Nothing to do: tasks share this process's memory."""
+    async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
+        """Do nothing: tasks share this process's memory."""
 
-    async def start(self, child_id: str, frozen: Frozen, *, ahead: bool = False) -> Handle:
+    async def start(self, child_id: str, frozen: SpawnedBrief, *, ahead: bool = False) -> Handle:
         answered = asyncio.Event()
         task = asyncio.create_task(self._run(frozen, answered), name=f"{self.run.id}/{child_id}")
         self._tasks.add(task)
@@ -91,20 +74,34 @@ class TaskSpawner:
             await answered.wait()
         return TaskHandle(task)
 
-    async def _run(self, frozen: Frozen, answered: asyncio.Event) -> SubagentResult:
+    async def _run(self, frozen: SpawnedBrief, answered: asyncio.Event) -> SubagentResult:
         try:
             async with self._free:
-                result = await run_child(self.run, frozen, answered.set)
-            await kept(self.keep, self.run.id, frozen, result)
+                result = await run_subagent(self.run, frozen, answered.set)
+            await self._store(frozen, result)
             return result
         finally:
             answered.set()
+
+    async def _store(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        try:
+            await self.run.checkpoint.keep_result(frozen, result)
+        except Exception:  # top-level boundary: it is still a result
+            log.exception("the result of %s of %s was not stored", frozen.id, self.run.id)
 
     async def aclose(self) -> None:
         """Cancel what still runs, and wait until it has ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnValues:
+    """Values that a replay cannot make again."""
+
+    delimiters: tuple[str, ...]
+    seconds_left: float
 
 
 @dataclass
@@ -114,26 +111,35 @@ class Fanout:
     run: Run
     spawner: Spawner
     results: dict[str, SubagentResult] = field(default_factory=dict)
-    """Every subagent so far, the refused ones too, by id."""
+    """Every subagent so far by id, including refused ones."""
     parent: str = "p1"
     """The context that starts subagents now."""
-    taken: int = 0
-    """The last number that an earlier process of this run gave to a subagent."""
+    before: frozenset[str] = frozenset()
+    """Ids of subagents that other contexts of this run had started before."""
     _freezing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _arriving: asyncio.Lock = field(default_factory=asyncio.Lock)
     _given: Counter[str] = field(default_factory=Counter)
-    """How many ids of each kind were given."""
+    """Number of ids given of each kind."""
     _complete: dict[str, str] = field(default_factory=dict)
     """Key of a brief -> id of the subagent that completed it."""
 
+    @property
+    def own(self) -> list[SubagentResult]:
+        """The results of the subagents that this context started."""
+        return [result for id, result in self.results.items() if id not in self.before]
+
+    def nested(self, context: str) -> Fanout:
+        """Return the fan-out of another context of this run: ids go on, its results are in both."""
+        return replace(self, parent=context, before=frozenset(self.results), _complete={})
+
     def next_id(self, kind: str) -> str:
         """The next id: `s3` for the third subagent that runs, `r1` for the first one refused."""
-        return f"{kind}{1 + self.taken + self._given[kind]}"
+        return f"{kind}{1 + self._given[kind]}"
 
     def refuse(
         self, description: str, scope: str, contract: str, field_name: str, reason: str
     ) -> SubagentResult:
-        """Account for a brief that is not run."""
+        """Record a brief that is not run."""
         result = SubagentResult(
             id=self.next_id("r"),
             scope=scope[:40],
@@ -149,18 +155,20 @@ class Fanout:
         self._given["r"] += 1
         return result
 
-    async def freeze(self, briefs: Sequence[Brief]) -> list[Frozen]:
-        """Fix everything that these subagents will send; takes the next ids."""
+    async def freeze(self, briefs: Sequence[Brief]) -> list[SpawnedBrief]:
+        """Fix everything that these subagents will send, and assign the next ids."""
         if not briefs:
             return []
         async with self._freezing:  # two callers get different numbers, in the order they came
             first = int(self.next_id("s")[1:])
             key = f"{self.run.id}/{self.parent}/s{first}/freeze"
-            made = await self.run.checkpoint.step(key, lambda: self._draw(len(briefs)))
+            made = self.run.recorded(key, SpawnValues)
+            if made is None:
+                made = await self.run.record(key, SpawnValues, self._draw(len(briefs)))
             frozen = []
-            numbered = enumerate(zip(briefs, made["fences"], strict=True), first)
-            for number, (brief, fence) in numbered:
-                one = self._frozen(f"s{number}", brief, fence, made["seconds_left"])
+            numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
+            for number, (brief, delimiter) in numbered:
+                one = self._frozen(f"s{number}", brief, delimiter, made.seconds_left)
                 self.results[one.id] = _waiting(one)
                 self._given["s"] += 1
                 frozen.append(one)
@@ -171,12 +179,11 @@ class Fanout:
             await asyncio.sleep(0)
         return frozen
 
-    async def _draw(self, count: int) -> dict[str, Any]:
-        """What a replay cannot make again: delimiters by chance, and the time that was left."""
-        left = max(0.0, self.run.purse.seconds_left())
-        return {"fences": [new_fence() for _ in range(count)], "seconds_left": left}
+    def _draw(self, count: int) -> SpawnValues:
+        left = max(0.0, self.run.budget.seconds_left())
+        return SpawnValues(tuple(new_delimiter() for _ in range(count)), left)
 
-    def _frozen(self, id: str, brief: Brief, fence: str, left: float) -> Frozen:
+    def _frozen(self, id: str, brief: Brief, delimiter: str, left: float) -> SpawnedBrief:
         strict = self.run.model.models.strict_tools
         system, tools, version = template(
             brief.draft.scope,
@@ -185,10 +192,10 @@ class Fanout:
             self.run.clients,
             brief.handles.titles,
         )
-        return Frozen(
+        return SpawnedBrief(
             id=id,
             brief=brief,
-            fence=fence,
+            delimiter=delimiter,
             model=brief.model,
             system=tuple(system),
             tools=tuple(tools),
@@ -199,13 +206,13 @@ class Fanout:
         )
 
     async def run_all(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
-        """One result a brief, in order.
+        """Run the briefs; return one result per brief, in order.
 
-        A brief that was completed before is not run again; where the first of several twins in one
-        call did not complete, a second one runs, and stands for the rest.
+        A brief that was completed before is not run again. Of equal briefs in one call only the
+        first runs, and its result serves all; a second one runs if the first did not complete.
         """
         found: dict[int, SubagentResult] = {}
-        async with self._arriving:  # what yields here lets nobody overtake: a replay numbers alike
+        async with self._arriving:  # nothing overtakes at this yield: a replay numbers alike
             keys = []
             for brief in briefs:
                 keys.append(brief.key())
@@ -233,7 +240,7 @@ class Fanout:
             i for i, key in enumerate(keys) if key not in self._complete and copies[i] == number
         ]
 
-    async def _run(self, frozen: Sequence[Frozen]) -> list[SubagentResult]:
+    async def _run(self, frozen: Sequence[SpawnedBrief]) -> list[SubagentResult]:
         if not frozen:
             return []
         await self.spawner.ready(frozen)
@@ -246,19 +253,19 @@ class Fanout:
             await asyncio.sleep(0)  # hundreds may have ended before the last was started
         return results
 
-    async def _start(self, frozen: Frozen, ahead: bool) -> Handle | None:
+    async def _start(self, frozen: SpawnedBrief, ahead: bool) -> Handle | None:
         try:
             return await self.spawner.start(frozen.id, frozen, ahead=ahead)
-        except Exception:  # the seam: its siblings run, and are waited for
+        except Exception:  # top-level boundary: its siblings run, and are waited for
             log.exception("%s of %s could not be started", frozen.id, self.run.id)
             return None
 
-    async def _result(self, frozen: Frozen, handle: Handle | None) -> SubagentResult:
+    async def _result(self, frozen: SpawnedBrief, handle: Handle | None) -> SubagentResult:
         try:
             if handle is not None:
-                return SubagentResult.model_validate(await handle.result())
+                return await handle.result()
             reason = "it could not be started"
-        except Exception as error:  # the seam: one subagent's run
+        except Exception as error:  # top-level boundary: one subagent's run
             log.exception("%s of %s was lost", frozen.id, self.run.id)
             reason = crash_text("its run", error)
         draft = frozen.brief.draft
@@ -266,7 +273,7 @@ class Fanout:
 
 
 def _copies(keys: Iterable[str]) -> list[int]:
-    """For each place how many before it hold the same key."""
+    """Return for each place how many places before it hold the same key."""
     seen = Counter[str]()
     found = []
     for key in keys:
@@ -275,8 +282,8 @@ def _copies(keys: Iterable[str]) -> list[int]:
     return found
 
 
-def _waiting(frozen: Frozen) -> SubagentResult:
-    """What stands for a subagent until it ends."""
+def _waiting(frozen: SpawnedBrief) -> SubagentResult:
+    """Return the placeholder result of a subagent that has not ended."""
     return SubagentResult(
         id=frozen.id,
         scope=frozen.brief.draft.scope,

@@ -1,9 +1,10 @@
-"""The gate: the only way to a tool, in every context, from the first commit on."""
+"""The gate: the only way to call a tool, in every context."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,28 +15,180 @@ from pydantic import ValidationError
 
 from config.sections import ToolCalls
 from scopes.effects import Access, Effect
+from scopes.handles import Handles
+from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label, is_conversation
-from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult
-from subagents.action import Action, new_id
+from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
-from subagents.rules import RULES, STORES, Call, Objection, Rule, counts_of
-from subagents.verdict import Allow as Allow
-from subagents.verdict import Card as Card
-from subagents.verdict import Decision as Decision
-from subagents.verdict import Deny as Deny
-from subagents.verdict import Release as Release
-from subagents.verdict import Verdict
+from subagents.rules import RULES, STORES, Rule, counts_of
+from subagents.tool_call import Call, Objection
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One call of a tool that needs approval, with everything that the gate looks at."""
+
+    id: str
+    """128 random bits: the only thing that a button carries."""
+    run: str
+    context: str
+    tool: str
+    scope: str
+    args: Mapping[str, Any]
+    """Validated arguments, with names resolved to ids."""
+    requester: str
+    label: Label
+    """Label of the context when it asked."""
+    handles: Mapping[str, str]
+    intent: Intent
+    rule: str
+    """Name of the rule that requires approval."""
+    made: datetime
+    told: Mapping[str, str] = field(default_factory=dict)
+    """Readable forms of the arguments, found by code when it was proposed; shown beside them."""
+    asks: tuple[str, ...] = ()
+    """Addresses or search words of an outside look-up: once approved, the request is answered
+    again with them. Empty for an action that is executed itself."""
+
+    def body(self) -> str:
+        """Return the stored bytes: canonical JSON."""
+        fields = {
+            "id": self.id,
+            "run": self.run,
+            "context": self.context,
+            "tool": self.tool,
+            "scope": self.scope,
+            "args": dict(self.args),
+            "requester": self.requester,
+            "label": self.label.to_json(),
+            "handles": dict(self.handles),
+            "intent": self.intent.to_json(),
+            "rule": self.rule,
+            "made": iso(self.made),
+            "told": [list(each) for each in self.told.items()],  # in their order
+            **({"asks": list(self.asks)} if self.asks else {}),
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.body())
+
+    @property
+    def held(self) -> Handles:
+        return Handles(self.handles)
+
+    def edited(self, args: Mapping[str, Any]) -> Action:
+        """Return the same action with other arguments and a new id."""
+        return replace(self, id=new_id(), args={**self.args, **args})
+
+    @classmethod
+    def of(cls, body: str) -> Action:
+        """Return the action that `body` contains."""
+        stored = json.loads(body)
+        return cls(
+            **{
+                **stored,
+                "label": Label.of(stored["label"]),
+                "intent": Intent.of(stored["intent"]),
+                "made": datetime.fromisoformat(stored["made"]).astimezone(UTC),
+                "told": dict(stored["told"]),
+                "asks": tuple(stored.get("asks", ())),
+            }
+        )
+
+
+def new_id() -> str:
+    return secrets.token_hex(16)
+
+
+def digest_of(body: str) -> str:
+    return hashlib.sha256(body.encode(errors="replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    args: Mapping[str, Any]
+    """The arguments to run with: validated, handles resolved to ids."""
+    rule: str
+    effect: Effect
+    """The effect that the call is counted by."""
+    approved: bool = False
+    """True for a look-up that the requester has approved word for word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A call that runs only after a person approves it."""
+
+    action: Action
+    rule: str
+
+    @property
+    def reason(self) -> str:
+        """Shown to the model."""
+        if self.action.asks:
+            return (
+                "Not looked up: it would tell the internet of what was read. The requester is "
+                "asked below your answer, once for all look-ups of this request, and gets a new "
+                "answer with them. Do not call it again; say in your answer what waits."
+            )
+        return (
+            "Not done: this needs approval. The requester is asked below your answer, with the "
+            "exact text. Do not call it again; say in your answer what waits for approval."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    reason: str
+    """Shown to the model; the same for what is hidden as for what does not exist."""
+    rule: str
+    label: Label = TRUSTED
+    """Label of what was looked at before the refusal."""
+
+
+Verdict = Allow | Card | Deny
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One line of the gate's log. It contains no text of any person."""
+
+    run: str
+    context: str
+    tool: str
+    args_hash: str
+    verdict: str
+    """`allow`, `card` or `deny`; for a clicked card `approved` or `refused`."""
+    rule: str
+    at: datetime
+    requester: str | None = None
+    label: Mapping[str, Any] | None = None
+    """Label of the context then: `untrusted`, `readers` (public, or a count), `sources`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The decision on showing an answer where it was requested."""
+
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def public(self) -> bool:
+        return not self.obstacles
+
 
 VERDICTS = ("allow", "card", "deny")
-"""What the log says of a call."""
+"""Verdicts on a call in the log."""
 ANSWER = "answer"
-"""What the log calls an answer that is to be shown, which is no tool."""
+"""Name in the log of an answer that is to be shown, which is not a tool call."""
 WITHIN = " within all rules"
-"""What the log says, behind the effect, of a call that no rule objects to."""
+"""Follows the effect in the log if no rule objects to the call."""
 APPROVED = " approved"
-"""What stands before it where the requester has approved of exactly this look-up."""
+"""Follows the effect in the log if the requester has approved exactly this look-up."""
 MAX_PROPOSED = 20
-"""Actions of one request that may wait for approval."""
+"""Maximum actions of one request that may wait for approval."""
 
 
 Log = Callable[[Decision], None]
@@ -44,7 +197,7 @@ Propose = Callable[[Action], None]
 
 @dataclass
 class Gate:
-    """Decides every call and logs each decision. One for each run.
+    """Decides every call and logs each decision. Create one for each run.
 
     `rules` are those of `subagents.rules`; only tests pass fewer. `propose` takes an action that
     waits for approval; without it nothing can be approved, and such a call is denied.
@@ -55,9 +208,9 @@ class Gate:
     propose: Propose | None = None
     rules: Sequence[Rule] = RULES
     counts: Counter[str] = field(default_factory=Counter)
-    """Allowed calls by `counts_of`; a run that goes on after a crash begins with those it made."""
+    """Allowed calls by `counts_of`; a resumed run starts with those made before the crash."""
     limits: ToolCalls | None = None
-    """How many calls models may ask for; None = no limit."""
+    """Maximum calls that models may ask for; None = no limit."""
     asked: Counter[str] = field(default_factory=Counter)
     """Calls that models asked for, allowed or not: of a turn, of a context, of the run (`""`)."""
     _proposed: dict[str, Action] = field(default_factory=dict)
@@ -66,11 +219,11 @@ class Gate:
         self._names = frozenset(rule.name for rule in self.rules)
 
     def holds(self, rule: str) -> bool:
-        """Whether this rule is among those that were passed."""
+        """Return whether this rule is in force."""
         return rule in self._names
 
     async def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
-        """Whether this call may run, and with which arguments."""
+        """Decide whether this call may run, and with which arguments."""
         over = self._over(context, ctx.turn)
         verdict = await self._verdict(context, ctx, tool, args, over)
         if isinstance(verdict, Allow):  # nothing was awaited since the last rule looked
@@ -90,7 +243,7 @@ class Gate:
         return await self._run(ctx, tool, verdict.args)
 
     async def perform(self, action: Action, ctx: ToolContext, tool: Tool) -> ToolResult | Deny:
-        """Run what a person approved of, exactly as stored, if nothing forbids it by now."""
+        """Run an approved action exactly as stored, unless a rule forbids it by now."""
         ctx = replace(
             ctx,
             requester=action.requester,
@@ -117,8 +270,9 @@ class Gate:
     async def release(
         self, context: str, ctx: ToolContext, to: str = "", *, again: bool = False
     ) -> Release:
-        """Whether what a context of this label writes may be shown where it was asked for, or to
-        the person `to`. `again` = the same was asked before, and need not be logged anew."""
+        """Decide whether what a context of this label writes may be shown where it was
+        requested, or to the person `to`. `again` = the same was asked before and is not
+        logged again."""
         place, obstacles = to or ctx.intent.home, tuple[Obstacle, ...]()
         if place and self.holds("audience"):
             obstacles = await self.directory.obstacles(ctx.label, place)
@@ -129,17 +283,17 @@ class Gate:
         return release
 
     async def may_read(self, requester: str | None, thing: str) -> bool:
-        """Whether a thing exists for this requester."""
+        """Return whether a thing exists for this requester."""
         if not self.holds("entitlement"):
             return True
         return await self.directory.may_read(requester, thing)
 
     def inherited(self, label: Label) -> Label:
-        """The label that a subagent starts with: its brief was written by who had read that."""
+        """Return the label that a subagent starts with: the author of its brief had read that."""
         return label if self.holds("inherit") else TRUSTED
 
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
-        """Run it; what it found passes only where the requester may read it."""
+        """Run it; keep only the items that the requester may read."""
 
         ctx = self._reading(ctx)
         found = _sourced(await tool.run(ctx, **args), tool)
@@ -153,7 +307,7 @@ class Gate:
         return found if len(kept) == len(found.items) else replace(found, items=kept)
 
     def _reading(self, ctx: ToolContext) -> ToolContext:
-        """The same, able to ask what the requester may read."""
+        """Return the context with a check of what the requester may read."""
 
         async def may_read(thing: str) -> bool:
             return await self.may_read(ctx.requester, thing)
@@ -161,7 +315,7 @@ class Gate:
         return replace(ctx, may_read=may_read)
 
     def _over(self, context: str, turn: int | None) -> str:
-        """Count a call; why it is one too many, or nothing. What code calls is not counted."""
+        """Count a call; return why it is one too many, or "". Calls by code are not counted."""
         if self.limits is None or turn is None:
             return ""
         places = {
@@ -264,10 +418,10 @@ class Gate:
 
 
 def counted(log: Iterable[Decision]) -> Counter[str]:
-    """What a run was allowed so far, out of its log: see `Gate.counts`.
+    """Return what a run was allowed so far, according to its log: see `Gate.counts`.
 
     A call that stores something is decided again in each life of the process until its step is
-    stored, and is made once: it counts once.
+    stored, but is made once: it counts once.
     """
     made = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
     effects = [Effect(d.rule.removesuffix(WITHIN).removesuffix(APPROVED)) for d in made]
@@ -281,7 +435,7 @@ def counted(log: Iterable[Decision]) -> Counter[str]:
 
 
 def called(log: Iterable[Decision]) -> Counter[str]:
-    """What models of a run asked for so far, out of its log: see `Gate.asked`."""
+    """Return what models of a run asked for so far, according to its log: see `Gate.asked`."""
     asked = [d.context for d in log if d.verdict in VERDICTS and d.tool != ANSWER]
     return Counter({**Counter(asked), "": len(asked)})
 
@@ -296,13 +450,13 @@ def _was_guarded(decision: Decision) -> bool:
 
 
 def _summary(label: Label) -> dict[str, Any]:
-    """A label without names: how many readers, not who."""
+    """Summarize a label without names: how many readers, not who."""
     readers = label.readers if isinstance(label.readers, str) else len(label.readers)
     return {**label.to_json(), "readers": readers}
 
 
 def _sourced(found: ToolResult, tool: Tool) -> ToolResult:
-    """What is for some only says where it is from: what stands in the way can then be named."""
+    """Add the tool's source to what only some may read, so that an obstacle can be named."""
 
     def named(label: Label) -> Label:
         bare = not label.is_open and not label.sources
@@ -315,7 +469,7 @@ def _sourced(found: ToolResult, tool: Tool) -> ToolResult:
 
 
 def _held(call: Call) -> list[str]:
-    """The handles that a stored call needs when it is executed."""
+    """Return the handles that a stored call needs when it is executed."""
     values = (call.values.get(name) for name in call.tool.handle_arguments)
     needs = [call.tool.needs] if call.tool.needs else []
     return [str(v) for v in values if v] + needs
@@ -328,7 +482,7 @@ def _is_for(item: Item, requester: str, hidden: set[str]) -> bool:
 
 
 def explain(error: ValidationError) -> str:
-    """A validation error as one line that names each argument and what is wrong with it."""
+    """Return a validation error as one line that names each argument and its fault."""
     faults = []
     for each in error.errors()[:8]:
         place = ".".join(str(p)[:60] for p in each["loc"]) or "input"

@@ -12,30 +12,89 @@ from typing import Any
 
 import anthropic
 import httpx2
-from anthropic import AsyncAnthropic, DefaultAioHttpClient
+from anthropic import APIConnectionError, APIStatusError, AsyncAnthropic, DefaultAioHttpClient
 
-from config.settings import Models, Role
+from config.sections import Models, Role
 from scopes.pages.hosts import is_here
 from scopes.tool import estimate_tokens, readable
+from subagents.budget import NANO, Amount, Budget
 from subagents.errors import ModelFailed, ModelMisconfigured
-from subagents.faults import UNFINISHED, Fault, Unusable, fault_of
-from subagents.governor import RateGovernor, limits_in
-from subagents.prices import Usage, actual, cost_nanousd, worst_case
-from subagents.purse import NANO, Amount, Purse
+from subagents.pricing import Usage, actual, cost_nanousd, worst_case
+from subagents.rate_limiter import RateLimiter, limits_in
 from subagents.trajectory import TrajectorySink
+
+RETRIED = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})
+"""Error types worth a retry. By type: an SSE `error` event has status 200."""
+RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error"})
+MISCONFIGURED = frozenset({"authentication_error", "permission_error", "not_found_error"})
+UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError)
+"""Endings of a call that leave open whether it was paid for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFault:
+    """The reason that one attempt gave nothing, what it may have cost, and whether to try again."""
+
+    reason: str
+    kind: str
+    retry: bool
+    paid: bool
+    """True if it may have been paid for although nothing usable came back."""
+    retry_after: float | None = None
+
+
+class Unusable(Exception):
+    """A reply that ended before it was complete."""
+
+
+def fault_of(error: Exception) -> ModelFault:
+    """Return what an exception of the SDK, or of a layer below it, means for this call."""
+    if isinstance(error, APIStatusError):
+        kind = str(error.type or "")
+        reason = f"{kind or 'error'} {error.status_code}: {_message(error)}"
+        if kind in MISCONFIGURED or error.status_code in (401, 403, 404):
+            return ModelFault(reason, "misconfigured", retry=False, paid=False)
+        limited = kind in RATE_LIMITED or error.status_code in (429, 529)
+        retry = limited or kind in RETRIED or error.status_code in (408, 409)
+        retry = retry or error.status_code >= 500
+        what = "rate_limit" if limited else "model_error"
+        begun = error.status_code == 200  # an error in mid-stream: what came before it was paid for
+        return ModelFault(reason, what, retry, paid=begun, retry_after=_retry_after(error))
+    if isinstance(error, (*UNFINISHED, Unusable)):
+        name = "connection lost" if not isinstance(error, Unusable) else str(error)
+        detail = "" if isinstance(error, Unusable) else f" ({type(error).__name__})"
+        return ModelFault(f"{name}{detail}", "model_error", retry=True, paid=True)
+    return ModelFault(
+        f"{type(error).__name__}: {error}"[:300], "model_error", retry=False, paid=False
+    )
+
+
+def _message(error: APIStatusError) -> str:
+    body = error.body if isinstance(error.body, dict) else {}
+    inner = body.get("error")
+    text = inner.get("message") if isinstance(inner, dict) else None
+    return str(text or error.message)[:300]
+
+
+def _retry_after(error: APIStatusError) -> float | None:
+    try:
+        return max(0.0, float(error.response.headers["retry-after"]))
+    except (KeyError, ValueError):
+        return None
+
 
 Block = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One model call of one context."""
 
     run: str
     context: str
     seq: int
     role: str
-    """`parent`, `subagent_main` or `subagent_fast`."""
+    """One of `parent`, `subagent_main` or `subagent_fast`."""
     system: Sequence[Block]
     tools: Sequence[Block]
     messages: Sequence[Mapping[str, Any]]
@@ -45,24 +104,24 @@ class Call:
     effort: str | None = None
     """Overrides the role's effort, unless the role sends none; None = as the role says."""
     held: str | None = None
-    """Key of a reservation made earlier, which the first attempt uses up."""
+    """Key of a reservation made earlier, which the first attempt uses."""
     behind: Collection[str] = ()
-    """Keys of what the context holds besides, and does not give back while this call waits."""
+    """Keys of the other reservations of the context, which it does not release while it waits."""
     on_text: Callable[[str], None] | None = None
-    """Given, the call streams and hands over each piece of text."""
+    """Takes each piece of text; if set, the call streams."""
     on_restart: Callable[[], None] | None = None
-    """Called before another attempt: what was handed over of this call so far is void."""
+    """Called before another attempt: the text of this call handed over so far is void."""
     single: bool = False
-    """No other call is expected to go on from this one."""
+    """True if no other call is expected to continue from this one."""
 
     def key(self, attempt: int) -> str:
-        """What an attempt is reserved and settled under."""
+        """Return the key under which an attempt is reserved and settled."""
         return f"{self.run}/{self.context}/{self.seq}/{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A usable reply; plain JSON inside, so that a checkpoint can keep it."""
+class ModelReply:
+    """A usable reply; plain JSON inside, so that a checkpoint can store it."""
 
     content: list[Block]
     stop_reason: str
@@ -81,12 +140,12 @@ class Reply:
 
 
 def http_client(base_url: str | None) -> DefaultAioHttpClient:
-    """For the service at this address (None = Anthropic's)."""
+    """Return an HTTP client for the service at this address (None = Anthropic's)."""
     return DefaultAioHttpClient(trust_env=not (base_url and is_here(base_url)))
 
 
 class ModelClient:
-    """Calls the models of the settings. One for the whole process; `aclose` when done."""
+    """Calls the models of the settings. Create one for the process, and `aclose` it."""
 
     def __init__(self, models: Models, api_key: str, base_url: str | None) -> None:
         self.models = models
@@ -109,14 +168,14 @@ class ModelClient:
         return found
 
     def name(self, role: str) -> str:
-        """The model's id for a role."""
+        """Return the model id of a role."""
         return self.models.main if self.role(role).model == "main" else self.models.fast
 
     def worst(self, role: str, prompt_tokens: int, max_tokens: int) -> Amount:
         return worst_case(self.name(role), prompt_tokens, max_tokens)
 
-    def body(self, call: Call) -> dict[str, Any]:
-        """The request as sent; a cache mark ends the shared prefix, the API marks the rest."""
+    def body(self, call: ModelCall) -> dict[str, Any]:
+        """Return the request body; a cache mark ends the shared prefix, the API marks the rest."""
         role = self.role(call.role)
         system = [dict(b) for b in call.system]
         body: dict[str, Any] = {
@@ -138,12 +197,12 @@ class ModelClient:
         return body
 
     async def complete(
-        self, call: Call, *, purse: Purse, governor: RateGovernor, sink: TrajectorySink
-    ) -> Reply:
-        """One reply, after as many attempts as the settings allow.
+        self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
+    ) -> ModelReply:
+        """Return one reply, after as many attempts as the settings allow.
 
         Waits before an attempt that does not fit beside what others have reserved. Raises
-        BudgetExceeded before one that the purse cannot carry, ModelFailed when no attempt gave a
+        BudgetExceeded before one that the budget cannot carry, ModelFailed when no attempt gave a
         usable reply, ModelMisconfigured when none ever will.
         """
         body = self.body(call)
@@ -152,23 +211,25 @@ class ModelClient:
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
             if key != call.held:
-                await purse.hold({key: worst}, behind=call.behind)  # before it takes a slot
+                await budget.hold({key: worst}, behind=call.behind)  # before it takes a slot
             try:
-                async with governor.slot(model):
-                    outcome = await self._attempt(call, body, attempt, key, purse, governor, sink)
+                async with rate_limiter.slot(model):
+                    outcome = await self._attempt(
+                        call, body, attempt, key, budget, rate_limiter, sink
+                    )
             except BaseException:
-                await purse.settle(key, Amount())  # in case that it was not made
+                await budget.settle(key, Amount())  # in case that it was not made
                 raise
-            if isinstance(outcome, Reply):
+            if isinstance(outcome, ModelReply):
                 return replace(outcome, attempts=attempt)
             fault = outcome
             if fault.kind == "rate_limit":
                 pause = 1.0 if fault.retry_after is None else fault.retry_after
-                governor.refused(model, min(pause, self.models.retry_after_cap_s))
+                rate_limiter.refused(model, min(pause, self.models.retry_after_cap_s))
             if not fault.retry or attempt == self.models.max_attempts:
                 break
             wait = self._wait(fault, attempt)
-            if wait >= purse.seconds_left():
+            if wait >= budget.seconds_left():
                 break
             if call.on_restart:
                 call.on_restart()
@@ -177,8 +238,8 @@ class ModelClient:
             raise ModelMisconfigured(fault.reason)
         raise ModelFailed(fault.kind, fault.reason, attempt, passing=fault.retry)
 
-    def _wait(self, fault: Fault, attempt: int) -> float:
-        """Seconds before the next attempt: what the server asks, up to the cap, or backoff."""
+    def _wait(self, fault: ModelFault, attempt: int) -> float:
+        """Return the seconds before the next attempt: as the server asks (capped), or backoff."""
         if fault.retry_after is not None:
             return min(fault.retry_after, self.models.retry_after_cap_s)
         backoff = min(8.0, 0.5 * 2.0 ** (attempt - 1))
@@ -186,26 +247,26 @@ class ModelClient:
 
     async def _attempt(
         self,
-        call: Call,
+        call: ModelCall,
         body: dict[str, Any],
         attempt: int,
         key: str,
-        purse: Purse,
-        governor: RateGovernor,
+        budget: Budget,
+        rate_limiter: RateLimiter,
         sink: TrajectorySink,
-    ) -> Reply | Fault:
+    ) -> ModelReply | ModelFault:
         model = body["model"]
         worst = worst_case(model, call.prompt_tokens, call.max_tokens)
-        await purse.reserve(key, worst, behind=call.behind)  # held already: there at once
+        await budget.reserve(key, worst, behind=call.behind)  # held already: there at once
         spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid
         sink.request(call.run, call.context, call.seq, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
             message, headers = await self._send(body, call.on_text)
             usage = _usage(message, call)
-            governor.answered(model, headers, usage)
+            rate_limiter.answered(model, headers, usage)
             spent = actual(model, usage)
-            reply = Reply(
+            reply = ModelReply(
                 message["content"], _finished(message), usage, _usd(model, usage), attempt
             )
             recorded = reply.to_json()
@@ -217,14 +278,15 @@ class ModelClient:
             return fault
         finally:
             sink.reply(call.run, call.context, call.seq, attempt, recorded)
-            await purse.settle(key, spent)
+            await budget.settle(key, spent)
 
     async def _send(
         self, body: dict[str, Any], on_text: Callable[[str], None] | None
     ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """The message as JSON, and the headers.
+        """Send the request; return the message as JSON, and the headers.
 
-        Written and parsed here: the SDK's copy of the body and its models double the CPU.
+        JSON is written and parsed here: the SDK's copy of the body and its models double the CPU
+        time.
         """
         if on_text is None:
             sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
@@ -240,7 +302,7 @@ class ModelClient:
                         on_text(readable(event.text))
                 final = (await stream.get_final_message()).to_dict(mode="json")
                 return _message_of(readable(final)), limits_in(stream.response.headers)
-        except ODD_STREAM as error:  # what the SDK raises where a server's events make no sense
+        except ODD_STREAM as error:  # raised by the SDK if a server's events make no sense
             raise Unusable(f"the stream made no sense ({type(error).__name__})") from error
 
 
@@ -249,7 +311,7 @@ ODD_STREAM = (AssertionError, AttributeError, LookupError, TypeError, ValueError
 
 
 def _message_of(sent: Any) -> dict[str, Any]:
-    """What was sent, if it has the shape of a message; a compatible server may send anything."""
+    """Return the reply if it has the shape of a message; a compatible server may send anything."""
     try:
         Usage.of(sent.get("usage") or {})
         calls = [b["id"] for b in sent["content"] if b["type"] == "tool_use"]
@@ -261,8 +323,8 @@ def _message_of(sent: Any) -> dict[str, Any]:
     return dict(sent)
 
 
-def _usage(message: Mapping[str, Any], call: Call) -> Usage:
-    """What was used; estimated where a compatible server does not say, so that caps still hold."""
+def _usage(message: Mapping[str, Any], call: ModelCall) -> Usage:
+    """Return the usage; estimate what a compatible server does not report, so that caps hold."""
     usage = Usage.of(message.get("usage") or {})
     if usage.prompt <= 0:
         usage = replace(usage, input=call.prompt_tokens, cache_read=0, cache_write=0)
@@ -279,7 +341,7 @@ def _is_block(block: Mapping[str, Any]) -> bool:
 
 
 def _finished(message: Mapping[str, Any]) -> str:
-    """Why the reply ended. A stream that was cut off parses without a stop reason."""
+    """Return why the reply ended; raise for a stream that was cut off without a stop reason."""
     if not message.get("stop_reason"):
         raise Unusable("the reply broke off")
     return str(message["stop_reason"])

@@ -1,60 +1,210 @@
-"""Overlap: no context holds words that only another one has read (law 2, by content)."""
+"""Overlap: no context contains words that only another one has read (law 2, by content)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
+from itertools import islice
 from textwrap import shorten
+from typing import Any
 
-from subagents.ledger import SOURCE, Filed, Leak, Ledger
-from subagents.shingles import excerpts, shingles, texts
+from scopes.clean import unified
+from subagents.provenance import SOURCE, BlockOrigin, Leak, ProvenanceIndex
 from subagents.trajectory import Context, Origin
+
+WORDS = 8
+"""Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
+
+# Scripts without spaces have no words to count, so a character stands for a part of one: a Chinese
+# word has about 1.7 characters, a Japanese one about 2, a Thai, Lao, Khmer or Burmese one about 4
+# with its vowel signs. Eight words are then 16 Han or kana characters, or 32 Thai ones.
+_HALF = "\u3005\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f"
+_QUARTER = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+UNSPACED = re.compile(f"[{_HALF}{_QUARTER}]")
+_HALF_WORD = re.compile(f"[{_HALF}]")
+
+# Marks belong to their word: `\w` alone would cut a Hindi word at each vowel sign.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff"
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]|\\b_|_\\b")
+"""Invisible joiners, and the underscores that Slack and Markdown put around emphasis."""
+# Addresses, item ids, times and channel names count as one word however many \w+ are in them:
+# briefs and item lines share them by construction. So does the id of a finding: its last digit
+# would otherwise be the number of the list entry that the claim behind it is from.
+_UNITS = (
+    r"https?://[^\s<>|)\]\"]+",
+    r"\bf\d+\.\d+\b",
+    r"[a-z0-9]+/\d+\.\d+",
+    r"\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?z?)?",
+    r"#[\w-]+",
+    r"(?<=\[)[!-Z\\^-~]+(?=\](?!\())",
+)
+_WORD = re.compile("|".join([*_UNITS, rf"[\w{_MARKS}]+"]))
+_TOKEN = re.compile(
+    "|".join([*_UNITS, f"[{_HALF}{_QUARTER}]", rf"(?:(?![{_HALF}{_QUARTER}])[\w{_MARKS}])+"])
+)
+_PLAIN = re.compile(r"[^\W\d_]")
+_CODED = re.compile(r"https?:|#|.*\d")
+
+_SILENT = frozenset(("id", "tool_use_id", "type", "signature", "data", "cache_control"))
+"""Keys of a content block whose values are not text that a person wrote."""
+
+
+def texts(block: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every text in a content block, its nested blocks and its tool arguments.
+
+    A string that is itself JSON is parsed, so that its escapes do not hide its words.
+    """
+    for key, value in block.items():
+        if key not in _SILENT:
+            yield from _strings(value)
+
+
+def shingles(text: str, words: int = WORDS) -> set[int]:
+    """Return hashes (64 bits, valid within this process) of all eight-word runs of a text.
+
+    Text is compared after NFKC and casefold, by words: differences in width, case and punctuation
+    do not hide a copy. Empty for a text of fewer than eight words, or of fewer than `words`.
+    """
+    tokens, unspaced = _tokens(text)
+    if not unspaced:
+        return set(map(hash, zip(*(islice(tokens, i, None) for i in range(words)), strict=False)))
+    return {hash(tuple(tokens[start:end])) for start, end in _windows(tokens, words)}
+
+
+def excerpts(text: str, wanted: Set[int]) -> list[str]:
+    """Return the passages of a text made of the wanted shingles, as normalized words.
+
+    Runs that are mostly figures, ids, times and addresses are left out: those recur by construction
+    and are nobody's words.
+    """
+    tokens, unspaced = _tokens(text)
+    found: list[tuple[int, int]] = []
+    for start, end in _windows(tokens):
+        window = tuple(tokens[start:end])
+        if hash(window) not in wanted or not _says_something(window):
+            continue
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return [_joined(tokens[start:end], unspaced) for start, end in found]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        inner = _json(value)
+        if inner is None:
+            yield value
+        else:
+            yield from _strings(inner)
+    elif isinstance(value, Mapping):
+        for child in value.values():
+            yield from _strings(child)
+    elif isinstance(value, list | tuple):
+        for child in value:
+            yield from _strings(child)
+
+
+def _json(text: str) -> Any:
+    """Return the object or list that a text encodes as JSON, or None."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _tokens(text: str) -> tuple[list[str], bool]:
+    """Return words, and characters of scripts without spaces; and whether there were such."""
+    text = _UNSEEN.sub("", unified(text, "NFKC").casefold())
+    unspaced = UNSPACED.search(text) is not None
+    return (_TOKEN if unspaced else _WORD).findall(text), unspaced
+
+
+def _windows(tokens: list[str], words: int = WORDS) -> Iterator[tuple[int, int]]:
+    """Return for each token the shortest run from it worth so many words, as (start, end)."""
+    weights = [_weight(token) for token in tokens]
+    end = total = 0
+    for start, weight in enumerate(weights):
+        while total < 4 * words and end < len(weights):
+            total += weights[end]
+            end += 1
+        if total < 4 * words:
+            return
+        yield start, end
+        total -= weight
+
+
+def _weight(token: str) -> int:
+    """Return the weight of a token in quarters of a word."""
+    if len(token) > 1 or not UNSPACED.match(token):
+        return 4
+    return 2 if _HALF_WORD.match(token) else 1
+
+
+def _says_something(window: tuple[str, ...]) -> bool:
+    plain = sum(1 for token in window if _is_plain(token))
+    return 2 * plain >= len(window)
+
+
+def _is_plain(token: str) -> bool:
+    return _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
+
+
+def _joined(tokens: list[str], unspaced: bool) -> str:
+    if not unspaced:
+        return " ".join(tokens)
+    parts = [token if _weight(token) < 4 else f" {token} " for token in tokens]
+    return " ".join("".join(parts).split())
+
 
 _FENCED = re.compile(r"<(items-[0-9a-f]{32})>(.*)</\1>", re.DOTALL)
 
 # What the user or code supplied, for the whole run and for one context. It excuses a match only
-# when it was on record before the words were read: afterwards it may be a copy of them.
+# if it was recorded before the words were read: afterwards it may be a copy of them.
 _FIXED = (Origin.PROMPT, Origin.SCHEMA, Origin.REQUEST)
 _BOILERPLATE = (Origin.REMINDER, Origin.REPAIR, Origin.ERROR)
 
-_Held = Mapping[str, list[Filed]]
+_Held = Mapping[str, list[BlockOrigin]]
 """Block -> why a context holds it."""
 
 _SHOWN = 200
 """Characters of an excerpt that a leak quotes."""
 
 
-def content_leaks(ledger: Ledger) -> Iterator[Leak]:
-    """Excerpts of a subagent's source in another context, and of its answers in another's brief."""
-    overlap = Overlap(ledger)
-    for context in ledger.contexts.values():
+def content_leaks(index: ProvenanceIndex) -> Iterator[Leak]:
+    """Find excerpts of a subagent's source elsewhere, and of its answers in another's brief."""
+    overlap = Overlap(index)
+    for context in index.contexts.values():
         yield from overlap.leaks(context)
     yield from overlap.retyped()
 
 
 class Overlap:
-    """The source text of all subagents, shingle by shingle, and who may hold which."""
+    """The source text of all subagents by shingle, and who may hold which."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, index: ProvenanceIndex) -> None:
+        self._index = index
         self._shingles: dict[str, set[int]] = {}
         self._hits: dict[str, set[int]] = {}
 
     @cached_property
     def _reader(self) -> dict[int, str]:
-        """Shingle of source text -> the first subagent that read it."""
+        """Map each shingle of source text to the first subagent that read it."""
         readers: dict[int, str] = {}
-        for context in self._ledger.subagents():
+        for context in self._index.subagents():
             read: set[int] = set()
-            for digest in self._ledger.held(context.id, *SOURCE):
+            for digest in self._index.held(context.id, *SOURCE):
                 read |= self._read(digest)
             readers.update(dict.fromkeys(read.difference(readers), context.id))
         return readers
 
     def leaks(self, context: Context) -> Iterator[Leak]:
-        """What this context was sent, or wrote, of what only others have read."""
+        """Yield what this context was sent, or wrote, of what only others have read."""
         foreign: dict[str, set[int]] = {}
         for digest in self._scanned(context.id):
             hits = self._hit(digest)
@@ -69,13 +219,13 @@ class Overlap:
             yield from self._report(context.id, digest, strange & left, self._reader.__getitem__)
 
     def retyped(self) -> Iterator[Leak]:
-        """A finding enters a brief by id only, copied by code: no brief repeats its words."""
-        briefs = {c.id: self._ledger.held(c.id, Origin.BRIEF) for c in self._ledger.subagents()}
+        """Find briefs that repeat another's answers, which may enter only by finding id."""
+        briefs = {c.id: self._index.held(c.id, Origin.BRIEF) for c in self._index.subagents()}
         asked = self._union(digest for held in briefs.values() for digest in held)
-        fixed = self._union(d for c in self._ledger.contexts for d in self._ledger.held(c, *_FIXED))
+        fixed = self._union(d for c in self._index.contexts for d in self._index.held(c, *_FIXED))
         for author in briefs:
-            said = (self._union(self._ledger.outputs(author)) & asked) - fixed
-            said -= self._union(briefs[author])  # most often all of it: the rest costs more
+            said = (self._union(self._index.outputs(author)) & asked) - fixed
+            said -= self._union(briefs[author])  # usually all of it: what follows is slower
             if said := said - self._sent(author, said):
                 begun = min(self._orders(author, Origin.OUTPUT), default=0)
                 for reader in briefs.keys() - {author}:
@@ -83,17 +233,17 @@ class Overlap:
                         yield from self._copied(author, reader, said)
 
     def _copied(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
-        copied_by_id = self._union(self._ledger.held(reader, Origin.FINDINGS))
+        copied_by_id = self._union(self._index.held(reader, Origin.FINDINGS))
         left = said - copied_by_id - self._own(reader, said)
-        asked = self._since([self._ledger.held(self._parent(reader), Origin.OUTPUT)], left)
-        heard = self._since([self._ledger.held(author, Origin.OUTPUT)], asked.keys())
+        asked = self._since([self._index.held(self._parent(reader), Origin.OUTPUT)], left)
+        heard = self._since([self._index.held(author, Origin.OUTPUT)], asked.keys())
         left -= {shingle for shingle, order in asked.items() if order < heard.get(shingle, 0)}
-        for digest in self._ledger.held(reader, Origin.BRIEF):
+        for digest in self._index.held(reader, Origin.BRIEF):
             yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
 
     def _orders(self, context: str, origin: Origin) -> list[int]:
-        """Places in the ledger of a context's blocks of an origin."""
-        held = self._ledger.held(context, origin).values()
+        """Return the positions in the ledger of a context's blocks of an origin."""
+        held = self._index.held(context, origin).values()
         return [entry.order for entries in held for entry in entries]
 
     def _report(
@@ -102,78 +252,76 @@ class Overlap:
         by_reader: dict[str, set[int]] = defaultdict(set)
         for shingle in found:
             by_reader[reader(shingle)].add(shingle)
-        origins = {entry.origin for entry in self._ledger.filed[context].get(digest, ())}
+        origins = {entry.origin for entry in self._index.filed[context].get(digest, ())}
         name = "/".join(sorted(origins)) or "unaccounted"
         for source, shared in by_reader.items():
-            parts = [
-                p for text in texts(self._ledger.block(digest)) for p in excerpts(text, shared)
-            ]
+            parts = [p for text in texts(self._index.block(digest)) for p in excerpts(text, shared)]
             if parts:
                 words = shorten(max(parts, key=len), _SHOWN, placeholder=" ...")
                 detail = f'words of {source} stand in this {name} block: "{words}"'
                 yield Leak(context, "content", detail, digest, source)
 
     def _own(self, context: str, wanted: Set[int]) -> set[int]:
-        """What the context has read itself."""
+        """Return the shingles that the context has read itself."""
         found: set[int] = set()
-        for digest in self._ledger.read(context):
+        for digest in self._index.read(context):
             found |= self._compute(digest) & wanted
         return found
 
     def _delivered(self, context: str, wanted: Set[int]) -> Set[int]:
-        """What came by views, findings, handoffs and a brief, so far as they hold what they may."""
-        ledger, found = self._ledger, set[int]()
-        for digest, entries in ledger.held(context, Origin.VIEW).items():
+        """Return shingles delivered by views, findings, handoffs and a brief, if permitted."""
+        index, found = self._index, set[int]()
+        for digest, entries in index.held(context, Origin.VIEW).items():
             found |= self._of(digest) & self._written(r for e in entries for r in e.refs)
-        siblings = [c.id for c in ledger.subagents() if c.id != context]
-        for digest in ledger.held(context, Origin.FINDINGS):
+        siblings = [c.id for c in index.subagents() if c.id != context]
+        for digest in index.held(context, Origin.FINDINGS):
             found |= self._of(digest) & self._written(siblings)
-        for digest in ledger.held(context, Origin.BRIEF):
+        for digest in index.held(context, Origin.BRIEF):
             found |= self._of(digest) & self._read_by_parent(context, wanted)
-        earlier = ledger.sessions(context) - {context}
-        for digest in ledger.held(context, Origin.HANDOFF):
-            known = self._written(ledger.children(context))
+        earlier = index.sessions(context) - {context}
+        for digest in index.held(context, Origin.HANDOFF):
+            known = self._written(index.children(context))
             for session in earlier:
                 known |= self._own(session, wanted)
             found |= self._of(digest) & known
         return found & wanted
 
     def _read_by_parent(self, context: str, wanted: Set[int]) -> set[int]:
-        """What the author of a brief had read with its own tools: no subagent told it."""
-        sessions = self._ledger.sessions(self._parent(context))
+        """Return what the author of a brief had read with its own tools, not from a subagent."""
+        sessions = self._index.sessions(self._parent(context))
         return set().union(*(self._own(session, wanted) for session in sessions))
 
     def _written(self, authors: Iterable[str]) -> set[int]:
-        """Source text that these subagents have themselves put into an answer."""
+        """Return source text that these subagents have put into an answer themselves."""
         return set().union(
-            *(self._hit(digest) for name in authors for digest in self._ledger.outputs(name))
+            *(self._hit(digest) for name in authors for digest in self._index.outputs(name))
         )
 
     def _earlier(self, context: str, wanted: Set[int]) -> Set[int]:
-        """What the user or code had supplied before it was read anywhere."""
+        """Return what the user or code had supplied before any subagent read it."""
         held = []
-        for name in self._ledger.contexts:
+        for name in self._index.contexts:
             origins = (*_FIXED, Origin.FINDINGS, *(_BOILERPLATE if name == context else ()))
-            held.append(self._ledger.held(name, *origins))
+            held.append(self._index.held(name, *origins))
         return self._before_reading(held, wanted)
 
     def _foreseen(self, context: str, wanted: Set[int]) -> Set[int]:
-        """What it, or the author of its brief, had itself written before it was read anywhere.
+        """Return what it, or the author of its brief, had written before any subagent read it.
 
-        A subagent that is told words, hands them to a tool and reads them in the tool's answer is
-        not where a later brief with the same words has them from.
+        A subagent may be given words, pass them to a tool and read them in the tool's answer; a
+        later brief with the same words does not have them from that subagent.
         """
         authors = (context, self._parent(context))
-        return self._before_reading([self._ledger.held(a, Origin.OUTPUT) for a in authors], wanted)
+        return self._before_reading([self._index.held(a, Origin.OUTPUT) for a in authors], wanted)
 
     def _before_reading(self, held: Iterable[_Held], wanted: Set[int]) -> Set[int]:
-        """Shingles of these blocks that were on record before any subagent read them."""
+        """Return the shingles of these blocks that were recorded before any subagent read them."""
         since = self._since(held, wanted)
         read = self._first_read(since.keys()) if since else {}
         return {shingle for shingle, order in since.items() if order < read[shingle]}
 
     def _since(self, held: Iterable[_Held], wanted: Set[int]) -> dict[int, int]:
-        """Shingle -> place in the ledger of the first of these blocks that holds it."""
+        """Map each shingle to the ledger position of the first of these blocks that holds it."""
         found: dict[int, int] = {}
         for blocks in held:
             for digest, entries in blocks.items():
@@ -183,31 +331,31 @@ class Overlap:
         return found
 
     def _parent(self, context: str) -> str:
-        return self._ledger.contexts[context].parent or ""
+        return self._index.contexts[context].parent or ""
 
     def _first_read(self, wanted: Set[int]) -> dict[int, int]:
-        """Shingle -> place in the ledger where a subagent first read it."""
+        """Map each shingle to the ledger position where a subagent first read it."""
         found: dict[int, int] = {}
-        for context in self._ledger.subagents():
-            for digest, entries in self._ledger.held(context.id, *SOURCE).items():
+        for context in self._index.subagents():
+            for digest, entries in self._index.held(context.id, *SOURCE).items():
                 order = min(entry.order for entry in entries)
                 for shingle in self._read(digest) & wanted:
                     found[shingle] = min(order, found.get(shingle, order))
         return found
 
     def _scanned(self, context: str) -> set[str]:
-        """All that the context was sent or wrote, but what it has read itself."""
-        sent = {digest for request in self._ledger.requests[context] for _, digest in request.parts}
-        return (sent | self._ledger.outputs(context).keys()) - self._ledger.read(context)
+        """Return everything that the context was sent or wrote, except what it has read itself."""
+        sent = {digest for request in self._index.requests[context] for _, digest in request.parts}
+        return (sent | self._index.outputs(context).keys()) - self._index.read(context)
 
     def _sent(self, context: str, wanted: Set[int]) -> set[int]:
-        """Which of these shingles a context was sent."""
-        requests = self._ledger.requests[context]
+        """Return those of these shingles that a context was sent."""
+        requests = self._index.requests[context]
         sent = {d for r in requests for place, d in r.parts if place != "assistant" and wanted}
         return set().union(*(self._compute(digest) & wanted for digest in sent))
 
     def _hit(self, digest: str) -> set[int]:
-        """Shingles of a block that are someone's source text."""
+        """Return the shingles of a block that are source text of some subagent."""
         if digest not in self._hits:
             found = self._of(digest)
             self._hits[digest] = found - found.difference(self._reader)
@@ -222,15 +370,15 @@ class Overlap:
         return self._shingles[digest]
 
     def _compute(self, digest: str) -> set[int]:
-        return set().union(*map(shingles, texts(self._ledger.block(digest))))
+        return set().union(*map(shingles, texts(self._index.block(digest))))
 
     def _read(self, digest: str) -> set[int]:
-        """Shingles of what was read in a result: of what is fenced; what code put round it is not.
+        """Return the shingles of the delimited text of a result, without the lines that code added.
 
-        The fence ends at its last mark, so that a forged end does not hide what comes after it.
+        Delimited text ends at the last delimiter, so that a forged one does not hide what follows.
         """
         found: set[int] = set()
-        for text in texts(self._ledger.block(digest)):
+        for text in texts(self._index.block(digest)):
             fenced = _FENCED.search(text)
             found |= shingles(fenced[2] if fenced else text)
         return found

@@ -2,11 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from subagents.ledger import SPAWNERS, Filed, Leak, Ledger
-from subagents.trajectory import Context, Origin, Request, digest_of
+from subagents.trajectory import (
+    Context,
+    Origin,
+    RecordedReply,
+    RecordedRequest,
+    Trajectory,
+    digest_of,
+)
+
+SOURCE = frozenset((Origin.TOOL_RESULT, Origin.MATERIAL))
+"""Origins of what a context itself has read."""
+
+SPAWNERS = frozenset(("run_subagent", "run_subagents", "sweep_channels", "triage_inbox"))
+"""Tools that are answered with views of subagents, never with source text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A block, or words in it, that a context should not hold."""
+
+    context: str
+    kind: str
+    """`provenance`: nothing accounts for the block here; `content`: it holds what another read."""
+    detail: str
+    block_hash: str = ""
+    """Hash of the block; empty if it is not about one block."""
+    source_context: str = ""
+    """The context that had read the words; empty if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrigin:
+    """The reason a context holds a block."""
+
+    origin: Origin
+    refs: tuple[str, ...]
+    """Ids that the entry names; a view of several children names each of them."""
+    order: int
+    """Position of the entry among all of the run."""
+
+
+class ProvenanceIndex:
+    """The blocks of each context with their origins, from what was recorded."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self.contexts: dict[str, Context] = {c.id: c for c in trajectory.contexts}
+        self.requests: dict[str, list[RecordedRequest]] = defaultdict(list)
+        for request in sorted(trajectory.requests, key=lambda r: (r.seq, r.attempt)):
+            self.requests[request.context].append(request)
+        self.replies: dict[str, list[RecordedReply]] = defaultdict(list)
+        for reply in trajectory.replies:
+            self.replies[reply.context].append(reply)
+        self.filed: dict[str, dict[str, list[BlockOrigin]]] = defaultdict(lambda: defaultdict(list))
+        for order, entry in enumerate(trajectory.entries):
+            refs = tuple(entry.ref.replace(",", " ").split())
+            self.filed[entry.context][entry.hash].append(BlockOrigin(entry.origin, refs, order))
+
+    def block(self, digest: str) -> Mapping[str, Any]:
+        """Return the block of this hash; empty if its body was not kept."""
+        found = json.loads(self.trajectory.blocks.get(digest, "{}"))
+        return found if isinstance(found, dict) else {}
+
+    def held(self, context: str, *origins: Origin) -> dict[str, list[BlockOrigin]]:
+        """Map blocks that a context holds for one of these reasons to those entries."""
+        found = {}
+        for digest, entries in self.filed[context].items():
+            if fitting := [entry for entry in entries if entry.origin in origins]:
+                found[digest] = fitting
+        return found
+
+    def outputs(self, context: str) -> dict[str, int]:
+        """Map blocks that a context's model wrote to the number of their first call."""
+        found: dict[str, int] = {}
+        for reply in self.replies[context]:
+            for digest in reply.blocks:
+                found[digest] = min(reply.seq, found.get(digest, reply.seq))
+        return found
+
+    def calls(self, context: str) -> dict[str, str]:
+        """Map ids of the tool calls that a context made to the name of the tool."""
+        blocks = [self.block(digest) for digest in self.outputs(context)]
+        return {str(b.get("id")): str(b.get("name")) for b in blocks if b.get("type") == "tool_use"}
+
+    def read(self, context: str) -> set[str]:
+        """Return the blocks that a context has read: its material and answers to its own calls."""
+        calls = self.calls(context)
+        found = set(self.held(context, Origin.MATERIAL))
+        for digest in self.held(context, Origin.TOOL_RESULT):
+            name = calls.get(str(self.block(digest).get("tool_use_id")))
+            if name and name not in SPAWNERS:
+                found.add(digest)
+        return found
+
+    def sessions(self, context: str) -> set[str]:
+        """Return this context and, after a handoff, the sessions that it continues.
+
+        A handoff that does not name its session continues all parent sessions before it.
+        """
+        found = {context}
+        prior = self._earlier_parents(context)
+        for entries in self.held(context, Origin.HANDOFF).values():
+            named = {ref for entry in entries for ref in entry.refs}
+            for session in prior:
+                if session in named or not named:
+                    found |= self.sessions(session)
+        return found
+
+    def children(self, context: str) -> set[str]:
+        """Ids of the subagents whose views this context may hold: its own, and those of a report
+        that it asked for."""
+        sessions = self.sessions(context)
+        mine = [c for c in self.contexts.values() if c.parent in sessions]
+        spawners = sessions | {c.id for c in mine if c.kind == "parent"}
+        return {c.id for c in self.contexts.values() if c.parent in spawners and c.kind != "parent"}
+
+    def subagents(self) -> list[Context]:
+        return [c for c in self.contexts.values() if c.kind == "subagent"]
+
+    def _earlier_parents(self, context: str) -> list[str]:
+        parents = [c.id for c in self.contexts.values() if c.kind == "parent"]
+        return parents[: parents.index(context)] if context in parents else []
+
 
 SUBMIT = "submit_result"
 
@@ -17,31 +142,33 @@ _FITTING = {
     "assistant": frozenset((Origin.OUTPUT,)),
 }
 _OPENING = frozenset((Origin.BRIEF, Origin.FINDINGS, Origin.MATERIAL))
-"""What stands in the first user message only, and what alone a subagent begins with."""
+"""Origins that occur only in the first user message, and the only ones a subagent begins with."""
 _PARENTS_ONLY = frozenset((Origin.REQUEST, Origin.VIEW, Origin.HANDOFF))
 
 
-def provenance_leaks(ledger: Ledger) -> Iterator[Leak]:
-    """All that is in a request without a right to be there, and all that should be and is not."""
-    for digest, text in ledger.trajectory.blocks.items():
+def provenance_leaks(index: ProvenanceIndex) -> Iterator[Leak]:
+    """Find everything in a request that may not be there, and everything that is missing."""
+    for digest, text in index.trajectory.blocks.items():
         if digest_of(text) != digest:
             yield Leak("", "provenance", "this block was changed after it was recorded", digest)
-    for name, requests in ledger.requests.items():
-        context = ledger.contexts.get(name)
+    for name, requests in index.requests.items():
+        context = index.contexts.get(name)
         if context is None:
             yield Leak(name, "provenance", "requests of a context that was never declared")
             continue
-        yield from _strangers(ledger, context, requests)
-        yield from _tools(ledger, context, requests)
+        yield from _strangers(index, context, requests)
+        yield from _tools(index, context, requests)
         yield from _changes(context, requests)
         if context.kind == "subagent":
-            yield from _beginning(ledger, context, requests[0])
-    yield from _siblings(ledger)
+            yield from _beginning(index, context, requests[0])
+    yield from _siblings(index)
 
 
-def _strangers(ledger: Ledger, context: Context, requests: list[Request]) -> Iterator[Leak]:
-    """Blocks without a fitting entry in this context's ledger."""
-    rules = _Rules(ledger, context)
+def _strangers(
+    index: ProvenanceIndex, context: Context, requests: list[RecordedRequest]
+) -> Iterator[Leak]:
+    """Find blocks without a fitting entry in this context's ledger."""
+    rules = _Rules(index, context)
     seen: set[tuple[str, str, bool]] = set()
     for request in requests:
         opening = True
@@ -55,20 +182,20 @@ def _strangers(ledger: Ledger, context: Context, requests: list[Request]) -> Ite
 
 
 class _Rules:
-    """What one context may hold where."""
+    """Rules for which blocks one context may hold where."""
 
-    def __init__(self, ledger: Ledger, context: Context) -> None:
-        self._ledger = ledger
+    def __init__(self, index: ProvenanceIndex, context: Context) -> None:
+        self._index = index
         self._context = context
-        self._outputs = ledger.outputs(context.id)
-        self._calls = ledger.calls(context.id)
-        self._children = ledger.children(context.id)
+        self._outputs = index.outputs(context.id)
+        self._calls = index.calls(context.id)
+        self._children = index.children(context.id)
 
     def against(self, digest: str, place: str, opening: bool, seq: int) -> str:
-        """What speaks against the block at this place, or an empty text."""
-        if digest not in self._ledger.trajectory.blocks:
+        """Return what is wrong with the block at this place, or ""."""
+        if digest not in self._index.trajectory.blocks:
             return "its body was not recorded"
-        entries = self._ledger.filed[self._context.id].get(digest)
+        entries = self._index.filed[self._context.id].get(digest)
         if not entries:
             return "nothing accounts for it in this context"
         fitting = [e for e in entries if e.origin in _FITTING.get(place, ())]
@@ -77,7 +204,7 @@ class _Rules:
         reasons = [self._entry(entry, digest, opening, seq) for entry in fitting]
         return "" if "" in reasons else reasons[0]
 
-    def _entry(self, entry: Filed, digest: str, opening: bool, seq: int) -> str:
+    def _entry(self, entry: BlockOrigin, digest: str, opening: bool, seq: int) -> str:
         origin, parent = entry.origin, self._context.kind == "parent"
         if origin is Origin.OUTPUT:
             given = self._outputs.get(digest)
@@ -93,20 +220,20 @@ class _Rules:
         return self._answer(entry, digest)
 
     def _view(self, digest: str) -> str:
-        """What speaks against a view: every subagent in it must be this context's own child.
+        """Return what is wrong with a view: every subagent in it must be this context's own child.
 
-        A brief that was refused has an id and no context; a view may tell of it beside others.
+        A refused brief has an id and no context; a view may mention it beside others.
         """
-        entries = self._ledger.held(self._context.id, Origin.VIEW)[digest]
+        entries = self._index.held(self._context.id, Origin.VIEW)[digest]
         refs = {ref for entry in entries for ref in entry.refs}
-        foreign = (refs & self._ledger.contexts.keys()) - self._children
+        foreign = (refs & self._index.contexts.keys()) - self._children
         if refs & self._children and not foreign:
             return ""
         return f"a view of {', '.join(sorted(foreign or refs)) or 'nobody'}, not its own child"
 
-    def _answer(self, entry: Filed, digest: str) -> str:
-        """What speaks against a tool result: it must answer this context's own call."""
-        block = self._ledger.block(digest)
+    def _answer(self, entry: BlockOrigin, digest: str) -> str:
+        """Return what is wrong with a tool result: it must answer this context's own call."""
+        block = self._index.block(digest)
         if block.get("type") != "tool_result":
             return "a tool result of another form" if entry.origin is Origin.TOOL_RESULT else ""
         name = self._calls.get(str(block.get("tool_use_id")))
@@ -121,14 +248,16 @@ class _Rules:
         return "" if entry.refs in ((), (name,)) else f"it answers {name}, not {entry.refs[0]}"
 
 
-def _tools(ledger: Ledger, context: Context, requests: list[Request]) -> Iterator[Leak]:
-    """Law 1: exactly the declared tools; a subagent can end, and cannot start others."""
+def _tools(
+    index: ProvenanceIndex, context: Context, requests: list[RecordedRequest]
+) -> Iterator[Leak]:
+    """Check law 1: exactly the declared tools; a subagent can end, and cannot start others."""
     offered = set(context.tools)
     if context.kind == "subagent" and (SPAWNERS & offered or SUBMIT not in offered):
         yield Leak(context.id, "provenance", f"a subagent declared {', '.join(context.tools)}")
     declared = sorted(context.tools)
     for digests in {tuple(d for place, d in r.parts if place == "tool") for r in requests}:
-        names = sorted(str(ledger.block(digest).get("name")) for digest in digests)
+        names = sorted(str(index.block(digest).get("name")) for digest in digests)
         if names != declared:
             extra, missing = set(names) - offered, offered - set(names)
             what = [f"{word} {', '.join(sorted(s))}" for word, s in
@@ -137,11 +266,11 @@ def _tools(ledger: Ledger, context: Context, requests: list[Request]) -> Iterato
             yield Leak(context.id, "provenance", detail)
 
 
-def _beginning(ledger: Ledger, context: Context, first: Request) -> Iterator[Leak]:
-    """Law 1: a subagent begins with its prompt, its tools and its brief, and with nothing else."""
+def _beginning(index: ProvenanceIndex, context: Context, first: RecordedRequest) -> Iterator[Leak]:
+    """Check law 1: a subagent begins with only its prompt, its tools and its brief."""
     origins: set[Origin] = set()
     for place, digest in first.parts:
-        held = {entry.origin for entry in ledger.filed[context.id].get(digest, ())}
+        held = {entry.origin for entry in index.filed[context.id].get(digest, ())}
         if place == "user" and held and not held & _OPENING:
             detail = f"a subagent begins with a block of origin {min(held)}"
             yield Leak(context.id, "provenance", detail, digest)
@@ -153,8 +282,8 @@ def _beginning(ledger: Ledger, context: Context, first: Request) -> Iterator[Lea
             yield Leak(context.id, "provenance", f"a subagent begins without its {needed}")
 
 
-def _changes(context: Context, requests: list[Request]) -> Iterator[Leak]:
-    """Law 8: each request begins with all of the one before, and answers follow what was sent."""
+def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak]:
+    """Check law 8: each request begins with the previous one, and answers follow what was sent."""
     for before, after in pairwise(requests):
         if _fixed(before) != _fixed(after):
             detail = f"request {after.seq}.{after.attempt} changed the system prompt or the tools"
@@ -167,19 +296,19 @@ def _changes(context: Context, requests: list[Request]) -> Iterator[Leak]:
             yield Leak(context.id, "provenance", detail)
 
 
-def _fixed(request: Request) -> list[tuple[str, str]]:
+def _fixed(request: RecordedRequest) -> list[tuple[str, str]]:
     return [part for part in request.parts if part[0] in ("system", "tool")]
 
 
-def _messages(request: Request) -> list[tuple[str, str]]:
+def _messages(request: RecordedRequest) -> list[tuple[str, str]]:
     return [part for part in request.parts if part[0] not in ("system", "tool")]
 
 
-def _siblings(ledger: Ledger) -> Iterator[Leak]:
-    """Laws 1 and 8: subagents of one template were sent the same prompt and tools, to the byte."""
+def _siblings(index: ProvenanceIndex) -> Iterator[Leak]:
+    """Check laws 1 and 8: subagents of one template have byte-identical prompts and tools."""
     first: dict[str, list[tuple[str, str]]] = {}
-    for context in ledger.subagents():
-        if not (requests := ledger.requests.get(context.id)) or not context.template:
+    for context in index.subagents():
+        if not (requests := index.requests.get(context.id)) or not context.template:
             continue
         fixed = _fixed(requests[0])
         if first.setdefault(context.template, fixed) != fixed:

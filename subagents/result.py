@@ -1,4 +1,4 @@
-"""What a subagent hands back: read, checked, settled into one typed result, shown to the parent."""
+"""The result of a subagent: read, checked, settled into one typed value, shown to the parent."""
 
 from __future__ import annotations
 
@@ -13,27 +13,20 @@ from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.contracts import (
     CONTRACTS,
     FindingDraft,
-    Issues,
+    IssuesContract,
     Submission,
-    Tracker,
+    TrackedRow,
+    TrackerContract,
     TriageVerdict,
     prose,
 )
 from subagents.conversation import Ending
-from subagents.evidence import (
-    Coverage,
-    Reading,
-    check,
-    distinct,
-    figures_occur,
-    normal,
-    texts_of,
-)
-from subagents.fence import echoes, shorten
+from subagents.delimiter import leaks_delimiter, shorten
+from subagents.evidence import Coverage, SourceLog, check, distinct, figures_occur, normal, texts_of
 from subagents.gate import explain
 
 MAX_NAMED = 20
-"""Ids that one fault lists; the rest is counted."""
+"""Maximum ids that one fault lists; the rest is counted."""
 
 
 class Finding(FindingDraft):
@@ -84,12 +77,28 @@ class SubagentResult(BaseModel):
     tool_calls: list[dict[str, Any]] = []
     label: dict[str, Any] = {}
 
+    @property
+    def read(self) -> Coverage:
+        return Coverage.model_validate(self.coverage)
+
+
+def tracked_rows(result: SubagentResult) -> list[TrackedRow]:
+    """Return the rows of a tracker that a result holds."""
+    value = result.value if result.contract == "tracker" else None
+    return TrackerContract.model_validate(value).rows if value else []
+
+
+def verdict(result: SubagentResult) -> TriageVerdict | None:
+    """Return the verdict on a thread that a result holds."""
+    value = result.value if result.contract == "triage" else None
+    return TriageVerdict.model_validate(value) if value is not None else None
+
 
 def read_submission(
-    contract: str, data: Any, reading: Reading
+    contract: str, data: Any, reading: SourceLog
 ) -> tuple[str, str, Submission | None]:
-    """A submission: (kind of fault, the fault in words or empty, the value where it is one)."""
-    if echoes(str(data)):
+    """Read a submission: (kind of fault, the fault in words or empty, the value if any)."""
+    if leaks_delimiter(str(data)):
         return "injection", "It holds the delimiter.", None
     try:
         value = CONTRACTS[contract].model_validate(data)
@@ -98,8 +107,8 @@ def read_submission(
     return "invalid_output", " ".join(faults(value, reading)), value
 
 
-def faults(value: Submission, reading: Reading) -> list[str]:
-    """What code can tell to be wrong with a well-formed submission."""
+def faults(value: Submission, reading: SourceLog) -> list[str]:
+    """Yield what code can find wrong with a well-formed submission."""
     threads = reading.threads()
     states: dict[str, set[str]] = {}
     for finding in value.drafts():
@@ -111,10 +120,12 @@ def faults(value: Submission, reading: Reading) -> list[str]:
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
         found.append("evidence names no message that you read: give the ids in [brackets].")
-    told = {row.id for row in value.rows} if isinstance(value, Tracker) else set(reading.items)
+    told = (
+        {row.id for row in value.rows} if isinstance(value, TrackerContract) else set(reading.items)
+    )
     if untold := [id for id in reading.items if id not in told]:
         found.append(f"{len(untold)} rows are missing: {_named(untold)}.")
-    if not isinstance(value, Issues):
+    if not isinstance(value, IssuesContract):
         return found
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
@@ -127,8 +138,8 @@ def faults(value: Submission, reading: Reading) -> list[str]:
     return found
 
 
-def _unplaced(value: Issues, reading: Reading) -> list[str]:
-    """Roots of threads that were read inside the window and that the submission does not place."""
+def _unplaced(value: IssuesContract, reading: SourceLog) -> list[str]:
+    """Return roots of threads read inside the window that the submission does not place."""
     placed = _roots([e for f in value.drafts() for e in f.evidence], reading.items)
     placed |= _roots(value.no_issue, reading.items)
     read = reading.threads()
@@ -144,7 +155,7 @@ def _inside(item: Item) -> bool:
 
 
 def _answered(thread: Sequence[Item]) -> bool:
-    """Whether a person other than the one who opened it has replied."""
+    """Return whether a person other than the one who opened it has replied."""
     return any(i.author != thread[0].author and "bot" not in i.notes for i in thread[1:])
 
 
@@ -154,10 +165,10 @@ def _named(ids: Sequence[str]) -> str:
 
 
 def checked_findings(
-    number: int, value: Submission, reading: Reading
+    number: int, value: Submission, reading: SourceLog
 ) -> tuple[list[Finding], list[str]]:
-    """The findings that hold, with ids, links and counts made by code; and what was dropped."""
-    aside = _roots(value.no_issue, reading.items) if isinstance(value, Issues) else set()
+    """Return the findings that hold, with ids, links and counts by code; and what was dropped."""
+    aside = _roots(value.no_issue, reading.items) if isinstance(value, IssuesContract) else set()
     checked = check([_placed(f, aside, reading.items) for f in value.drafts()], reading.whole())
     threads = reading.threads()
     made = []
@@ -184,15 +195,15 @@ def checked_findings(
 
 
 def _placed(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> FindingDraft:
-    """The finding without threads that were set aside as no issue, such as an announcement that
-    explains it: its state holds for every thread that stays in its evidence."""
+    """Remove threads that were set aside as no issue from a finding, such as an announcement
+    that explains it: its state holds for every thread that stays in its evidence."""
     own = [e for e in draft.evidence if not _roots([e], items) & aside]
     kept = any(e in items for e in own)
     return draft.model_copy(update={"evidence": own}) if kept else draft
 
 
 def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
-    """The fields of a draft without line breaks: none can pass for a line that code wrote."""
+    """Return the fields of a draft without line breaks, so that none imitates a line of code's."""
     values = draft.model_dump()
     texts = ("claim", "severity_reason", "owner", "next_step")
     values |= {name: one_line(values[name]) for name in texts}
@@ -200,11 +211,13 @@ def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
 
 
 ENDED = {"invalid_output": "partial", "injection": "failed", "user": "cancelled"}
-"""Ends whose status does not depend on what was read before."""
+"""Endings whose status does not depend on what was read before."""
+OVER_BUDGET = "the budget of the request was used up"
+"""Reason of an ending that the context gave no reason for."""
 
 
-def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict[str, Any]:
-    """Every way that a subagent can end, as the fields of its result that follow from it."""
+def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> dict[str, Any]:
+    """Return the result fields that follow from the way a subagent ended."""
     value = ending.value
     coverage = reading.coverage()
     dropped: list[str] = []
@@ -218,10 +231,12 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
     if reading.holds and not coverage.complete:
         gaps.append(f"read {coverage.messages_read} of {reading.expected} messages")
     not_covered = [*(value.not_covered if value else []), *gaps]
-    if isinstance(value, Issues) and (unplaced := _unplaced(value, reading)):
+    if isinstance(value, IssuesContract) and (unplaced := _unplaced(value, reading)):
         not_covered.append(f"{len(unplaced)} threads were read and not judged: {_named(unplaced)}")
-    if isinstance(value, Issues) and not reading.holds:
+    if isinstance(value, IssuesContract) and not reading.holds:
         not_covered.append("no source was read from its first to its last page")
+    if stopped_by == "cost":
+        reason = reason or OVER_BUDGET
     whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
     status = "complete" if whole else ENDED.get(stopped_by, "partial")
@@ -238,13 +253,13 @@ def settle(ending: Ending, number: int, contract: str, reading: Reading) -> dict
         "findings": findings,
         "not_covered": not_covered,
         "unsupported": [*dropped, *unsupported],
-        "coverage": coverage.to_json(),
+        "coverage": coverage.model_dump(mode="json"),
         "label": reading.label.to_json(),
     }
 
 
-def carried(value: TriageVerdict, reading: Reading) -> tuple[TriageVerdict, list[str]]:
-    """A verdict without the facts whose figures or addresses its thread does not hold."""
+def carried(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVerdict, list[str]]:
+    """Return a verdict without the facts whose figures or addresses its thread does not contain."""
     shown = (replace(i, text=t) for i in reading.whole().values() for t in texts_of(i))
     text = "\n".join(normal(f"{i.line()} {i.at or ''}") for i in shown)
     facts = [fact for fact in value.key_facts if figures_occur(fact, text)]
@@ -258,7 +273,7 @@ def _kept(value: Submission | None) -> dict[str, Any] | None:
 
 
 def joined(results: Iterable[SubagentResult]) -> Label:
-    """The label of what results rest on; it stays untrusted whatever they say."""
+    """Return the label of what results rest on; it stays untrusted whatever they say."""
     label = TRUSTED
     for result in results:
         label = label.join(Label.of(result.label)) if result.label else label
@@ -266,7 +281,7 @@ def joined(results: Iterable[SubagentResult]) -> Label:
 
 
 def crashed(id: str, scope: str, model: str, contract: str, reason: str) -> SubagentResult:
-    """What stands for a subagent whose own end could not be told."""
+    """Return a placeholder result for a subagent whose own end is unknown."""
     return SubagentResult(
         id=id,
         scope=scope,
@@ -276,15 +291,15 @@ def crashed(id: str, scope: str, model: str, contract: str, reason: str) -> Suba
         reason=reason,
         contract=contract,
         text=f"It failed ({reason}).",
-        coverage=Coverage().to_json(),
+        coverage=Coverage().model_dump(mode="json"),
         label=TRUSTED.to_json(),
     )
 
 
-def salvage(ending: Ending, reading: Reading) -> str:
-    """What can be said without a result: how much was read, and the last words, never nothing."""
+def salvage(ending: Ending, reading: SourceLog) -> str:
+    """Return what can be said without a result: how much was read, and the last words."""
     count = len(reading.items)
     read = f"Read {count} {'item' if count == 1 else 'items'}"
     why = f"then stopped ({one_line(ending.reason or ending.stopped_by)[:200]})"
-    said = "" if echoes(ending.text) else shorten(ending.text, 1000)
+    said = "" if leaks_delimiter(ending.text) else shorten(ending.text, 1000)
     return f"{read}, {why}." + (f" Its last words: {said}" if said else "")

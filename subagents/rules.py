@@ -1,50 +1,107 @@
-"""The rules of the gate: each looks at one call and objects, or has nothing against it.
+"""The rules of the gate: each looks at one call and returns an objection or None.
 
-They assume that the model does whatever a text told it to: a rule reads what a tool declares, what
-the context has read, what the requester wrote, and what the services say of memberships.
+They assume that the model does whatever a text tells it to: a rule reads what a tool declares, what
+the context has read, what the requester wrote, and what the services say about memberships.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from scopes.databases.machine import TELLS, tells_of_machine
 from scopes.databases.statement import refusal
+from scopes.databases.system_names import TELLS, tells_of_machine
 from scopes.effects import (
     FILES,
     MAIL_THREAD,
     NOTES,
     OPEN_NOTES,
+    RUN_FOLDER,
     WHOLE,
     Access,
     Effect,
     Part,
 )
-from scopes.intent import UNASKED
+from scopes.intent import UNASKED, Intent
+from scopes.label import is_conversation
 from scopes.pages.hosts import is_plain
 from scopes.tool import not_found
-from subagents.call import Call as Call
-from subagents.call import Objection as Objection
-from subagents.call import is_literal
 from subagents.directory import Obstacle
-from subagents.stored import for_others, shared
+from subagents.tool_call import Call, Objection, is_literal
+
+_FILES = "files:"
+"""Prefix of the handle of a folder."""
+
+
+async def shared(call: Call) -> Objection | None:
+    """Keep in a shared space only what all its members may read."""
+    label = call.ctx.label
+    if label.is_open and (call.ctx.requester is None or not label.sources):
+        return None  # the operator's own, or rests on nothing that was read
+    for space in _spaces(call):
+        place = space.partition(":")[2]
+        place = place if is_conversation(place) else space
+        if found := await call.directory.obstacles(label, place):
+            named = ", ".join(dict.fromkeys(f"{o.name} ({o.why})" for o in found))
+            return Objection(f"It may not be kept there: {named}. Keep it in {OPEN_NOTES}.")
+    return None
+
+
+def for_others(call: Call) -> Objection | None:
+    """Write to a shared folder only if the request names it.
+
+    What strangers wrote is kept for others only after approval.
+    """
+    ctx = call.ctx
+    if call.effect in FILES:
+        given = [str(call.values.get(n) or "") for n in call.tool.handle_arguments]
+        if not any(given):
+            given = [ctx.handles.in_front(str(call.values.get("path") or ""), _FILES)[0]]
+        held = [h for h in ctx.handles.titles if h.startswith(_FILES)]
+        projects = [h for h in (given if any(given) else held) if h and h != RUN_FOLDER]
+        if not projects or any(_is_named(call, h) for h in projects):
+            return None
+        name = projects[0].partition(":")[2]
+        return Objection(
+            f"The request does not name {name} as a place to write to. Write into {RUN_FOLDER}, if "
+            "you hold it, or say in your result what would have to be written."
+        )
+    several = call.tool.shared or _spaces(call)
+    if not ctx.label.untrusted or not several or is_literal(call):
+        return None
+    return Objection("What others wrote is kept for several people.", approvable=True)
+
+
+def _is_named(call: Call, handle: str) -> bool:
+    """Return whether the requester's own words name what a handle refers to."""
+    name = handle.partition(":")[2].casefold()
+    said = Intent(call.ctx.intent.text.casefold())
+    return said.says(name) or said.says(re.sub("[-_]+", " ", name))
+
+
+def _spaces(call: Call) -> set[str]:
+    """Return the shared spaces that a call writes to."""
+    kinds = call.tool.handle_arguments.items()
+    spaces = {str(call.values.get(name) or OPEN_NOTES) for name, kind in kinds if kind == NOTES}
+    return spaces - {OPEN_NOTES}
+
 
 ME = "me"
-"""Whom a model may always address: who asked."""
+"""The person whom a model may always address: the requester."""
 MAX_FREE = 5
-"""Messages and marks that one request may leave without a person's word for each."""
+"""Maximum messages and reactions that one request may leave without approval of each."""
 MAX_KEPT = 10
-"""Notes and labels that one context may make, and drafts as many."""
+"""Maximum notes and labels that one context may make, and the same number of drafts."""
 MAX_FILED = 100
-"""Changes of files that one context may make."""
+"""Maximum file changes that one context may make."""
 MAX_ASKED = 5
-"""Addresses and searches outside of a run after private text was read: which of the request's own
-words are sent, and how often, could spell something out."""
+"""Maximum outside addresses and searches of a run after private text was read: the choice among
+the request's own words, and the number of look-ups, could encode something."""
 MAX_GUARDED = 10
-"""The same where the workspace's text was read and something that an outsider wrote."""
+"""The same after the workspace's text and text of an outsider were read."""
 MAX_PAGES, MAX_PAGES_RUN = 100, 2_000
-"""Addresses and searches outside of one context, and of a request, whatever was read."""
+"""Maximum outside addresses and searches of one context, and of a request, whatever was read."""
 LEAVES = (Effect.POST, Effect.REACT)
 STORES = (Effect.KEEP, Effect.DRAFT, *FILES)
 ASKS = (Effect.FETCH, Effect.SEARCH)
@@ -52,7 +109,7 @@ ACTS = (*LEAVES, Effect.SEND, Effect.CHANGE)
 
 
 def counts_of(effect: Effect, context: str, *, guarded: bool = False) -> tuple[str, ...]:
-    """Return what a call counts towards: a run's messages and marks, its questions outside and
+    """Return the counters of a call: a run's messages and reactions, its outside look-ups and
     those of one context, or what one context has stored."""
     if effect in STORES:
         return (f"{effect} {context}",)
@@ -71,12 +128,12 @@ class Rule:
 
 
 async def calls(call: Call) -> Objection | None:
-    """Whatever it is told, a model does not call tools without end."""
+    """Limit the number of tool calls, whatever a text tells the model."""
     return Objection(call.over) if call.over else None
 
 
 async def handles(call: Call) -> Objection | None:
-    """A tool touches only what its context was given or has listed."""
+    """Restrict a tool to what its context was given or has listed."""
     held = call.ctx.handles
     if call.tool.needs and call.tool.needs not in held.titles:
         return Objection(not_found("such thing", call.tool.name))
@@ -86,7 +143,7 @@ async def handles(call: Call) -> Objection | None:
         oneself = person and value in (ME, call.ctx.requester)
         named = held.exact(value) if person or kind == NOTES else held.resolve(value)
         if kind == NOTES and named and not named.startswith(f"{NOTES}:"):
-            named = None  # it is held, and is no space
+            named = None  # it is held, and is not a space
         if named is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
             named = value
         found = call.ctx.requester if oneself else named
@@ -97,10 +154,10 @@ async def handles(call: Call) -> Objection | None:
 
 
 async def entitlement(call: Call) -> Objection | None:
-    """Nobody gets by the bot what they could not open themselves, as of now.
+    """Deny what the requester could not open themselves, as of now.
 
-    A mail thread is asked of the requester's own mailbox, with the rights that they gave: another
-    one's is not in it, and `email` reads and writes no other.
+    A mail thread is looked up in the requester's own mailbox, with the rights that they gave:
+    threads of other mailboxes are not in it, and `email` reads and writes no other.
     """
     for name, kind in call.tool.handle_arguments.items():
         value = call.values.get(name)
@@ -113,7 +170,7 @@ async def entitlement(call: Call) -> Objection | None:
 
 
 async def statement(call: Call) -> Objection | None:
-    """A statement reads, once; code runs where it can reach nothing."""
+    """Allow a single reading statement; run code only where it can reach nothing."""
     if call.effect is Effect.CODE and not call.tool.sandboxed:
         return Objection(f"{call.tool.name} has no sandbox here, so it does not run.")
     for text in call.parts(Part.STATEMENT):
@@ -125,8 +182,9 @@ async def statement(call: Call) -> Objection | None:
 
 
 async def fetch(call: Call) -> Objection | None:
-    """An address is asked that the request holds. One that was listed is asked where nothing was
-    read that the internet must not learn of, or where no outsider may have chosen it.
+    """Fetch only an address that the request contains, or a listed one that is safe to follow.
+
+    A listed address is safe if nothing private was read, or if no outsider may have chosen it.
 
     An address made by a model, and a choice among many, could carry what it read.
     """
@@ -153,7 +211,7 @@ GUARDED = (
 
 
 def _listed(call: Call) -> Collection[str]:
-    """The listed addresses that a context may follow."""
+    """Return the listed addresses that a context may follow."""
     label, held = call.ctx.label, call.ctx.handles
     if not label.is_open:
         return ()
@@ -161,8 +219,8 @@ def _listed(call: Call) -> Collection[str]:
 
 
 async def search(call: Call) -> Objection | None:
-    """What is asked outside is told outside: no words of a context that read something private, or
-    text of the workspace besides what an outsider wrote, but those that stand in the request."""
+    """Keep searches from disclosing text: a context that read something private, or text of the
+    workspace besides what an outsider wrote, may only search for words of the request."""
     label = call.ctx.label
     if call.effect is not Effect.SEARCH or not label.is_guarded:
         return None
@@ -177,7 +235,7 @@ async def search(call: Call) -> Objection | None:
 
 
 async def audience(call: Call) -> Objection | None:
-    """All who can read a destination must be readers of what goes there."""
+    """Require that all who can read a destination may read what goes there."""
     if call.effect is Effect.KEEP:
         return await shared(call)
     if call.effect not in (Effect.POST, Effect.REACT, Effect.BRING):
@@ -191,14 +249,14 @@ async def audience(call: Call) -> Objection | None:
 
 
 def in_the_way(obstacles: tuple[Obstacle, ...]) -> str:
-    """A sentence for the model on why a text may not go somewhere."""
+    """Return a sentence for the model on why a text may not go somewhere."""
     named = ", ".join(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
     ever = " An administrator can allow it for good." if all(o.grantable for o in obstacles) else ""
     return f"It may not be written there: {named}. Say it in your answer instead.{ever}"
 
 
 async def consequence(call: Call) -> Objection | None:
-    """What acts beyond the answer follows the requester's own words, or waits for approval."""
+    """Require that an act beyond the answer follows the requester's own words, or is approved."""
     if call.effect in ACTS and call.ctx.intent == UNASKED:  # no card of it would ever be seen
         return Objection("Nobody has asked for anything to be written or changed here.")
     if call.effect in (Effect.SEND, Effect.CHANGE):
@@ -211,7 +269,7 @@ async def consequence(call: Call) -> Objection | None:
         return None
     ctx, intent = call.ctx, call.ctx.intent
     own = ctx.requester and call.destination == ctx.requester
-    if call.effect is Effect.REACT:  # a mark on a message may stand for somebody's word
+    if call.effect is Effect.REACT:  # a mark on a message may pass for approval
         own, free = False, {intent.own, *intent.named}
         reached = {call.target}
     else:
@@ -224,8 +282,8 @@ async def consequence(call: Call) -> Objection | None:
 
 
 async def draft(call: Call) -> Objection | None:
-    """A draft leaves with one click of its requester, who may not read it closely: it holds what
-    its own thread and the request say, or a card shows it first."""
+    """Check a draft, which leaves with one click of its requester, who may not read it closely:
+    it contains only what its own thread and the request say, or a card shows it first."""
     if call.effect is not Effect.DRAFT or is_literal(call):
         return None
     kinds = call.tool.handle_arguments.items()
@@ -237,7 +295,7 @@ async def draft(call: Call) -> Objection | None:
 
 
 async def flood(call: Call) -> Objection | None:
-    """However often it is told to, a model does not fill a channel, or a drawer."""
+    """Keep a model from flooding a channel or a store, however often it is told to."""
     counted = counts_of(call.effect, call.context)
     done = call.counts.get(counted[0], 0)
     if call.effect in (Effect.KEEP, Effect.DRAFT) and done >= MAX_KEPT:
@@ -250,7 +308,7 @@ async def flood(call: Call) -> Objection | None:
 
 
 def _too_many(call: Call) -> Objection | None:
-    """Bound what a run asks outside: more where it can tell nothing."""
+    """Limit the outside look-ups of a run: more are allowed if it can disclose nothing."""
     label, done = call.ctx.label, call.counts
     run, context = counts_of(call.effect, call.context)
     if done.get(context, 0) >= MAX_PAGES or done.get(run, 0) >= MAX_PAGES_RUN:
@@ -264,7 +322,7 @@ def _too_many(call: Call) -> Objection | None:
 
 
 async def _elsewhere(call: Call) -> Objection | None:
-    """A rule that the gate applies where there is no call to look at: see its methods."""
+    """Object to nothing: the gate applies this rule where there is no call to look at."""
     return None
 
 
@@ -282,4 +340,4 @@ RULES: tuple[Rule, ...] = (
     Rule("inherit", _elsewhere),
     Rule("arguments", _elsewhere),
 )
-"""All of them hold, always: nothing but a test passes fewer to the gate."""
+"""All rules; they always hold, since only tests pass fewer to the gate."""

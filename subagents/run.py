@@ -1,43 +1,72 @@
-"""What all contexts of one run share, and the seams where durable execution plugs in."""
+"""State shared by all contexts of one run, and the interfaces of durable execution."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Protocol, TypeVar, cast
 
-from config.settings import Limits
+from pydantic import TypeAdapter
+
+from config.sections import LimitSettings
+from subagents.brief import SpawnedBrief
+from subagents.budget import Budget
 from subagents.events import Emit, ignore
 from subagents.gate import Gate
-from subagents.governor import RateGovernor
 from subagents.model import ModelClient
-from subagents.purse import Purse
-from subagents.trajectory import TrajectorySink
+from subagents.rate_limiter import RateLimiter
+from subagents.result import SubagentResult
+from subagents.trajectory import Context, TrajectorySink
 
-Step = Callable[[], Awaitable[dict[str, Any]]]
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def step_value(kind: type[T], stored: Mapping[str, Any]) -> T:
+    """Return the value that `Run.record` stored."""
+    return cast(T, _adapter(cast(Any, kind)).validate_python(stored["value"]))
 
 
 class Checkpoint(Protocol):
-    """Runs a step once: one model call, or one batch of ordinary tools.
+    """Keeps what steps returned: each is one model call, or one batch of ordinary tools.
 
-    A durable implementation keeps what the step returned (a plain dict) and hands it out again in
-    a replay. Between steps a loop is a pure function of what its steps returned.
+    A durable implementation stores it (a plain dict) and returns it again in a replay. Between
+    steps a loop is a pure function of what its steps returned.
     """
 
-    async def step(self, key: str, fn: Step) -> dict[str, Any]: ...
+    def known(self, key: str) -> dict[str, Any] | None:
+        """Return what this step returned before; None if it has to be done."""
+
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
+        """Store what a step returned."""
+
+    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        """Store a brief with the checked result of its subagent."""
 
 
 class PassThrough:
-    """Runs every step and keeps nothing: for the command line, where a crash ends the run."""
+    """Keeps nothing: a crash ends the run."""
 
-    async def step(self, key: str, fn: Step) -> dict[str, Any]:
-        return await fn()
+    def known(self, key: str) -> dict[str, Any] | None:
+        return None
+
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        """Do nothing."""
 
 
 class StopFlag:
-    """The user's stop: ends what waits for the outside, and nothing else, within moments."""
+    """The user's stop: ends waiting for outside calls within moments, and nothing else."""
 
     def __init__(self) -> None:
         self._set = False
@@ -53,7 +82,7 @@ class StopFlag:
 
     @contextmanager
     def watching(self, scope: asyncio.Timeout) -> Iterator[None]:
-        """While inside, setting the flag lets `scope` run out."""
+        """End `scope` when the flag is set."""
         if self._set:
             self._expire(scope)
         self._watched.add(scope)
@@ -70,19 +99,47 @@ class StopFlag:
 
 @dataclass
 class Run:
-    """One request, sweep or digest while it is worked on."""
+    """One request, sweep or digest while it is in progress."""
 
     id: str
     requester: str | None
     model: ModelClient
-    governor: RateGovernor
-    purse: Purse
+    rate_limiter: RateLimiter
+    budget: Budget
     gate: Gate
     sink: TrajectorySink
-    limits: Limits
+    limits: LimitSettings
     clients: Mapping[type, object]
     handles: Mapping[str, str] = field(default_factory=dict)
-    """What its parent may hand over from the start, as far as the requester may read it."""
+    """Handles that its parent may hand over from the start, if the requester may read them."""
     emit: Emit = ignore
     checkpoint: Checkpoint = field(default_factory=PassThrough)
     stop: StopFlag = field(default_factory=StopFlag)
+
+    def declare(
+        self,
+        context: str,
+        *,
+        scope: str,
+        role: str,
+        template: str,
+        tools: Iterable[str] = (),
+        kind: str = "parent",
+        parent: str | None = None,
+    ) -> None:
+        """Record a context before its first request."""
+        model = self.model.name(role)
+        now = datetime.now(UTC)
+        made = Context(self.id, context, parent, kind, scope, model, template, tuple(tools), now)
+        self.sink.context(made)
+
+    def recorded(self, key: str, kind: type[T]) -> T | None:
+        """Return the value that a step of this key gave before a restart; None if it gave none."""
+        stored = self.checkpoint.known(key)
+        return None if stored is None else step_value(kind, stored)
+
+    async def record(self, key: str, kind: type[T], value: T) -> T:
+        """Store the value that a step gave; return it as a replay would read it from its JSON."""
+        body = {"value": _adapter(cast(Any, kind)).dump_python(value, mode="json")}
+        await self.checkpoint.keep(key, body)
+        return step_value(kind, body)

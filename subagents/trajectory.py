@@ -6,20 +6,36 @@ import hashlib
 import json
 import marshal
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
-from subagents.sightings import NoSightings, Sightings
+Seen = tuple[str, str | None]
+"""Id of an item, and the id of its author; None if the source has none."""
+
+
+class Sightings(Protocol):
+    """Records which items a run has seen; does no I/O."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Note that the run holds text of these items from now on."""
+
+
+class NoSightings:
+    """For a recording that is not stored."""
+
+    def saw(self, run: str, items: Iterable[Seen]) -> None:
+        """Do nothing: the recording ends with this process."""
+
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _encode_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Origin(StrEnum):
-    """Why a context holds a block."""
+    """The reason a context holds a block."""
 
     PROMPT = "prompt"
     SCHEMA = "schema"
@@ -33,9 +49,9 @@ class Origin(StrEnum):
     TOOL_RESULT = "tool_result"
     """Result of an ordinary tool: the context's own source text."""
     ERROR = "error"
-    """An error result made by code."""
+    """Error result made by code."""
     VIEW = "view"
-    """What a parent sees of its own child."""
+    """View of the parent's own child."""
     HANDOFF = "handoff"
 
 
@@ -48,7 +64,7 @@ class Context:
     parent: str | None
     """Id of the context that spawned it; None for a parent agent."""
     kind: str
-    """`parent` or `subagent`."""
+    """Either `parent` or `subagent`."""
     scope: str
     model: str
     template: str
@@ -59,7 +75,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TrajectoryEntry:
     """One line of the ledger: this context may hold this block, for this reason."""
 
     run: str
@@ -71,7 +87,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RecordedRequest:
     """One request as it was sent."""
 
     run: str
@@ -79,13 +95,13 @@ class Request:
     seq: int
     """Number of the model call in its context."""
     attempt: int
-    """Number of the try of this call, from 1."""
+    """Number of the attempt of this call, from 1."""
     parts: tuple[tuple[str, str], ...]
     """(place, block hash) in the order sent; place is `system`, `tool`, `user` or `assistant`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RecordedReply:
     """One answer of a model, or how the attempt failed."""
 
     run: str
@@ -93,38 +109,38 @@ class Reply:
     seq: int
     attempt: int
     blocks: tuple[str, ...]
-    """Hashes of its content blocks; empty when the attempt failed."""
+    """Hashes of its content blocks; empty if the attempt failed."""
     outcome: Mapping[str, Any]
-    """All but the content: stop_reason, usage, cost_usd, error."""
+    """Everything but the content: stop_reason, usage, cost_usd, error."""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """All that was recorded of one run, each part in the order in which it was recorded."""
+    """Everything that was recorded of one run, each part in order of recording."""
 
     run: str
     contexts: tuple[Context, ...]
-    entries: tuple[Entry, ...]
-    requests: tuple[Request, ...]
-    replies: tuple[Reply, ...]
+    entries: tuple[TrajectoryEntry, ...]
+    requests: tuple[RecordedRequest, ...]
+    replies: tuple[RecordedReply, ...]
     blocks: Mapping[str, str]
     """Block hash -> canonical JSON of the block."""
 
 
 class TrajectorySink(Sightings, Protocol):
-    """Where the engine records; the calls but `flush` do no I/O."""
+    """Records for the engine; all calls except `flush` do no I/O."""
 
     def context(self, context: Context) -> None: ...
 
     def note(
         self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
     ) -> str:
-        """Enter a block into the context's ledger; returns its hash."""
+        """Enter a block into the context's ledger; return its hash."""
 
     def request(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
     ) -> None:
-        """Record a request body as it is sent: each of its blocks is hashed anew."""
+        """Record a request body as it is sent: each of its blocks is hashed again."""
 
     def reply(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
@@ -132,7 +148,7 @@ class TrajectorySink(Sightings, Protocol):
         """Record `{content, stop_reason, usage, cost_usd, error}`; the content becomes OUTPUT."""
 
     async def flush(self) -> None:
-        """Return when all that was recorded so far is kept."""
+        """Return when everything recorded so far is stored."""
 
 
 @dataclass
@@ -140,14 +156,14 @@ class Recording:
     """Records in memory. `blocks` holds only what this recording was the first to see of a run."""
 
     contexts: list[Context] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
+    entries: list[TrajectoryEntry] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
+    replies: list[RecordedReply] = field(default_factory=list)
     blocks: dict[str, str] = field(default_factory=dict)
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Run -> hashes of the blocks that were kept for it, here or in a recording before."""
+    """Run -> hashes of the blocks that were stored for it, here or in an earlier recording."""
     digests: dict[bytes, str] = field(default_factory=dict)
-    """Digest of a block's fast, uncanonical bytes -> its hash; saves most of the JSON."""
+    """Digest of a block's fast, non-canonical bytes -> its hash; saves most of the JSON work."""
 
     toolsets: dict[tuple[str, bytes], tuple[str, ...]] = field(default_factory=dict)
     """Run and digest of all tools of a request -> the hash of each."""
@@ -159,7 +175,7 @@ class Recording:
         self, run: str, context: str, origin: Origin, block: Mapping[str, Any], ref: str = ""
     ) -> str:
         digest = self._keep(run, block)
-        self.entries.append(Entry(run, context, origin, digest, ref))
+        self.entries.append(TrajectoryEntry(run, context, origin, digest, ref))
         return digest
 
     def request(
@@ -168,7 +184,7 @@ class Recording:
         parts = [("system", self._keep(run, block)) for block in _blocks(body.get("system") or ())]
         parts += [("tool", digest) for digest in self._keep_tools(run, body.get("tools") or ())]
         parts += [(place, self._keep(run, block)) for place, block in _said(body)]
-        self.requests.append(Request(run, context, seq, attempt, tuple(parts)))
+        self.requests.append(RecordedRequest(run, context, seq, attempt, tuple(parts)))
 
     def reply(
         self, run: str, context: str, seq: int, attempt: int, body: Mapping[str, Any]
@@ -176,14 +192,14 @@ class Recording:
         content = body.get("content") or ()
         blocks = tuple(self.note(run, context, Origin.OUTPUT, block) for block in _blocks(content))
         outcome = {key: value for key, value in body.items() if key != "content"}
-        self.replies.append(Reply(run, context, seq, attempt, blocks, outcome))
+        self.replies.append(RecordedReply(run, context, seq, attempt, blocks, outcome))
 
     def successor(self) -> Recording:
-        """An empty one that goes on after this one: it knows what need not be kept again."""
+        """Return an empty recording that continues this one: it knows what is already stored."""
         return Recording(known=self.known, digests=self.digests, toolsets=self.toolsets)
 
     def followed_by(self, later: Recording) -> Recording:
-        """Both as one, in this order."""
+        """Return both recordings as one, in this order."""
         both = later.successor()
         both.contexts = [*self.contexts, *later.contexts]
         both.entries = [*self.entries, *later.entries]
@@ -193,7 +209,7 @@ class Recording:
         return both
 
     def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """Their hashes. All are hashed as one first: siblings send the same, a dozen at a time."""
+        """Record tools; return their hashes. All are hashed as one first: siblings share them."""
         raw = _quick_digest(tools)
         kept = self.toolsets.get((run, raw))
         if kept is None:
@@ -217,7 +233,7 @@ class MemorySink(Recording, NoSightings):
     """A sink that keeps everything in memory."""
 
     async def flush(self) -> None:
-        """Nothing to do: what is recorded is already where it stays."""
+        """Do nothing: everything is already in memory."""
 
     def trajectory(self, run: str) -> Trajectory:
         return Trajectory(
@@ -231,12 +247,12 @@ class MemorySink(Recording, NoSightings):
 
 
 def block_hash(block: Mapping[str, Any]) -> str:
-    """SHA-256 (hex) of a block's canonical JSON; `cache_control` does not change it."""
+    """Return the SHA-256 (hex) of a block's canonical JSON; `cache_control` does not change it."""
     return digest_of(canonical(block))
 
 
 def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
-    """Differs whenever the value does, though not the same for all its spellings."""
+    """Return a digest that differs if the value does; it depends on the value's spelling."""
     try:
         raw = marshal.dumps(cast(Any, value), 2)
     except ValueError:  # a subclass of str or dict, which only JSON takes
@@ -245,12 +261,12 @@ def _quick_digest(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> byt
 
 
 def digest_of(text: str) -> str:
-    """SHA-256 (hex) of a block's canonical JSON."""
+    """Return the SHA-256 (hex) of a block's canonical JSON."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def canonical(block: Mapping[str, Any]) -> str:
-    """A block as JSON with sorted keys, without `cache_control`, always encodable as UTF-8."""
+    """Return a block as JSON with sorted keys, without `cache_control`, always valid UTF-8."""
     if "cache_control" in block:
         block = {key: value for key, value in block.items() if key != "cache_control"}
     content = block.get("content")
@@ -265,17 +281,17 @@ def canonical(block: Mapping[str, Any]) -> str:
 
 
 def _said(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The blocks of a request's messages with their role; plain strings count as one block."""
+    """Return the blocks of a request's messages with their role; a plain string is one block."""
     for message in body.get("messages") or ():
         for block in _blocks(message["content"]):
             yield message["role"], block
 
 
 def rebuild(trajectory: Trajectory, context: str, seq: int, attempt: int = 1) -> dict[str, Any]:
-    """The blocks of a recorded request, as `{system, tools, messages}`.
+    """Return the blocks of a recorded request, as `{system, tools, messages}`.
 
-    Neighbouring messages of one role come back as one message, which the API does with them too;
-    cache marks are not recorded. Raises KeyError when there is no such request.
+    Neighboring messages of one role come back as one message, as the API merges them; cache marks
+    are not recorded. Raises KeyError if there is no such request.
     """
     for request in trajectory.requests:
         if (request.context, request.seq, request.attempt) == (context, seq, attempt):

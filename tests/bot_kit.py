@@ -21,7 +21,8 @@ from pg_kit import with_store
 
 from bot.__main__ import main
 from bot.local.mind.mind import answer as offline_mind
-from bot.local.model.server import Faults, Mind, ModelServer
+from bot.local.model.faults import Faults
+from bot.local.model.server import Mind, ModelServer
 from bot.local.slack.server import API_PATH, LocalSlack
 
 Json = dict[str, Any]

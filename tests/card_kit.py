@@ -12,8 +12,9 @@ from engine_kit import Json, channel_id, led_by, say, until, use, workspace
 from serve_kit import ASKER as ASKER
 from serve_kit import Served
 
-from bot.approval.actions import StoredAction
-from bot.local.model.server import Answer, Mind
+from bot.approvals.store import StoredAction
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 from bot.local.slack.records import View
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown

@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.accounts.connect_pages import connect_routes
-from bot.accounts.connecting import Connecting
-from bot.accounts.credentials import Credentials
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.serving.health import Health
-from bot.serving.metrics import Metrics
+from bot.mailbox.credentials import Credentials
+from bot.mailbox.oauth import Connecting
+from bot.mailbox.oauth_pages import connect_routes
+from bot.metrics import Metrics
+from bot.serving.observability import Health
 from bot.serving.web import served, web_app
 from bot.storage.database import Database
 from config.settings import Settings, load_settings

@@ -14,10 +14,11 @@ import duckdb
 import scopes
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
-from scopes.databases.tables import Database, Databases
+from scopes.databases.tables import Databases, SourceDatabase
+from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.resources import Resource, Resources
-from scopes.tool import Handles, ToolContext, ToolResult
+from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
 
@@ -73,7 +74,7 @@ class Shelf:
         return self.kept
 
 
-def context(databases: Mapping[str, Database], **more: Any) -> ToolContext:
+def context(databases: Mapping[str, SourceDatabase], **more: Any) -> ToolContext:
     """A subagent that holds all of them; of Ana's, who may read what the gate lets her."""
     labels = {h: Label(True, WORKSPACE, frozenset({h})) for h in databases}
     clients: dict[type, object] = {Databases: Databases(databases, labels, 1_000)}

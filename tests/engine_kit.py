@@ -29,36 +29,41 @@ from starlette.types import Message as Sent
 from starlette.types import Receive, Scope, Send
 from timing import Patience
 
-from bot.app import App, Options
-from bot.local.model.server import Answer, Fault, Faults, Mind, ModelServer, RateLimits
+from bot.context import App
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
+from bot.local.model.limits import RateLimits
+from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
-from bot.parent import Ask
+from bot.options import Options
 from bot.policy.directory import SlackDirectory
-from bot.policy.people import People
-from bot.requests.asked import Request
-from bot.storage.store import Store
+from bot.runs.store import Store
+from bot.slack.people import People
+from bot.tasks.ask import Ask
+from bot.tasks.base import Request
 from config.settings import Settings, load_settings
+from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.schema import tool_schema as schema_of
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
-from scopes.tool import Handles, Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
+from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, Window, tool
 from subagents.agent import Agent
 from subagents.audit import audit
 from subagents.brief import SUBMIT, Brief, BriefDraft, text_block
+from subagents.budget import NANO, Budget, Caps
 from subagents.contracts import CONTRACTS
 from subagents.conversation import Ending, Spec
+from subagents.delimiter import new_delimiter
 from subagents.events import Event
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.fence import new_fence
 from subagents.gate import Decision, Gate
-from subagents.governor import RateGovernor
 from subagents.model import ModelClient
-from subagents.purse import NANO, Caps, Purse
+from subagents.rate_limiter import RateLimiter
 from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Context, MemorySink, Origin
@@ -433,10 +438,10 @@ class Engine:
             "opening": [(origin, text_block(told), "")],
             "max_steps": self.run.limits.subagent_steps,
             "context_limit": self.run.limits.child_context,
-            "seconds": self.run.purse.seconds_left(),
+            "seconds": self.run.budget.seconds_left(),
             "contract": contract,
         }
-        toolbox = Toolbox(offered, self.run.gate, self.run.limits.tool_timeout_s, new_fence())
+        toolbox = Toolbox(offered, self.run.gate, self.run.limits.tool_timeout_s, new_delimiter())
         return Agent(self.run, Spec(**{**given, **fields}), toolbox, self.context(handles))
 
     def fanout(self) -> Fanout:
@@ -462,7 +467,7 @@ class Engine:
             settings=self.settings,
             options=Options(model="claude"),
             model=self.run.model,
-            governor=self.run.governor,
+            rate_limiter=self.run.rate_limiter,
             store=store,
             reader=self.reader,
             as_of=WINDOW.latest,
@@ -602,8 +607,8 @@ async def engine(
             id=run_id,
             requester=requester,
             model=model,
-            governor=RateGovernor(caps.max_concurrency),
-            purse=Purse(
+            rate_limiter=RateLimiter(caps.max_concurrency),
+            budget=Budget(
                 Caps(round(caps.cost_usd * NANO), caps.tokens, caps.steps, caps.seconds),
                 asyncio.get_running_loop().time,
             ),
@@ -629,8 +634,8 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
 async def run_agent(agent: Agent) -> Ending:
     """An agent's ending, with the reservations that it left behind checked."""
     ending = await agent.run()
-    assert agent.run_.purse.reserved.nanousd == 0
-    assert agent.run_.purse.reserved.tokens == 0
+    assert agent.run_.budget.reserved.nanousd == 0
+    assert agent.run_.budget.reserved.tokens == 0
     return ending
 
 
@@ -714,9 +719,9 @@ async def asked(
     given = {"slack": LocalSlack(workspace(6)), **more}
     async with engine(mind, settings, **given) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "ask", question, "claude", {})
-        document = await e.ask(question, store).answer()
-        assert e.run.purse.reserved.nanousd == 0
-    return Asked(e, document)
+        document = await e.ask(question, store).work()
+        assert e.run.budget.reserved.nanousd == 0
+    return Asked(e, document.to_json())
 
 
 def brief_answer(n: int = 1, **fields: Any) -> Answer:

@@ -11,18 +11,19 @@ from typing import Any
 import pygit2
 
 import scopes
+from scopes.effects import RUN_FOLDER
 from scopes.folders.bringing import Bringing
 from scopes.folders.folder import KB, Folder
-from scopes.folders.folders import MB, RUN, Folders, Project
+from scopes.folders.folders import MB, Folders, ProjectFolder
 from scopes.folders.git import Git, Repository, apart
-from scopes.folders.git_push import Pushing, Remote
+from scopes.folders.git_push import GitPush, Remote
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, WORKSPACE, Label, Readers
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult
-from subagents.action import Action
-from subagents.child import closed
+from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Obstacle
-from subagents.gate import Card, Decision, Deny, Gate
+from subagents.gate import Action, Card, Decision, Deny, Gate
+from subagents.subagent import flush_writes
 
 ANA = "U0ANA"
 BOOK = "files:book"
@@ -91,10 +92,10 @@ def git(root: Path, *arguments: str) -> str:
 class Settings:
     """A directory that knows what the settings say of folders."""
 
-    projects: Mapping[str, Project]
+    projects: Mapping[str, ProjectFolder]
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
-        readers = WORKSPACE if thing == RUN else self.projects[thing].readers
+        readers = WORKSPACE if thing == RUN_FOLDER else self.projects[thing].readers
         return readers == WORKSPACE or user in readers
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
@@ -123,7 +124,7 @@ class Desk:
         folder = Folder(self.root, max_bytes, self.data / "locks" / "book")
         found = Repository(folder, branch, self.data / "locks" / "book.git") if repo else None
         remote = Remote(found, "origin", None) if found and push else None
-        project = Project(BOOK, "book", folder, readers, found, remote)
+        project = ProjectFolder(BOOK, "book", folder, readers, found, remote)
         self.limits = max_bytes, max_total
         self.projects = {BOOK: project}
         self.proposed: list[Action] = []
@@ -137,10 +138,10 @@ class Desk:
         self.calls = 0
 
     def context(self, name: str = "s1", **more: Any) -> ToolContext:
-        clients: dict[type, object] = {Folders: self.folders, Git: Git(), Pushing: Pushing()}
+        clients: dict[type, object] = {Folders: self.folders, Git: Git(), GitPush: GitPush()}
         clients[Bringing] = Bringing(self.folders)
         made = ToolContext(
-            "r1", ANA, Handles({BOOK: "book", RUN: "run"}), TRUSTED, None, clients, 8000,
+            "r1", ANA, Handles({BOOK: "book", RUN_FOLDER: "run"}), TRUSTED, None, clients, 8000,
             intent=Intent(text="Write it into the book", home="D0ANA"), scope="files", context=name,
         )  # fmt: skip
         return replace(made, **more)
@@ -171,7 +172,7 @@ class Desk:
     async def ended(self, by: ToolContext | str, *, stopped: bool = False) -> dict[str, str]:
         """A context has ended well; what of what it wrote stays undone."""
         ctx = self.context(by) if isinstance(by, str) else by
-        return await closed(self.gate, ctx, stopped=stopped)
+        return await flush_writes(self.gate, ctx, stopped=stopped)
 
     async def approve(self, action: Action) -> ToolResult | Deny:
         chosen = next(t for t in scopes.scope("files").tools if t.name == action.tool)

@@ -26,16 +26,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from timing import Patience
 
-from bot.local.model.server import Faults, Mind, ModelServer
+from bot.local.model.faults import Faults
+from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
-from bot.local.slack.server import (
-    API_PATH,
-    APP_TOKEN,
-    BOT_TOKEN,
-    SIGNING_SECRET,
-    LocalSlack,
-    StreamsRefused,
-)
+from bot.local.slack.faults import StreamsRefused
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace

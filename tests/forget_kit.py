@@ -11,16 +11,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.requests.inbox import Inbox, Incoming
-from bot.runs.sink import StoreSink
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.gate_tables import actions, proposal
-from bot.storage.store import Store
-from bot.storage.tables import METADATA
+from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.tables import METADATA, actions, proposal
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.tool import Item
-from subagents.action import Action, new_id
+from subagents.gate import Action, new_id
 from subagents.trajectory import Context, Origin
 
 Json = dict[str, Any]
@@ -60,8 +59,8 @@ def result(id: str, text: str, findings: Sequence[Json], *sources: str) -> Json:
 
 
 def brief(id: str, task: str, **fields: Any) -> Json:
-    made = {"id": id, "template": "slack/answer@1", "task": task, "material": []}
-    return {**made, "finding_lines": [], "intent": Intent(task).to_json(), **fields}
+    made = {"draft": {"task": task}, "material": [], "intent": Intent(task).to_json(), **fields}
+    return {"id": id, "template": "slack/answer@1", "brief": made}
 
 
 @dataclass
@@ -112,7 +111,9 @@ class Told:
             await store.finish_run(run, "complete", result=self.document, cost_usd=0.01)
 
 
-async def ask(inbox: Inbox, id: str, text: str, user: str = "U0ANA", state: str = "done") -> str:
+async def ask(
+    inbox: RequestQueue, id: str, text: str, user: str = "U0ANA", state: str = "done"
+) -> str:
     """A request that was heard, and how far it is; its key."""
     channel, _, ts = id.partition("/")
     event: Json = {"type": "message", "channel": channel, "ts": ts, "user": user, "text": text}
@@ -150,7 +151,9 @@ async def columns(database: Database) -> dict[str, str]:
     held = {}
     for table in METADATA.sorted_tables:
         rows = await database.read(sa.select(table))
-        held[table.name] = "\n".join(json.dumps(r, default=str, ensure_ascii=False) for r in rows)
+        held[table.name] = "\n".join(
+            json.dumps(r._asdict(), default=str, ensure_ascii=False) for r in rows
+        )
     return held
 
 

@@ -15,7 +15,8 @@ from engine_kit import MUX
 from bot.local.google.mbox import Mailbox, StoredMessage
 from bot.local.google.server import TOKEN, LocalGoogle
 from config.settings import load_settings
-from scopes.google.client import Google, token_credentials
+from scopes.google.auth import token_credentials
+from scopes.google.client import GoogleClient
 from scopes.google.gmail import Gmail
 
 ME = "ana@acme.example"
@@ -85,7 +86,7 @@ async def office(
         """No test waits for what Google asks for."""
 
     with MUX.serving(served.app) as url:
-        google = Google(token_credentials(TOKEN), limits, url, sleep=at_once)
+        google = GoogleClient(token_credentials(TOKEN), limits, url, sleep=at_once)
         try:
             yield Office(served, Gmail(google, owner, cursor), lambda: Gmail(google, owner, cursor))
         finally:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from google.api_core.client_options import ClientOptions
 from google.oauth2.credentials import Credentials
 from google_contract import departures, discovery, methods, requested
@@ -23,13 +26,16 @@ from bot.local.google.sheets_state import Book, SheetsState
 from bot.local.server import LocalServer
 from config.settings import load_settings
 from scopes.databases.bigquery import BigQuery
-from scopes.google.client import Google, token_credentials
+from scopes.google.auth import token_credentials
+from scopes.google.client import GoogleClient
 from scopes.google.quota import Quota
 from scopes.google.spreadsheet import Spreadsheet
 
 Json = dict[str, Any]
 PROJECT, DATASET = "local-project", "shop"
 SHEET = "1AbC"
+ACCOUNT = "bot@local.iam.gserviceaccount.com"
+"""Of the service account that `key_file` is of."""
 SHOP = """
 CREATE SCHEMA shop; CREATE SCHEMA payroll;
 CREATE TABLE shop.orders (id BIGINT, customer VARCHAR, amount DECIMAL(10,2), placed DATE,
@@ -118,12 +124,12 @@ async def at_once(seconds: float) -> None:
     """No test waits for what Google asks for."""
 
 
-def client(url: str, **changes: Any) -> Google:
+def client(url: str, **changes: Any) -> GoogleClient:
     limits = {"max_attempts": 3, "timeout_s": 5, "workers": 4} | changes
     settings = load_settings(env={}).google.model_copy(update=limits)
     clock = Clock()
     quota = Quota(settings.units_per_minute, clock, clock.sleep)
-    return Google(token_credentials(TOKEN), settings, url, quota, sleep=at_once)
+    return GoogleClient(token_credentials(TOKEN), settings, url, quota, sleep=at_once)
 
 
 @asynccontextmanager
@@ -153,3 +159,20 @@ async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreads
             assert asked_wrongly(served, "sheets.v4") == []
         finally:
             await made.aclose()
+
+
+def key_file(folder: Path) -> Path:
+    """Write a service account's key file, as Google Cloud makes it."""
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    held = {
+        "type": "service_account",
+        "client_email": ACCOUNT,
+        "private_key_id": "1",
+        "private_key": pem.decode(),
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+    path = folder / "google.json"
+    path.write_text(json.dumps(held), "utf-8")
+    path.chmod(0o600)
+    return path

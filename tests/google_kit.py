@@ -28,10 +28,10 @@ from starlette.routing import Route
 from timing import Patience
 
 from bot.local.server import LocalServer, drop_connection
-from config.settings import Google as Limits
+from config.sections import GoogleSettings as Limits
 from config.settings import load_settings
-from scopes.google.auth import Access
-from scopes.google.client import Google, token_credentials
+from scopes.google.auth import GoogleAccess, token_credentials
+from scopes.google.client import GoogleClient
 from scopes.google.quota import Quota
 
 TOKEN = "ya29.a-token-that-nobody-may-see"
@@ -185,15 +185,15 @@ def serving(stand: Stand) -> Iterator[str]:
 @asynccontextmanager
 async def calling(
     stand: Stand,
-    access: Access | None = None,
+    access: GoogleAccess | None = None,
     pauses: Pauses | None = None,
     clock: Clock | None = None,
     **changes: Any,
-) -> AsyncIterator[Google]:
+) -> AsyncIterator[GoogleClient]:
     """A client of the stand; `changes` are to the settings."""
     settings, clock = limits(**changes), clock or Clock()
     with serving(stand) as url:
-        google = Google(
+        google = GoogleClient(
             access or token_credentials(TOKEN),
             settings,
             url,
@@ -206,11 +206,11 @@ async def calling(
             await google.aclose()
 
 
-async def read(google: Google, **more: Any) -> dict[str, Any]:
+async def read(google: GoogleClient, **more: Any) -> dict[str, Any]:
     return await google.call(google.gmail().getProfile(userId="me"), 2, **more)
 
 
-async def send(google: Google) -> dict[str, Any]:
+async def send(google: GoogleClient) -> dict[str, Any]:
     """A call that must not happen twice."""
     message = google.gmail().messages().send(userId="me", body={"raw": "SGk="})
     return await google.call(message, 100, repeat=False)

@@ -9,9 +9,9 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
-from engine_kit import call, is_child, opening, say
+from engine_kit import call, is_child, opening, results, say, turn, use
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 
 Json = dict[str, Any]
 
@@ -75,10 +75,20 @@ def verdict(body: Json, **fields: Any) -> Answer:
     return call("submit_result", **{**given, **fields})
 
 
+def triaging(body: Json) -> Answer:
+    """A parent that has the inbox triaged, and adds nothing to the digest."""
+    if turn(body) == 0:
+        return Answer([use("triage_inbox")])
+    (result,) = results(body)
+    return say(str(result["content"]) if result.get("is_error") else "NONE")
+
+
 def judging(body: Json) -> Answer:
     """A model that judges each thread, and then names the first two."""
     if is_child(body):
         return verdict(body)
+    if "WRITE: digest lines" not in str(body["messages"]):
+        return triaging(body)
     cited = list(dict.fromkeys(FINDING.findall(str(body["messages"]))))
     return say(
         f"Answer the first. [{cited[0]}]\nSAME: late parcels {''.join(f'[{c}]' for c in cited[:2])}"

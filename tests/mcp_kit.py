@@ -17,12 +17,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from bot.storage.database import Database
-from bot.storage.vault import vault_of
-from bot.tooling.mcp import McpKit
+from bot.storage.encryption import cipher_of
+from bot.tooling.mcp import McpTools
 from config.settings import Settings, load_settings
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
-from scopes.tool import Handles, Tool, ToolContext, ToolResult
+from scopes.tool import Tool, ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
 
@@ -205,13 +206,13 @@ def settings_of(folder: Path, **servers: Mapping[str, Any]) -> Settings:
 
 
 @asynccontextmanager
-async def kit(settings: Settings, database: Database | None = None) -> AsyncIterator[McpKit]:
+async def kit(settings: Settings, database: Database | None = None) -> AsyncIterator[McpTools]:
     """The kit of a process that serves, over a database of its own unless one is given."""
     async with AsyncExitStack() as stack:
         if database is None:
-            database = await Database.open(settings.data_dir, None, vault_of(settings))
+            database = await Database.open(settings.data_dir, None, cipher_of(settings))
             stack.push_async_callback(database.aclose)
-        made = McpKit(settings, database, None)
+        made = McpTools(settings, database, None)
         stack.push_async_callback(made.aclose)
         yield made
 

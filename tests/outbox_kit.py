@@ -15,12 +15,11 @@ from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, User, Workspace
-from bot.replies.live import Place
-from bot.replies.outbox import Outbox
-from bot.replies.pace import Pace
-from bot.replies.render import Part, Rendered
-from bot.replies.reply import Reply
-from config.settings import Reply as ReplySettings
+from bot.slack.blocks import MessagePart, Rendered
+from bot.slack.client import RateLimit
+from bot.slack.stream import Destination, StreamingReply
+from bot.slack.writer import MessageWriter
+from config.sections import ReplySettings
 from config.settings import load_settings
 
 ASKED = "1740000000.000100"
@@ -44,16 +43,16 @@ class Desk:
 
     slack: LocalSlack
     web: AsyncWebClient
-    outbox: Outbox
+    writer: MessageWriter
     settings: ReplySettings
 
-    def reply(self, state: Mapping[str, Any] | None = None, **more: Any) -> Reply:
-        place = Place("T0LOCAL", CHANNEL, ASKED, USER, f"T0LOCAL/{CHANNEL}/{ASKED}", ASKED)
-        return Reply(self.outbox, place, self.settings, state, **more)
+    def reply(self, state: Mapping[str, Any] | None = None, **more: Any) -> StreamingReply:
+        place = Destination("T0LOCAL", CHANNEL, ASKED, USER, f"T0LOCAL/{CHANNEL}/{ASKED}", ASKED)
+        return StreamingReply(self.writer, place, self.settings, state, **more)
 
-    def new_outbox(self, **more: Any) -> Outbox:
-        quick = {"pace": Pace(None), "backoff_s": 0.001, "settle_s": 0.002, **more}
-        return Outbox(self.web, load_settings(env={}).slack, **quick)
+    def new_outbox(self, **more: Any) -> MessageWriter:
+        quick = {"pace": RateLimit(None), "backoff_s": 0.001, "settle_s": 0.002, **more}
+        return MessageWriter(self.web, load_settings(env={}).slack, **quick)
 
     def answers(self, channel: str = CHANNEL) -> list[Shown]:
         """What the bot shows in the thread."""
@@ -69,13 +68,13 @@ async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterato
         async with aiohttp.ClientSession() as session:
             web = AsyncWebClient(token=BOT_TOKEN, base_url=url + API_PATH, session=session)
             made = Desk(slack, web, None, chosen)  # type: ignore[arg-type]
-            made.outbox = made.new_outbox()
+            made.writer = made.new_outbox()
             yield made
 
 
 def rendered(text: str, *more: str, foot: str = "1 subagent") -> Rendered:
-    """An answer in parts, made as bot.replies.render makes them."""
-    parts = [Part(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
+    """An answer in parts, made as bot.slack.blocks makes them."""
+    parts = [MessagePart(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
     said = {"type": "context", "elements": [{"type": "mrkdwn", "text": foot}]}
-    parts[-1] = Part(parts[-1].text, (*parts[-1].blocks, said))
+    parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, said))
     return Rendered(tuple(parts), text, () if more else (said,))

@@ -28,8 +28,8 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy import make_url
 
-from bot.storage.serve_tables import flags
-from bot.storage.store import Store
+from bot.runs.store import Store
+from bot.storage.tables import flags
 
 HERE = "postgresql://postgres@127.0.0.1:5432/postgres"
 STORE = "assistant.sqlite"

@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bot.policy.people import People
-from config.settings import Policy, load_policy, load_settings
+from bot.slack.people import People
+from config.sections import Policy
+from config.settings import load_policy, load_settings
 from scopes.slack_client import SlackClient, connect, open_session
 
 Json = dict[str, Any]

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from serve_kit import ASKER, Served, serving
 from timing import patient
 
-from bot.schedule.records import Delivery, Tick
-from bot.schedule.wiring import Schedules
+from bot.schedules.scheduler import Schedules
+from bot.storage.schedules import Occurrence, StoredDelivery
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -59,7 +59,7 @@ class Scheduled:
     bot: Served
 
     def __post_init__(self) -> None:
-        self.schedules.running.settling = timedelta()
+        self.schedules.runner.settling = timedelta()
 
     @property
     def schedules(self) -> Schedules:
@@ -67,59 +67,63 @@ class Scheduled:
 
     async def set(self, name: str, spec: Schedule) -> None:
         """Set one as in chat."""
-        await self.schedules.book.create(name, spec, "chat", datetime.now(UTC))
+        await self.schedules.store.create(name, spec, "chat", datetime.now(UTC))
 
-    async def fire(self, name: str, at: datetime | None = None) -> Tick:
-        """Have it run now; the tick once it is over."""
-        tick = await self.begin(name, at)
-        return await self.over(tick)
+    async def fire(self, name: str, at: datetime | None = None) -> Occurrence:
+        """Have it run now; the occurrence once it is over."""
+        occurrence = await self.begin(name, at)
+        return await self.over(occurrence)
 
-    async def begin(self, name: str, at: datetime | None = None) -> Tick:
+    async def begin(self, name: str, at: datetime | None = None) -> Occurrence:
         """Have it run now; returns at once."""
-        tick = await self.schedules.ticks.ask_now(name, at or datetime.now(UTC))
-        self.schedules.lanes.wake()
-        return tick
+        occurrence = await self.schedules.occurrences.ask_now(name, at or datetime.now(UTC))
+        self.schedules.worker.wake()
+        return occurrence
 
-    async def over(self, tick: Tick, seconds: float = 30.0) -> Tick:
-        """The tick, once it ran, failed or was skipped."""
+    async def over(self, occurrence: Occurrence, seconds: float = 30.0) -> Occurrence:
+        """The occurrence, once it ran, failed or was skipped."""
 
-        async def found() -> Tick | None:
-            now = await self.schedules.ticks.get(tick.schedule, tick.at)
+        async def found() -> Occurrence | None:
+            now = await self.schedules.occurrences.get(occurrence.schedule, occurrence.at)
             return now if now and now.state not in ("due", "running") else None
 
         return await come(found, seconds)
 
-    async def waits_again(self, tick: Tick, tries: int, seconds: float = 30.0) -> Tick:
-        """The tick, once so many tries of it have failed."""
+    async def waits_again(
+        self, occurrence: Occurrence, tries: int, seconds: float = 30.0
+    ) -> Occurrence:
+        """The occurrence, once so many tries of it have failed."""
 
-        async def found() -> Tick | None:
-            now = await self.schedules.ticks.get(tick.schedule, tick.at)
+        async def found() -> Occurrence | None:
+            now = await self.schedules.occurrences.get(occurrence.schedule, occurrence.at)
             return now if now and now.tries >= tries else None
 
         return await come(found, seconds)
 
-    async def delivered(self, tick: Tick, seconds: float = 30.0) -> Delivery:
+    async def delivered(self, occurrence: Occurrence, seconds: float = 30.0) -> StoredDelivery:
         """Its delivery, once it is over."""
 
-        async def found() -> Delivery | None:
-            now = await self.schedules.ticks.delivery(tick.schedule, tick.at)
+        async def found() -> StoredDelivery | None:
+            now = await self.schedules.occurrences.delivery(occurrence.schedule, occurrence.at)
             return now if now and now.state != "waiting" else None
 
         return await come(found, seconds)
 
-    async def tried(self, tick: Tick, times: int = 1, seconds: float = 30.0) -> Delivery:
+    async def tried(
+        self, occurrence: Occurrence, times: int = 1, seconds: float = 30.0
+    ) -> StoredDelivery:
         """Its delivery, once it was tried so often."""
 
-        async def found() -> Delivery | None:
-            now = await self.schedules.ticks.delivery(tick.schedule, tick.at)
+        async def found() -> StoredDelivery | None:
+            now = await self.schedules.occurrences.delivery(occurrence.schedule, occurrence.at)
             return now if now and now.tries >= times else None
 
         return await come(found, seconds)
 
-    async def document(self, tick: Tick) -> Json:
-        """The report of a tick that ran."""
-        assert tick.run, tick
-        return dict((await self.bot.store.run(tick.run)).result or {})
+    async def document(self, occurrence: Occurrence) -> Json:
+        """The report of an occurrence that ran."""
+        assert occurrence.run, occurrence
+        return dict((await self.bot.store.run(occurrence.run)).result or {})
 
     def told(self, user: str = ASKER) -> list[str]:
         """What this user was told in private."""
@@ -135,7 +139,7 @@ async def scheduled(
         tmp_path, *args, **{**more, "change": with_schedules(schedules, more)}
     ) as bot:
         yield Scheduled(bot)
-        assert await bot.bench.schedules.lanes.drained(60)
+        assert await bot.bench.schedules.worker.drained(60)
 
 
 def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -> Any:

@@ -29,18 +29,21 @@ from pg_kit import with_store
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
-from bot.local.model.server import Answer, Faults, Mind, ModelServer
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Faults
+from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.requests.inbox import Inbox
-from bot.serving.serve import Bench, working
-from bot.storage.store import Store
+from bot.runs.store import Store
+from bot.serving.serve import Server, run_server
+from bot.storage.requests import RequestQueue
 from config.settings import Settings
-from subagents.audit import Leak, audit
+from subagents.audit import audit
 from subagents.model import ModelClient
+from subagents.provenance import Leak
 
 ASKER = "U0ANA"
 CENTURY_DAYS = 36_500
@@ -130,7 +133,7 @@ class Served:
 
     slack: LocalSlack
     model: ModelServer
-    bench: Bench
+    bench: Server
     settings: Settings
     channel: str
 
@@ -139,7 +142,7 @@ class Served:
         return self.bench.dispatch.runs.store
 
     @property
-    def inbox(self) -> Inbox:
+    def inbox(self) -> RequestQueue:
         return self.bench.dispatch.inbox
 
     def ask(
@@ -228,7 +231,7 @@ async def serving(
             with_store(settings.data_dir)
         model = ModelClient(settings.models, "k", minds.url)
         try:
-            async with working(settings, policy_path, model, "claude") as bench:
+            async with run_server(settings, policy_path, model, "claude") as bench:
                 if bench.sockets:
                     await until(bench.sockets.connected.is_set)
                 channel = next(c for c in slack.state.channels.values() if not c.is_im)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from bot_kit import export, said, small_export
 
-from bot.app import App, Options, open_app
+from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.workspace import SLACKBOT
-from bot.parent import Ask
-from bot.requests.asked import Request
-from bot.storage.store import Store
+from bot.options import Options
+from bot.runs.store import Store
+from bot.tasks.ask import Ask
+from bot.tasks.base import Request
 from config.settings import Settings, load_settings
 from subagents.events import AnswerDelta, Event, ignore
 
@@ -34,10 +35,10 @@ async def test_a_run_is_stored_from_its_start_to_its_end(tmp_path: Path, data_di
     async with open_app(settings(data_dir), options(small_export(tmp_path)), ignore) as app:
         async with app.run("ask", "What?") as run:
             assert [r.status for r in await app.store.runs()] == ["running"]
-            document = await Ask(app, run, Request("Which channels?", app.window(WEEK))).answer()
+            document = await Ask(app, run, Request("Which channels?", app.window(WEEK))).work()
             await app.finish(run, document)
         (stored,) = await app.store.runs()
-        assert (stored.status, stored.result) == ("complete", document)
+        assert (stored.status, stored.result) == ("complete", document.to_json())
         assert (await app.store.trajectory(run.id)).requests
         assert (await app.store.decisions(run.id))[0].tool == "list_channels"
 
@@ -150,6 +151,6 @@ async def test_events_reach_who_shows_them(tmp_path: Path, data_dir: Path) -> No
 
 async def answered(app: App, question: str) -> str:
     async with app.run("ask", question) as run:
-        document = await Ask(app, run, Request(question, app.window(WEEK))).answer()
+        document = await Ask(app, run, Request(question, app.window(WEEK))).work()
         await app.finish(run, document)
-    return str(document["answer"])
+    return document.answer

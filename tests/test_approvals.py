@@ -37,7 +37,8 @@ from engine_kit import brief_answer, call, led_by, say, sentence, until
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, serving
 
-from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace, micros
 
@@ -271,7 +272,7 @@ async def test_a_grant_is_offered_to_admins_and_the_answer_follows(tmp_path: Pat
         await reaches(bot, "done")
         for thread in threads:
             assert HELD in str([m.blocks for m in bot.replies(thread)])
-        (grant,) = await bot.bench.approvals.executing.grants.all()
+        (grant,) = await bot.bench.approvals.grants.all()
         assert (grant.sources, grant.destination, grant.by) == ((THERE,), bot.channel, BOSS)
         await until(lambda: "answer that was held back" in again(bot, shown, direct).text)
 
@@ -287,7 +288,7 @@ async def test_a_grant_that_is_denied_leaves_the_answer_where_it_is(tmp_path: Pa
         await until(lambda: not any(cards(bot, direct) for direct in directs))
         assert f"Denied by <@{EVA}>" in again(bot, shown[0], directs[0]).text
         assert HELD not in str(bot.slack.visible(bot.channel))
-        assert await bot.bench.approvals.executing.grants.all() == []
+        assert await bot.bench.approvals.grants.all() == []
 
 
 # ---- what cannot be shown
@@ -301,7 +302,7 @@ async def test_a_card_that_slack_does_not_take_is_dropped_and_told(tmp_path: Pat
         (key,) = [r.request for r in await bot.store.runs() if r.id == row.run]
         request = await bot.inbox.request(key or "")
         assert request
-        proposals = bot.bench.approvals.proposals
+        proposals = bot.bench.approvals.cards
         for text in ("Another text.", "A long text. " * 1_000):
             new = replace(row.action.edited({"text": text}), made=datetime.now(UTC))
             await proposals.actions.add(new)
@@ -379,7 +380,7 @@ async def test_cards_are_put_up_once_whatever_is_lost(tmp_path: Path, lost: str)
         assert asked_in.request
         request = await bot.inbox.request(asked_in.request)
         assert request
-        assert await bot.bench.approvals.proposals.show(row.run, request) == 1
+        assert await bot.bench.approvals.cards.show(row.run, request) == 1
         assert len(cards(bot)) == 1
 
 

@@ -14,10 +14,11 @@ from engine_kit import Json, finding, is_child, line, results, say, sentence, su
 from files_kit import git, repository, subjects, text_at, with_remote
 from serve_kit import ASKER, Served, request_in, serving
 
-from bot.local.model.server import Answer, Mind
-from bot.memory.notes import NoteShelf
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.memory.store import NoteStore
+from config.sections import ProjectSettings
 from config.settings import Settings
-from config.tools import Project
 from scopes.label import Label
 
 TOPICS = ("harbour", "signals", "ferries", "lanterns", "pilots", "anchors", "charts", "tides")
@@ -33,7 +34,7 @@ def fact(topic: str) -> str:
 
 def book(root: Path, *, push: bool = False) -> Callable[[Settings], Settings]:
     """Settings with one project, which only the asker may read."""
-    project = Project(path=root, push=push, readers=(ASKER,))
+    project = ProjectSettings(path=root, push=push, readers=(ASKER,))
 
     def change(settings: Settings) -> Settings:
         files = settings.files.model_copy(update={"projects": {"book": project}})
@@ -86,7 +87,7 @@ def led(children: Mind, *delegated: Json, end: str = "It is done.") -> Mind:
 
 
 async def note_down(bot: Served) -> None:
-    shelf = NoteShelf(bot.store.database)
+    shelf = NoteStore(bot.store.database)
     texts = {topic: fact(topic) for topic in TOPICS} | {"voice": VOICE}
     for title, text in texts.items():
         await shelf.save(f"user:{ASKER}", f"k/{title}", title, text, OWN, "r0")

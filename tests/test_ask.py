@@ -23,7 +23,9 @@ from engine_kit import (
 )
 
 from bot.local.mind.mind import answer as offline_mind
-from bot.local.model.server import Answer, Fault, Faults, Mind
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
+from bot.local.model.server import Mind
 
 SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 

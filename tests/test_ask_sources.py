@@ -16,8 +16,8 @@ import pytest
 from bot_kit import Done, Json, Shell, in_one_turn, model_at, refused
 from engine_kit import call, is_child, results, say, submitted
 
-from bot.cli.report import WIDTH
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
+from bot.reports.text import WIDTH
 
 THREE = (
     "1) How many shops are there in Lisbon?\n2) What is the total amount of sales in March 2026?\n"

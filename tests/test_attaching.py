@@ -24,15 +24,16 @@ from engine_kit import (
 )
 from serve_kit import ASKER, Served, request_in, serving
 
-from bot.local.model.server import Answer, Mind
-from bot.local.slack.server import BOT_TOKEN, Fault, LocalSlack
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Workspace
-from bot.replies.attaching import Attaching
-from bot.requests.finishing import bare_context
-from bot.requests.requests import StoredRequest
-from bot.requests.sentences import SENT_IN_PRIVATE
-from bot.storage import serve_tables
+from bot.messages import SENT_IN_PRIVATE
+from bot.requests.delivery import bare_context
+from bot.storage import tables
+from bot.storage.requests import StoredRequest
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 
@@ -181,8 +182,8 @@ async def test_a_request_that_goes_on_after_a_fault_puts_nothing_up_twice(tmp_pa
         for _ in range(2):  # what its steps returned went when it ended: as another request's
             await again(bot, request, run.id)
             assert len(files(bot, bot.channel, asked)) == 2
-        lost = serve_tables.steps.c.key.endswith("/shown")  # killed before that was stored
-        assert await bot.store.database.write(sa.delete(serve_tables.steps).where(lost)) == 1
+        lost = tables.steps.c.key.endswith("/shown")  # killed before that was stored
+        assert await bot.store.database.write(sa.delete(tables.steps).where(lost)) == 1
         await again(bot, request, run.id)
         assert len(files(bot, bot.channel, asked)) == 2
 
@@ -191,7 +192,7 @@ async def again(bot: Served, request: StoredRequest, run: str) -> None:
     """As the next life of its workflow does."""
     async with bot.bench.dispatch.runs.at_work(run) as live:
         ctx = bare_context(live.run, TRUSTED, Intent(home=request.channel))
-        await Attaching(bot.bench.outbox, 5.0).attach(live, request, ctx, {})
+        await bot.bench.approvals.delivery.attach(request, live, ctx, {})
 
 
 async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: Path) -> None:
@@ -211,12 +212,12 @@ async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: P
         dm = bot.slack.people.dm(ASKER)
         await settled(bot, lambda: any(m.files for m in bot.slack.visible(dm)))
         (run,) = await bot.store.runs(5)
-        executing = bot.bench.approvals.executing
-        assert not await executing.publish(run.id)
+        approvals = bot.bench.approvals
+        assert not await approvals.delivery.publish(run.id)
         assert files(bot, TEAM, asked) == []
-        await executing.grants.add(["C00000001"], TEAM, "U0BOSS", "g1")
+        await approvals.grants.add(["C00000001"], TEAM, "U0BOSS", "g1")
         for _ in range(2):  # as after a crash
-            assert await executing.publish(run.id)
+            assert await approvals.delivery.publish(run.id)
             assert [f.name for f in files(bot, TEAM, asked)] == ["plan.md"]
 
 

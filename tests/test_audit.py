@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subagents.audit import AuditReport, audit
+from subagents.overlap import excerpts, shingles, texts
 from subagents.result import SubagentResult
-from subagents.shingles import excerpts, shingles, texts
+from subagents.summary import parent_view
 from subagents.trajectory import Context, MemorySink, Origin, Trajectory
-from subagents.view import parent_view
 
 RUN = "r1"
 FENCE = "items-" + "4f1c" * 8
@@ -29,9 +29,10 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def items(words: str, fence: str = FENCE) -> str:
+def items(words: str, delimiter: str = FENCE) -> str:
     return (
-        f"<{fence}>\n[C1/1740498077.000100] 2025-03-28 14:01 Ana Ruiz: {words}\n</{fence}>\n"
+        f"<{delimiter}>\n[C1/1740498077.000100] 2025-03-28 14:01 Ana Ruiz: {words}\n"
+        f"</{delimiter}>\n"
         "12 threads, 40 messages in window, page 1, that is all there is to read."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,20 +15,20 @@ import pytest
 import sqlalchemy as sa
 from timing import patient, waited_within
 
-from bot.hearing.backfill import Backfill
-from bot.hearing.cursors import Cursors
-from bot.hearing.heard import Bot
-from bot.hearing.intake import Intake
+from bot.listeners.backfill import Backfill
+from bot.listeners.intake import Cursors, Intake
+from bot.listeners.interactions import Interactions
 from bot.local.server import LocalServer
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Team, User, Workspace
-from bot.replies.outbox import Outbox
-from bot.requests.inbox import Inbox, Incoming
+from bot.slack.messages import Bot
+from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
-from bot.storage.serve_tables import cursors as cursors_table
-from bot.storage.serve_tables import inbox as inbox_table
+from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.tables import cursors as cursors_table
+from bot.storage.tables import inbox as inbox_table
 from config.settings import load_settings
 from scopes.slack_client import connect, open_session
 
@@ -59,7 +59,7 @@ class Past:
     """A backfill over a local Slack and a real inbox."""
 
     slack: LocalSlack
-    inbox: Inbox
+    inbox: RequestQueue
     cursors: Cursors
     intake: Intake
     backfill: Backfill
@@ -71,10 +71,21 @@ class Past:
             await self.backfill.idle()
         await self.cursors.flush()
         rows = await self.inbox.database.read(sa.select(inbox_table).order_by("received", "ts"))
-        return [(row["kind"], row["ts"]) for row in rows]
+        return [(row.kind, row.ts) for row in rows]
 
     async def heard_until(self, hours: float, channel: str = SUPPORT) -> None:
         await self.inbox.advance("T0ACME", channel, ts(hours))
+
+
+class NoClicks(Interactions):
+    """Nobody opens or clicks anything."""
+
+    def __init__(self) -> None: ...
+
+    def with_context(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        return event
+
+    async def entitle(self, request: Incoming) -> None: ...
 
 
 @asynccontextmanager
@@ -97,10 +108,11 @@ async def missed(
     with LocalServer(slack.app, "slack") as server:
         async with open_session(settings) as session:
             client = connect(session, BOT_TOKEN, server.url + API_PATH, settings)
-            inbox = Inbox(database)
+            inbox = RequestQueue(database)
             cursors = Cursors(inbox)
-            outbox = Outbox(client.web, settings)
-            intake = Intake(inbox, cursors, outbox, client.web, Bot(BOT_USER, BOT_ID, "T0ACME"))
+            writer = MessageWriter(client.web, settings)
+            bot = Bot(BOT_USER, BOT_ID, "T0ACME")
+            intake = Intake(inbox, cursors, writer, client.web, bot, NoClicks())
             backfill = Backfill(intake, inbox, cursors, client, settings)
             running = asyncio.create_task(backfill.run())
             try:

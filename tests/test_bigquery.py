@@ -11,24 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google_data_kit import PROJECT, bigquery, shop
+from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
 from google_kit import until
-from poll_kit import key_file
 
 from bot.errors import SetupError
 from bot.local.google.bigquery_tables import bigquery_of as served
+from bot.local.google.faults import Fault
 from bot.local.google.oauth import LocalGoogleOauth
-from bot.local.google.pubsub import ACCOUNT
-from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.server import LocalGoogle
 from bot.local.google.sheets_state import SheetsState, book_of
 from bot.local.server import LocalServer
-from bot.tooling.bigquery import bigquery_of
-from bot.tooling.sheets import SheetsKit
+from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
 from scopes.databases.bigquery_values import column_of, parameter_of, row_of
 from scopes.databases.tables import Column, StatementFailed
-from scopes.google.client import GoogleBusy, GoogleError
+from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.sheets import Sheets
 from scopes.tool import ToolError
 
@@ -363,7 +361,7 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
         assert [t.name for t in await base.tables()] == ["orders", "pay_per_head"]
         await base.aclose()
         database: Any = None  # no sheet needs it
-        kit = SheetsKit(settings, database, None)
+        kit = SheetTools(settings, database, None)
         opened = await kit.open("r1", "U0ANA")
         assert (await kit.open("r2", "U0EVA")).clients == opened.clients  # connections are kept
         client = opened.clients[Sheets]

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 from engine_kit import WINDOW, engine, sentence, submitted, turns
 from pydantic import ValidationError
 
+from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
-from scopes.tool import Handles, Item
-from subagents.brief import Brief, BriefDraft, Frozen, template
+from scopes.tool import Item
+from subagents.brief import (
+    Brief,
+    BriefDraft,
+    SpawnedBrief,
+    brief_of,
+    brief_to_json,
+    draft_of,
+    template,
+)
 from subagents.contracts import CONTRACTS
-from subagents.fence import new_fence
-from subagents.frozen import frozen_json, frozen_of
+from subagents.delimiter import new_delimiter
 
-FENCE = new_fence()
+FENCE = new_delimiter()
 DRAFT = BriefDraft(
     task="Find the customer issues",
     description="Issues",
@@ -160,17 +167,16 @@ async def test_a_frozen_brief_holds_all_that_its_subagent_sends_first() -> None:
 
     (sent,) = e.requests
     text = sent["messages"][0]["content"][0]["text"]
-    assert text == frozen.brief.text(frozen.fence)
+    assert text == frozen.brief.text(frozen.delimiter)
     assert [b["text"] for b in sent["system"]] == [b["text"] for b in frozen.system]
     assert sent["tools"] == list(frozen.tools)
 
 
 def test_what_is_stored_of_a_brief_is_plain_json() -> None:
-    frozen = Frozen("s1", FULL, FENCE, "fast", (), (), "slack/issues@1", "p1", 10.0, 2.0)
-    stored = json.loads(json.dumps(frozen_json(frozen, datetime(2025, 4, 15, tzinfo=UTC))))
-    assert stored["made"] == "2025-04-15T00:00:00Z"
-    assert stored["handles"]["C123"] == "#support-es"
-    assert stored["task"] == DRAFT.task
+    frozen = SpawnedBrief("s1", FULL, FENCE, "fast", (), (), "slack/issues@1", "p1", 10.0, 2.0)
+    stored = json.loads(json.dumps(brief_to_json(frozen)))
+    assert stored["brief"]["handles"]["titles"]["C123"] == "#support-es"
+    assert draft_of(stored) == DRAFT
     assert sentence("x") not in json.dumps(stored)
-    again = frozen_of(stored, {"system": [], "tools": []})
+    again = brief_of(stored, {"system": [], "tools": []})
     assert again == frozen

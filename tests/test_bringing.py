@@ -17,16 +17,16 @@ import pytest
 from engine_kit import engine, submitted, turns, until
 from files_kit import ANA, BOOK, Desk, repository
 
-from scopes.closing import Left
+from scopes.closing import LeftUndone
 from scopes.effects import Access, Effect
 from scopes.folders.bringing import Bringing
 from scopes.folders.folders import Folders
-from scopes.folders.git_stands import Stands
+from scopes.folders.git_index import IndexState
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.tool import SourceFailed, ToolContext, ToolResult, tool
-from subagents.child import run_child
 from subagents.rules import MAX_FILED
+from subagents.subagent import run_subagent
 
 COPY = "changes were left in a subagent's own copy, work/r1/trees/s1-book in the data folder"
 BEN = "U0BEN"
@@ -193,7 +193,7 @@ async def test_a_name_that_somebody_stored_as_on_macos_is_the_same_file(tmp_path
 
 def test_a_note_on_an_index_is_never_half_a_note(tmp_path: Path) -> None:
     note, stop = tmp_path / "note", Event()
-    whole = Stands("refs/heads/main", "0" * 40, tuple(f"{n}.md" for n in range(20_000)))
+    whole = IndexState("refs/heads/main", "0" * 40, tuple(f"{n}.md" for n in range(20_000)))
     whole.write(note)
 
     def again() -> None:
@@ -203,7 +203,7 @@ def test_a_note_on_an_index_is_never_half_a_note(tmp_path: Path) -> None:
     writer = Thread(target=again)
     writer.start()
     try:
-        assert all(Stands.read(note) == whole for _ in range(50))
+        assert all(IndexState.read(note) == whole for _ in range(50))
     finally:
         stop.set()
         writer.join()
@@ -225,8 +225,8 @@ async def bring(ctx: ToolContext) -> ToolResult:
 class Aside:
     """Holds something of each context."""
 
-    def left(self, context: str) -> list[Left]:
-        return [Left(bring, {}, "it", "It stays, {}.")]
+    def left(self, context: str) -> list[LeftUndone]:
+        return [LeftUndone(bring, {}, "it", "It stays, {}.")]
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -238,6 +238,6 @@ async def test_what_a_subagent_left_comes_when_it_ends_well_and_nobody_stopped_i
         e.run.clients = {**e.run.clients, Aside: Aside()}
         asked = replace(e.brief("Find out", 2), beside=True, intent=Intent(text="Find out"))
         (frozen,) = await e.fanout().freeze([asked])
-        found = await run_child(e.run, frozen, e.run.stop.set if stopped else None)
+        found = await run_subagent(e.run, frozen, e.run.stop.set if stopped else None)
     assert told == ([] if stopped else [f"{e.run.id}/s1/close"])
     assert ("It stays, as the request was stopped." in found.not_covered) == stopped

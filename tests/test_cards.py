@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 from timing import computed_within
 
 import scopes
-from bot.approval import cards
-from bot.approval.actions import StoredAction
-from bot.approval.cards import MAX_CARD, MOST_MESSAGES, SHOWN, Card
-from bot.approval.described import editable, title
-from bot.approval.exact import spelled, visible
+from bot.approvals import cards
+from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, editable, title
+from bot.approvals.store import StoredAction
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
-from bot.replies.render import Part
+from bot.slack.blocks import MessagePart, show_invisible, spelled
 from scopes.clean import unseen
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from subagents.action import Action, new_id
+from subagents.gate import Action, new_id
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 ANA = "U0ANA"
@@ -63,18 +61,18 @@ def post(text: str = "Hello.", channel: str = "C0GENERAL", **more: Any) -> Actio
     return action("post_message", "parent", channel=channel, text=text, thread="", **more)
 
 
-def shown(parts: Sequence[Part]) -> str:
+def shown(parts: Sequence[MessagePart]) -> str:
     """All that these messages say, each of which Slack takes."""
     return "\n".join(flat(block) for part in parts for block in checked(part.blocks))
 
 
-def waiting(of: Action) -> Card:
+def waiting(of: Action) -> ApprovalCard:
     card = cards.waiting(of, NOW)
     assert card
     return card
 
 
-def leaves(parts: Sequence[Part]) -> list[dict[str, Any]]:
+def leaves(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
     """Every element of rich text."""
     return [
         leaf
@@ -86,7 +84,7 @@ def leaves(parts: Sequence[Part]) -> list[dict[str, Any]]:
     ]
 
 
-def exact(parts: Sequence[Part]) -> str:
+def exact(parts: Sequence[MessagePart]) -> str:
     """What stands in type of one width."""
     return "".join(
         leaf["text"]
@@ -99,7 +97,7 @@ def exact(parts: Sequence[Part]) -> str:
     )
 
 
-def buttons(card: Card) -> dict[str, str]:
+def buttons(card: ApprovalCard) -> dict[str, str]:
     (row,) = [b for b in card.last.blocks if b["type"] == "actions"]
     assert all(set(b) <= {"type", "action_id", "value", "text", "style"} for b in row["elements"])
     return {b["action_id"]: b["value"] for b in row["elements"]}
@@ -114,7 +112,7 @@ def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
     assert lines[3] == "**subject:** Login"
     assert "It is mended." in "\n".join(lines[4:])
     told = "\n".join(lines)
-    assert f"Asked for by <@{ANA}>. It needs a person's word: it acts beyond the answer." in told
+    assert f"Asked for by <@{ANA}>. It needs approval: it does more than answer." in told
     assert "Valid until 2026-11-22 09:30 UTC." in told
 
 
@@ -149,11 +147,11 @@ def test_what_nobody_sees_is_written_out() -> None:
     card = waiting(action(text=f"pay {RTL}001 now{ZERO_WIDTH}{TAG}\r\n\ttab\u00a0end"))
     expected = "pay \\u202e001 now\\u200b\\U000e0041\\u000d\n\\u0009tab\\u00a0end"
     assert exact([card.last]) == expected
-    assert visible("héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext") == (
+    assert show_invisible("héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext") == (
         "héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext"
     )
-    assert visible("a\u200db\ufe0f") == "a\\u200db\\ufe0f"
-    assert visible("\ud800") == "\\ud800"
+    assert show_invisible("a\u200db\ufe0f") == "a\\u200db\\ufe0f"
+    assert show_invisible("\ud800") == "\\ud800"
 
 
 def test_a_look_alike_address_is_told_apart() -> None:
@@ -223,9 +221,9 @@ def test_each_of_a_batch_says_why_it_waits_and_what_it_rests_on() -> None:
     card = cards.batch("a" * 32, [flood, action(text="Two.")], NOW)
     assert card
     first, second = shown([card.last]).split("2. Send mail")
-    assert "Rests on: <#C0A>.\nIt needs a person's word: one request leaves only" in first
+    assert "Rests on: <#C0A>.\nIt needs approval: one request leaves only" in first
     assert "acts beyond" not in first
-    assert "It needs a person's word: it acts beyond the answer." in second
+    assert "It needs approval: it does more than answer." in second
     assert "Rests on" not in second
 
 
@@ -289,7 +287,7 @@ def test_whatever_shows_nothing_is_written_out() -> None:
     joiners = "\u200c\u200d\ufe0f"
     hidden = [c for c in map(chr, range(0x20, 0x20000)) if unseen(c)]
     assert {"\u180b", "\u180f", "\U00016fe4", "\U0001d159", "\u3164", *joiners} <= {*hidden}
-    assert [c for c in hidden if visible(f"a{c}b") == f"a{c}b"] == []
+    assert [c for c in hidden if show_invisible(f"a{c}b") == f"a{c}b"] == []
 
 
 def test_sources_that_are_too_many_to_be_shown_are_not_asked_about() -> None:
@@ -325,7 +323,7 @@ def test_a_form_holds_the_texts_and_the_id() -> None:
 
 def row(of: Action, state: str, **more: Any) -> StoredAction:
     fields = {
-        **dict.fromkeys(("expires", "card", "decided_by", "decided_at", "decision")),
+        **dict.fromkeys(("expires", "card", "decided_by", "decided_at")),
         **dict.fromkeys(("instead_of", "owner", "outcome")),
         **more,
     }
@@ -352,12 +350,6 @@ def test_a_card_that_is_over_says_how(state: str, said: str, expected: str) -> N
     assert all(block["type"] == "rich_text" for block in part.blocks)
 
 
-def test_a_card_of_what_was_changed_says_only_that() -> None:
-    of = replace(row(post(), "failed", outcome={"said": "No."}), requester="U0EVIL")
-    said = shown([cards.ended([of], "https://acme.slack.com/")])
-    assert said.startswith("**Something that is not what was proposed**")
-
-
 def test_a_message_that_was_sent_is_linked_and_no_other_address_is() -> None:
     said = "Posted: C0GENERAL/1741564800.000100 https://evil.example/x"
     of = row(post(), "done", decided_by="the command line", decided_at=NOW, outcome={"said": said})
@@ -380,8 +372,8 @@ def test_slack_takes_every_card_and_each_text_is_whole(
     parts = [*card.before, card.last]
     assert all(checked(part.blocks) for part in parts)
     whole = exact(card.before or [card.last])
-    assert visible(text * times) in whole or not text
+    assert show_invisible(text * times) in whole or not text
     for leaf in leaves(parts):
         told = leaf.get("text") or "x"
-        assert visible(told) == told
+        assert show_invisible(told) == told
         assert leaf["type"] in ("text", "user", "date")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bot_kit import Shell
-from engine_kit import until
+from engine_kit import call, is_child, results, say, turn, until
 from fleet_kit import fleet
 from serve_kit import ASKER, CENTURY_DAYS, Served, serving
 
 from bot.local.mind.mind import answer as offline_mind
+from bot.local.mind.reports import SweepAsked, sweep_asked
+from bot.local.model.answer import Answer
 from bot.local.sample_workspace import load_sample
-from bot.sweep.words import SweepAsked, sweep_asked
+from bot.tasks.reports import ONE_REPORT, UNLISTED
 from config.settings import Settings
+from subagents.audit import audit
 
 Json = dict[str, Any]
 
@@ -65,7 +68,6 @@ def test_a_plain_order_with_channels_asks_for_a_sweep(
         "what is open in #csm-es?",
         "sweep #csm-es for SEPA problems",
         "sweep #csm-es and tell Ana who is late",
-        "sweep csm-* every weekday at 9",
         "post a sweep of #csm-es in #reports",
         "the sweep of #csm-es was wrong",
         "",
@@ -148,11 +150,11 @@ async def test_a_channel_that_is_not_there_is_named_and_the_rest_is_swept(tmp_pa
     assert [m for m in document["coverage"]["not_covered"] if m.startswith("nowhere: ")]
 
 
-async def test_where_there_is_none_of_them_no_model_is_asked(tmp_path: Path) -> None:
+async def test_where_there_is_none_of_them_no_subagent_is_started(tmp_path: Path) -> None:
     async with serving(tmp_path, offline_mind, sweep=LONG) as bot:
         shown = await bot.answer(bot.ask("sweep #nowhere"))
         assert "nowhere" in shown.text
-        assert bot.model.requests == 0
+        assert not any(is_child(body) for body in bot.model.recorded)
 
 
 async def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
@@ -190,3 +192,59 @@ async def test_a_killed_sweep_goes_on_and_pays_no_subagent_twice(tmp_path: Path)
         assert not bot.tracebacks()
     text = "\n".join(shown.text for shown in bots.finished(asked))
     assert "support-1" in text
+
+
+def sweeping(name: str, then: str) -> Callable[[Json], Answer]:
+    """A parent that has one channel swept, and then writes this."""
+
+    def mind(body: Json) -> Answer:
+        if is_child(body) or "WRITE: top lines" in str(body["messages"]):
+            return offline_mind(body)
+        return use_tool(name) if turn(body) == 0 else say(then)
+
+    return mind
+
+
+def use_tool(name: str) -> Answer:
+    return call("sweep_channels", channels=[name])
+
+
+async def test_what_a_request_asks_beyond_the_report_stands_above_it(tmp_path: Path) -> None:
+    mind = sweeping("support-1", "Tell Ana first.")
+    async with serving(tmp_path, mind, sweep=LONG) as bot:
+        shown = await bot.answers(bot.ask("Sweep #support-1. Whom do I tell?"))
+        document = await result_of(bot)
+        (run, *_) = await bot.store.runs(1)
+        trajectory = await bot.store.trajectory(run.id)
+    assert document["lead"] == "Tell Ana first."
+    assert document["answer"].startswith("Tell Ana first.\n\n")
+    assert [s["item"] for s in document["sections"]] == ["support-1"]
+    assert shown[0].text == "Tell Ana first."
+    assert "support-1" in str([message.blocks for message in shown[1:]])
+    assert audit(trajectory).leaks == ()
+
+
+async def test_a_channel_that_nobody_named_is_not_swept(tmp_path: Path) -> None:
+    async with serving(tmp_path, sweeping("support-2", "No."), sweep=LONG) as bot:
+        await bot.answers(bot.ask("Sweep #support-1"))
+        document = await result_of(bot)
+        (told,) = results(bot.parents()[-1])
+    assert told["is_error"]
+    assert UNLISTED in str(told["content"])
+    assert document["kind"] == "ask"
+    assert not any(is_child(body) for body in bot.model.recorded)
+
+
+async def test_a_request_has_one_report(tmp_path: Path) -> None:
+    def mind(body: Json) -> Answer:
+        if is_child(body) or "WRITE: top lines" in str(body["messages"]):
+            return offline_mind(body)
+        names = ("support-1", "support-2")
+        return use_tool(names[turn(body)]) if turn(body) < 2 else say("NONE")
+
+    async with serving(tmp_path, mind, sweep=LONG) as bot:
+        await bot.answers(bot.ask("Sweep #support-1, then #support-2"))
+        document = await result_of(bot)
+        (_, second) = results(bot.parents()[-1])
+    assert ONE_REPORT in str(second["content"])
+    assert [s["item"] for s in document["sections"]] == ["support-1"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.reports.chart import open_issues_chart
-from scopes.drawing import PNG, DrawingFailed
+from bot.reports.files import open_issues_chart
+from scopes.chart_renderer import PNG, DrawingFailed
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
@@ -63,7 +63,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_bot_itself_never_loads_what_draws() -> None:
-    code = "import sys, bot.serving.serve, bot.reports.chart; print('matplotlib' in sys.modules)"
+    code = "import sys, bot.serving.serve, bot.reports.files; print('matplotlib' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -14,15 +14,16 @@ from data_kit import context, duck, duck_file, use
 from pg_kit import with_store
 
 import scopes
-from bot.memory.resources import ResourceShelf
+from bot.memory.store import ResourceStore
 from bot.storage.database import Database
-from bot.storage.vault import Vault
+from bot.storage.encryption import Cipher
+from scopes.chart_renderer import PNG, render_chart
 from scopes.charts import MAX_BARS, MAX_POINTS, chart_of, number_of, table_of, time_of
-from scopes.drawing import PNG, drawn
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.resources import Resources, space_of_run
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
 
@@ -31,14 +32,14 @@ SHOP = Label(True, frozenset({"U0ANA"}), frozenset({"data:shop"}))
 
 
 @pytest.fixture
-async def shelf(tmp_path: Path) -> AsyncIterator[ResourceShelf]:
+async def shelf(tmp_path: Path) -> AsyncIterator[ResourceStore]:
     with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Vault.new())
-    yield ResourceShelf(opened)
+    opened = await Database.open(tmp_path, None, Cipher.generate())
+    yield ResourceStore(opened)
     await opened.aclose()
 
 
-async def draw(shelf: ResourceShelf, label: Label = TRUSTED, **given: Any) -> object:
+async def draw(shelf: ResourceStore, label: Label = TRUSTED, **given: Any) -> object:
     ctx = ToolContext(
         "r1", "U0ANA", Handles(), label, None, {Resources: shelf}, 8000,
         intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="data",
@@ -47,7 +48,7 @@ async def draw(shelf: ResourceShelf, label: Label = TRUSTED, **given: Any) -> ob
     return await Gate(lambda _: None, Operator()).call("s1", ctx, tool, given)
 
 
-async def keep(shelf: ResourceShelf, text: str) -> None:
+async def keep(shelf: ResourceStore, text: str) -> None:
     content = text.encode()
     await shelf.save(RUN, f"k{len(text)}", "sales.csv", "text/csv", content, SHOP, "r1")
 
@@ -57,7 +58,7 @@ def chart(text: str, kind: str = "bar", x: str = "x", *y: str, title: str = "") 
 
 
 async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
-    shelf: ResourceShelf,
+    shelf: ResourceStore,
 ) -> None:
     await keep(shelf, "market,refunds\nSpain,1200.50\nFrance,-8\n$\\frac{1}{0}$,\n東京,'-3e2\n")
     given = {"file": "sales.csv", "kind": "bar", "x": "Market", "y": ["refunds"]}
@@ -81,7 +82,7 @@ async def test_every_kind_is_drawn_whatever_stands_in_it(kind: str) -> None:
     rows = "\n".join(f"{'א' if n % 2 else 'x'}{n},{n % 7},{-n or ''}" for n in range(30))
     made = chart(f"x,y,$z_\n{rows}\n", "bar", "x", "y", "$z_", title="\u202e$\\alpha$ עברית")
     assert made["kind"] == "across"
-    picture = await drawn({**made, "kind": kind}, "It")
+    picture = await render_chart({**made, "kind": kind}, "It")
     assert struct.unpack(">I", picture[16:20]) == (1_200,)
     assert len(picture) < 400_000
 
@@ -161,7 +162,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_hint(
         chart(text, kind, "x", *y)
 
 
-async def test_a_kept_table_is_found_by_the_id_that_a_query_told(shelf: ResourceShelf) -> None:
+async def test_a_kept_table_is_found_by_the_id_that_a_query_told(shelf: ResourceStore) -> None:
     await keep(shelf, "x,y\na,1\nb,2\n")
     drawn = await draw(shelf, file="file/sales.csv@1", kind="bar", x="x", y=["y"])
     assert isinstance(drawn, ToolResult)
@@ -170,7 +171,7 @@ async def test_a_kept_table_is_found_by_the_id_that_a_query_told(shelf: Resource
         await draw(shelf, file="file/sales.csv@7", kind="bar", x="x", y=["y"])
 
 
-async def test_a_file_that_is_not_kept_or_no_table_is_refused(shelf: ResourceShelf) -> None:
+async def test_a_file_that_is_not_kept_or_no_table_is_refused(shelf: ResourceStore) -> None:
     given: dict[str, Any] = {"kind": "bar", "x": "x", "y": ["y"]}
     with pytest.raises(ToolError, match=r"There is no sales\.csv"):
         await draw(shelf, file="sales.csv", **given)
@@ -182,7 +183,7 @@ async def test_a_file_that_is_not_kept_or_no_table_is_refused(shelf: ResourceShe
 
 
 async def test_what_a_query_kept_is_drawn_and_both_go_with_the_answer(
-    tmp_path: Path, shelf: ResourceShelf
+    tmp_path: Path, shelf: ResourceStore
 ) -> None:
     async with duck(duck_file(tmp_path / "shop.duckdb")) as shop:
         ctx = context({"data:shop": shop}, intent=Intent("Draw it"))

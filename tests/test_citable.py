@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
+from document_kit import answer_document
 from engine_kit import (
     Asked,
     Json,
@@ -40,17 +39,19 @@ from fleet_kit import fleet
 from serve_kit import ASKER, request_in, ruled, serving
 from test_private_answer import SECRET, TEAM, direct, in_private, markets
 
-from bot.cli.report import ask_text
-from bot.erasure.scrub import Lost, Scrubber
-from bot.erasure.traces import REMOVED, Traces
-from bot.local.model.server import Answer, Fault, Faults
+from bot.citations import CitationIndex, without_own
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
 from bot.local.slack.server import LocalSlack
-from bot.replies.citable import Citable, without_own
-from bot.requests.sentences import SENT_IN_PRIVATE
+from bot.messages import SENT_IN_PRIVATE
+from bot.reports.documents import LookedUp
+from bot.reports.text import ask_text
+from bot.tasks.base import cited_items
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item
 from subagents.events import AnswerDelta
-from subagents.evidence import Reading
+from subagents.evidence import SourceLog
+from subagents.run import PassThrough
 
 THREAD, REPLY, OTHER = thread_id(1, 0), thread_id(1, 0, 1), thread_id(1, 1)
 READS = call("read_thread", thread=THREAD)
@@ -68,10 +69,10 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def read(*items: Item, sent: int) -> Citable:
-    reading = Reading(sent=sent)
+def read(*items: Item, sent: int) -> CitationIndex:
+    reading = SourceLog(sent=sent)
     reading.add(items, {})
-    return Citable({}, {}, reading)
+    return CitationIndex({}, {}, reading)
 
 
 # ---- what there is to cite
@@ -82,9 +83,9 @@ def test_items_are_numbered_as_they_were_shown_and_those_that_wait_are_none() ->
     assert citable.looked_up() == {"note/7": "F0.1", "C1/1.1": "F0.2"}
     assert citable.links() == {"F0.1": [], "F0.2": ["https://x.example/1"]}
     assert citable.findings() == {}
-    assert citable.told(["F0.1", "F0.2", "F0.3", "F1.1"]) == {
-        "F0.1": {"item": "note/7", "text": "Lunch: at noon"},
-        "F0.2": {"item": "C1/1.1", "text": "Ana: Hi all"},
+    assert cited_items(citable, ["F0.1", "F0.2", "F0.3", "F1.1"]) == {
+        "F0.1": LookedUp(item="note/7", text="Lunch: at noon"),
+        "F0.2": LookedUp(item="C1/1.1", text="Ana: Hi all"),
     }
 
 
@@ -92,14 +93,14 @@ def test_one_id_of_two_tools_is_one_item_with_the_label_of_both() -> None:
     closed = Label(True, frozenset({"U1"}), frozenset({"C2"}))
     citable = read(NOTE, MESSAGE, Item("note/7", "Lunch: at noon, in Rome", None, closed), sent=2)
     assert citable.looked_up() == {"note/7": "F0.1", "C1/1.1": "F0.2"}
-    assert citable.told(["F0.1"])["F0.1"]["text"] == "Lunch: at noon, in Rome"
+    assert cited_items(citable, ["F0.1"])["F0.1"].text == "Lunch: at noon, in Rome"
     assert citable.reading.label == Label(True, frozenset({"U1"}), frozenset({"C2"}))
 
 
 def test_a_long_or_secret_beginning_is_cut_and_blackened() -> None:
     secret = "xoxb-1234567890-" + "a1B2c3D4" * 4
     told = read(Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED), sent=1)
-    text = told.told(["F0.1"])["F0.1"]["text"]
+    text = cited_items(told, ["F0.1"])["F0.1"].text
     assert secret not in text
     assert "xoxb-1" not in text
     assert len(text) <= 80
@@ -134,7 +135,7 @@ async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Pat
     assert document["coverage"]["read"]["complete"] is False, "of what subagents read"
     assert document["unsupported"] == 0
     assert got.report.leaks == ()
-    shown = flat(ask_text(document))
+    shown = flat(ask_text(answer_document(document)))
     told = "2 of 3 statements cited (2 by look-up alone, no quotes checked)"
     assert f"Coverage: 2 items looked up · {told}" in shown
     assert f"[1] {link(THREAD)} (looked up)" in shown
@@ -153,7 +154,7 @@ async def test_what_has_no_link_is_named(tmp_path: Path) -> None:
     got = await looked_up(tmp_path, said, call("list_channels", match="support-1"))
     assert got.document["answer"] == "There is one [F0.1], and no other."
     assert got.document["links"] == {"F0.1": []}
-    assert f"[1] {channel}, looked up: #support-1" in flat(ask_text(got.document))
+    assert f"[1] {channel}, looked up: #support-1" in flat(ask_text(answer_document(got.document)))
 
 
 async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
@@ -172,7 +173,7 @@ async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
     streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
     assert streamed == got.document["answer"] == "So it is. And so. Or so. Not read."
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
-    assert "by look-up" not in ask_text(got.document)
+    assert "by look-up" not in ask_text(answer_document(got.document))
 
 
 async def test_what_is_cited_before_it_is_read_is_dropped(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ async def test_a_refused_or_failed_look_up_shows_nothing_to_cite(tmp_path: Path)
     assert results(got.parent[-1])[0]["is_error"]
     assert got.document["answer"] == "It is gone."
     assert got.document["coverage"]["looked_up"] == 0
-    assert "looked up" not in ask_text(got.document)
+    assert "looked up" not in ask_text(answer_document(got.document))
 
 
 async def test_findings_and_look_ups_stand_side_by_side_and_are_told_apart(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ async def test_findings_and_look_ups_stand_side_by_side_and_are_told_apart(tmp_p
     assert got.document["cited"] == 3
     assert list(got.document["links"]) == ["F0.1", "F0.2", "F1.1"]
     assert list(got.document["looked_up"]) == ["F0.1", "F0.2"]
-    shown = flat(ask_text(got.document))
+    shown = flat(ask_text(answer_document(got.document)))
     assert "1 subagent, 1 complete · 2 items looked up · 3 of 4 statements cited (1 by" in shown
     assert shown.count("(looked up)") == 2
     assert got.report.leaks == ()
@@ -298,7 +299,7 @@ async def test_the_label_of_what_was_looked_up_is_that_of_the_answer(tmp_path: P
 
 
 @dataclass
-class Remembered:
+class Remembered(PassThrough):
     """Keeps what steps returned, as JSON; `dies_at`: the name of the step that kills the process,
     at its second time."""
 
@@ -306,14 +307,17 @@ class Remembered:
     done: dict[str, str] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
 
-    async def step(self, key: str, fn: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        if key not in self.done:
-            self.ran.append(key.rpartition("/")[2])
-            if self.dies_at and self.ran.count(self.dies_at) == 2:
-                raise SystemExit
-            self.done[key] = json.dumps(await fn())
-        made: dict[str, Any] = json.loads(self.done[key])
-        return made
+    def known(self, key: str) -> dict[str, Any] | None:
+        if key in self.done:
+            made: dict[str, Any] = json.loads(self.done[key])
+            return made
+        self.ran.append(key.rpartition("/")[2])
+        if self.dies_at and self.ran.count(self.dies_at) == 2:
+            raise SystemExit
+        return None
+
+    async def keep(self, key: str, body: dict[str, Any]) -> None:
+        self.done[key] = json.dumps(body)
 
 
 async def test_after_a_kill_what_was_read_before_it_is_cited(tmp_path: Path) -> None:
@@ -325,10 +329,11 @@ async def test_after_a_kill_what_was_read_before_it_is_cited(tmp_path: Path) -> 
             await store.start_run("r1", "ask", "What of #support-1?", "claude", {})
             e.run.checkpoint = kept
             try:
-                documents.append(await e.ask("What of #support-1?", store).answer())
+                documents.append(await e.ask("What of #support-1?", store).work())
             except SystemExit:
                 kept.dies_at = ""
-    (document,) = documents
+    document = documents[0].to_json()
+    assert len(documents) == 1
     assert kept.ran == ["opening", "model", "tools", "model", "model"]
     assert document["answer"] == "It is broken [F0.1], not."
     assert document["links"] == {"F0.1": [link(THREAD)]}
@@ -421,36 +426,3 @@ async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_pa
             assert "It is broken. As says." in opening(body)
             assert "FINDINGS OF EARLIER ANSWERS" not in opening(body)
         assert await bot.leaks() == []
-
-
-# ---- what is forgotten
-
-
-def document(**more: Any) -> Json:
-    """An answer that cites two look-ups."""
-    citable = read(NOTE, MESSAGE, sent=2)
-    return {
-        "answer": "We eat at noon [F0.1]. Ana said hello [F0.2].",
-        "statements": [
-            {"text": "We eat at noon", "findings": ["F0.1"]},
-            {"text": "Ana said hello", "findings": ["F0.2"]},
-        ],
-        "links": citable.links(),
-        "looked_up": citable.told(["F0.1", "F0.2"]),
-        **more,
-    }
-
-
-@pytest.mark.parametrize(("item", "left"), [("note/7", "F0.2"), ("C1/1.1", "F0.1")])
-def test_what_rested_on_a_look_up_that_is_forgotten_goes(item: str, left: str) -> None:
-    made = Scrubber(Lost(frozenset({item}), Traces(()))).document(document())
-    assert list(made["links"]) == list(made["looked_up"]) == [left]
-    assert [s["text"] == REMOVED for s in made["statements"]] == [left == "F0.2", left == "F0.1"]
-    assert ("noon" in made["answer"], "hello" in made["answer"]) == (left == "F0.1", left == "F0.2")
-
-
-def test_words_of_what_is_forgotten_go_from_the_beginning_of_a_source() -> None:
-    lost = Lost(frozenset({"C5/5.5"}), Traces(["we all eat lunch: at noon, said the boss, always"]))
-    told = {"F0.1": {"item": "note/7", "text": "lunch: at noon, said the boss, always"}}
-    made = Scrubber(lost).document(document(looked_up=told))
-    assert "boss" not in json.dumps(made)

@@ -11,16 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import computed_within
 
-from bot.replies.cite import (
+from bot.citations import (
     MAX_HELD,
     NOTHING,
     CitationFilter,
+    CitationIndex,
     Statement,
     defused,
     drop_unknown,
     ids_in,
     statements,
 )
+from scopes.label import TRUSTED
+from scopes.tool import Item
+from subagents.evidence import SourceLog
+from subagents.result import Finding, crashed
 
 KNOWN = {"F1.1", "F1.2", "F12.30"}
 CITATIONS = ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", "[F"]
@@ -47,14 +52,19 @@ def whole(text: str) -> str:
 
 
 def streamed(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
-    out: list[str] = []
-    citations = CitationFilter(
-        lambda: KNOWN, out.append, ASKED, looked_up=lambda: OWN, files=lambda: files
-    )
-    for chunk in chunks:
-        citations(chunk)
-    citations.close()
-    return "".join(out)
+    citations = CitationFilter(index(*OWN, files=files), ASKED)
+    out = [citations.add(chunk) for chunk in chunks]
+    return "".join([*out, citations.close()])
+
+
+def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
+    """An index of the known findings, and of items and files with these ids."""
+    earlier = {id: Finding(id=id, claim="", evidence=[]) for id in KNOWN}
+    text = " ".join(f"[{id}] {name}" for id, name in files.items())
+    reader = crashed("s1", "files", "fast", "answer", "").model_copy(update={"text": text})
+    reading = SourceLog(sent=len(items))
+    reading.add([Item(id, "", None, TRUSTED) for id in items], {})
+    return CitationIndex(earlier, {"s1": reader}, reading)
 
 
 @settings(max_examples=300)
@@ -95,14 +105,10 @@ def test_a_long_list_of_citations_is_held_back_to_its_end() -> None:
 
 
 def test_what_cites_nothing_is_passed_on_word_by_word() -> None:
-    out: list[str] = []
-    citations = CitationFilter(lambda: KNOWN, out.append)
-    citations("See [the man")
-    assert "".join(out) == "See [the "
-    citations("ual] again")
-    assert "".join(out) == "See [the manual] "
-    citations(" and on")
-    assert "".join(out) == "See [the manual] again and "
+    citations = CitationFilter(index())
+    assert citations.add("See [the man") == "See [the "
+    assert citations.add("ual] again") == "manual] "
+    assert citations.add(" and on") == "again and "
 
 
 @pytest.mark.parametrize(
@@ -166,23 +172,20 @@ def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, k
 
 
 def test_an_id_with_spaces_is_held_back_to_its_end() -> None:
-    out: list[str] = []
-    citations = CitationFilter(lambda: KNOWN, out.append, looked_up=lambda: OWN)
-    for piece in ("It says so [file/my *big* ", "list ", "(2).csv@1:3] and ", "[F1.1, ", "note/7]"):
-        citations(piece)
-    assert "".join(out) == "It says so [F0.3] "
-    citations.close()
-    assert "".join(out) == "It says so [F0.3] and [F1.1][F0.1]"
+    citations = CitationFilter(index(*OWN))
+    pieces = ("It says so [file/my *big* ", "list ", "(2).csv@1:3] and ", "[F1.1, ", "note/7]")
+    out = "".join(map(citations.add, pieces))
+    assert out == "It says so [F0.3] "
+    assert out + citations.close() == "It says so [F0.3] and [F1.1][F0.1]"
 
 
 def test_what_is_looked_up_while_it_writes_may_be_cited_from_then_on() -> None:
-    out: list[str] = []
-    shown: dict[str, str] = {}
-    citations = CitationFilter(lambda: KNOWN, out.append, looked_up=lambda: shown)
-    citations("Before [note/7] it. ")
-    shown |= OWN
-    citations("After [note/7] it. ")
-    assert "".join(out) == "Before it. After [F0.1] "
+    citable = index()
+    citations = CitationFilter(citable)
+    before = citations.add("Before [note/7] it. ")
+    citable.reading.add([Item("note/7", "", None, TRUSTED)], {})
+    citable.reading.sent = 1
+    assert before + citations.add("After [note/7] it. ") == "Before it. After [F0.1] "
 
 
 @pytest.mark.parametrize(

@@ -14,40 +14,50 @@ from zoneinfo import ZoneInfo
 import pytest
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from pg_kit import Kept
-from test_ticks import HOUR, MINUTE, START, spec
+from test_occurrences import HOUR, MINUTE, START, spec
 from timing import Patience
 
-from bot.schedule.book import ScheduleBook
-from bot.schedule.clock import LOOK_EVERY_S, AsTimetabled, Clock
-from bot.schedule.ticks import Ticks
-from config.timetable import Timetable
+from bot.errors import StoreError
+from bot.schedules.scheduler import Scheduler, TimetableTrigger
+from bot.schedules.store import Occurrences, ScheduleStore
+from bot.storage.database import Database
+from bot.storage.schedules import StoredSchedule
+from config.schedules import Timetable
 
 ZONES = ("Europe/Madrid", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
 
 
 @dataclass
 class Wall:
-    """A clock over a database, whose time the test sets."""
+    """A clock over a database that does not run: the test sets the time, and rings."""
 
-    book: ScheduleBook
-    ticks: Ticks
+    database: Database
     now: datetime = START
-    woken: int = 0
-    """How often it said that something is due."""
-    clock: Clock = field(init=False)
+    clock: Scheduler = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = Clock(self.book, self.ticks, self._wake, lambda: self.now)
+        self.store, self.occurrences = (
+            ScheduleStore(self.database),
+            Occurrences(self.database, lambda: self.now),
+        )
+        self.clock = Scheduler(self.store, self.occurrences, lambda: None)
 
-    def _wake(self) -> None:
-        self.woken += 1
-
-    async def look(self, now: datetime) -> None:
+    async def starts(self, now: datetime) -> None:
+        """A process begins with it, or looks for changes."""
         self.now = now
-        await self.clock.look()
+        await self.clock.reconcile()
+
+    async def rings(self, now: datetime, schedule: str = "markets") -> None:
+        self.now = now
+        await self.clock.create_due(schedule)
+
+    def next_times(self) -> dict[str, str]:
+        """Schedule -> the hour and minute at which it rings next."""
+        jobs = self.clock.jobs.get_jobs()
+        return {job.id: f"{job.trigger.get_next_fire_time(None, self.now):%H:%M}" for job in jobs}
 
     async def shown(self, schedule: str = "markets") -> list[str]:
-        found = await self.ticks.of(schedule, 1_000)
+        found = await self.occurrences.of(schedule, 1_000)
         return [f"{each.at:%H:%M}" for each in reversed(found)]
 
 
@@ -55,8 +65,8 @@ class Wall:
 async def wall(tmp_path: Path) -> AsyncIterator[Wall]:
     """With a schedule every ten minutes, set at 8:00."""
     async with Kept(tmp_path, None).stores(1) as (store,):
-        made = Wall(ScheduleBook(store.database), Ticks(store.database))
-        await made.book.create("markets", spec(), "chat", START)
+        made = Wall(store.database)
+        await made.store.create("markets", spec(), "chat", START)
         yield made
 
 
@@ -67,53 +77,68 @@ async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_times_are_noted_as_they_come(tmp_path: Path) -> None:
+async def test_a_start_catches_up_from_the_watermark_and_a_ring_notes_its_time(
+    tmp_path: Path,
+) -> None:
     async with wall(tmp_path) as made:
-        await made.look(START + 9 * MINUTE)
-        assert (await made.shown(), made.woken) == ([], 0)
-        await made.look(START + 10 * MINUTE)
-        assert (await made.shown(), made.woken) == (["08:10"], 1)
-        await made.look(START + 11 * MINUTE)
-        assert made.woken == 1
-
-
-async def test_what_came_while_nobody_looked_is_noted_late(tmp_path: Path) -> None:
-    async with wall(tmp_path) as made:
-        await made.look(START)
-        await made.look(START + 31 * MINUTE)
+        await made.starts(START + 9 * MINUTE)
+        assert (await made.shown(), made.next_times()) == ([], {"markets": "08:10"})
+        await made.rings(START + 10 * MINUTE)
+        assert (await made.shown(), made.next_times()) == (["08:10"], {"markets": "08:20"})
+        await made.rings(START + 31 * MINUTE)  # the machine slept
         assert await made.shown() == ["08:10", "08:20", "08:30"]
-        again = Wall(made.book, made.ticks)  # the next process
-        await again.look(START + 45 * MINUTE)
+        again = Wall(made.database)  # the next process
+        await again.starts(START + 45 * MINUTE)
         assert await made.shown() == ["08:10", "08:20", "08:30", "08:40"]
 
 
 async def test_a_clock_that_is_set_back_repeats_nothing_and_goes_on(tmp_path: Path) -> None:
     async with wall(tmp_path) as made:
-        await made.look(START + 31 * MINUTE)
-        for each in (made, Wall(made.book, made.ticks)):
-            await each.look(START - HOUR)
-            await each.look(START + 15 * MINUTE)
-            await each.look(START + 39 * MINUTE)
+        await made.starts(START + 31 * MINUTE)
+        for each in (made, Wall(made.database)):
+            await each.starts(START - HOUR)
+            await each.rings(START + 15 * MINUTE)
+            await each.rings(START + 39 * MINUTE)
         assert await made.shown() == ["08:10", "08:20", "08:30"]
-        await made.look(START + 40 * MINUTE)
+        await made.rings(START + 40 * MINUTE)
         assert await made.shown() == ["08:10", "08:20", "08:30", "08:40"]
 
 
 async def test_changes_by_others_are_seen(tmp_path: Path) -> None:
     async with wall(tmp_path) as made:
-        await made.look(START + MINUTE)
-        await made.book.create("new", spec(cron="5 * * * *"), "chat", START)
-        await made.look(START + 5 * MINUTE)
+        await made.starts(START + MINUTE)
+        await made.store.create("new", spec(cron="5 * * * *"), "chat", START)
+        await made.starts(START + 6 * MINUTE)
+        assert made.next_times() == {"markets": "08:10", "new": "09:05"}
         assert await made.shown("new") == ["08:05"]
 
-        await made.book.pause("markets", "U0ANA")
-        await made.look(START + 25 * MINUTE)
+        await made.store.pause("markets", "U0ANA")
+        await made.starts(START + 25 * MINUTE)
+        assert made.next_times() == {"new": "09:05"}
         assert await made.shown() == []
-        await made.book.resume("markets", START + 25 * MINUTE)
-        await made.book.delete("new")
-        await made.look(START + 70 * MINUTE)
-        assert await made.shown() == ["08:30", "08:40", "08:50", "09:00", "09:10"]
+        await made.store.resume("markets", START + 25 * MINUTE)
+        await made.store.delete("new")
+        await made.starts(START + 25 * MINUTE)
+        assert made.next_times() == {"markets": "08:30"}
+        await made.rings(START + 51 * MINUTE)
+        assert await made.shown() == ["08:30", "08:40", "08:50"]
         assert await made.shown("new") == ["08:05"]
+
+
+async def test_a_time_that_the_database_was_away_for_is_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(schedule: str) -> None:
+        raise StoreError("write", "The database is away.", "Wait.")
+
+    async with wall(tmp_path) as made:
+        await made.starts(START)
+        with monkeypatch.context() as patch:
+            patch.setattr(made.occurrences, "create_due", away)
+            with pytest.raises(StoreError):
+                await made.rings(START + 10 * MINUTE)
+        await made.starts(START + 11 * MINUTE)
+        assert (await made.shown(), made.next_times()) == (["08:10"], {"markets": "08:20"})
 
 
 @pytest.mark.timeout(600)
@@ -127,18 +152,18 @@ async def test_a_year_of_schedules_has_each_day_once_and_each_hour_once(
     crons = {"daily": "30 2 * * *", "nightly": "45 1 * * *", "hourly": "0 * * * *"}
     start, end = datetime(2025, 12, 30, tzinfo=UTC), datetime(2027, 1, 3, tzinfo=UTC)
     async with Kept(tmp_path, None).stores(1) as (store,):
-        made = Wall(ScheduleBook(store.database), Ticks(store.database), start)
+        made = Wall(store.database, start)
         for place in zones:
             for name, cron in crons.items():
                 id = f"{name}-{place.lower().replace('/', '-').replace('_', '-')}"
-                await made.book.create(id, spec(cron=cron, zone=place), "chat", start)
+                await made.store.create(id, spec(cron=cron, zone=place), "chat", start)
         while made.now < end:
-            made = Wall(made.book, made.ticks, made.now)  # each time another process
-            await made.look(min(end, made.now + days * 24 * HOUR))
+            made = Wall(made.database, made.now)  # each time another process
+            await made.starts(min(end, made.now + days * 24 * HOUR))
 
-        for schedule in await made.book.all():
+        for schedule in await made.store.all():
             info = ZoneInfo(schedule.spec.zone)
-            found = [each.at for each in reversed(await made.ticks.of(schedule.id, 10_000))]
+            found = [each.at for each in reversed(await made.occurrences.of(schedule.id, 10_000))]
             local = [at.astimezone(info) for at in found if at.astimezone(info).year == 2026]
             if schedule.id.startswith("hourly"):
                 walls = {at.replace(fold=0, tzinfo=None) for at in local}
@@ -151,38 +176,34 @@ async def test_a_year_of_schedules_has_each_day_once_and_each_hour_once(
 
 async def test_it_rings_at_the_time_itself(tmp_path: Path) -> None:
     async with Kept(tmp_path, None).stores(1) as (store,):
-        book, ticks = ScheduleBook(store.database), Ticks(store.database)
+        rows, occurrences = ScheduleStore(store.database), Occurrences(store.database)
         rung = asyncio.Event()
         start = datetime.now(UTC)
-        await book.create("each-second", spec(cron="* * * * * *"), "chat", start)
-        running = asyncio.create_task(Clock(book, ticks, rung.set).run())
+        await rows.create("each-second", spec(cron="* * * * * *"), "chat", start)
+        running = asyncio.create_task(Scheduler(rows, occurrences, rung.set).run())
 
         async def three() -> bool:
-            return len(await ticks.of("each-second")) >= 3
+            return len(await occurrences.of("each-second")) >= 3
 
         await eventually(three)
-        found = [each.at for each in reversed(await ticks.of("each-second"))]
+        found = [each.at for each in reversed(await occurrences.of("each-second"))]
         first = start.replace(microsecond=0) + timedelta(seconds=1)
         assert found == [first + timedelta(seconds=n) for n in range(len(found))]
         assert rung.is_set()
-        # It waits for the time itself and not for its next look.
-        assert datetime.now(UTC) - found[-1] < timedelta(seconds=LOOK_EVERY_S + 25)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 
 
-async def test_a_schedule_set_while_it_runs_is_heard_of_when_it_is_woken(tmp_path: Path) -> None:
+async def test_a_schedule_set_while_it_runs_is_heard_of(tmp_path: Path) -> None:
     async with Kept(tmp_path, None).stores(1) as (store,):
-        book, ticks = ScheduleBook(store.database), Ticks(store.database)
-        clock = Clock(book, ticks, lambda: None)
-        running = asyncio.create_task(clock.run())
-        await asyncio.sleep(0)
-        await book.create("each-second", spec(cron="* * * * * *"), "chat", datetime.now(UTC))
-        clock.wake()
+        rows, occurrences = ScheduleStore(store.database), Occurrences(store.database)
+        running = asyncio.create_task(Scheduler(rows, occurrences, lambda: None).run())
+        await asyncio.sleep(0.1)
+        await rows.create("each-second", spec(cron="* * * * * *"), "chat", datetime.now(UTC))
 
         async def some() -> bool:
-            return bool(await ticks.of("each-second"))
+            return bool(await occurrences.of("each-second"))
 
         await eventually(some)
         running.cancel()
@@ -190,10 +211,31 @@ async def test_a_schedule_set_while_it_runs_is_heard_of_when_it_is_woken(tmp_pat
             await running
 
 
+async def test_an_end_while_a_job_waits_for_the_database_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = asyncio.Event()
+
+    async def every(self: ScheduleStore) -> list[StoredSchedule]:
+        asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(ScheduleStore, "all", every)
+    async with wall(tmp_path) as made:
+        running = asyncio.create_task(made.clock.run())
+        await asked.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.sleep(0)  # the job is cancelled
+        await asyncio.sleep(0)
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 async def test_a_time_that_is_far_away_keeps_nothing_busy() -> None:
     asked = 0
 
-    class Counting(AsTimetabled):
+    class Counting(TimetableTrigger):
         def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime | None:
             nonlocal asked
             asked += 1
@@ -212,7 +254,7 @@ async def test_a_time_that_is_far_away_keeps_nothing_busy() -> None:
 
 
 def test_after_a_long_sleep_of_the_machine_it_rings_once_and_not_for_each_time() -> None:
-    trigger = AsTimetabled(Timetable.of("* * * * * *", "UTC"))
+    trigger = TimetableTrigger(Timetable.of("* * * * * *", "UTC"))
     assert trigger.get_next_fire_time(START, START + 5 * HOUR) == START + 5 * HOUR + timedelta(
         seconds=1
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+from document_kit import sweep_finding, sweep_report
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from issue_kit import ES, FR, Json, findings, found, report, week
 
-from bot.schedule.compared import CHANGES, compared, counts_of
-from bot.schedule.issues import absorbed_in, issue_of, rows_after
+from bot.reports.issues import absorbed_in, compare_issues, counts_of, issue_of, rows_after
 from scopes.tool import iso
 from subagents.contracts import NEEDS_ACTION
 
@@ -18,7 +19,7 @@ class Series:
     """Reports of one schedule, a week each, all of them delivered."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Json] = {}
+        self.rows: dict[str, Any] = {}
         self.number = 0
 
     def __call__(self, *told: Any) -> Json:
@@ -27,12 +28,14 @@ class Series:
         known = [issue_of(row) for row in self.rows.values()]
         said = told[0] if told and not isinstance(told[0].get("id"), str) else told
         self.number += 1
-        document = compared(report(self.number, said), known, last, self.number - 1)
+        document = compare_issues(
+            sweep_report(report(self.number, said)), known, last, self.number - 1
+        )
         rows = rows_after("markets", document, week(self.number), self.rows)
-        self.rows |= {row["id"]: row for row in rows}
+        self.rows |= {row["id"]: SimpleNamespace(**row) for row in rows}
         for id in absorbed_in(document):
             del self.rows[id]
-        return document
+        return document.to_json()
 
 
 def changes(document: Json) -> list[str | None]:
@@ -149,14 +152,15 @@ def test_the_subagents_own_results_say_the_same_as_the_sections() -> None:
 
 
 def test_what_a_report_rests_on_is_left_as_it_was() -> None:
-    document = report(1, [found("a")])
-    compared(document, [], None, 0)
-    assert document == report(1, [found("a")])
+    document = sweep_report(report(1, [found("a")]))
+    compare_issues(document, [], None, 0)
+    assert document == sweep_report(report(1, [found("a")]))
 
 
 def test_without_a_comparison_only_states_are_counted() -> None:
-    plain = [found("a", severity="high"), found("b", "waiting"), found("c", "solved")]
-    assert counts_of(plain, []) == {
+    found_now = [found("a", severity="high"), found("b", "waiting"), found("c", "solved")]
+    plain = [sweep_finding(each) for each in found_now]
+    assert counts_of(plain, []).to_json() == {
         **{"open": 1, "new": 0, "changed": 0, "solved": 0, "reopened": 0, "high": 1}
     }
 
@@ -191,7 +195,9 @@ def test_in_any_series_the_counts_add_up_and_no_issue_is_told_twice(weeks: list[
         assert len(ids) == len(set(ids))
         counts = document["counts"]
         said = [f["change"] for f in found_now if f["change"]]
-        listed = sum(counts[c] for c in CHANGES if c != "open") + said.count("open")
+        listed = sum(counts[c] for c in ("new", "changed", "solved", "reopened")) + said.count(
+            "open"
+        )
         assert listed == len(said) == sum(f["change"] is not None for f in found_now)
         assert all(f["issue"] for f in found_now if f["change"])
         ours = [f for f in [*found_now, *still] if f["state"] in NEEDS_ACTION]

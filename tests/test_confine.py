@@ -15,7 +15,7 @@ from engine_kit import until
 from test_programs import PROGRAMS
 
 import scopes
-from scopes.confine import CLONE, CLONE3, DENIED, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
+from scopes.confinement import CLONE, CLONE3, DENIED, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
 from scopes.programs import BOOT, PACKAGE, output_of, started
 
 ROOT = Path(scopes.__file__).parent.parent
@@ -49,7 +49,7 @@ def forked():
 
 def ran(code: str, forks: bool = False, reads: bool = False) -> subprocess.CompletedProcess[str]:
     """A program that tries this, once it is confined."""
-    before = f"from scopes.confine import confined\nconfined(forks={forks}, reads={reads})\n"
+    before = f"from scopes.confinement import confined\nconfined(forks={forks}, reads={reads})\n"
     return run(code, TRY + before)
 
 
@@ -152,7 +152,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code))
 @filtered
 def test_threads_that_run_already_are_held_too() -> None:
     code = """
-from scopes.confine import confined
+from scopes.confinement import confined
 go, told = threading.Event(), []
 def late(): go.wait(); told.append(tried(lambda: __import__("socket").socket() and None))
 thread = threading.Thread(target=late); thread.start()
@@ -194,7 +194,7 @@ def test_no_open_file_signals_another_process_for_it() -> None:
     code = """
 import fcntl, time
 other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-from scopes.confine import confined
+from scopes.confinement import confined
 confined()
 ours, theirs = os.pipe()
 fcntl.fcntl(ours, fcntl.F_SETOWN, other.pid)
@@ -243,7 +243,7 @@ HELD = {
     "scopes.pages.worker": "EPERM done EACCES EACCES",
     "scopes.pages.pdf": "EPERM EPERM EACCES EACCES",
     "scopes.databases.duck_program": "EPERM EPERM EACCES done",
-    "scopes.drawing_program": "EPERM EPERM EACCES done",
+    "scopes.chart_program": "EPERM EPERM EACCES done",
 }
 
 
@@ -290,12 +290,12 @@ async def test_each_of_our_programs_is_confined_and_its_companion(module: str) -
 @filtered
 def test_where_the_kernel_refuses_the_program_goes_on_and_says_so() -> None:
     code = """
-from scopes.confine import confined
+from scopes.confinement import confined
 print(sorted(confined()), [confined() for _ in range(400)][-1])  # more filters than it takes"""
     assert said(run(code)) == f"{HELD_HERE} set()"
 
 
 @filtered
 async def test_it_tells_what_this_machine_holds() -> None:
-    out = await output_of("scopes.confine", given=b"", seconds=20)
+    out = await output_of("scopes.confinement", given=b"", seconds=20)
     assert out.decode().split() == HELD_HERE

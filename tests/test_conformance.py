@@ -37,8 +37,9 @@ from engine_kit import (
     workspace,
 )
 
-from bot.local.model.server import Answer, Faults
-from bot.local.slack.server import Fault as SlackFault
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Faults
+from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import LocalSlack
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -289,10 +290,10 @@ async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> 
     roles = {"parent": {"max_tokens": 1_000}, "subagent_main": {"max_tokens": 1_000}}
     got = await asked(mind, tmp_path, settings_for(limits, roles=roles))
     (one,) = got.subagents
-    purse = got.e.run.purse
+    budget = got.e.run.budget
     assert (one["status"], one["stopped_by"], one["text"]) == ("partial", "cost", "What I have.")
     assert one["steps"] > 31
-    assert purse.spent.nanousd <= purse.caps.nanousd
+    assert budget.spent.nanousd <= budget.caps.nanousd
     assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
     assert "stopped by cost" in results(got.parent[1])[0]["content"]
     assert got.document["answer"].startswith("There was no more money.")
@@ -310,8 +311,8 @@ async def test_31_calls_in_children_are_all_counted(tmp_path: Path) -> None:
     (one,) = got.subagents
     assert (one["steps"], len(got.children), one["status"]) == (31, 31, "complete")
     assert round(got.document["cost_usd"] * 10**9) == got.e.served.cost_nanousd()
-    assert got.e.run.purse.spent.nanousd == got.e.served.cost_nanousd()
-    assert got.e.run.purse.spent.steps == 33
+    assert got.e.run.budget.spent.nanousd == got.e.served.cost_nanousd()
+    assert got.e.run.budget.spent.steps == 33
 
 
 async def test_a_persistent_529_fails_its_child_within_its_attempts_and_no_sibling(

@@ -29,20 +29,21 @@ from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from bot.accounts.credentials import Credentials
-from bot.accounts.google_oauth import SCOPE, oauth_of
-from bot.accounts.mail_credentials import mail_credentials
 from bot.errors import SetupError
 from bot.local.google.mbox import Mailbox
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import LocalGoogle
 from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
-from bot.logs import Redactor, learn
+from bot.logging import Redactor, learn
+from bot.mailbox.accounts import mail_credentials
+from bot.mailbox.credentials import Credentials
+from bot.mailbox.google_oauth import SCOPE, oauth_of
 from bot.storage.database import Database
-from bot.storage.vault import Vault
+from bot.storage.encryption import Cipher
 from config.settings import SettingsError, load_settings
-from scopes.google.client import Google, GoogleRevoked
+from scopes.google.client import GoogleClient
+from scopes.google.errors import GoogleRevoked
 from scopes.google.gmail import Gmail
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
@@ -201,7 +202,7 @@ def test_tokens_go_also_where_google_cannot_be_told(
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
     with_store(tmp_path / "state")
-    database = await Database.open(tmp_path / "state", vault=Vault.new())
+    database = await Database.open(tmp_path / "state", cipher=Cipher.generate())
     yield Credentials(database)
     await database.aclose()
 
@@ -251,7 +252,7 @@ async def test_what_was_connected_is_read_by_gmail_until_its_owner_ends_it(
         settings = settings_at(stand_in)
         access = await mail_credentials(settings, store, ANA, None)
         assert access
-        client = Google(access, settings.google, url)
+        client = GoogleClient(access, settings.google, url)
         gmail = Gmail(client, ANA)
         assert await gmail.address() == MAILBOX
         assert await gmail.find() == []

@@ -12,7 +12,7 @@ from bot_kit import Done, Shell, model_at
 from engine_kit import call, is_child, say, submitted, turn, use
 from mail_kit import ME, mail, mbox
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 
 Json = dict[str, Any]
 FOLDER, DATA, MAIL = "files:src", "data:shop", "mail:search"

@@ -34,18 +34,20 @@ from engine_kit import (
 from engine_kit import use as kit_use
 
 import scopes
-from bot.cli.options import Options
-from bot.local.model.server import Answer
-from bot.tooling.data import NONE, DataKit, handle_of
+from bot.local.model.answer import Answer
+from bot.options import Options
+from bot.tooling.data import DataTools, handle_of
+from bot.tooling.registry import NO_DATABASES
+from config.sections import DataSettings
 from config.settings import load_settings
-from config.tools import Data
 from scopes.data import csv_of, shown
 from scopes.databases.duck import Duck
 from scopes.databases.tables import Column, Databases, Rows, StatementFailed
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.resources import KINDS, Resource, Resources
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
+from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.audit import audit
 from subagents.brief import template
 from subagents.directory import Operator
@@ -315,11 +317,11 @@ def test_the_fixed_part_of_a_data_subagent_is_small() -> None:
     assert estimate_tokens(str(system) + str(tools)) <= 1_700  # by str; as JSON less
 
 
-def kit(given: Options | None = None, **data: Any) -> DataKit:
+def kit(given: Options | None = None, **data: Any) -> DataTools:
     settings = load_settings(env={})
-    section = Data.model_validate({**settings.data.model_dump(), **data})
+    section = DataSettings.model_validate({**settings.data.model_dump(), **data})
     unused: Any = None
-    return DataKit(settings.model_copy(update={"data": section}), unused, given)
+    return DataTools(settings.model_copy(update={"data": section}), unused, given)
 
 
 async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
@@ -361,7 +363,7 @@ async def test_a_command_names_a_database_and_without_one_the_tools_are_not_offe
     await opened_kit.aclose()
     bare = kit()
     assert (await bare.open("r1", None)).clients == {}
-    assert set(bare.missing().values()) == {NONE}
+    assert set(bare.missing().values()) == {NO_DATABASES}
     assert "execute_query" not in {t.name for t in scopes.offered("data", {})}
     await bare.aclose()
 
@@ -403,7 +405,8 @@ async def test_a_subagent_answers_from_rows_that_the_audit_finds_again(
         e.run.clients = {**e.run.clients, Databases: client}
         e.run.handles = {"data:shop": "shop"}
         await store.start_run("r1", "ask", "How much has Ana ordered for?", "claude", {})
-        document = await e.ask("How much has Ana ordered for?", store).answer()
+        answer = await e.ask("How much has Ana ordered for?", store).work()
+    document = answer.to_json()
     (subagent,) = document["subagents"]
     assert subagent["status"] == "complete"
     assert [f["claim"] for f in subagent["findings"]] == ["Ana has ordered for 112.50"]

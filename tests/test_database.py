@@ -7,31 +7,25 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
 from pg_kit import Kept, at, bare, bare_postgres, execute, of, place, postgres, role, server
-from schema_kit import COMPARED
 from test_store import decision, integrity, python, record, result
 
-import bot.storage.serve_tables  # noqa: F401 - adds its tables to the metadata
-from bot.runs.sink import StoreSink
-from bot.storage.database import SCHEMA, Database, _file_engine, server_url
-from bot.storage.key_check import CHECK
-from bot.storage.store import RunNotFound, Store, StoreError
+from bot.errors import StoreError
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import RunNotFound, Store
+from bot.storage.database import KEY_CHECK, SCHEMA, Database, _file_engine, server_url
 from bot.storage.tables import METADATA
 from subagents.trajectory import MemorySink, Trajectory
 
 __all__ = ["bare", "bare_postgres", "place", "postgres"]
 
-COUNT = sa.text(f"SELECT count(*) FROM flags WHERE name <> '{CHECK}'")
+COUNT = sa.text(f"SELECT count(*) FROM flags WHERE name <> '{KEY_CHECK}'")
 
 
 def put(name: str) -> Any:
@@ -57,8 +51,8 @@ def spoil(name: str) -> Any:
 
 async def marks(database: Database) -> set[str]:
     table = METADATA.tables["flags"]
-    query = sa.select(table.c.name).where(table.c.name != CHECK)
-    return {row["name"] for row in await database.read(query)}
+    query = sa.select(table.c.name).where(table.c.name != KEY_CHECK)
+    return {row.name for row in await database.read(query)}
 
 
 @asynccontextmanager
@@ -144,6 +138,24 @@ async def test_a_close_waits_for_what_was_asked_for(place: Kept) -> None:
         assert len(await marks(database)) == 20
 
 
+async def test_a_read_that_comes_while_it_closes_leaves_no_connection(
+    place: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.open(place.path, place.url)
+    loop, engine = asyncio.get_running_loop(), database._engine
+    dispose = engine.dispose
+
+    def late() -> None:
+        dispose()
+        read = asyncio.run_coroutine_threadsafe(database.read(sa.select(1)), loop)
+        with suppress(RuntimeError):
+            read.result(5)
+
+    monkeypatch.setattr(engine, "dispose", late)
+    await database.aclose()
+    assert engine.pool.checkedin() == 0  # type: ignore[attr-defined]
+
+
 async def test_what_is_read_after_a_change_holds_it(place: Kept) -> None:
     async with opened(place) as database:
         for n in range(20):
@@ -213,80 +225,6 @@ def engine_of(place: Kept) -> sa.Engine:
     return _file_engine(place.path / "assistant.sqlite")
 
 
-def migrate_to(place: Kept, revision: str) -> None:
-    """As an older program left it."""
-    if place.url:
-        execute("CREATE SCHEMA IF NOT EXISTS assistant", place.url)
-    engine = engine_of(place)
-    config = Config()
-    config.set_main_option("script_location", "bot:migrations")
-    config.set_main_option("path_separator", "os")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    engine.dispose()
-
-
-async def test_the_schema_is_what_the_tables_say(bare: Kept) -> None:
-    await (await bare.store()).aclose()
-    engine = engine_of(bare)
-    with engine.connect() as connection:
-        known = MigrationContext.configure(connection, opts=COMPARED)
-        difference = compare_metadata(known, METADATA)
-        indexes = {
-            table: {i["name"] for i in sa.inspect(connection).get_indexes(table)}
-            for table in ("inbox", "reservations", "runs")
-        }
-    engine.dispose()
-
-    assert difference == []
-    assert indexes["inbox"] == {"inbox_by_thread", "inbox_by_state"}
-    assert "ix_reservations_owner" in indexes["reservations"]
-    assert {"ix_runs_request", "ix_runs_requester"} <= indexes["runs"]
-
-
-async def test_an_older_schema_is_brought_up_to_date_with_all_that_it_holds(bare: Kept) -> None:
-    migrate_to(bare, "0001")
-    engine = engine_of(bare)
-    with engine.begin() as connection:
-        for number in range(50):
-            row = sa.text(
-                "INSERT INTO runs (id, kind, status, question, model, args, started)"
-                " VALUES (:id, 'ask', 'complete', '¿qué?', 'offline', '{\"a\": 1}', :at)"
-            )
-            connection.execute(row, {"id": f"run-{number}", "at": f"2025-01-01T00:00:{number:02}"})
-        kept = sa.text("INSERT INTO blocks (hash, body) VALUES ('h', 'body')")
-        connection.execute(kept)
-        entry = sa.text(
-            "INSERT INTO ledger (run, context, origin, hash, ref)"
-            " VALUES ('run-7', 's1', 'brief', 'h', '')"
-        )
-        connection.execute(entry)
-    engine.dispose()
-
-    store = await bare.store()
-
-    runs = await store.runs(100)
-    assert [run.id for run in runs] == [f"run-{n}" for n in range(49, -1, -1)]
-    assert {(r.question, r.args["a"], r.requester, r.request) for r in runs} == {
-        ("¿qué?", 1, None, None)
-    }
-    assert len((await store.trajectory("run-7")).entries) == 1
-    await store.start_run("new", "mention", "?", "m", {}, requester="U1", request="T/C/1")
-    assert (await store.run("new")).request == "T/C/1"
-    await store.aclose()
-
-
-async def test_many_that_start_together_migrate_it_once(bare: Kept) -> None:
-    migrate_to(bare, "0001")
-    stores = await asyncio.gather(*(bare.store() for _ in range(6)))
-    for number, store in enumerate(stores):
-        await store.start_run(f"r{number}", "ask", "?", "m", {})
-    assert len(await stores[0].runs()) == 6
-    for store in stores:
-        await store.aclose()
-
-
 async def test_many_that_start_together_on_an_empty_database_make_it_once(bare: Kept) -> None:
     stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for store in stores:
@@ -302,7 +240,9 @@ async def test_a_database_of_a_newer_program_is_refused(place: Kept) -> None:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
 
-    with pytest.raises(StoreError, match=r"newer assistant \(schema 9999.*Update this program"):
+    with pytest.raises(
+        StoreError, match=r"another version of the assistant \(schema 9999.*Use that version"
+    ):
         await place.store()
 
 

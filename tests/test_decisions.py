@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
 from bot_kit import Shell, refused
 from pg_kit import Kept, bare, place
-from schema_kit import COMPARED
 
-from bot.erasure.forget import Forget
-from bot.erasure.targets import Target
-from bot.runs.sink import StoreSink
-from bot.storage.database import SCHEMA, Database, server_url
-from bot.storage.decisions import CHUNK, Wanted, read_log, run_of
-from bot.storage.retention import tidy
-from bot.storage.store import RunNotFound, Store
-from bot.storage.tables import METADATA, decisions, runs
+from bot.cli.runs import read_log, run_of
+from bot.privacy.forget import Forget
+from bot.privacy.retention import tidy
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import RunNotFound, Store
+from bot.storage.database import Database
+from bot.storage.deletions import ForgetTarget
+from bot.storage.tables import runs
 from config.settings import load_settings
 from subagents.gate import Decision
 
@@ -58,21 +52,21 @@ async def test_the_log_comes_back_whole_and_in_order(place: Kept) -> None:
     log = [decision(minutes=n, tool=f"t{n}") for n in range(7)]
     store = await logged(place, *log)
 
-    assert await read_log(store.database, Wanted()) == log
-    assert await read_log(store.database, Wanted(limit=2)) == log[-2:]
-    assert await read_log(store.database, Wanted(since=log[4].at)) == log[4:]
-    assert await read_log(store.database, Wanted(tool="t3")) == [log[3]]
-    assert await read_log(store.database, Wanted(run="r2")) == []
-    assert await read_log(store.database, Wanted(verdict="deny")) == []
+    assert await read_log(store.database) == log
+    assert await read_log(store.database, limit=2) == log[-2:]
+    assert await read_log(store.database, since=log[4].at) == log[4:]
+    assert await read_log(store.database, tool="t3") == [log[3]]
+    assert await read_log(store.database, run="r2") == []
+    assert await read_log(store.database, verdict="deny") == []
     await store.aclose()
 
 
 async def test_a_log_of_many_pages_has_no_gap(tmp_path: Path) -> None:
-    log = [decision(minutes=n) for n in range(2 * CHUNK + 3)]
+    log = [decision(minutes=n) for n in range(10_003)]
     store = await logged(Kept(tmp_path, None), *log)
 
-    assert await read_log(store.database, Wanted()) == log
-    assert await read_log(store.database, Wanted(limit=CHUNK + 1)) == log[-CHUNK - 1 :]
+    assert await read_log(store.database) == log
+    assert await read_log(store.database, limit=5_001) == log[-5_001:]
     await store.aclose()
 
 
@@ -103,7 +97,7 @@ async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None
     ):
         with pytest.raises(Exception, match="append-only"):
             await attempt(store.database, statement)
-    assert [d.verdict for d in await read_log(store.database, Wanted())] == ["deny"]
+    assert [d.verdict for d in await read_log(store.database)] == ["deny"]
     await store.aclose()
 
 
@@ -116,73 +110,13 @@ async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -
 
     await store.database.write(old)
     await tidy(store.database, settings.retention.model_copy(update=short))
-    await Forget(store.database)(Target("user", "U0ANA"))
+    await Forget(store.database)(ForgetTarget("user", "U0ANA"))
     await store.database.write(sa.delete(runs).where(runs.c.id == "r1"))
 
     assert [run.id for run in await store.runs()] == ["r2"]
-    assert await read_log(store.database, Wanted()) == log
+    assert await read_log(store.database) == log
     assert await run_of(store.database, "r1") == "r1"
     await store.aclose()
-
-
-def engine_of(bare: Kept) -> sa.Engine:
-    if bare.url:
-        options = {"connect_args": {"options": f"-csearch_path={SCHEMA}"}}
-        return sa.create_engine(server_url(bare.url), **options)
-    return sa.create_engine(f"sqlite:///{bare.path / 'assistant.sqlite'}")
-
-
-def upgraded(bare: Kept, revision: str) -> None:
-    engine = engine_of(bare)
-    with engine.begin() as connection:
-        if bare.shared:
-            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-        config = Config()
-        config.set_main_option("script_location", "bot:migrations")
-        config.set_main_option("path_separator", "os")
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    engine.dispose()
-
-
-async def test_the_migration_carries_the_old_log_over(bare: Kept) -> None:
-    bare.path.mkdir(exist_ok=True)
-    await asyncio.to_thread(upgraded, bare, "0002")
-    engine = engine_of(bare)
-    with engine.begin() as connection:
-        connection.exec_driver_sql(
-            "INSERT INTO runs (id, kind, status, question, model, args, started) "
-            f"VALUES ('r1', 'ask', 'complete', 'What?', 'offline', '{{}}', '{NOW.isoformat()}')"
-        )
-        for number, verdict in enumerate(("allow", "deny", "allow")):
-            connection.exec_driver_sql(
-                "INSERT INTO decisions (run, context, tool, args_hash, verdict, rule, at) VALUES "
-                f"('r1', 's1', 'read', 'h{number}', '{verdict}', 'x', '{NOW.isoformat()}')"
-            )
-    engine.dispose()
-
-    store = await bare.store()
-
-    found = await read_log(store.database, Wanted())
-    assert [(d.args_hash, d.verdict) for d in found] == [
-        ("h0", "allow"),
-        ("h1", "deny"),
-        ("h2", "allow"),
-    ]
-    assert {(d.requester, d.label, d.at) for d in found} == {(None, None, NOW)}
-    with pytest.raises(Exception, match="append-only"):
-        await store.database.write(sa.delete(decisions))
-    await store.aclose()
-
-
-async def test_a_migrated_database_is_what_the_tables_say(bare: Kept) -> None:
-    await (await bare.store()).aclose()
-    engine = engine_of(bare)
-    with engine.connect() as connection:
-        known = MigrationContext.configure(connection, opts=COMPARED)
-        difference = compare_metadata(known, METADATA)
-    engine.dispose()
-    assert difference == []
 
 
 def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> None:

@@ -21,18 +21,20 @@ from serve_kit import ASKER, ruled
 from slack_sdk.web.async_client import AsyncWebClient
 from test_inbox_triage import pressed, with_mail
 
-from bot.approval.grants import Grants
 from bot.local.mind.mind import answer as offline
-from bot.local.model.server import Answer, Mind
-from bot.local.slack.server import BOT_TOKEN, Fault, LocalSlack
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
-from bot.replies.outbox import Outbox
-from bot.schedule.records import Tick
-from bot.schedule.tables import deliveries, issues
-from bot.storage.store import Store
-from bot.triage.digest_clicks import LABEL
+from bot.policy.grants import Grants
+from bot.reports.digest_actions import LABEL
+from bot.runs.store import Store
+from bot.slack.writer import MessageWriter
+from bot.storage.schedules import Occurrence
+from bot.storage.tables import deliveries, issues
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -99,8 +101,8 @@ async def office(
     slack = slack or LocalSlack(space())
     schedules = {"markets": spec or to_reports()}
     async with scheduled(tmp_path, schedules, mind, slack=slack, change=impatient, **more) as s:
-        s.schedules.delivering.backoff = QUICK
-        s.schedules.trouble.look_s = 0.1
+        s.schedules.delivery.backoff = QUICK
+        s.schedules.alerts.look_s = 0.1
         yield s
 
 
@@ -121,12 +123,12 @@ def told(s: Scheduled, user: str = ASKER) -> tuple[int, int]:
     return tuple(sum(word in text for text in texts) for word in (FAILED, AGAIN))  # type: ignore[return-value]
 
 
-async def over(s: Scheduled, tick: Tick) -> None:
+async def over(s: Scheduled, occurrence: Occurrence) -> None:
     """Wait until it is delivered, and until there is nothing left to tell."""
-    await s.delivered(tick)
+    await s.delivered(occurrence)
 
     async def silent() -> bool | None:
-        stored = await s.schedules.book.get("markets")
+        stored = await s.schedules.store.get("markets")
         return True if stored and not stored.trouble else None
 
     await come(silent, 30.0)
@@ -136,17 +138,17 @@ async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the
     tmp_path: Path,
 ) -> None:
     async with office(tmp_path) as s:
-        tick = await s.fire("markets")
-        delivery = await s.delivered(tick)
+        occurrence = await s.fire("markets")
+        delivery = await s.delivered(occurrence)
         (first,) = posted(s)
         thread = s.bot.slack.visible(REPORTS, first.ts)
         noted = await s.bot.store.database.read(sa.select(issues))
-        document = await s.document(tick)
+        document = await s.document(occurrence)
     assert delivery.state == "delivered"
     assert delivery.place == {"channel": REPORTS, "ts": first.ts}
     assert len(thread) > 2
     assert [f.name for m in thread for f in m.files] == ["findings.csv"]
-    assert {row["id"] for row in noted} == {
+    assert {row.id for row in noted} == {
         f["issue"] for each in document["sections"] for f in each["findings"] if f["issue"]
     }
     assert told(s) == (0, 0)
@@ -196,14 +198,14 @@ async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open
 ) -> None:
     slack = LocalSlack(space())
     async with office(tmp_path, mind=once_read(lambda: close(slack)), slack=slack) as s:
-        tick = await s.fire("markets")
+        occurrence = await s.fire("markets")
         await until(lambda: told(s) == (1, 0))
-        delivery = await s.tried(tick, 3)
+        delivery = await s.tried(occurrence, 3)
         assert (delivery.state, posted(s)) == ("waiting", [])
         assert why in delivery.why
         assert why in s.told()[0]
         mend(slack)
-        await over(s, tick)
+        await over(s, occurrence)
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)
         alert, note = (m for m in s.bot.slack.visible(slack.people.dm(ASKER)))
@@ -230,12 +232,12 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
         slack.faults = Outage([Fault("chat.postMessage", kind)])
 
     async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
-        tick = await s.fire("markets")
-        await s.tried(tick, 2)
+        occurrence = await s.fire("markets")
+        await s.tried(occurrence, 2)
         assert posted(s) == []
         assert s.told() == []  # nobody can be told yet
         slack.faults = []
-        await over(s, tick)
+        await over(s, occurrence)
         assert len(posted(s)) == 1
         alerts, notes = told(s)
         assert alerts <= 1  # where it is over before anybody could be told, one note says both
@@ -251,12 +253,12 @@ async def test_where_slack_says_to_wait_for_too_long_it_is_tried_again(tmp_path:
     async with office(tmp_path, mind=once_read(throttle), slack=slack) as s:
         url = s.bot.settings.endpoints.slack_api_url
         web = AsyncWebClient(BOT_TOKEN, str(url))
-        s.schedules.delivering.outbox = Outbox(web, s.bot.settings.slack, deadline_s=1.5)
-        tick = await s.fire("markets")
-        delivery = await s.tried(tick, 1)
+        s.schedules.delivery.writer = MessageWriter(web, s.bot.settings.slack, deadline_s=1.5)
+        occurrence = await s.fire("markets")
+        delivery = await s.tried(occurrence, 1)
         assert delivery.why.startswith("Slack could not be reached")
         slack.faults = []
-        await over(s, tick)
+        await over(s, occurrence)
         assert len(posted(s)) == 1
         assert told(s)[1] == 1
 
@@ -284,11 +286,11 @@ async def test_a_try_that_ends_between_two_messages_is_taken_up_where_it_ended(
         slack.faults = [Fault("conversations.replies", "error:fatal_error")]
 
     async with office(tmp_path, mind=once_read(fail), slack=slack) as s:
-        tick = await s.fire("markets")
-        await over(s, tick)
+        occurrence = await s.fire("markets")
+        await over(s, occurrence)
         (first,) = posted(s)
         texts = [m.text for m in slack.visible(REPORTS, first.ts) if not m.files]
-        delivery = await s.delivered(tick)
+        delivery = await s.delivered(occurrence)
     assert delivery.tries == 2
     assert len(set(texts)) == len(texts) > 1
     assert told(s)[1] == 1
@@ -296,12 +298,12 @@ async def test_a_try_that_ends_between_two_messages_is_taken_up_where_it_ended(
 
 async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path: Path) -> None:
     async with office(tmp_path) as s:
-        tick = await s.fire("markets")
-        await s.delivered(tick)
+        occurrence = await s.fire("markets")
+        await s.delivered(occurrence)
         before = s.bot.slack.visible(REPORTS)
         lost = sa.update(deliveries).values(state="waiting", delivered=None, place=None)
         await s.bot.store.database.write(lost)  # as where the process dies before it is noted
-        again = await s.delivered(tick)
+        again = await s.delivered(occurrence)
         assert again.tries == 2
         assert s.bot.slack.visible(REPORTS) == before
         assert told(s) == (0, 0)
@@ -329,15 +331,15 @@ async def test_what_not_all_there_may_read_waits_for_an_administrators_word(
 ) -> None:
     spec = to_reports(channels=("support-*", "board"))
     async with office(tmp_path, spec) as s:
-        tick = await s.fire("markets")
-        delivery = await s.tried(tick, 2)
+        occurrence = await s.fire("markets")
+        delivery = await s.tried(occurrence, 2)
         assert (delivery.state, posted(s)) == ("waiting", [])
         assert "#board (not everyone in #reports is a member)" in delivery.why
         assert "An administrator is asked" in delivery.why
         await until(lambda: told(s) == (1, 0))
         assert len(s.told(ADMIN)) == 1
         await Grants(s.bot.store.database).add([BOARD], REPORTS, ADMIN, "g1")
-        await over(s, tick)
+        await over(s, occurrence)
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)
         assert len(s.told(ADMIN)) == 1
@@ -362,8 +364,8 @@ async def test_the_administrators_are_told_where_the_owner_is_deactivated(tmp_pa
         slack.state.users[ASKER] = replace(slack.state.users[ASKER], deleted=True)
 
     async with office(tmp_path, mind=once_read(leave), slack=slack) as s:
-        tick = await s.fire("markets")
-        await s.tried(tick)
+        occurrence = await s.fire("markets")
+        await s.tried(occurrence)
         await until(lambda: told(s, ADMIN) == (1, 0))
         assert "cannot be reached, so you are told" in s.told(ADMIN)[0]
         assert told(s) == (0, 0)
@@ -377,15 +379,15 @@ async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
 ) -> None:
     async with office(tmp_path, to_reports(quiet=True)) as s:
         first = await s.delivered(await s.fire("markets"))
-        tick = await s.fire("markets")
-        second = await s.delivered(tick)
+        occurrence = await s.fire("markets")
+        second = await s.delivered(occurrence)
         assert (first.state, second.state) == ("delivered", "quiet")
         assert len(posted(s)) == 1
         said = "URGENT: Baltik AG cannot log in, error."
         ts = s.bot.slack.people.say("U0LUIS", "C0MARKET0", said)
         after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
         third = await s.fire("markets", after)  # its time is a whole second
-        assert third.oldest == tick.latest
+        assert third.oldest == occurrence.latest
         assert (await s.delivered(third)).state == "delivered"
         assert len(posted(s)) == 2
 
@@ -393,19 +395,19 @@ async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
 async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path: Path) -> None:
     slack = LocalSlack(space())
     async with office(tmp_path, mind=once_read(lambda: expel(slack)), slack=slack) as s:
-        tick = await s.fire("markets")
-        await s.tried(tick)
-        s.schedules.delivering.backoff = (timedelta(hours=1),)
-        await s.tried(tick, 2)
+        occurrence = await s.fire("markets")
+        await s.tried(occurrence)
+        s.schedules.delivery.backoff = (timedelta(hours=1),)
+        await s.tried(occurrence, 2)
         invite(slack)
         later = await s.fire("markets")
         await over(s, later)
-        earlier = await s.schedules.ticks.delivery("markets", tick.at)
+        earlier = await s.schedules.occurrences.delivery("markets", occurrence.at)
         assert earlier
         assert earlier.state == "superseded"
         assert later.oldest
-        assert tick.latest
-        assert later.oldest < tick.latest  # what nobody was told of is told in this one
+        assert occurrence.latest
+        assert later.oldest < occurrence.latest  # what nobody was told of is told in this one
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)
 
@@ -418,11 +420,11 @@ async def test_two_replicas_tell_once(tmp_path: Path, postgres: Kept) -> None:
         postgres.stores(1) as (store,),
         telling_beside(s, store),
     ):
-        tick = await s.fire("markets")
-        await s.tried(tick, 3)
+        occurrence = await s.fire("markets")
+        await s.tried(occurrence, 3)
         await until(lambda: told(s) == (1, 0))
         invite(slack)
-        await over(s, tick)
+        await over(s, occurrence)
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)
 
@@ -430,9 +432,9 @@ async def test_two_replicas_tell_once(tmp_path: Path, postgres: Kept) -> None:
 @asynccontextmanager
 async def telling_beside(s: Scheduled, store: Store) -> AsyncIterator[None]:
     """Another replica that looks at who is to be told, with a connection of its own."""
-    woken, telling = asyncio.Event(), asyncio.Lock()
-    trouble = replace(s.schedules.trouble, database=store.database, executor="other")
-    other = replace(trouble, _woken=woken, _telling=telling)
+    woken = asyncio.Event()
+    trouble = replace(s.schedules.alerts, database=store.database, executor="other")
+    other = replace(trouble, _woken=woken)
     task = asyncio.create_task(other.run())
     try:
         yield
@@ -457,14 +459,14 @@ async def test_the_buttons_of_a_scheduled_digest_work_for_its_owner(tmp_path: Pa
 async def test_an_administrators_click_delivers_what_was_held_back(tmp_path: Path) -> None:
     spec = to_reports(channels=("support-*", "board"))
     async with office(tmp_path, spec) as s:
-        s.schedules.delivering.backoff = (timedelta(hours=1),)
-        tick = await s.fire("markets")
-        await s.tried(tick)
+        s.schedules.delivery.backoff = (timedelta(hours=1),)
+        occurrence = await s.fire("markets")
+        await s.tried(occurrence)
         people = s.bot.slack.people
         place = people.dm(ADMIN)
         (card,) = s.bot.slack.visible(place)
         approve = next(action for action in buttons(card) if "approve" in action)
         people.click(ADMIN, place, card.ts, approve, buttons(card)[approve])
-        await over(s, tick)
+        await over(s, occurrence)
         assert len(posted(s)) == 1
         assert told(s) == (1, 1)

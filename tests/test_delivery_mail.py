@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,18 +14,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from digest_kit import CATEGORIES, verdict
+from digest_kit import triage as triage_document
+from document_kit import sweep_report, triage_report
 from engine_kit import until
 from mail_kit import ME, letters
+from report_kit import finding, section, swept
 from schedule_kit import Scheduled, sweep, triage
 from serve_kit import ASKER, ruled
 from test_delivering import FAILED, impatient, once_read, space
 from test_inbox_triage import with_mail
 
-from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.faults import Fault
+from bot.local.google.server import LocalGoogle
 from bot.local.mind.mind import answer as offline
 from bot.local.slack.server import LocalSlack
-from bot.replies.render import Part
-from bot.schedule.letter import page_of, text_of
+from bot.reports.markdown import report_markdown
+from bot.schedules.delivery import page_of
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -44,9 +50,9 @@ async def office(
     more = {"mind": offline, "more": impatient, "slack": LocalSlack(space()), **more}
     async with with_mail(tmp_path, *letters(1), **more) as (bot, google):
         s = Scheduled(bot)
-        s.schedules.delivering.backoff = (timedelta(seconds=0.2),)
-        s.schedules.trouble.look_s = 0.1
-        await s.schedules.book.create("markets", spec, origin, datetime.now(UTC))
+        s.schedules.delivery.backoff = (timedelta(seconds=0.2),)
+        s.schedules.alerts.look_s = 0.1
+        await s.schedules.store.create("markets", spec, origin, datetime.now(UTC))
         yield s, google
 
 
@@ -127,38 +133,40 @@ async def test_a_mailbox_that_is_gone_is_told_and_nothing_is_lost(tmp_path: Path
     mind = once_read(refuse)
     async with office(tmp_path, sweep(to=ME), mind=mind) as (s, google):
         holder.append(google)
-        tick = await s.fire("markets")
+        occurrence = await s.fire("markets")
         await until(lambda: sum(FAILED in each for each in s.told()) == 1)
         google.faults.clear()
-        await s.delivered(tick)
+        await s.delivered(occurrence)
         assert len(sent(google)) == 1
 
 
+HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'
+
+
 def test_nothing_in_a_letter_acts_or_is_fetched() -> None:
-    hostile = '<img src="https://evil.example/x.png"><script>x</script> & "quoted"'
-    section = {
-        "type": "rich_text_section",
-        "elements": [
-            {"type": "text", "text": hostile, "style": {"bold": True}},
-            {"type": "link", "url": "javascript:alert(1)", "text": "open"},
-            {"type": "link", "url": "https://acme.slack.com/archives/C1/p1", "text": "thread"},
-            {"type": "user", "user_id": "U0ANA"},
-        ],
-    }
-    items = {"type": "rich_text_list", "style": "ordered", "offset": 2, "elements": [section]}
-    blocks = (
-        {"type": "header", "text": {"type": "plain_text", "text": hostile}},
-        {"type": "rich_text", "elements": [section, items]},
-        {"type": "actions", "elements": [{"type": "button", "text": {"text": "Press me"}}]},
-        {"type": "context", "elements": [{"type": "plain_text", "text": "3 channels"}]},
+    line = {"text": HOSTILE, "findings": ["F1.1"]}
+    found = finding("F1.1", claim=HOSTILE, owner=HOSTILE, quotes=[HOSTILE], next_step=HOSTILE)
+    told = verdict("18c0", priority="high", subject=HOSTILE, key_facts=[HOSTILE], sender=HOSTILE)
+    filtered = [
+        {"thread_id": "18c1", "subject": HOSTILE, "sender": "a@b.example", "reason": "spam"}
+    ]
+    sweep_page = page_of(
+        report_markdown(sweep_report(swept(section("csm-es", found), top_lines=[line])))
     )
-    page, text = page_of([Part("x", blocks)]), text_of([Part("x", blocks)])
-    assert "<img" not in page
-    assert "<script" not in page
-    assert "javascript:" not in page
-    assert '<a href="https://acme.slack.com/archives/C1/p1">thread</a>' in page
-    assert '<ol start="3">' in page
-    assert "Press me" not in page + text
-    assert "3. " in text
-    assert "thread (https://acme.slack.com/archives/C1/p1)" in text
-    assert "3 channels" in text
+    triage_page = page_of(
+        report_markdown(triage_report(triage_document(told, filtered=filtered)), CATEGORIES)
+    )
+    for page in (sweep_page, triage_page):
+        assert "<img" not in page
+        assert "<script" not in page
+        assert "javascript:" not in "".join(re.findall(r'href="[^"]*"', page))
+        assert "evil.example/x.png" not in page.replace("evil[.]example/x[.]png", "")
+        assert "&quot;quoted&quot;" in page
+    assert f'<a href="{found["links"][0]}">' in sweep_page
+    assert f'<a href="{told["link"]}">open</a>' in triage_page
+
+
+def test_only_an_address_of_the_web_is_a_link_in_a_letter() -> None:
+    assert "href" not in page_of("[x](javascript:alert) [y](data:text/html,z) <mailto:a@b.example>")
+    assert '<a href="https://acme.slack.com/x">x</a>' in page_of("[x](https://acme.slack.com/x)")
+    assert "<img" not in page_of("![x](https://acme.slack.com/x.png)") + page_of("<img src=x>")

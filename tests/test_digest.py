@@ -3,37 +3,77 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
+from document_kit import triage_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.cli.report import WIDTH
-from bot.mail.words import age, due, sender
-from bot.triage.digest import Digest, Line, digest_of, summary
-from bot.triage.digest_text import digest_text
+from bot.reports.digest import (
+    FILTERED,
+    MOST_SENDERS,
+    MOST_UNREAD,
+    UNREAD,
+    digest_view,
+    summary,
+)
+from bot.reports.text import WIDTH, digest_text
+from bot.reports.translations import age, due, sender
+from bot.reports.view import Entry, Group, ReportSection
 from scopes.clean import unseen
 
 NOW = datetime(2025, 3, 15, 9, tzinfo=UTC)
 Json = Mapping[str, Any]
+ROW = r"(\w+) \((\d+)\): (.*?)(?: and (\d+) more)?"
+"""A reason, its threads, whom it names, and how many more there are."""
+
+
+def sections(document: Json) -> tuple[ReportSection, ...]:
+    return digest_view(triage_report(document), CATEGORIES).sections
+
+
+def ids(group: Group) -> list[str]:
+    return [entry.id for entry in group.entries]
 
 
 def pressing(document: Json) -> list[list[str]]:
-    return [[line.id for line in group.lines] for group in digest_of(document).pressing]
+    return [ids(group) for each in sections(document) if each.is_urgent for group in each.groups]
 
 
 def waiting(document: Json) -> dict[str, list[str]]:
-    told = digest_of(document, CATEGORIES).categories
-    return {name: [line.id for line in lines] for name, lines in told}
+    return {
+        each.title.rpartition(" (")[0].lower(): ids(group)
+        for each in sections(document)
+        for group in each.groups
+        if group.is_numbered and not (each.is_urgent or group.title)
+    }
 
 
-def lines_of(digest: Digest) -> list[Line]:
-    grouped = [line for group in (*digest.pressing, *digest.matters) for line in group.lines]
-    return grouped + [line for _, lines in digest.categories for line in lines]
+def matters(document: Json) -> list[Group]:
+    """The topics of several threads that can wait."""
+    groups = [group for each in sections(document) if not each.is_urgent for group in each.groups]
+    return [group for group in groups if group.title]
+
+
+def threads(document: Json) -> list[Entry]:
+    groups = [group for each in sections(document) for group in each.groups]
+    return [entry for group in groups for entry in group.entries if entry.number]
+
+
+def rows(document: Json, title: str) -> list[str]:
+    """The lines under this title, one for each reason."""
+    found = [s for s in sections(document) if s.title == title]
+    return [str(entry.row[0]) for each in found for entry in each.groups[0].entries]
+
+
+def total(document: Json, title: str) -> int:
+    """Threads of the reasons under this title."""
+    return sum(int(re.findall(r" \((\d+)\): ", row)[0]) for row in rows(document, title))
 
 
 # ---- order
@@ -75,13 +115,13 @@ def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
     first = {"text": "Answer the plain one.", "findings": ["F1.1"], "threads": ["plain", "gone"]}
     document = triage(verdict("plain", priority="low"), verdict("other"), top_lines=[first])
     assert pressing(document) == [["plain"]]
-    assert summary(document) == "2 threads: 1 asks for you or is urgent, 1 can wait."
-    assert "1. Answer the plain one. [1]\n" in digest_text(document)
+    assert summary(triage_report(document)) == "2 threads: 1 asks for you or is urgent, 1 can wait."
+    assert "1. Answer the plain one. [1]\n" in digest_text(triage_report(document))
 
 
 def test_at_most_three_things_are_to_be_done_first() -> None:
     lines = [{"text": f"Thing {n}.", "findings": [], "threads": ["a"]} for n in range(1, 6)]
-    text = digest_text(triage(verdict("a"), top_lines=lines))
+    text = digest_text(triage_report(triage(verdict("a"), top_lines=lines)))
     assert re.findall(r"Thing \d", text) == ["Thing 1", "Thing 2", "Thing 3"]
 
 
@@ -97,7 +137,9 @@ def test_threads_of_one_matter_stand_together_where_the_most_pressing_one_would(
     )
     assert pressing(document) == [["deadline"], ["outage", "calm"]]
     assert waiting(document) == {}
-    assert digest_text(document).count("The export stands still (threads 2 to 3)") == 1
+    assert (
+        digest_text(triage_report(document)).count("The export stands still (threads 2 to 3)") == 1
+    )
 
 
 def test_a_matter_that_can_wait_comes_after_the_categories() -> None:
@@ -108,8 +150,9 @@ def test_a_matter_that_can_wait_comes_after_the_categories() -> None:
         matters=[{"text": "The offsite", "threads": ["c", "a"]}],
     )
     assert waiting(document) == {"other": ["b"]}
-    (group,) = digest_of(document).matters
-    assert (group.matter, sorted(line.id for line in group.lines)) == ("The offsite", ["a", "c"])
+    (group,) = matters(document)
+    assert group.title == "The offsite (threads 2 to 3)"
+    assert sorted(ids(group)) == ["a", "c"]
 
 
 def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter() -> None:
@@ -122,7 +165,7 @@ def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter
             {"text": "Second", "threads": ["b", "c", "unknown"]},
         ],
     )
-    assert [group.matter for group in digest_of(document).matters] == ["First"]
+    assert [group.title for group in matters(document)] == ["First (threads 2 to 3)"]
     assert waiting(document) == {"other": ["c"]}
 
 
@@ -132,21 +175,62 @@ def test_a_thread_of_two_matters_stands_in_the_first_and_one_thread_is_no_matter
 @given(triages())
 @settings(max_examples=60, deadline=None)
 def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
-    digest = digest_of(document, CATEGORIES)
-    told = [line.id for line in lines_of(digest)]
-    assert sorted(told) == sorted(v["thread_id"] for v in document["verdicts"])
-    assert sorted(line.number for line in lines_of(digest)) == list(range(1, len(told) + 1))
-    filtered = [i for each in digest.filtered for i in each.threads]
-    assert sorted(filtered) == sorted(f["thread_id"] for f in document["filtered"])
-    assert all(sum(n for _, n in f.senders) == len(f.threads) for f in digest.filtered)
-    unread = [i for each in digest.unread for i, _ in each.threads]
-    assert sorted(unread) == sorted(u["thread_id"] for u in document["unreadable"])
+    shown = threads(document)
+    assert sorted(entry.id for entry in shown) == sorted(
+        v["thread_id"] for v in document["verdicts"]
+    )
+    assert [entry.number for entry in shown] == list(range(1, len(shown) + 1))
+    assert total(document, FILTERED) == len(document["filtered"])
+    assert total(document, UNREAD) == len(document["unreadable"])
+
+
+REASONS = st.sampled_from(["newsletter", "bounce", "spam"])
+
+
+@given(st.lists(st.tuples(REASONS, st.integers(1, 30))))
+@settings(max_examples=60, deadline=None)
+def test_each_reason_names_its_senders_and_how_many_threads_each_has(
+    drawn: Sequence[tuple[str, int]],
+) -> None:
+    filtered = [
+        {"thread_id": f"{n}", "subject": "S", "sender": f"P{by} <a@b.example>", "reason": why}
+        for n, (why, by) in enumerate(drawn)
+    ]
+    found = {}
+    for row in rows(triage(filtered=filtered), FILTERED):
+        why, count, named, more = re.fullmatch(ROW, row).groups()  # type: ignore[union-attr]
+        of = Counter(f"P{by}" for reason, by in drawn if reason == why)
+        told = {name: int(n or 1) for name, n in re.findall(r"(P\d+)(?: \((\d+)\))?", named)}
+        assert told.items() <= of.items()
+        assert len(told) == min(len(of), MOST_SENDERS)
+        assert int(more or 0) == len(of) - len(told)
+        assert list(told.values()) == [n for _, n in of.most_common(len(told))]
+        found[why] = int(count)
+    assert found == Counter(why for why, _ in drawn)
+
+
+@given(st.lists(REASONS, max_size=MOST_UNREAD))
+@settings(max_examples=60, deadline=None)
+def test_each_thread_that_could_not_be_read_stands_once_below_its_reason(
+    drawn: Sequence[str],
+) -> None:
+    unreadable = [
+        {"thread_id": f"{n}", "subject": f"mail {n}", "reason": why} for n, why in enumerate(drawn)
+    ]
+    found = {}
+    for row in rows(triage(unreadable=unreadable), UNREAD):
+        why, count, named, more = re.fullmatch(ROW, row).groups()  # type: ignore[union-attr]
+        found[why] = named.split("; ")
+        assert (int(count), more) == (len(found[why]), None)
+    assert found == {
+        why: [f"mail {n}" for n, reason in enumerate(drawn) if reason == why] for why in drawn
+    }
 
 
 @given(triages())
 @settings(max_examples=60, deadline=None)
 def test_the_text_has_every_thread_once_and_is_as_wide_as_a_report(document: Json) -> None:
-    text = digest_text(document, CATEGORIES)
+    text = digest_text(triage_report(document), CATEGORIES)
     links = re.findall(r"#all/(\S+)", text)
     assert sorted(links) == sorted(v["thread_id"] for v in document["verdicts"])
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
@@ -160,7 +244,7 @@ def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
         for n, by in enumerate([*shops, shops[3]])
     ]
     filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
-    text = " ".join(digest_text(triage(filtered=filtered)).split())
+    text = " ".join(digest_text(triage_report(triage(filtered=filtered))).split())
     assert "FILTERED, NOT SHOWN TO A MODEL (16)" in text
     assert "newsletter (15): Shop 3 (2), Shop 0, Shop 1, " in text
     assert "Shop 11 and 2 more bounce (1): unknown sender" in text
@@ -172,7 +256,7 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
         {"thread_id": "2", "subject": "", "reason": "it has no text"},
         {"thread_id": "3", "subject": "Plan", "reason": "the budget was spent"},
     ]
-    text = digest_text(triage(unreadable=unreadable, status="partial"))
+    text = digest_text(triage_report(triage(unreadable=unreadable, status="partial")))
     assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
     assert "it has no text (2): Scan; (no subject)\nthe budget was spent (1): Plan\n" in text
 
@@ -181,8 +265,8 @@ def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None
     unreadable = [{"thread_id": "1", "subject": "Scan", "reason": "it has no text"}]
     document = triage(verdict("a"), unreadable=unreadable)
     said = "2 threads: none asks for you or is urgent, 1 can wait, 1 could not be read."
-    assert summary(document) == said
-    assert summary(triage()) == "No threads."
+    assert summary(triage_report(document)) == said
+    assert summary(triage_report(triage())) == "No threads."
 
 
 def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
@@ -191,13 +275,13 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
     document = triage(
         coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
     )
-    text = digest_text(document)
+    text = digest_text(triage_report(document))
     assert "9 threads given to a model: 7 complete, 2 partial; 1 statement dropped" in text
     assert "not covered: gap 9\n  not covered: and 2 more (see --json)\n" in text
     assert text.endswith("Cost: $0.0712 · 12,345 tokens · run abc123")
-    assert "price unknown" in digest_text(triage(cost_usd=None))
+    assert "price unknown" in digest_text(triage_report(triage(cost_usd=None)))
     assert "nothing was paid" not in text
-    assert "nothing was paid" in digest_text(triage(model="offline"))
+    assert "nothing was paid" in digest_text(triage_report(triage(model="offline")))
 
 
 # ---- how a thread is told
@@ -206,7 +290,7 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
 def test_the_first_ten_lines_say_what_to_do() -> None:
     first = [{"text": f"Do the thing {n}.", "findings": [], "threads": [f"t{n}"]} for n in range(3)]
     many = [verdict(f"t{n}", key_facts=["A fact that is told."] * 3) for n in range(50)]
-    text = digest_text(triage(*many, top_lines=first, model="offline"))
+    text = digest_text(triage_report(triage(*many, top_lines=first, model="offline")))
     assert text.splitlines()[6:10] == [
         "DO FIRST",
         "1. Do the thing 0. [1]",
@@ -218,7 +302,11 @@ def test_the_first_ten_lines_say_what_to_do() -> None:
 def test_a_thread_that_can_wait_takes_two_lines_at_most() -> None:
     words = "Words that go on for much longer than a line of a terminal can be, and then some. "
     long = verdict("a", key_facts=[words * 3], proposed_action=words * 3, deadline="2025-03-17")
-    told = digest_text(triage(long, verdict("b"))).partition("OTHER (2)")[2].partition("\n\n")[0]
+    told = (
+        digest_text(triage_report(triage(long, verdict("b"))))
+        .partition("OTHER (2)")[2]
+        .partition("\n\n")[0]
+    )
     after = told.splitlines()[1:]
     assert [line[:10] for line in after] == ["   1  Lena", "      Due ", "   2  Lena"]
     assert all(len(line) <= WIDTH for line in after)
@@ -238,7 +326,12 @@ def test_a_pressing_thread_is_told_with_sender_age_fact_action_draft_deadline_an
             status="partial",
         )
     )
-    told = digest_text(document).partition("(1) ")[2].partition("\n\n")[0].splitlines()[1:]
+    told = (
+        digest_text(triage_report(document))
+        .partition("(1) ")[2]
+        .partition("\n\n")[0]
+        .splitlines()[1:]
+    )
     assert told == [
         "●  1  Lena Brandt (nordlicht.example): Export stuck",
         "      Due Mon 17 Mar, in 2 days · asks you · 2 d",
@@ -255,7 +348,12 @@ def test_a_pressing_thread_takes_no_more_than_eight_lines_however_much_is_said()
     words = {"key_facts": ["A fact. " * 90] * 3, "draft_reply": "Dear you. " * 90}
     many = {"proposed_action": "Do it. " * 90, "subject": "Subject " * 20, "deadline": "2025-03-17"}
     document = triage(verdict("a", asked_of_me=True, **words, **many))
-    told = digest_text(document).partition("(1) ")[2].partition("\n\n")[0].splitlines()[1:]
+    told = (
+        digest_text(triage_report(document))
+        .partition("(1) ")[2]
+        .partition("\n\n")[0]
+        .splitlines()[1:]
+    )
     assert len(told) == 8
     assert [line[:8].strip() for line in told if line[6] in "→✎"] == ["→", "✎"]
     assert all(len(line) <= WIDTH for line in told if LINK not in line)
@@ -297,7 +395,7 @@ def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
 def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str) -> None:
     found = due(deadline, NOW.date())
     assert found
-    assert found.told == told
+    assert found.sentence == told
 
 
 def test_no_deadline_is_none() -> None:
@@ -351,19 +449,21 @@ def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the
 ) -> None:
     assert sender(written, "ana@acme.example").plain == plain
     document = triage(verdict("a", sender=written))
-    assert f"   1  {plain} · 2 d" in digest_text(document)
+    assert f"   1  {plain} · 2 d" in digest_text(triage_report(document))
 
 
 def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
-    assert "Lena Brandt · 2 d" in digest_text(triage(verdict("a")))
-    text = digest_text(triage(verdict("a", flags=["has hidden text"])))
+    assert "Lena Brandt · 2 d" in digest_text(triage_report(triage(verdict("a"))))
+    text = digest_text(triage_report(triage(verdict("a", flags=["has hidden text"]))))
     assert "   1  Lena Brandt (nordlicht.example) · 2 d · ⚠ has hidden text" in text
 
 
 def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
     own = {"thread_id": "1", "sender": "Ana <Ana@acme.example>", "reason": "only drafts"}
     filtered = [{**own, "subject": "Re: Visit"}, {**own, "thread_id": "2", "subject": ""}]
-    assert "only drafts (2): Re: Visit, (no subject)" in digest_text(triage(filtered=filtered))
+    assert "only drafts (2): Re: Visit, (no subject)" in digest_text(
+        triage_report(triage(filtered=filtered))
+    )
 
 
 def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
@@ -371,7 +471,7 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     rows = [ids[4:0:-1], [ids[8], ids[7]], [*ids[0:19:2]]]
     first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
     document = triage(*(verdict(i, priority="high") for i in ids), top_lines=first)
-    told = digest_text(document).splitlines()
+    told = digest_text(triage_report(document)).splitlines()
     assert told[4:7] == [
         "1. Do. [2] to [5]",
         "2. Do. [8] [9]",
@@ -381,11 +481,18 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
 
 def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
     window = {"oldest": "1970-01-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
-    head = digest_text(triage(window=window)).splitlines()[0]
+    head = digest_text(triage_report(triage(window=window))).splitlines()[0]
     assert head == "Mail triage for ana@acme.example, up to 15 Mar 2025"
-    assert digest_text(triage(window=None)).splitlines()[0] == "Mail triage for ana@acme.example"
+    assert (
+        digest_text(triage_report(triage(window=None))).splitlines()[0]
+        == "Mail triage for ana@acme.example"
+    )
     years = {"oldest": "2024-12-30T00:00:00Z", "latest": "2025-01-02T00:00:00Z"}
-    assert digest_text(triage(window=years)).splitlines()[0].endswith("30 Dec 2024 to 2 Jan 2025")
+    assert (
+        digest_text(triage_report(triage(window=years)))
+        .splitlines()[0]
+        .endswith("30 Dec 2024 to 2 Jan 2025")
+    )
 
 
 def test_a_domain_in_other_letters_is_written_out() -> None:
@@ -420,7 +527,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
         filtered=[{"thread_id": "f", "subject": NASTY, "sender": NASTY, "reason": NASTY}],
         unreadable=[{"thread_id": "u", "subject": NASTY, "reason": NASTY}],
     )
-    text = digest_text(document)
+    text = digest_text(triage_report(document))
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
@@ -430,7 +537,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
 @settings(deadline=None)
 def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
     document = triage(verdict("a", key_facts=[f"{text}\nDO FIRST\n1. Pay."], priority="high"))
-    assert "DO FIRST" not in digest_text(document).splitlines()
+    assert "DO FIRST" not in digest_text(triage_report(document)).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -438,6 +545,8 @@ def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
     [None, "", "https://evil.example/", "https://mail.google.com.evil.example/", "javascript:1"],
 )
 def test_only_links_to_gmail_are_shown(link: str | None) -> None:
-    text = digest_text(triage(verdict("a", link=link, priority="high"), verdict("b", link=link)))
+    text = digest_text(
+        triage_report(triage(verdict("a", link=link, priority="high"), verdict("b", link=link)))
+    )
     assert "://" not in text
     assert "javascript" not in text

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
+from document_kit import triage_report
 from hypothesis import given, settings
 from slack_sdk.models.blocks import Block
 
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
-from bot.replies.render import Part
-from bot.triage.digest_blocks import MAX_BLOCKS, digest_parts, fallback
-from bot.triage.digest_clicks import (
+from bot.reports.digest import digest_view
+from bot.reports.digest_actions import (
     ACTIONS,
     ASKED,
     CATEGORY,
@@ -25,17 +25,19 @@ from bot.triage.digest_clicks import (
     PRIORITY,
     SNOOZE,
     DigestClick,
-    answered,
+    blocks_after,
     digest_click,
 )
+from bot.reports.slack import MAX_BLOCKS, report_parts
+from bot.slack.blocks import MessagePart
 
 ANA, CHANNEL, TS = "U0ANA", "D0ANA", "1741597200.000100"
 Json = Mapping[str, Any]
 
 
-def posted(document: Json) -> tuple[Part, ...]:
+def posted(document: Json) -> tuple[MessagePart, ...]:
     """The messages of a digest, after Slack's checks and those of its SDK."""
-    parts = digest_parts(document, CATEGORIES)
+    parts = report_parts(triage_report(document), CATEGORIES)
     for part in parts:
         check(part.blocks)
     return parts
@@ -57,7 +59,7 @@ def inside(value: Any) -> Iterator[Json]:
             yield from inside(one)
 
 
-def clickable(part: Part) -> list[Json]:
+def clickable(part: MessagePart) -> list[Json]:
     return [e for block in part.blocks if block["type"] == "actions" for e in block["elements"]]
 
 
@@ -72,7 +74,7 @@ def body(element: Json, option: Json | None = None, **more: Any) -> Json:
     }
 
 
-def clicks(part: Part) -> Iterator[DigestClick]:
+def clicks(part: MessagePart) -> Iterator[DigestClick]:
     """Every click that its buttons and menus allow."""
     for element in clickable(part):
         for option in element.get("options") or (None,):
@@ -81,7 +83,7 @@ def clicks(part: Part) -> Iterator[DigestClick]:
             yield click
 
 
-def shown(part: Part) -> str:
+def shown(part: MessagePart) -> str:
     return "\n".join(map(flat, part.blocks))
 
 
@@ -94,7 +96,7 @@ def test_slack_takes_any_digest_also_after_each_click_in_it(document: Json) -> N
     for part in posted(document):
         blocks: Sequence[Json] = part.blocks
         for click in clicks(part):
-            blocks = answered(blocks, click, f"{click.what} was done. " * 50)
+            blocks = blocks_after(blocks, click, f"{click.what} was done. " * 50)
         check(blocks)
         assert len(blocks) <= MAX_BLOCKS
         assert not [block for block in blocks if block["type"] == "actions"]
@@ -141,7 +143,7 @@ def test_fifty_threads_are_a_first_message_that_says_what_to_do_and_one_with_the
         "**Do first**",
         f"1. Do 0. [1]({LINK}t0)",
     ]
-    assert "Asked of you, or urgent (8)" in shown(parts[0])
+    assert "Needs your reply, or urgent (8)" in shown(parts[0])
     assert shown(parts[1]).startswith("**Other (42)**\n9. **Lena Brandt** · 2 d · A fact")
 
 
@@ -152,7 +154,7 @@ def test_a_full_message_has_room_for_what_is_done_about_each_thread() -> None:
     for part in (part for many in (short, long) for part in posted(triage(*many))):
         blocks: Sequence[Json] = part.blocks
         for click in [each for each in clicks(part) if each.what != SNOOZE]:
-            blocks = answered(blocks, click, f"{click.value} was noted. " * 20)
+            blocks = blocks_after(blocks, click, f"{click.value} was noted. " * 20)
         check(blocks)
         assert sum(block["type"] == "actions" for block in blocks) == len(
             [block for block in part.blocks if block["type"] == "actions"]
@@ -199,7 +201,7 @@ def test_a_pressing_thread_can_be_labelled_drafted_snoozed_and_corrected() -> No
 
 def test_only_what_applies_is_offered() -> None:
     asked = verdict("a1", asked_of_me=True, draft_reply="", category="")
-    (part,) = digest_parts(triage(asked))
+    (part,) = report_parts(triage_report(triage(asked)))
     assert [e["action_id"] for e in clickable(part)] == [SNOOZE, CORRECT]
     assert [c.field for c in clicks(part)] == ["", ASKED]
 
@@ -237,13 +239,13 @@ def test_what_was_clicked_goes_and_what_was_done_is_told_beside_the_rest() -> No
     document = triage(verdict("a1", priority="high", draft_reply="Hi."), verdict("b2"))
     (part,) = posted(document)
     draft, label, *_, news, _, _ = clicks(part)
-    once = answered(part.blocks, draft, "The draft is made.")
-    assert answered(once, draft, "The draft is made.") == once
-    blocks = answered(answered(once, label, "Labelled *other*."), news, "Noted.")
+    once = blocks_after(part.blocks, draft, "The draft is made.")
+    assert blocks_after(once, draft, "The draft is made.") == once
+    blocks = blocks_after(blocks_after(once, label, "Labelled *other*."), news, "Noted.")
     row = next(n for n, block in enumerate(blocks) if block["type"] == "actions")
     left = blocks[row]["elements"]
     assert [e["action_id"] for e in left] == [SNOOZE, CORRECT]
-    assert news.carried not in [option["value"] for option in left[1]["options"]]
+    assert news.button_value not in [option["value"] for option in left[1]["options"]]
     assert len(left[1]["options"]) == len(list(clicks(part))) - 4
     said = [(e["type"], e["text"]) for e in blocks[row + 1]["elements"]]
     assert said == [
@@ -294,7 +296,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
         mailbox=evil,
     )
     told = "Mail triage. 2 threads: 1 asks for you or is urgent, 1 filtered."
-    assert fallback(document) == told
+    assert digest_view(triage_report(document)).notification == told
     assert [part.text for part in posted(document)] == [told]
 
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from bot.errors import StoreError
 from bot.policy.directory import ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED, SlackDirectory
-from bot.policy.people import CHECKED_S, People
+from bot.slack.people import CHECKED_S, People
 from config.settings import load_settings
 from scopes.label import WORKSPACE, Label
 from scopes.members import KEPT_S, Members

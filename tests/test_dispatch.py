@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from engine_kit import brief_answer, is_child, led_by, say, turns, until
 from pg_kit import Kept, place
 from serve_kit import ASKER, Served, mentioned, serving
 from timing import waited_within
 
 from bot.errors import StoreError
-from bot.requests.dispatch import LOOK_EVERY_S, Dispatch
-from bot.requests.inbox import Inbox, Incoming
+from bot.requests.worker import RequestWorker
+from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.database import Database
+from bot.storage.requests import Incoming, RequestQueue
 
 __all__ = ["place"]
 
@@ -30,7 +32,7 @@ async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Se
         yield bot
 
 
-async def idle(bot: Served) -> Dispatch:
+async def idle(bot: Served) -> RequestWorker:
     """Its dispatch, which takes nothing from now on."""
     dispatch = bot.bench.dispatch
     assert await dispatch.drained(5)
@@ -135,7 +137,7 @@ class Lossy(Database):
         self.where, self.shared, self._upserts = database.where, database.shared, {}
         self._whole, self.lost = database, 0
 
-    async def read(self, query: Any, **values: Any) -> list[dict[str, Any]]:
+    async def read(self, query: Any, **values: Any) -> Sequence[sa.Row[Any]]:
         return await self._whole.read(query, **values)
 
     async def change(self, work: Any) -> Any:
@@ -154,7 +156,7 @@ async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
         request = unheard(bot)
         assert await bot.inbox.add(request)
         lossy = Lossy(bot.store.database)
-        other = Dispatch(Inbox(lossy), real.durable, real.runs, 4)
+        other = RequestWorker(RequestQueue(lossy), real.durable, 4, real.runs)
         running = asyncio.create_task(other.run())
         shown = await bot.answer(request.ts)
         running.cancel()
@@ -189,7 +191,7 @@ async def test_a_request_that_another_replica_took_up_is_no_longer_ours(place: K
         assert dispatch.at_work == {request.key}
         await bot.inbox.claim(request.key, "another")
         await until(lambda: not dispatch.at_work, LOOK_EVERY_S + 5)
-        await dispatch.begun(request.key)  # and it may come back
+        await dispatch.mark_started(request.key)  # and it may come back
 
         assert dispatch.at_work == {request.key}
         (mine,) = await bot.inbox.at_work(me)

@@ -19,16 +19,16 @@ import pytest
 import typer
 
 from bot.__main__ import app, main
-from bot.approval.actions import Actions
-from bot.approval.grants import Grants
-from bot.storage.store import Store
-from bot.storage.vault import vault_of
+from bot.approvals.store import Actions
+from bot.policy.grants import Grants
+from bot.runs.store import Store
+from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.intent import UNASKED
 from scopes.label import TRUSTED
-from subagents.action import Action
-from subagents.audit import Leak
 from subagents.contracts import CONTRACTS
+from subagents.gate import Action
+from subagents.provenance import Leak
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -259,7 +259,7 @@ def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFi
 async def _waits(run: str) -> None:
     """Store an action that waits, and a grant: on the command line neither comes about."""
     settings = load_settings()
-    store = await Store.open(settings.data_dir, None, vault_of(settings))
+    store = await Store.open(settings.data_dir, None, cipher_of(settings))
     args = {"channel": "C0CSMSPAIN", "text": "Done", "thread": ""}
     what = ("a" * 32, run, "p1", "post_message", "parent")
     action = Action(*what, args, "U0ANA", TRUSTED, {}, UNASKED, "consequence", datetime.now(UTC))

@@ -24,7 +24,8 @@ from timing import waited_within
 from websockets.sync.client import connect
 
 from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Team, User, Workspace
 
@@ -315,7 +316,7 @@ def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) ->
     assert done.code == 2
     assert done.json["error"]["code"] == "bad_settings"
     configure(HTTP + "policy: {direct: {scopes: [salck]}}")
-    assert problem(shell, "settings").startswith("There is no scope salck: mend it in `policy`")
+    assert problem(shell, "settings").startswith("There is no scope salck: fix it in `policy`")
     configure("slack: {mode: http}\nserve: {port: 0, subagents_per_minute: 5}")
     assert problem(shell, "settings").startswith("serve.subagents_per_minute holds on Postgres")
 
@@ -389,7 +390,7 @@ def test_each_refusal_of_the_model_api_says_what_to_do(
     for status, kind, words in (
         (401, "authentication_error", "ANTHROPIC_API_KEY is not valid"),
         (403, "permission_error", "may not use claude-sonnet-5-5"),
-        (404, "not_found_error", "There is no model claude-sonnet-5-5: mend models.main"),
+        (404, "not_found_error", "There is no model claude-sonnet-5-5: fix models.main"),
         (429, "rate_limit_error", "try again in a minute"),
         (529, "overloaded_error", "try again in a minute"),
         (500, "api_error", "try again in a minute"),

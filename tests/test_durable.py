@@ -31,10 +31,10 @@ from serve_kit import serving
 from test_database import drop_connections, refusing
 from timing import waited_within
 
-from bot.durable import APPLICATION, Durable, LockLost, WorkflowLost
 from bot.errors import StoreError
-from bot.local.model.server import Answer
-from bot.requests.sentences import CRASHED
+from bot.local.model.answer import Answer
+from bot.messages import CRASHED
+from bot.runs.durable import APPLICATION, Durable, LockLost, WorkflowLost
 
 __all__ = ["place", "postgres"]
 
@@ -119,7 +119,7 @@ def test_dbos_is_imported_in_one_place_only() -> None:
                 if any(name.partition(".")[0] == "dbos" for name in names):
                     importers.add(path.relative_to(ROOT).as_posix())
 
-    assert importers == {"bot/durable.py"}
+    assert importers == {"bot/runs/durable.py"}
 
 
 async def test_its_end_waits_for_no_long_sleep_of_dbos(
@@ -240,7 +240,7 @@ DONE = "SUCCESS"
 
 LIFE = """
 import asyncio, os, pathlib, sys
-from bot.durable import Durable, LockLost
+from bot.runs.durable import Durable, LockLost
 from bot.local.model.server import Answer
 from bot.errors import StoreError
 
@@ -551,7 +551,7 @@ async def crash_by_crash(folder: Path, place: Kept, crashes: int, poisoned: bool
 
 
 async def _runs(place: Kept, folder: Path) -> list[dict[str, Any]]:
-    from bot.storage.store import Store
+    from bot.runs.store import Store
 
     store = await Store.open(folder / "data", place.url)
     found = [{"id": r.id, "question": r.question, "status": r.status} for r in await store.runs()]

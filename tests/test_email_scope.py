@@ -14,19 +14,19 @@ from engine_kit import call, engine, results, turns
 from gmail_kit import ME, OWNER, Office, id_of, mail, office, stored
 
 import scopes
-from bot.approval.described import arguments, editable, title
-from bot.local.google.server import Fault
+from bot.approvals.cards import arguments, editable, title
+from bot.local.google.faults import Fault
 from scopes.effects import OPEN_MAIL
 from scopes.email import MAX_HITS, TITLE
 from scopes.google.gmail import Gmail
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.mail import label_of
-from scopes.tool import Handles, ToolContext, ToolResult, estimate_tokens
-from subagents.action import Action
+from scopes.tool import ToolContext, ToolResult, estimate_tokens
 from subagents.contracts import TriageVerdict
 from subagents.directory import Operator
-from subagents.gate import Card, Decision, Deny, Gate
+from subagents.gate import Action, Card, Decision, Deny, Gate
 
 ONE = {id_of(1): TITLE}
 ALL = {OPEN_MAIL: ""}
@@ -439,7 +439,7 @@ async def test_sending_waits_for_a_person_who_sees_all_of_it() -> None:
 async def test_what_was_approved_of_is_sent_once_word_for_word() -> None:
     async with desk() as at:
         action = await proposed(at)
-        stored_ = Action.of(action.id, action.body())
+        stored_ = Action.of(action.body())
         tool = next(t for t in scopes.scope("email").tools if t.name == "send_mail")
         for fault in ("lost", ""):  # the answer was lost, and the process died before it knew
             at.at.local.faults += [Fault("messages.send", fault)] if fault else []

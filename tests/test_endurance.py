@@ -18,8 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 from timing import patient
 
-from bot.local.model.server import Answer
-from bot.local.slack.server import API_PATH, Fault, LocalSlack
+from bot.local.model.answer import Answer
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from config.settings import Settings

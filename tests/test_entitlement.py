@@ -34,8 +34,9 @@ from policy_kit import Clock
 from serve_kit import Served, ruled, serving
 
 import scopes
-from bot.local.model.server import Answer
-from bot.local.slack.server import Fault, LocalSlack
+from bot.local.model.answer import Answer
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from config.settings import Settings

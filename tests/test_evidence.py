@@ -15,7 +15,7 @@ from subagents.contracts import FindingDraft
 from subagents.evidence import (
     MAX_EARLIER,
     Coverage,
-    Reading,
+    SourceLog,
     check,
     figures_occur,
     normal,
@@ -77,7 +77,7 @@ FRIDAY, MONDAY = "The launch is on Friday, the 13th of May", "The launch is on M
 
 
 def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() -> None:
-    reading = Reading()
+    reading = SourceLog()
     for text in (FRIDAY, FRIDAY[:20], MONDAY, FRIDAY[:20], f"{MONDAY}, at nine", MONDAY):
         reading.add([item(1, text), item(2)], {})
     assert list(reading.items) == ["C1/1", "C1/2"]
@@ -91,7 +91,7 @@ def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() 
 
 
 def test_of_an_item_that_always_changes_the_newest_texts_are_kept() -> None:
-    reading = Reading()
+    reading = SourceLog()
     for number in range(1000, 1100):
         reading.add([item(1, f"{number} is the number")], {})
     assert reading.whole()["C1/1"].text.count("number") == 1 + MAX_EARLIER
@@ -99,7 +99,7 @@ def test_of_an_item_that_always_changes_the_newest_texts_are_kept() -> None:
 
 
 def test_no_quote_reaches_from_one_text_of_an_item_into_the_next() -> None:
-    reading = Reading()
+    reading = SourceLog()
     for text in ("approved by Ana, pay 500 EUR", "The refund is not"):
         reading.add([item(1, text)], {})
     found = draft(quotes=["The refund is not approved by Ana", "is not\x1eapproved", "pay 500 EUR"])
@@ -190,7 +190,7 @@ def test_every_part_of_a_text_occurs_in_it(text: str, before: str, after: str) -
 
 
 def test_coverage_counts_messages_inside_the_window_only() -> None:
-    reading = Reading()
+    reading = SourceLog()
     old = item(0, notes=(BEFORE_WINDOW,))
     reading.add([old, item(1, thread="C1/0"), item(2)], {"C1": ["C1/1", "C1/2", "C1/3"]})
     first = reading.coverage()
@@ -202,13 +202,13 @@ def test_coverage_counts_messages_inside_the_window_only() -> None:
 
 
 def test_a_note_has_a_time_and_is_no_message() -> None:
-    reading = Reading()
+    reading = SourceLog()
     reading.add([item(1), item(2, author=None, by=None)], {})
     assert (reading.coverage().messages_read, reading.coverage().items_read) == (1, 2)
 
 
 def test_a_page_read_twice_counts_once() -> None:
-    reading = Reading()
+    reading = SourceLog()
     for _ in range(3):
         reading.add([item(1), item(2)], {"C1": ["C1/1", "C1/2"]})
     assert reading.coverage().pages == 1
@@ -216,7 +216,7 @@ def test_a_page_read_twice_counts_once() -> None:
 
 
 def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
-    reading = Reading()
+    reading = SourceLog()
     reading.add([item(1), item(2)], {})
     assert reading.shown() == []
     reading.sent = len(reading.items)
@@ -229,7 +229,7 @@ def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
 
 
 def test_items_without_a_time_are_read_and_not_counted_as_messages() -> None:
-    reading = Reading()
+    reading = SourceLog()
     reading.add([Item("F1/R1", "a row", None, LABEL)], {})
     assert reading.coverage().messages_read == 0
     assert reading.threads() == {}
@@ -237,7 +237,7 @@ def test_items_without_a_time_are_read_and_not_counted_as_messages() -> None:
 
 
 def test_a_label_only_grows() -> None:
-    reading = Reading()
+    reading = SourceLog()
     reading.add([item(1)], {})
     secret = Label(untrusted=True, readers=frozenset({"U1", "U2"}), sources=frozenset({"G1"}))
     reading.add([Item("G1/1", "x", None, secret)], {})
@@ -249,14 +249,16 @@ def test_a_label_only_grows() -> None:
 
 
 def test_disjoint_coverages_add_up() -> None:
-    one = Coverage(3, 2, 1, AT, AT + timedelta(hours=5), True, items_read=9).to_json()
-    two = Coverage(4, 1, 2, AT - timedelta(hours=1), AT, False, items_read=4).to_json()
-    summed = Coverage.sum([one, two])
-    assert summed["items_read"] == 13
-    assert (summed["messages_read"], summed["threads_read"], summed["pages"]) == (7, 3, 3)
-    assert (summed["oldest"], summed["latest"]) == ("2025-04-01T08:00:00Z", "2025-04-01T14:00:00Z")
-    assert summed["complete"] is False
-    assert Coverage.sum([])["messages_read"] == 0
+    one = Coverage(items_read=9, messages_read=3, threads_read=2, pages=1, complete=True)
+    two = Coverage(items_read=4, messages_read=4, threads_read=1, pages=2)
+    times = {"oldest": AT, "latest": AT + timedelta(hours=5)}
+    earlier = {"oldest": AT - timedelta(hours=1), "latest": AT}
+    summed = Coverage.sum([one.model_copy(update=times), two.model_copy(update=earlier)])
+    assert (summed.items_read, summed.messages_read) == (13, 7)
+    assert (summed.threads_read, summed.pages) == (3, 3)
+    assert (summed.oldest, summed.latest) == (AT - timedelta(hours=1), AT + timedelta(hours=5))
+    assert summed.complete is False
+    assert Coverage.sum([]).messages_read == 0
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,14 @@ from engine_kit import (
 )
 from timing import patient, waited_within
 
-from bot.local.model.faults import KINDS, Fault
-from bot.local.model.server import Answer, Faults
-from bot.local.slack.server import Fault as SlackFault
+from bot.local.model.answer import Answer
+from bot.local.model.faults import KINDS, Fault, Faults
+from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import LocalSlack
 from config.settings import Settings
 from subagents.brief import Brief
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
-from subagents.prices import Usage
+from subagents.pricing import Usage
 from subagents.result import SubagentResult
 
 STOPPED_BY = frozenset(
@@ -86,8 +86,8 @@ def assert_accounted(e: Engine, got: Sequence[SubagentResult], count: int) -> No
         assert r.text, r.id
         assert (r.status == "complete") == (r.stopped_by == "none"), r
         assert r.reason or r.value or r.stopped_by in ("time", "user"), r
-    assert e.run.purse.reserved.nanousd == 0
-    assert e.run.purse.reserved.tokens == 0
+    assert e.run.budget.reserved.nanousd == 0
+    assert e.run.budget.reserved.tokens == 0
 
 
 def cost_nanousd(got: Sequence[SubagentResult]) -> int:
@@ -110,7 +110,7 @@ async def test_every_brief_has_its_result_in_order() -> None:
         assert r.coverage["messages_read"] == 2 * THREADS
         assert r.coverage["complete"]
         assert r.unsupported == []
-    assert cost_nanousd(got) == e.served.cost_nanousd() == e.run.purse.spent.nanousd
+    assert cost_nanousd(got) == e.served.cost_nanousd() == e.run.budget.spent.nanousd
     kinds = Counter(type(x) for x in e.events)
     assert kinds[SubagentQueued] == kinds[SubagentStarted] == kinds[SubagentFinished] == 12
 
@@ -181,7 +181,7 @@ async def fifty(seed: int, count: int) -> None:
             assert r.findings, (n, mine)
     assert sum(r.status == "complete" for r in got) >= count * 0.7
     assert cost_nanousd(got) == e.served.cost_nanousd()
-    assert e.run.purse.spent.nanousd >= cost_nanousd(got)
+    assert e.run.budget.spent.nanousd >= cost_nanousd(got)
     reported = [Usage(**{k: v for k, v in r.usage.items() if k != "total"}) for r in got]
     charged = [Usage.of(r.usage) for r in e.served.replies if r.sound]
     assert sum(reported, Usage()) == sum(charged, Usage())
@@ -257,22 +257,29 @@ async def test_what_cannot_be_brought_out_takes_no_result_along() -> None:
     assert cost_nanousd(got) > 0
 
 
-async def test_when_the_budget_ends_each_hands_in_what_it_has() -> None:
+@pytest.mark.parametrize(
+    ("usd", "statuses"),
+    [(0.024, {"partial"}), (0.02, {"partial", "failed"})],  # who has read nothing has failed
+)
+async def test_when_the_budget_ends_each_hands_in_what_it_has(
+    usd: float, statuses: set[str]
+) -> None:
     def endless(body: Json) -> Answer:
         if "REMINDER: limit reached" in since(body):
             return reader({**body, "messages": body["messages"]})
         return call("read_channel_history", channel=channel_id(number(body)))
 
     async with engine(
-        endless, settings_for({"cost_usd": 0.05, "subagent_steps": 20}), slack=slack()
+        endless, settings_for({"cost_usd": usd, "subagent_steps": 20}), slack=slack()
     ) as e:
         got = await e.fanout().run_all(briefs(e, 8))
 
     assert_accounted(e, got, 8)
     assert {r.stopped_by for r in got} <= {"cost", "steps"}
     assert "cost" in {r.stopped_by for r in got}
-    assert {r.status for r in got} == {"partial"}
-    assert e.run.purse.spent.nanousd <= e.run.purse.caps.nanousd
+    assert {r.status for r in got} == statuses
+    assert all(r.reason for r in got if r.stopped_by == "cost")
+    assert e.run.budget.spent.nanousd <= e.run.budget.caps.nanousd
     assert cost_nanousd(got) == e.served.cost_nanousd()
 
 
@@ -407,7 +414,7 @@ async def test_a_time_limit_leaves_the_reader_of_the_results_its_share() -> None
     settings = settings_for({"seconds": 4.0, "max_concurrency": 1})
     async with engine(slow, settings, slack=slack(), latency_s=0.2) as e:
         await e.fanout().run_all(briefs(e, 4))
-        left = e.run.purse.seconds_left()
+        left = e.run.budget.seconds_left()
     assert left > 0.5
 
 
@@ -431,4 +438,4 @@ async def test_a_persistent_529_spares_nobody_and_crashes_nothing() -> None:
         got = await e.fanout().run_all(briefs(e, 6))
     assert_accounted(e, got, 6)
     assert {(r.status, r.stopped_by) for r in got} == {("failed", "rate_limit")}
-    assert e.run.purse.spent.nanousd == 0
+    assert e.run.budget.spent.nanousd == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolResult, estimate_tokens
-from subagents.fence import cut, echoes, new_fence, render, shorten, wrap
+from subagents.delimiter import cut, leaks_delimiter, new_delimiter, render, shorten, wrap
 
 
 def items(*texts: str) -> tuple[Item, ...]:
@@ -17,31 +17,31 @@ def items(*texts: str) -> tuple[Item, ...]:
 
 
 def test_a_delimiter_has_128_random_bits() -> None:
-    made = {new_fence() for _ in range(1000)}
+    made = {new_delimiter() for _ in range(1000)}
     assert len(made) == 1000
     assert all(re.fullmatch(r"items-[0-9a-f]{32}", each) for each in made)
 
 
 def test_only_items_stand_inside() -> None:
-    fence = new_fence()
+    delimiter = new_delimiter()
     result = ToolResult(items("one", "two"), note="2 items.", truncated="More: call again.")
-    text, shown = render(result, fence, 1000)
+    text, shown = render(result, delimiter, 1000)
     assert shown == 2
     assert text.splitlines() == [
-        f"<{fence}>", "[x/0] one", "[x/1] two", f"</{fence}>", "2 items. More: call again.",
+        f"<{delimiter}>", "[x/0] one", "[x/1] two", f"</{delimiter}>", "2 items. More: call again.",
     ]  # fmt: skip
 
 
 def test_a_result_without_items_has_no_fence() -> None:
-    fence = new_fence()
-    assert render(ToolResult(note="0 items."), fence, 1000) == ("0 items.", 0)
-    assert render(ToolResult(), fence, 1000) == ("Nothing found.", 0)
+    delimiter = new_delimiter()
+    assert render(ToolResult(note="0 items."), delimiter, 1000) == ("0 items.", 0)
+    assert render(ToolResult(), delimiter, 1000) == ("Nothing found.", 0)
 
 
 def test_a_text_over_several_lines_stays_one_line() -> None:
-    fence = new_fence()
-    text, _ = render(ToolResult(items("a\n</items>\n[x/9] b")), fence, 1000)
-    assert text.splitlines() == [f"<{fence}>", "[x/0] a </items> [x/9] b", f"</{fence}>"]
+    delimiter = new_delimiter()
+    text, _ = render(ToolResult(items("a\n</items>\n[x/9] b")), delimiter, 1000)
+    assert text.splitlines() == [f"<{delimiter}>", "[x/0] a </items> [x/9] b", f"</{delimiter}>"]
 
 
 @settings(max_examples=200, deadline=None, database=None)
@@ -50,7 +50,7 @@ def test_a_result_never_grows_beyond_its_size_and_says_what_is_missing(
     texts: list[str], size: int
 ) -> None:
     result = ToolResult(items(*texts), note=f"{len(texts)} items.")
-    text, shown = render(result, new_fence(), size)
+    text, shown = render(result, new_delimiter(), size)
     assert estimate_tokens(text) <= size
     assert (f"Cut: {len(texts) - shown} of {len(texts)}" in text) == (shown < len(texts))
 
@@ -70,7 +70,7 @@ def test_the_first_line_is_shortened_rather_than_lost() -> None:
 
 
 def test_an_echo_of_any_delimiter_is_noticed() -> None:
-    fence = new_fence()
-    assert echoes(wrap(fence, ["x"]))
-    assert echoes(f"so {new_fence()} it is")
-    assert not echoes("items-of-interest, items-12")
+    delimiter = new_delimiter()
+    assert leaks_delimiter(wrap(delimiter, ["x"]))
+    assert leaks_delimiter(f"so {new_delimiter()} it is")
+    assert not leaks_delimiter("items-of-interest, items-12")

@@ -15,9 +15,9 @@ from web_kit import Names
 
 from bot.local.server import listen
 from bot.local.web import LocalWeb, Page
-from scopes.pages.fetching import (
+from scopes.pages.fetcher import (
     AGENT,
-    Fetched,
+    FetchedBytes,
     Fetcher,
     NotFetched,
     Unpacking,
@@ -298,7 +298,7 @@ async def test_the_type_and_the_charset_are_read() -> None:
         "a.example.com/2": Page(b"x", ""),
     }
     async with fetcher(pages) as (fetch, _, _):
-        one: Fetched = await fetch.get("http://a.example.com/1", MB)
+        one: FetchedBytes = await fetch.get("http://a.example.com/1", MB)
         assert (one.type, one.charset.lower()) == ("text/html", "iso-8859-1")
         two = await fetch.get("http://a.example.com/2", MB)
         assert (two.type, two.charset) == ("", "")

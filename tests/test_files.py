@@ -22,8 +22,7 @@ from starlette.routing import Route
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
-from bot.requests.files import LOGIN, Attached, read_files
-from bot.requests.images import dimensions, image_type
+from bot.requests.attachments import LOGIN, AttachedFile, dimensions, image_type, read_files
 from config.settings import load_settings
 from scopes.programs import started
 
@@ -56,7 +55,7 @@ class Host:
         return Response(json.dumps(self.info), media_type="application/json")
 
 
-async def read(host: Host, *files: Any, fence: str = "", **limits: Any) -> Attached:
+async def read(host: Host, *files: Any, delimiter: str = "", **limits: Any) -> AttachedFile:
     """Read files; a text instead of a file's facts names what the host serves."""
     with MUX.serving(host.app) as url:
         web = AsyncWebClient(token="xoxb-1", base_url=f"{url}/api/")
@@ -64,21 +63,21 @@ async def read(host: Host, *files: Any, fence: str = "", **limits: Any) -> Attac
             {"id": "F1", "name": f, "url_private": f"{url}/files/{f}"} if isinstance(f, str) else f
             for f in files
         ]
-        return await read_files(web, {"files": given}, REPLY.model_copy(update=limits), fence)
+        return await read_files(web, {"files": given}, REPLY.model_copy(update=limits), delimiter)
 
 
-async def one(content: bytes | Response, name: str = "a.txt", **limits: Any) -> Attached:
+async def one(content: bytes | Response, name: str = "a.txt", **limits: Any) -> AttachedFile:
     return await read(Host(**{name: content}), name, **limits)
 
 
-def text_of(found: Attached) -> str:
+def text_of(found: AttachedFile) -> str:
     assert found.refused == ()
     (block,) = found.blocks
     assert block["type"] == "text"
     return str(block["text"])
 
 
-def refusal(found: Attached) -> str:
+def refusal(found: AttachedFile) -> str:
     assert found.blocks == ()
     (sentence,) = found.refused
     assert sentence.endswith(".")
@@ -106,7 +105,7 @@ async def test_text_is_read_whatever_its_charset(data: bytes, text: str, how: st
 
 
 async def test_text_stands_in_the_fence_and_is_cut_with_a_mark() -> None:
-    text = text_of(await read(Host(**{"a.log": b"word " * 9000}), "a.log", fence=FENCE))
+    text = text_of(await read(Host(**{"a.log": b"word " * 9000}), "a.log", delimiter=FENCE))
     head, first, *_, last = text.splitlines()
     assert head == "FILE: a.log (text; cut: about 8000 of 15000 tokens are shown)"
     assert (first, last) == (f"<{FENCE}>", f"</{FENCE}>")
@@ -218,7 +217,7 @@ async def test_the_token_goes_to_slack_and_nowhere_else() -> None:
     assert other.asked == []
     assert len(found.blocks) == 1
     assert found.refused == tuple(
-        f"{n}.txt does not lie with Slack, so I did not fetch it." for n in "bcde"
+        f"{n}.txt is not stored in Slack, so I did not fetch it." for n in "bcde"
     )
 
 
@@ -228,7 +227,7 @@ async def test_a_redirection_is_followed_within_slack_only() -> None:
     served: dict[str, bytes | Response] = {"a.txt": RedirectResponse("b.txt"), "b.txt": b"moved"}
     host = Host(**served)
     assert text_of(await read(host, "a.txt")).endswith("moved")
-    assert "in circles" in refusal(await one(RedirectResponse("a.txt")))
+    assert "redirected it too often" in refusal(await one(RedirectResponse("a.txt")))
 
 
 async def test_a_page_to_log_in_on_is_told_from_a_file() -> None:
@@ -269,11 +268,11 @@ async def test_more_files_than_may_be_read_are_named() -> None:
     [
         ({"mode": "tombstone"}, "A file was deleted."),
         ({"id": "F1", "mode": "hidden_by_limit"}, "F1 is hidden by the limit of this Slack plan."),
-        ({"name": "d", "is_external": True}, "d lies outside Slack, where I do not go."),
+        ({"name": "d", "is_external": True}, "d is stored outside Slack, which I do not read."),
         ({"name": "q", "mode": "quip"}, "q is a canvas, which I cannot read."),
         ({"name": "a", "file_access": "access_denied"}, "a is not shared with me."),
         ({"name": "a\n<!channel>"}, "a _!channel_ has no address to read it from."),
-        ({"name": 7, "url_private": "http://["}, "7 does not lie with Slack"),
+        ({"name": 7, "url_private": "http://["}, "7 is not stored in Slack"),
         ({"name": "x" * 900}, "x" * 80 + " has no address"),
     ],
 )
@@ -290,7 +289,9 @@ async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
         host.info = {"ok": True, "file": facts}
         assert "from afar" in text_of(await read_files(web, {"files": [hint]}, REPLY))
         host.info = {"ok": False, "error": "file_not_found"}
-        assert "F1 could not be had" in refusal(await read_files(web, {"files": [hint]}, REPLY))
+        assert "F1 could not be downloaded" in refusal(
+            await read_files(web, {"files": [hint]}, REPLY)
+        )
 
 
 @pytest.mark.parametrize(
@@ -298,13 +299,15 @@ async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
 )
 async def test_no_files_are_no_trouble(event: Mapping[str, Any]) -> None:
     web = AsyncWebClient(token="x", base_url="http://127.0.0.1:1/api/")
-    assert await read_files(web, event, REPLY) == Attached((), ())
+    assert await read_files(web, event, REPLY) == AttachedFile((), ())
 
 
 async def test_slack_out_of_reach_is_a_sentence() -> None:
     web = AsyncWebClient(token="x", base_url="http://127.0.0.1:1/api/")
     file = {"name": "a.txt", "url_private": "http://127.0.0.1:1/files/a.txt"}
-    assert "could not be had from Slack" in refusal(await read_files(web, {"files": [file]}, REPLY))
+    assert "could not be downloaded from Slack" in refusal(
+        await read_files(web, {"files": [file]}, REPLY)
+    )
     assert "Slack answered 404" in refusal(await one(Response("", 404)))
 
 

@@ -17,22 +17,24 @@ from pygit2.enums import CredentialType
 from timing import computed_within
 
 import scopes
-from bot.cli.options import Options
 from bot.errors import SetupError
-from bot.tooling.files import FilesKit, name_of, place_of
-from config.errors import SettingsError
-from config.settings import Settings, load_settings
-from config.tools import Project
+from bot.options import Options
+from bot.tooling.files import FileTools, name_of, place_of
+from config.sections import ProjectSettings
+from config.settings import Settings, SettingsError, load_settings
+from scopes.clients import names_in
+from scopes.effects import RUN_FOLDER
 from scopes.folders.bringing import Bringing
 from scopes.folders.commands import Commands
 from scopes.folders.folder import KB, Folder
-from scopes.folders.folders import RUN, Folders
+from scopes.folders.folders import Folders
 from scopes.folders.git import Git
-from scopes.folders.git_push import Answers, Pushing, https_host
+from scopes.folders.git_push import Answers, GitPush, https_host
+from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, WORKSPACE, Label
-from scopes.tool import Handles, Item, ToolResult, estimate_tokens
-from subagents.evidence import Reading
+from scopes.tool import Item, ToolResult, estimate_tokens
+from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 
 PYTHON = "def one():\n    if True:\n        return 1\n"
@@ -111,7 +113,7 @@ async def test_an_id_is_taken_for_a_path(desk: Desk) -> None:
     for path in ("book:src/app.py:1", "book:src/app.py", "book:src/app.py:6~2@abc123"):
         read = await desk.use("read_file", path=path)
         assert read.items[0].id == "book:src/app.py:1"
-    hidden = desk.context(handles=Handles({RUN: "run"}))
+    hidden = desk.context(handles=Handles({RUN_FOLDER: "run"}))
     assert await desk.fails("read_file", by=hidden, path="book:src/app.py") == (
         "No file book:src/app.py. Use an id that you were given or that a tool listed."
     )
@@ -146,12 +148,12 @@ async def test_names_and_words_are_found_that_look_the_same(desk: Desk) -> None:
     ]
     assert [found.items[0].text for found in both] == ["one", "two"]
     assert "No file Ähre.md" in await desk.fails("read_file", path="Ähre.md", folder=BOOK)
-    assert "No file é.md" in await desk.fails("read_file", path="é.md", folder=RUN)
+    assert "No file é.md" in await desk.fails("read_file", path="é.md", folder=RUN_FOLDER)
 
 
 async def test_the_folder_that_is_meant_is_the_only_one_or_the_only_project(desk: Desk) -> None:
     assert (await desk.use("read_file", path="README.md")).items[0].id == "book:README.md:1"
-    own = desk.context(handles=Handles({RUN: "run"}))
+    own = desk.context(handles=Handles({RUN_FOLDER: "run"}))
     await desk.use("write_file", by=own, path="a.md", text="One\n")
     assert (await desk.use("read_file", by=own, path="a.md")).items[0].id == "run:a.md:1"
     nothing = desk.context(handles=Handles())
@@ -227,7 +229,7 @@ async def test_what_was_read_is_known_after_a_crash_and_a_replay_writes_once(des
 
 
 async def test_two_versions_of_a_file_have_ids_of_their_own(desk: Desk) -> None:
-    reading = Reading()
+    reading = SourceLog()
     where = {"path": "README.md", "folder": BOOK}
     first = await desk.use("read_file", **where)
     await desk.use("edit_file", old="# Book", new="#", **where)
@@ -248,10 +250,14 @@ async def test_what_is_no_text_is_not_shown(desk: Desk, raw: bytes) -> None:
 async def test_a_request_writes_only_so_much(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
     for name in ("a", "b"):
-        await desk.use("write_file", path=name, text="x" * 900, folder=RUN)
-    assert "which is all" in await desk.fails("write_file", path="c", text="x" * 900, folder=RUN)
+        await desk.use("write_file", path=name, text="x" * 900, folder=RUN_FOLDER)
+    assert "which is all" in await desk.fails(
+        "write_file", path="c", text="x" * 900, folder=RUN_FOLDER
+    )
     desk = Desk(tmp_path / "more", repo=False, max_bytes=1_000)
-    assert "Write less" in await desk.fails("write_file", path="c", text="x" * 1_001, folder=RUN)
+    assert "Write less" in await desk.fails(
+        "write_file", path="c", text="x" * 1_001, folder=RUN_FOLDER
+    )
 
 
 async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) -> None:
@@ -261,10 +267,10 @@ async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) ->
     said = await open_.fails("write_file", by=by, path="a.md", text="private", folder=BOOK)
     assert "for fewer people" in said
     assert list(open_.root.iterdir()) == []
-    await open_.use("write_file", by=by, path="a.md", text="private", folder=RUN)
-    read = await open_.use("read_file", by="s2", path="a.md", folder=RUN)
+    await open_.use("write_file", by=by, path="a.md", text="private", folder=RUN_FOLDER)
+    read = await open_.use("read_file", by="s2", path="a.md", folder=RUN_FOLDER)
     assert read.items[0].label.readers == frozenset({ANA})
-    assert read.items[0].label.sources == {"notes:own", RUN}
+    assert read.items[0].label.sources == {"notes:own", RUN_FOLDER}
     (tmp_path / "own").mkdir()
     own = Desk(tmp_path / "own", repo=False, readers=frozenset({ANA}))
     await own.use("write_file", by=own.context(label=private), path="a.md", text="x", folder=BOOK)
@@ -299,26 +305,27 @@ def settings_with(tmp_path: Path, **files: object) -> Settings:
     return base.model_copy(update={"files": made, "data_dir": tmp_path / "data"})
 
 
-async def kit_of(tmp_path: Path, given: Options | None = None, **files: object) -> FilesKit:
+async def kit_of(tmp_path: Path, given: Options | None = None, **files: object) -> FileTools:
     async with store_at(tmp_path / "db") as store:
-        return FilesKit(settings_with(tmp_path, **files), store.database, given)
+        return FileTools(settings_with(tmp_path, **files), store.database, given)
 
 
 async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     repository(tmp_path / "book")
     plain = await kit_of(tmp_path)
     opened = await plain.open("r1", ANA)
-    assert opened.handles == {RUN: "run"}
+    assert opened.handles == {RUN_FOLDER: "run"}
     offered = {t.name for t in scopes.offered("files", opened.clients)}
     assert {"read_file", "write_file"} <= offered
     assert not {"git_commit", "git_push", "run_command"} & offered
     assert plain.missing().keys() == {"git_commit", "git_push", "run_command"}
 
-    book = Project(path=tmp_path / "book", push=True, readers=("members",))
+    book = ProjectSettings(path=tmp_path / "book", push=True, readers=("members",))
     full = await kit_of(tmp_path, projects={"book": book}, sandbox=("sh", "-c", "{command}"))
     opened = await full.open("r1", ANA)
-    assert opened.handles == {RUN: "run", BOOK: "book"}
-    assert {Folders, Bringing, Git, Pushing, Commands} == set(opened.clients)
+    assert opened.handles == {RUN_FOLDER: "run", BOOK: "book"}
+    clients = {Folders, Bringing, Git, GitPush, Commands}
+    assert names_in(opened.clients) == names_in(dict.fromkeys(clients))
     assert full.missing() == {}
     assert full.readers() == {BOOK: WORKSPACE}
 
@@ -326,20 +333,20 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
 async def test_the_command_line_brings_a_folder_and_pushes_nothing(tmp_path: Path) -> None:
     repository(tmp_path / "My Book 2")
     given = Options("offline", folder=tmp_path / "My Book 2")
-    book = Project(path=tmp_path / "nowhere", push=True)
+    book = ProjectSettings(path=tmp_path / "nowhere", push=True)
     kit = await kit_of(tmp_path, given, projects={"book": book})
     opened = await kit.open("r1", None)
-    assert opened.handles == {RUN: "run", "files:my-book-2": "my-book-2"}
-    assert Pushing not in opened.clients
+    assert opened.handles == {RUN_FOLDER: "run", "files:my-book-2": "my-book-2"}
+    assert GitPush not in opened.clients
     assert "Slack" in kit.missing()["git_push"]
     assert kit.readers() == {"files:my-book-2": frozenset()}
 
 
 async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path: Path) -> None:
     (tmp_path / "book").mkdir()
-    book, gone = (Project(path=tmp_path / name) for name in ("book", "nowhere"))
+    book, gone = (ProjectSettings(path=tmp_path / name) for name in ("book", "nowhere"))
     kit = await kit_of(tmp_path, projects={"gone": gone, "book": book})
-    assert (await kit.open("r1", ANA)).handles == {RUN: "run", BOOK: "book"}
+    assert (await kit.open("r1", ANA)).handles == {RUN_FOLDER: "run", BOOK: "book"}
     told = f"files.projects.gone.path: There is no folder {tmp_path}/nowhere."
     assert kit.problems() == [told]
     assert kit.missing()["files/files:gone"] == told
@@ -351,8 +358,8 @@ async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path:
 @pytest.mark.parametrize("inner", ["bare.git", "book/.git"])
 async def test_what_git_keeps_is_no_folder_to_work_in(tmp_path: Path, inner: str) -> None:
     with_remote(repository(tmp_path / "book"), tmp_path / "bare.git")
-    kit = await kit_of(tmp_path, projects={"book": Project(path=tmp_path / inner)})
-    assert (await kit.open("r1", ANA)).handles == {RUN: "run"}
+    kit = await kit_of(tmp_path, projects={"book": ProjectSettings(path=tmp_path / inner)})
+    assert (await kit.open("r1", ANA)).handles == {RUN_FOLDER: "run"}
     (why,) = kit.problems()
     assert "is what git keeps" in why
 
@@ -390,7 +397,7 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
                 await store.start_run(run, "ask", "Write it", "claude", {})
             for path in (work / run / "log.jsonl", work / run):
                 os.utime(path, (now - days * day, now - days * day))
-        await FilesKit(settings, store.database, None).open("r1", ANA)
+        await FileTools(settings, store.database, None).open("r1", ANA)
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
 
 
@@ -407,17 +414,17 @@ def test_items_that_are_not_verbatim_are_stored_as_before() -> None:
 
 async def test_an_empty_folder_is_said(desk: Desk) -> None:
     for tool, more in (("list_files", {}), ("search_files", {"pattern": "x"})):
-        found = await desk.asks(tool, folder=RUN, **more)
+        found = await desk.asks(tool, folder=RUN_FOLDER, **more)
         assert isinstance(found, ToolResult)
         assert found.note == "run is empty."
-    assert "No file a.md" in await desk.fails("read_file", path="a.md", folder=RUN)
+    assert "No file a.md" in await desk.fails("read_file", path="a.md", folder=RUN_FOLDER)
     assert "is a folder" in await desk.fails("read_file", path="src", folder=BOOK)
 
 
 async def test_one_context_changes_only_so_many_files_and_only_where_asked(desk: Desk) -> None:
     for number in range(MAX_FILED):
-        await desk.use("write_file", path=f"{number}.md", text="x", folder=RUN)
-    more = {"path": "more.md", "text": "x", "folder": RUN}
+        await desk.use("write_file", path=f"{number}.md", text="x", folder=RUN_FOLDER)
+    more = {"path": "more.md", "text": "x", "folder": RUN_FOLDER}
     assert "Hand in what you have" in await desk.fails("write_file", **more)
     await desk.use("write_file", by="s2", **more)
     unasked = desk.context("s3", intent=UNASKED)
@@ -456,7 +463,7 @@ async def test_a_path_leads_into_no_project_that_the_request_does_not_name(tmp_p
         desk.projects[BOOK], handle=handle, title="payroll", folder=folder
     )
     desk.begin()
-    held = Handles({BOOK: "book", handle: "payroll", RUN: "run"})
+    held = Handles({BOOK: "book", handle: "payroll", RUN_FOLDER: "run"})
     by = desk.context(handles=held, intent=Intent(text="Write it into the book", home="D0ANA"))
     for given in ({"path": "a.md", "folder": handle}, {"path": "payroll:a.md"}):
         said = await desk.fails("write_file", by=by, text="x", **given)
@@ -476,7 +483,7 @@ async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Pa
         assert "does not name book" in await desk.fails(
             "git_commit", by=fooled, message="x", **given
         )
-    await desk.use("write_file", by=fooled, path="a.md", text="x", folder=RUN)
+    await desk.use("write_file", by=fooled, path="a.md", text="x", folder=RUN_FOLDER)
     assert not (desk.root / "a.md").exists()
     named = desk.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))
     await desk.use("write_file", by=named, path="a.md", text="x", folder=BOOK)

@@ -8,16 +8,17 @@ import re
 from typing import Any
 
 import pytest
+from document_kit import sweep_report
 from hypothesis import given, settings
 from report_kit import BEFORE, LINK, finding, section, still, sweeps, swept
 
-from bot.reports.findings_csv import COLUMNS, QUIET, findings_csv, harmless
+from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
 
 Json = dict[str, Any]
 
 
 def rows(document: Json, parts_by: str = ",") -> list[dict[str, str]]:
-    text = findings_csv(document).decode("utf-8-sig")
+    text = findings_csv(sweep_report(document)).decode("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text), delimiter=parts_by))
 
 
@@ -63,8 +64,8 @@ def test_a_row_holds_all_that_is_known_of_a_finding() -> None:
 
 
 def test_excel_sees_that_it_is_utf_8() -> None:
-    assert findings_csv(swept()).startswith(b"\xef\xbb\xbf")
-    assert findings_csv(swept()).decode("utf-8-sig").splitlines() == [
+    assert findings_csv(sweep_report(swept())).startswith(b"\xef\xbb\xbf")
+    assert findings_csv(sweep_report(swept())).decode("utf-8-sig").splitlines() == [
         ",".join(f'"{name}"' for name in COLUMNS)
     ]
 
@@ -82,7 +83,7 @@ def test_every_finding_and_every_issue_without_news_has_its_row(document: Json) 
 @given(sweeps())
 @settings(max_examples=60, deadline=None)
 def test_no_cell_is_a_formula_also_where_cells_are_parted_otherwise(document: Json) -> None:
-    text = findings_csv(document).decode("utf-8-sig")
+    text = findings_csv(sweep_report(document)).decode("utf-8-sig")
     cells = [cell for between in ",;\t" for row in _read(text, between) for cell in row]
     assert [cell for cell in cells if re.match(r"[\s\"']*[=+\-@\t\r]", cell.split("'")[0])] == []
 

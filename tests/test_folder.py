@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scopes.file_lock import lock_file
 from scopes.folders.commands import copied
 from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, Look, digest_of
 from scopes.folders.paths import parts_of
 from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched, walk
 from scopes.label import TRUSTED
-from scopes.locked import locked
 from scopes.tool import Item, ToolError
 
 SECRET = "the secret outside"
@@ -280,10 +280,10 @@ def test_a_search_begins_in_the_folder_of_its_glob(folder: Folder) -> None:
 
 def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     def take() -> None:
-        with locked(tmp_path / "lock", patience_s=0.05):
+        with lock_file(tmp_path / "lock", patience_s=0.05):
             pass
 
-    with locked(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
+    with lock_file(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
         take()
     take()
 

@@ -34,13 +34,14 @@ from engine_kit import (
 from serve_kit import serving
 
 import scopes
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.slack.server import LocalSlack
 from bot.local.workspace import ListColumn, ListItem, SlackList
 from config.settings import load_settings
+from scopes.effects import Access
 from scopes.intent import Intent
 from scopes.slack_reader import SlackReader
-from scopes.tool import Access, Tool, ToolContext, ToolError, ToolResult, tool
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult, tool
 from subagents.gate import Allow, Card, Deny, Gate
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from files_kit import BOOK, Desk, git, repository, shown, text_at
 
-from scopes.folders.git_home import stray
+from scopes.folders.git_ownership import ownership_problem
 
 SECRET = "Ana earns 100,000"
 
@@ -110,7 +110,7 @@ async def test_a_checkout_that_its_repository_knows_of_is_worked_in(tmp_path: Pa
     desk = Desk(tmp_path)
     desk.root.rmdir()
     git(main, "worktree", "add", "-b", "draft", str(desk.root))
-    assert stray(desk.root) == ""
+    assert ownership_problem(desk.root) == ""
     await desk.use("write_file", path="a.md", text="One\n", folder=BOOK)
     await desk.use("git_commit", message="Add a", folder=BOOK)
     assert text_at(repo, "a.md", "refs/heads/draft") == "One\n"
@@ -171,4 +171,4 @@ async def test_hooks_that_are_a_link_keep_nobody_from_anything(tmp_path: Path) -
     repository(desk.root)
     shutil.rmtree(desk.root / ".git/hooks", ignore_errors=True)
     (desk.root / ".git/hooks").symlink_to(tmp_path)
-    assert stray(desk.root) == ""
+    assert ownership_problem(desk.root) == ""

@@ -11,17 +11,16 @@ import pygit2
 import pytest
 from files_kit import BOOK, Desk, committed, git, repository, with_remote
 
-from bot.approval import cards
-from bot.approval.cards import MOST_MESSAGES, Card
+from bot.approvals import cards
+from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
-from bot.replies.render import Part
+from bot.slack.blocks import MessagePart
 from scopes.files import MAX_PUSHED
-from scopes.folders.git_shown import ROOM, shown
+from scopes.folders.git_format import ROOM, format_commits
 from scopes.tool import ToolContext
 from subagents import gate
-from subagents.action import Action, new_id
-from subagents.gate import MAX_PROPOSED
+from subagents.gate import MAX_PROPOSED, Action, new_id
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 SENTENCE = "The harbour opens at dawn & closes when the last ferry is in. "
@@ -52,12 +51,12 @@ async def commit(desk: Desk, files: dict[str, str], message: str, by: str = "s1"
     await desk.use("git_commit", by=ctx, message=message, folder=BOOK)
 
 
-def said(parts: Sequence[Part]) -> str:
+def said(parts: Sequence[MessagePart]) -> str:
     """All that these messages say, each of which Slack takes."""
     return "\n".join(flat(block) for part in parts for block in checked(part.blocks))
 
 
-def card_of(*actions: Action) -> Card:
+def card_of(*actions: Action) -> ApprovalCard:
     made = cards.waiting(actions[0], NOW) if len(actions) == 1 else (
         cards.batch(new_id(), actions, NOW))  # fmt: skip
     assert made
@@ -92,7 +91,7 @@ def test_a_binary_file_is_named_as_such_and_a_heading_names_few(tmp_path: Path) 
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
     made = repo.get(committed(repo, "Add a logo", "logo.png"))
     assert isinstance(made, pygit2.Commit)
-    (told,) = shown(repo, [made], "book")
+    (told,) = format_commits(repo, [made], "book")
     assert told.startswith("Add a logo (logo.png, binary)\n")
     assert "Binary file logo.png is not shown.\n" in told
     names = [f"{n}.md" for n in range(5)]
@@ -100,7 +99,7 @@ def test_a_binary_file_is_named_as_such_and_a_heading_names_few(tmp_path: Path) 
         (tmp_path / name).write_text("One\n")
     many = repo.get(committed(repo, "Add five", *names))
     assert isinstance(many, pygit2.Commit)
-    (told,) = shown(repo, [many], "book")
+    (told,) = format_commits(repo, [many], "book")
     heading = "Add five (0.md +1 -0, 1.md +1 -0, 2.md +1 -0 and 2 more files)\n"
     assert told.startswith(heading)
     assert all(f"+++ b/{name}\n" in told for name in names)
@@ -154,7 +153,7 @@ async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk, c
     for n, action in enumerate(actions):
         assert f"commit 1: Write on topic {n} ({n}.md +1 -0), not shown in full\n" in last
         assert f"characters more: git show {action.args['commits'][:12]} in" in whole
-    assert f"All of it stands in the {len(card.before)} messages before this one." in last
+    assert f"All of it is in the {len(card.before)} messages before this one." in last
 
 
 async def test_short_pushes_share_the_card_itself(desk: Desk) -> None:

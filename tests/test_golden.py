@@ -27,8 +27,6 @@ from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import Served
 from test_channel_sweep import with_tracker
 
-from bot.accounts.connected import GOOGLE
-from bot.accounts.credentials import Credentials
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.mind.mind import answer as offline
@@ -37,6 +35,8 @@ from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.workspace import micros
+from bot.mailbox.accounts import GOOGLE
+from bot.mailbox.credentials import Credentials
 from config.settings import Settings
 
 Json = dict[str, Any]

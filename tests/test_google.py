@@ -42,16 +42,10 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-from scopes.google.client import (
-    Google,
-    GoogleAbsent,
-    GoogleBusy,
-    GoogleError,
-    GoogleRevoked,
-    token_credentials,
-)
-from scopes.google.errors import GoogleUnsure
-from scopes.google.http import Attempt, Http, Lines
+from scopes.google.auth import token_credentials
+from scopes.google.client import GoogleClient
+from scopes.google.errors import GoogleAbsent, GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
+from scopes.google.http import Attempt, HeaderLines, Http
 
 TOO_FAST = [
     refused(429, "rateLimitExceeded"),
@@ -124,7 +118,7 @@ async def test_a_write_without_an_answer_in_time_is_sent_once() -> None:
 async def test_a_time_out_of_the_connection_itself_leaves_open_whether_it_was_sent() -> None:
     async with calling(Stand(silent)) as google:
         message = google.gmail().messages().send(userId="me", body={"raw": "SGk="})
-        attempt = Attempt(message, TOKEN, Lines(0.2, direct=True), once=True)
+        attempt = Attempt(message, TOKEN, HeaderLines(0.2, direct=True), once=True)
         with pytest.raises(TimeoutError):
             await asyncio.to_thread(attempt.run)
     assert attempt.sent
@@ -134,7 +128,7 @@ async def test_a_write_that_never_left_this_machine_is_tried_again() -> None:
     stand, pauses = Stand(), Pauses()
     async with calling(stand) as gone:
         url = gone.gmail()._baseUrl.removesuffix("/gmail/v1/")
-    google = Google(token_credentials(TOKEN), limits(max_attempts=3), url, sleep=pauses)
+    google = GoogleClient(token_credentials(TOKEN), limits(max_attempts=3), url, sleep=pauses)
     try:
         with pytest.raises(GoogleBusy, match="could not be reached") as raised:
             await send(google)
@@ -355,7 +349,7 @@ async def test_what_was_given_up_before_it_was_sent_never_is() -> None:
     stand = Stand()
     async with calling(stand) as google:
         request = google.gmail().getProfile(userId="me")
-        attempt = Attempt(request, TOKEN, Lines(5.0, direct=True), once=True)
+        attempt = Attempt(request, TOKEN, HeaderLines(5.0, direct=True), once=True)
         attempt.give_up()
         with pytest.raises(TimeoutError):
             await asyncio.to_thread(attempt.run)
@@ -416,12 +410,12 @@ async def test_all_that_holds_over_tls(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     pauses = Pauses()
     with secure_server(Gmail, tmp_path) as url:
-        strange = Google(token_credentials(TOKEN), limits(), url, sleep=pauses)
+        strange = GoogleClient(token_credentials(TOKEN), limits(), url, sleep=pauses)
         with pytest.raises(GoogleError, match="certificate"):
             await read(strange)
         await strange.aclose()
         monkeypatch.setattr(httplib2, "CA_CERTS", str(tmp_path / "certificate.pem"))
-        google = Google(token_credentials(TOKEN), limits(workers=1), url, sleep=pauses)
+        google = GoogleClient(token_credentials(TOKEN), limits(workers=1), url, sleep=pauses)
         for how[0] in ("kept", "kept", "last"):
             await read(google)
         assert len(set(asked)) == 1

@@ -29,29 +29,29 @@ from google_kit import (
 )
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from scopes.google.auth import Access, Tokens, delegated_credentials, user_credentials
-from scopes.google.client import Google, GoogleBusy, GoogleError, GoogleRevoked
-from scopes.google.errors import MODIFY
+from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials, user_credentials
+from scopes.google.client import GoogleClient
+from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
 
 HOUR = timedelta(hours=1)
 SECRETS = ("ya29.old", "1//refresh", "GOCSPX-secret")
 
 
-def tokens(ends_in: timedelta | None = HOUR) -> Tokens:
+def tokens(ends_in: timedelta | None = HOUR) -> GoogleTokens:
     expires = datetime.now(UTC) + ends_in if ends_in else None
-    return Tokens("ya29.old", "1//refresh", expires)
+    return GoogleTokens("ya29.old", "1//refresh", expires)
 
 
 def user(
     url: str,
-    given: Tokens | None = None,
-    on_refresh: Callable[[Tokens], Awaitable[None]] | None = None,
-) -> Access:
+    given: GoogleTokens | None = None,
+    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
+) -> GoogleAccess:
     return user_credentials(given or tokens(), "client", "GOCSPX-secret", url, on_refresh)
 
 
-def google(access: Access, url: str) -> Google:
-    return Google(access, limits(max_attempts=2), url, sleep=Pauses())
+def google(access: GoogleAccess, url: str) -> GoogleClient:
+    return GoogleClient(access, limits(max_attempts=2), url, sleep=Pauses())
 
 
 def wrong(error: str, status: int = 400) -> JSONResponse:
@@ -59,10 +59,10 @@ def wrong(error: str, status: int = 400) -> JSONResponse:
 
 
 async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_met_it() -> None:
-    stand, stored = Stand(), list[Tokens]()
+    stand, stored = Stand(), list[GoogleTokens]()
     stand.valid = {"ya29.renewed-1"}
 
-    async def store(renewed: Tokens) -> None:
+    async def store(renewed: GoogleTokens) -> None:
         assert not [a for a in stand.asked if a.token == renewed.access], "used before it is stored"
         stored.append(renewed)
 
@@ -80,17 +80,17 @@ async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_me
 async def test_a_token_is_not_used_between_its_arrival_and_its_being_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arrived, go_on, refresh = threading.Event(), threading.Event(), Access._refresh
+    arrived, go_on, refresh = threading.Event(), threading.Event(), GoogleAccess._refresh
 
-    def held(access: Access) -> None:
+    def held(access: GoogleAccess) -> None:
         refresh(access)
         arrived.set()
         assert go_on.wait(10)
 
-    async def store(renewed: Tokens) -> None:
+    async def store(renewed: GoogleTokens) -> None:
         stored.append(renewed.access)
 
-    monkeypatch.setattr(Access, "_refresh", held)
+    monkeypatch.setattr(GoogleAccess, "_refresh", held)
     stored: list[str] = []
     with serving(Stand()) as url:
         access = user(url, on_refresh=store)
@@ -168,7 +168,7 @@ async def test_a_token_service_that_fails_is_asked_once_an_attempt() -> None:
 async def test_tokens_that_could_not_be_stored_are_not_used_until_they_are() -> None:
     stand, tries = Stand(), list[str]()
 
-    async def store(renewed: Tokens) -> None:
+    async def store(renewed: GoogleTokens) -> None:
         tries.append(renewed.access)
         if len(tries) == 1:
             raise OSError("the disk is full")
@@ -185,9 +185,9 @@ async def test_tokens_that_could_not_be_stored_are_not_used_until_they_are() -> 
 
 
 async def test_a_renewal_goes_on_when_the_call_that_began_it_is_cancelled() -> None:
-    stand, stored, go = Stand(), list[Tokens](), asyncio.Event()
+    stand, stored, go = Stand(), list[GoogleTokens](), asyncio.Event()
 
-    async def store(renewed: Tokens) -> None:
+    async def store(renewed: GoogleTokens) -> None:
         await go.wait()
         stored.append(renewed)
 

@@ -1,4 +1,4 @@
-"""The governor: what one call is told slows its siblings, and nobody waits for ever."""
+"""The rate limiter: what one call is told slows its siblings, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import waited_within
 
-from bot.local.model.faults import Fault
-from bot.local.model.server import Faults, RateLimits
-from subagents.governor import PREFIX, RateGovernor
-from subagents.prices import Usage
+from bot.local.model.faults import Fault, Faults
+from bot.local.model.limits import RateLimits
+from subagents.pricing import Usage
+from subagents.rate_limiter import PREFIX, RateLimiter
 
 MODEL = "claude-haiku-5-5"
 USED = Usage(100, 100)
@@ -31,33 +31,33 @@ def headers(kind: str, limit: int, left: int, seconds: float) -> dict[str, str]:
 
 
 class Crowd:
-    """Calls through a governor, each of some length, counted while they run."""
+    """Calls through a rate limiter, each of some length, counted while they run."""
 
-    def __init__(self, governor: RateGovernor) -> None:
-        self.governor = governor
+    def __init__(self, rate_limiter: RateLimiter) -> None:
+        self.rate_limiter = rate_limiter
         self.at_once = self.most = self.done = 0
         self.starts: list[float] = []
 
     async def call(self, seconds: float = 0.01, model: str = MODEL) -> None:
-        async with self.governor.slot(model):
+        async with self.rate_limiter.slot(model):
             self.starts.append(time.monotonic())
             self.at_once += 1
             self.most = max(self.most, self.at_once)
             await asyncio.sleep(seconds)
             self.at_once -= 1
-            self.governor.answered(model, {}, USED)
+            self.rate_limiter.answered(model, {}, USED)
         self.done += 1
 
 
 async def test_no_more_calls_run_at_once_than_allowed_and_all_of_them_run() -> None:
-    crowd = Crowd(RateGovernor(5))
+    crowd = Crowd(RateLimiter(5))
     async with asyncio.timeout(5):
         await asyncio.gather(*(crowd.call() for _ in range(60)))
     assert (crowd.most, crowd.done) == (5, 60)
 
 
 async def test_the_limit_counts_all_models_together() -> None:
-    crowd = Crowd(RateGovernor(4))
+    crowd = Crowd(RateLimiter(4))
     async with asyncio.timeout(5):
         await asyncio.gather(*(crowd.call(model=f"m{n % 3}") for n in range(30)))
     assert (crowd.most, crowd.done) == (4, 30)
@@ -66,35 +66,35 @@ async def test_the_limit_counts_all_models_together() -> None:
 @pytest.mark.parametrize("most", [1, 2, 3, 8])
 @pytest.mark.parametrize("refusals", [1, 2, 5])
 async def test_after_a_429_everybody_still_gets_a_turn(most: int, refusals: int) -> None:
-    governor = RateGovernor(most)
-    crowd = Crowd(governor)
+    rate_limiter = RateLimiter(most)
+    crowd = Crowd(rate_limiter)
     for _ in range(refusals):
-        governor.refused(MODEL, 0.0)
+        rate_limiter.refused(MODEL, 0.0)
     async with asyncio.timeout(5):
         await asyncio.gather(*(crowd.call() for _ in range(40)))
 
     assert crowd.done == 40
-    assert governor.lane(MODEL).width == most
-    assert governor.lane(MODEL).in_flight == 0
+    assert rate_limiter.limit(MODEL).width == most
+    assert rate_limiter.limit(MODEL).in_flight == 0
 
 
 async def test_a_429_halves_and_successes_widen_again_one_by_one() -> None:
-    governor = RateGovernor(16)
-    governor.refused(MODEL, 0.0)
-    governor.refused(MODEL, 0.0)
-    crowd = Crowd(governor)
+    rate_limiter = RateLimiter(16)
+    rate_limiter.refused(MODEL, 0.0)
+    rate_limiter.refused(MODEL, 0.0)
+    crowd = Crowd(rate_limiter)
     await asyncio.gather(*(crowd.call() for _ in range(4)))
     assert crowd.most == 4
-    assert 4 < governor.lane(MODEL).width < 6
+    assert 4 < rate_limiter.limit(MODEL).width < 6
     for _ in range(200):
-        governor.answered(MODEL, {}, USED)
-    assert governor.lane(MODEL).width == 16
+        rate_limiter.answered(MODEL, {}, USED)
+    assert rate_limiter.limit(MODEL).width == 16
 
 
 async def test_a_429_holds_siblings_of_its_model_until_it_is_over_and_no_others() -> None:
-    governor = RateGovernor(8)
-    crowd = Crowd(governor)
-    governor.refused(MODEL, 0.3)
+    rate_limiter = RateLimiter(8)
+    crowd = Crowd(rate_limiter)
+    rate_limiter.refused(MODEL, 0.3)
     began = time.monotonic()
     with waited_within(0.2):
         await crowd.call(model="another")
@@ -110,32 +110,32 @@ async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
     kind: str, gap: float
 ) -> None:
     """95 of 100 units come back in 57 s; the last call took 1, 6 + 4, 2 and 12 of them."""
-    governor = RateGovernor(8)
+    rate_limiter = RateLimiter(8)
     plenty = headers("requests", 1000, 1000, 1.0)
     used = Usage(input=6, output=2, cache_read=50, cache_write=4)
-    governor.answered(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
-    assert governor.lane(MODEL).gap == pytest.approx(gap, rel=0.01)
+    rate_limiter.answered(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
+    assert rate_limiter.limit(MODEL).gap == pytest.approx(gap, rel=0.01)
 
 
 async def test_a_gap_holds_starts_apart() -> None:
-    governor = RateGovernor(8)
-    crowd = Crowd(governor)
-    governor.lane(MODEL).gap = 0.1
+    rate_limiter = RateLimiter(8)
+    crowd = Crowd(rate_limiter)
+    rate_limiter.limit(MODEL).gap = 0.1
     await asyncio.gather(*(crowd.call() for _ in range(4)))
     apart = [b - a for a, b in zip(crowd.starts, crowd.starts[1:], strict=False)]
     assert all(a > 0.09 for a in apart)
 
 
 async def test_plenty_left_spreads_nothing() -> None:
-    governor = RateGovernor(8)
-    governor.answered(MODEL, headers("requests", 100, 90, 60), USED)
-    assert governor.lane(MODEL).gap == 0
-    governor.answered(MODEL, headers("requests", 100, 1, 60), USED)
-    assert governor.lane(MODEL).gap > 0
-    governor.answered(MODEL, {}, USED)  # a reply that says nothing changes nothing
-    assert governor.lane(MODEL).gap > 0
-    governor.answered(MODEL, headers("requests", 100, 90, 60), USED)
-    assert governor.lane(MODEL).gap == 0
+    rate_limiter = RateLimiter(8)
+    rate_limiter.answered(MODEL, headers("requests", 100, 90, 60), USED)
+    assert rate_limiter.limit(MODEL).gap == 0
+    rate_limiter.answered(MODEL, headers("requests", 100, 1, 60), USED)
+    assert rate_limiter.limit(MODEL).gap > 0
+    rate_limiter.answered(MODEL, {}, USED)  # a reply that says nothing changes nothing
+    assert rate_limiter.limit(MODEL).gap > 0
+    rate_limiter.answered(MODEL, headers("requests", 100, 90, 60), USED)
+    assert rate_limiter.limit(MODEL).gap == 0
 
 
 @settings(max_examples=200, deadline=None, database=None)
@@ -148,17 +148,17 @@ async def test_plenty_left_spreads_nothing() -> None:
     )
 )  # fmt: skip
 def test_odd_headers_are_no_reason_to_crash_or_to_wait_for_ever(given_: dict[str, str]) -> None:
-    governor = RateGovernor(8)
-    governor.answered(MODEL, given_, USED)
-    assert 0 <= governor.lane(MODEL).gap <= 60
+    rate_limiter = RateLimiter(8)
+    rate_limiter.answered(MODEL, given_, USED)
+    assert 0 <= rate_limiter.limit(MODEL).gap <= 60
 
 
 async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
     """Waiting calls are cancelled at any moment, also just as they are let in."""
-    governor = RateGovernor(4)
+    rate_limiter = RateLimiter(4)
     for _ in range(2):
-        governor.refused(MODEL, 0.0)
-    crowd = Crowd(governor)
+        rate_limiter.refused(MODEL, 0.0)
+    crowd = Crowd(rate_limiter)
     async with asyncio.timeout(10):
         for round_ in range(30):
             tasks = [asyncio.create_task(crowd.call(0.001)) for _ in range(12)]
@@ -167,7 +167,7 @@ async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
                 if n % 2:
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    lane = governor.lane(MODEL)
+    lane = rate_limiter.limit(MODEL)
     assert lane.in_flight == 0
     async with asyncio.timeout(2):
         await asyncio.gather(*(crowd.call(0.001) for _ in range(12)))
@@ -206,9 +206,9 @@ async def test_near_a_limit_calls_are_spread_and_none_is_refused() -> None:
     async with engine(turns(submitted()), settings_for({"max_concurrency": 4}), limits=limits) as e:
         for n in range(18):
             await run_agent(e.agent(name=f"s{n + 1}"))
-            if e.run.governor.lane(MODEL).gap:
+            if e.run.rate_limiter.limit(MODEL).gap:
                 break
-        gap = e.run.governor.lane(MODEL).gap
+        gap = e.run.rate_limiter.limit(MODEL).gap
 
     assert n >= 16  # nothing is held back while there is plenty
     assert gap == pytest.approx(3.0, rel=0.1)

@@ -1,14 +1,12 @@
-"""What an administrator signed for good: added once, revoked, and never forgotten."""
+"""What an administrator allowed for good: added once, revoked, and never forgotten."""
 
 from __future__ import annotations
 
 import asyncio
 
-import pytest
 from pg_kit import Kept, place
 
-from bot.approval.grants import Grants
-from bot.errors import StoreError
+from bot.policy.grants import Grants
 from bot.storage.database import Database
 
 __all__ = ["place"]
@@ -35,40 +33,6 @@ async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked
     assert first.at <= first.revoked_at
     assert (second.revoked_by, third.destination) == (None, "C2")
     await database.aclose()
-
-
-async def test_what_nobody_signed_does_not_hold(place: Kept) -> None:
-    """As somebody writes it who has the database and no key."""
-    database = await Database.open(place.path, place.url)
-    grants = Grants(database)
-    await grants.add(["G1"], "C1", "U0ADMIN", "a")
-    await grants.add(["G2"], "C2", "U0ADMIN", "b")
-    forge = "INSERT INTO grants (id, sources, destination, by, at, signed) SELECT"
-    for statement in (
-        f"{forge} 'c', '[\"G3\"]', 'C1', by, at, NULL FROM grants WHERE id = 'a'",
-        f"{forge} 'd', sources, 'C9', by, at, signed FROM grants WHERE id = 'a'",
-        f"{forge} 'e', sources, destination, by, at, signed FROM grants WHERE id = 'a'",
-        "UPDATE grants SET sources = '[\"G2\", \"G4\"]' WHERE id = 'b'",
-    ):
-        await run(database, statement)
-    assert await grants.covering("C1") == frozenset({"G1"})
-    assert await grants.covering("C9") == frozenset()
-    assert await grants.covering("C2") == frozenset()
-    assert [grant.id for grant in await grants.all()] == ["a"]
-
-    assert await grants.revoke("a", "U0ADMIN")
-    await run(database, "UPDATE grants SET revoked_at = NULL, revoked_by = NULL")
-    assert await grants.covering("C1") == frozenset()
-
-    sealed = database.vault.seal("any text of another column")
-    await run(database, f"UPDATE grants SET signed = '{sealed}'")
-    with pytest.raises(StoreError):
-        await grants.covering("C1")
-    await database.aclose()
-
-
-async def run(database: Database, statement: str) -> None:
-    await database.change(lambda connection: connection.exec_driver_sql(statement).rowcount)
 
 
 async def test_a_grant_counts_once_however_often_it_is_clicked(place: Kept) -> None:

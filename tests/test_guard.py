@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from engine_kit import WINDOW, settings_for
 
+from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
-from scopes.tool import Handles
 from subagents.brief import Brief, BriefDraft, is_isolable
+from subagents.delegation import SpawnGuard
 from subagents.errors import BriefRefused
-from subagents.guard import SpawnGuard
-from subagents.shingles import shingles
+from subagents.overlap import shingles
 
 LIMITS = settings_for().limits
 VIEW = "s1 complete: the printer on the second floor eats every third page since Monday morning"

@@ -11,17 +11,18 @@ import pytest
 from engine_kit import engine, submitted, turns
 
 import scopes
-from config.prompt import prompt
+from config.prompts import prompt
+from scopes.handles import Handles
 from scopes.notes import Notes
 from scopes.pages.pages import Pages
 from scopes.resources import Resources
 from scopes.sandbox import Sandbox
-from scopes.searching import Searching
+from scopes.search_engines import SearchEngine
 from scopes.sheets import Sheets
 from scopes.slack_reader import SlackReader
-from scopes.tool import Handles, Tool
+from scopes.tool import Tool
 from subagents.brief import Brief, template
-from subagents.guide import guide, parents_guide
+from subagents.system_prompt import parent_prompt, system_prompt
 
 NAMES = scopes.scope_names()
 MARK = re.compile(r"^\{([^}]*)\} ", re.MULTILINE)
@@ -45,7 +46,7 @@ def subsets(name: str) -> list[list[object]]:
     """All clients of a scope, all but one, and one alone; who can search can read pages."""
     found = kinds(name)
     less = [[c for c in found if c is not left] for left in found]
-    return [c + [Pages] * (Searching in c) for c in (found, *less, *([c] for c in found))]
+    return [c + [Pages] * (SearchEngine in c) for c in (found, *less, *([c] for c in found))]
 
 
 def able(name: str, clients: Collection[object]) -> tuple[Tool, ...]:
@@ -64,14 +65,14 @@ def test_each_line_of_a_scope_stands_under_tools_that_it_has(name: str) -> None:
 def test_no_tool_is_spoken_of_that_is_not_offered(name: str) -> None:
     for clients in subsets(name):
         tools = able(name, clients)
-        said = guide(name, tools) + json.dumps([t.schema() for t in tools])
+        said = system_prompt(name, tools) + json.dumps([t.schema() for t in tools])
         named = {t for t in ALL_TOOLS if re.search(rf"\b{t}\b", said)}
         assert named <= {t.name for t in tools}, clients
 
 
 def test_a_parent_is_told_of_its_own_tools_alone() -> None:
-    whole = parents_guide({"post_message", "schedule_create"})
-    bare = parents_guide(())
+    whole = parent_prompt({"post_message", "schedule_create"})
+    bare = parent_prompt(())
     for tool in ("post_message", "schedule_create", "schedule_list"):
         assert (tool in whole, tool in bare) == (True, False)
     assert "{" not in whole + bare
@@ -81,9 +82,9 @@ def test_a_parent_is_told_of_its_own_tools_alone() -> None:
 
 def test_a_scope_that_shares_its_tools_is_told_of_those_that_it_has() -> None:
     clients: dict[type, object] = dict.fromkeys((Notes, Sheets, Resources))
-    assert guide("email", scopes.offered("email", clients)) == ""
+    assert system_prompt("email", scopes.offered("email", clients)) == ""
     assert "\n\n\n" not in template("email", "answer", True, clients)[0][0]["text"]
-    said = guide("data", scopes.offered("data", clients))
+    said = system_prompt("data", scopes.offered("data", clients))
     assert said.startswith("Rows are lines")
     assert "list_tables" not in said
     assert "chart" not in said
@@ -91,13 +92,13 @@ def test_a_scope_that_shares_its_tools_is_told_of_those_that_it_has() -> None:
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != scopes.ALL])
 def test_with_all_of_its_tools_a_scope_is_told_every_line(name: str) -> None:
-    assert guide(name, scopes.scope(name).tools) == MARK.sub("", prompt(f"scope_{name}"))
+    assert system_prompt(name, scopes.scope(name).tools) == MARK.sub("", prompt(f"scope_{name}"))
 
 
 def test_a_context_of_all_is_told_of_the_sources_that_it_holds_alone() -> None:
     tools = scopes.scope("all").tools
     for held in scopes.MODULES:
-        said = guide("all", tools, {held})
+        said = system_prompt("all", tools, {held})
         assert said.startswith(prompt("scope_all"))
         assert "run_python" in said
         assert [s for s, words in SAYS.items() if words in said] == [held] * (held != "web")
@@ -105,18 +106,18 @@ def test_a_context_of_all_is_told_of_the_sources_that_it_holds_alone() -> None:
 
 def test_a_context_of_all_is_told_nothing_of_writing_or_of_web_pages() -> None:
     tools = scopes.scope("all").tools
-    said = guide("all", tools)
+    said = system_prompt("all", tools)
     assert [s for s, words in SAYS.items() if words not in said] == ["web"]
     told = said.removeprefix(prompt("scope_all"))
     assert not re.search(r"\b(post|send|label|draft|commit|keep|write)\b", told, re.IGNORECASE)
-    assert said == guide("all", tools, set(scopes.MODULES))
+    assert said == system_prompt("all", tools, set(scopes.MODULES))
 
 
 def test_a_program_that_is_not_offered_is_not_told_of() -> None:
     clients: dict[type, object] = dict.fromkeys((Notes, SlackReader))
-    assert "run_python" not in guide("all", scopes.offered("all", clients), {"notes"})
+    assert "run_python" not in system_prompt("all", scopes.offered("all", clients), {"notes"})
     clients |= {Sandbox: None}
-    assert "run_python" in guide("all", scopes.offered("all", clients), {"notes"})
+    assert "run_python" in system_prompt("all", scopes.offered("all", clients), {"notes"})
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from engine_kit import (
     use,
 )
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from config.settings import Settings
 from scopes.label import TRUSTED
 from scopes.tool import estimate_tokens

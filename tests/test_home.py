@@ -15,30 +15,37 @@ from engine_kit import no_grants
 from policy_kit import TEAM, Asking, Json, asking, channel, client_of, policy, user
 from slack_sdk.models.views import View
 
-from bot.accounts.connecting import Connecting
-from bot.cli.outcome import DONE
-from bot.cli.paused import run_pause, run_resume
-from bot.faces.abilities import Reach, abilities
-from bot.faces.home import Home, offers, publish
-from bot.faces.home_view import PAUSE, RESUME, HomeFacts, LastRun, view
-from bot.faces.pane import Looking, channel_in, entitle, hint, prompts, suggest, title_of
+from bot.cli.runs import run_pause, run_resume
+from bot.listeners.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
+from bot.local.mind.reports import wants_triage
 from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
+from bot.mailbox.oauth import Connecting
 from bot.policy.directory import SlackDirectory
-from bot.policy.people import ChannelFacts, Kind, People, Person
-from bot.policy.policy import Admission, Asked
-from bot.policy.policy_file import PolicyFile
-from bot.requests.inbox import Inbox, Incoming
-from bot.storage.serve_tables import inbox as requests
-from bot.storage.store import Store
-from bot.tooling.wiring import toolkit_of
-from bot.triage.inbox_triage import wants_triage
+from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
+from bot.requests.capabilities import Capabilities, abilities
+from bot.runs.store import Store
+from bot.slack.assistant_pane import (
+    OpenChannels,
+    channel_in,
+    hint,
+    prompts,
+    set_title,
+    suggest,
+    title_of,
+)
+from bot.slack.people import ChannelFacts, People, Person
+from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.tables import inbox as requests
+from bot.terminal import DONE
+from bot.tooling.registry import toolkit_of
 from config.settings import load_settings, settings_file
 from scopes import ALL, MODULES
 from scopes.effects import OPEN_MAIL
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS
+from scopes.slack_items import Kind
 
 URL = "https://acme.slack.com/"
 STARTED = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
@@ -164,7 +171,7 @@ def test_a_home_stays_within_slacks_sizes_whatever_was_asked() -> None:
 
 
 def offered(text: str, who: Kind = "member", **more: Any) -> tuple[str, str]:
-    asked = Asked("U0ANA", "", "dm", Person("U0ANA", who), **more)
+    asked = AdmissionFacts("U0ANA", "", "dm", Person("U0ANA", who), **more)
     refusal, places, _ = offers(policy(text), asked)
     return refusal, " ".join(places)
 
@@ -198,12 +205,12 @@ async def home_of(
     try:
         async with asking({**said, **(answers or {})}) as at:
             file = PolicyFile(settings_file(), settings.policy)
-            admission = Admission(file, at.people, Inbox(store.database), 1.0)
+            admission = Admission(file, at.people, RequestQueue(store.database), 1.0)
             toolkit, members = toolkit_of(settings, store.database), Members(at.people.client)
             directory = SlackDirectory(members, at.people, no_grants, BOT_USER, TEAM)
             directory.things = toolkit.readers()
             connecting = Connecting(settings, store.database, at.web, URL)
-            reach = Reach(toolkit, directory)
+            reach = Capabilities(toolkit, directory)
             yield Home(admission, at.web, URL, reach, connecting), at, store
             await members.aclose()
             await toolkit.aclose()
@@ -221,7 +228,7 @@ def published(at: Asking, user: str = "U0ANA") -> str:
 
 async def test_a_users_own_runs_are_shown_with_links_to_their_answers(data_dir: Path) -> None:
     async with home_of(data_dir) as (home, at, store):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         event = {"text": "what is open?"}
         await inbox.add(Incoming(TEAM, "C0OWN", "9.000001", "5.000001", "U0ANA", "mention", event))
         answer = {"ts": ["9.000002", "9.000003"], "streamed": True}
@@ -311,7 +318,7 @@ async def test_a_home_is_shown_where_a_source_cannot_be_opened(
 async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
     written("assistant.yaml", "policy: {admins: [U0BOSS]}")
     async with home_of(data_dir) as (home, at, store):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         await home.press(PAUSE, "U0ANA", TEAM)
         assert await inbox.paused() is None
         at.slack.answers["users.info"] = user("U0BOSS")
@@ -334,7 +341,7 @@ async def test_a_home_says_so_when_the_policy_or_the_user_cannot_be_read(data_di
     async with home_of(data_dir) as (home, at, _):
         written("assistant.yaml", "policy: [")
         await home.show("U0ANA", TEAM)
-        assert "I answer nobody until my settings file assistant.yaml is mended" in published(at)
+        assert "I answer nobody until my settings file assistant.yaml is fixed" in published(at)
         await home.press(PAUSE, "U0ANA", TEAM)
 
 
@@ -354,7 +361,7 @@ async def test_a_home_that_slack_refuses_is_logged_and_no_more(
 ) -> None:
     async with asking({"views.publish": answer}) as at:
         assert await publish(at.web, "U0ANA", view(FULL)) is is_shown
-    logged = [r for r in caplog.records if r.name == "bot.faces.pane"]
+    logged = [r for r in caplog.records if r.name == "bot.slack.assistant_pane"]
     assert len(logged) == (answer != {"ok": True})
 
 
@@ -369,7 +376,7 @@ async def test_the_local_slack_takes_the_home_the_prompts_and_the_title() -> Non
             assert await publish(client.web, "U0ANA", view(facts))
         event = {"channel": "D0ANA", "user": "U0ANA", "context": looking(OWN)}
         await suggest(client.web, People(client), event)
-        await entitle(client.web, "D0ANA", "5.000001", "hello")
+        await set_title(client.web, "D0ANA", "5.000001", "hello")
     assert [effect.method for effect in slack.effects if "threads" in effect.method] == [
         "assistant.threads.setSuggestedPrompts",
         "assistant.threads.setTitle",
@@ -415,21 +422,21 @@ def test_the_channel_beside_the_pane_is_the_first_one_that_is_a_channel(
 
 
 def test_what_a_user_looks_at_goes_with_the_next_direct_message() -> None:
-    seen = Looking()
+    seen = OpenChannels()
     said = {"channel_type": "im", "user": "U0ANA", "text": "what is open here?"}
-    assert seen.folded(said) == said
+    assert seen.add_to(said) == said
     seen.note({"type": "app_context_changed", "user": "U0ANA", "context": looking(OWN)})
-    assert "C0OWN" in hint(seen.folded(said))
-    assert not hint(seen.folded({**said, "user": "U0EVA"}))
-    assert not hint(seen.folded({**said, "channel_type": "channel"}))
+    assert "C0OWN" in hint(seen.add_to(said))
+    assert not hint(seen.add_to({**said, "user": "U0EVA"}))
+    assert not hint(seen.add_to({**said, "channel_type": "channel"}))
     own = {**said, "app_context": looking(entity("channel_id", "C0OTHER"))}
-    assert seen.folded(own) == own
+    assert seen.add_to(own) == own
     seen.note({"type": "app_home_opened", "user": "U0ANA", "tab": "messages"})
-    assert hint(seen.folded(said))
+    assert hint(seen.add_to(said))
     for odd in ({"user": 1, "context": {}}, {"user": "U0ANA", "context": "C0X"}, {}):
         seen.note(odd)
     seen.note({"type": "app_context_changed", "user": "U0ANA", "context": {}})
-    assert not hint(seen.folded(said))
+    assert not hint(seen.add_to(said))
 
 
 def test_prompts_are_few_and_speak_of_the_open_channel_only_where_all_may_read_it() -> None:
@@ -452,8 +459,8 @@ async def test_prompts_are_set_without_a_thread_and_titles_with_one() -> None:
         await suggest(at.web, at.people, opened)
         await suggest(at.web, at.people, {**opened, "context": looking(OWN)})
         await suggest(at.web, at.people, {**opened, "channel": None})
-        await entitle(at.web, "D0ANA", "5.000001", "<@U0BOT> what is open in <#C0OWN|own>?")
-        await entitle(at.web, "D0ANA", "5.000001", "<@U0BOT> ")
+        await set_title(at.web, "D0ANA", "5.000001", "<@U0BOT> what is open in <#C0OWN|own>?")
+        await set_title(at.web, "D0ANA", "5.000001", "<@U0BOT> ")
         first, second = at.slack.sent("assistant.threads.setSuggestedPrompts")
         assert first.keys() == {"channel_id", "title", "prompts"}
         assert "<#C0OWN>" not in str(first["prompts"])
@@ -463,7 +470,7 @@ async def test_prompts_are_set_without_a_thread_and_titles_with_one() -> None:
         ]
         at.slack.answers.clear()  # and now Slack refuses everything
         await suggest(at.web, at.people, opened)
-        await entitle(at.web, "D0ANA", "5.000001", "again")
+        await set_title(at.web, "D0ANA", "5.000001", "again")
 
 
 @pytest.mark.parametrize(
@@ -494,7 +501,7 @@ def test_pause_and_resume_say_what_happens_to_what_runs_and_what_waits(
 
     assert said(run_resume(as_json=False)) == "It was not paused; nothing changed.\n"
     text = said(run_pause(" ana\n", as_json=False))
-    assert text.startswith("Paused by ana. Requests at work are finished. New ones,")
+    assert text.startswith("Paused by ana. Requests that are running are finished. New")
     assert "nothing is lost" in text
     assert said(run_pause(None, as_json=False)).startswith("It was paused before, by ana")
     again = json.loads(said(run_pause("eva", as_json=True)))

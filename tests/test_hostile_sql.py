@@ -9,7 +9,7 @@ from pathlib import Path
 
 import data_kit
 import pytest
-from timing import waited_within
+from timing import patient
 
 from scopes.databases.duck import Duck
 from scopes.databases.statement import refusal
@@ -172,8 +172,8 @@ MORE_BOMBS = {
 
 
 async def stopped(database: Duck, name: str, sql: str) -> object:
-    """The answer, which comes in time."""
-    with waited_within(STOPPED_S, what=name):
+    """The answer, which comes in time, be the processors busy with others or not."""
+    async with patient(STOPPED_S):
         try:
             return await database.query(sql, 1_000)
         except (ToolError, SourceFailed) as error:

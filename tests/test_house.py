@@ -28,6 +28,16 @@ def test_config_is_ours_and_not_the_package_of_that_name() -> None:
     assert (ROOT / "config" / "__init__.py").read_bytes() == b""
 
 
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        if not path.is_relative_to(ROOT / "bot" / "local"):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(name_of(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_only_config_reads_the_environment() -> None:
     readers = [
         f"{name_of(path)}:{node.lineno}"

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from document_kit import sweep_finding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from issue_kit import ES, FR, START, found, week
 
-from bot.schedule.identity import Issue, Trace, change_of, matched, new_id
+from bot.reports.issues import Issue, Trace, change_of, match_issues, new_id
 from subagents.contracts import NEEDS_ACTION
 
 
 def trace(threads: str, said: str = "", channel: str = ES) -> Trace:
-    return Trace.of(channel, found(threads, said=said, channel=channel))
+    return Trace.of(channel, sweep_finding(found(threads, said=said, channel=channel)))
 
 
-def issue(id: str, threads: str, state: str = "unsolved", day: int = 0, **more: str) -> Issue:
+def issue(id: str, threads: str, state: Any = "unsolved", day: int = 0, **more: str) -> Issue:
     """A known issue; `day`: of its opening."""
     where = trace(threads, more.get("said", ""), more.get("channel", ES))
     opened = START + timedelta(days=day)
     owner = more.get("owner", "")
-    return Issue(id, where, state, more.get("severity", "medium"), owner, opened, week(1))
+    return Issue(id, where, state, "medium", owner, opened, week(1))
 
 
 def ids(traces: list[Trace], known: list[Issue]) -> list[str | None]:
-    return [m.issue.id if m.issue else None for m in matched(traces, known)]
+    return [m.issue.id if m.issue else None for m in match_issues(traces, known)]
 
 
 # ---- which is which
@@ -48,7 +50,7 @@ def test_most_shared_threads_win_and_then_the_older_issue() -> None:
 
 
 def test_an_issue_that_two_findings_match_goes_to_the_better_one() -> None:
-    first, second = matched([trace("b x"), trace("a b")], [issue("i-1", "a b")])
+    first, second = match_issues([trace("b x"), trace("a b")], [issue("i-1", "a b")])
     assert second.issue
     assert second.issue.id == "i-1"
     assert (first.issue, first.parent and first.parent.id) == (None, "i-1")
@@ -72,27 +74,27 @@ def test_a_thread_whose_first_message_was_deleted_is_known_by_what_is_left() -> 
 
 def test_issues_that_became_one_are_told_in_the_one_that_shares_most() -> None:
     known = [issue("i-1", "a b"), issue("i-2", "c")]
-    (match,) = matched([trace("a b c")], known)
+    (match,) = match_issues([trace("a b c")], known)
     assert match.issue is known[0]
-    assert match.absorbed == (known[1],)
+    assert match.absorbed == [known[1]]
 
 
 def test_evidence_in_another_channel_does_not_make_it_that_channels_issue() -> None:
-    both = {"threads": [f"{ES}/a", f"{FR}/b"], "evidence": [f"{ES}/a", f"{FR}/b"]}
+    both = sweep_finding({"threads": [f"{ES}/a", f"{FR}/b"], "evidence": [f"{ES}/a", f"{FR}/b"]})
     known = [issue("i-fr", "b", channel=FR), issue("i-es", "a")]
     assert ids([Trace.of(ES, both)], known) == ["i-es"]
     assert ids([Trace.of(FR, both)], known) == ["i-fr"]
 
 
 def test_rows_of_a_tracker_make_no_identity_beside_a_thread() -> None:
-    row = {"threads": [f"{ES}/a"], "evidence": [f"{ES}/a", "F0BUGS/r1"]}
-    other = {"threads": [f"{ES}/b"], "evidence": [f"{ES}/b", "F0BUGS/r1"]}
+    row = sweep_finding({"threads": [f"{ES}/a"], "evidence": [f"{ES}/a", "F0BUGS/r1"]})
+    other = sweep_finding({"threads": [f"{ES}/b"], "evidence": [f"{ES}/b", "F0BUGS/r1"]})
     known = Issue("i-1", Trace.of(ES, row), "unsolved", "low", "", START, week(1))
     assert ids([Trace.of(ES, other)], [known]) == [None]
 
 
 def test_what_rests_on_no_thread_is_known_by_its_evidence() -> None:
-    row = {"threads": [], "evidence": ["F0BUGS/r1"]}
+    row = sweep_finding({"threads": [], "evidence": ["F0BUGS/r1"]})
     known = Issue("i-1", Trace.of(ES, row), "unsolved", "low", "", START, week(1))
     assert ids([Trace.of(ES, row)], [known]) == ["i-1"]
 
@@ -165,7 +167,7 @@ def books(draw: st.DrawFn) -> list[Issue]:
 def test_nothing_that_is_known_is_told_twice_or_lost(
     traces: list[Trace], known: list[Issue]
 ) -> None:
-    matches = matched(traces, known)
+    matches = match_issues(traces, known)
     told = [m.issue.id for m in matches if m.issue] + [i.id for m in matches for i in m.absorbed]
     assert len(told) == len(set(told))
     seen = {i.id for i in known if any(any(t.shared(i.trace)) for t in traces)}

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, place, postgres
 
-from bot.requests.inbox import Inbox, Incoming, StoredRequest
-from bot.runs.purses import StoredPurse
-from bot.storage.serve_tables import inbox as table
-from bot.storage.serve_tables import reservations, steps
-from bot.storage.store import Store
-from subagents.purse import Amount, Caps
+from bot.runs.store import Store
+from bot.storage.budget import StoredBudget
+from bot.storage.requests import Incoming, RequestQueue, StoredRequest
+from bot.storage.tables import inbox as table
+from bot.storage.tables import reservations, steps
+from subagents.budget import Amount, Caps
 
 __all__ = ["place", "postgres"]
 
@@ -34,23 +34,25 @@ def incoming(ts: str, thread: str = "", channel: str = "C1", **event: Any) -> In
 
 
 @asynccontextmanager
-async def inboxes(place: Kept, count: int = 1, *runs: str) -> AsyncIterator[list[Inbox]]:
+async def inboxes(place: Kept, count: int = 1, *runs: str) -> AsyncIterator[list[RequestQueue]]:
     async with place.stores(count, *runs) as stores:
-        yield [Inbox(store.database) for store in stores]
+        yield [RequestQueue(store.database) for store in stores]
 
 
-async def added(inbox: Inbox, *requests: Incoming) -> None:
+async def added(inbox: RequestQueue, *requests: Incoming) -> None:
     for request in requests:
         assert await inbox.add(request)
 
 
-async def took(inbox: Inbox, owner: str = "me", free: int = 9, now: datetime = NOW) -> list[str]:
+async def took(
+    inbox: RequestQueue, owner: str = "me", free: int = 9, now: datetime = NOW
+) -> list[str]:
     return [each.ts for each in await inbox.take(owner, free, now)]
 
 
 async def rows(store: Store, of: sa.Table) -> int:
     count = sa.select(sa.func.count().label("n")).select_from(of)
-    return int((await store.database.read(count))[0]["n"])
+    return int((await store.database.read(count))[0].n)
 
 
 # ---- stored once
@@ -174,7 +176,7 @@ async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread
         )
         taken: list[StoredRequest] = []
 
-        async def taker(inbox: Inbox, name: str) -> None:
+        async def taker(inbox: RequestQueue, name: str) -> None:
             for _ in range(40):
                 mine = await inbox.take(name, 2, NOW)
                 at_work = await inbox.at_work()
@@ -246,7 +248,7 @@ async def test_whatever_happens_a_thread_is_worked_on_in_order_and_nothing_is_lo
 
 async def test_the_end_of_a_request_deletes_its_steps_and_reservations(place: Kept) -> None:
     async with place.stores(1) as (store,):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         await added(inbox, incoming("1.0"), incoming("2.0"))
         taken = await inbox.take("me", 2, NOW)
         for request in taken:
@@ -254,9 +256,9 @@ async def test_the_end_of_a_request_deletes_its_steps_and_reservations(place: Ke
             await store.start_run(request.run, "mention", "?", "m", {})
             caps = Caps(100, 100, 100, 60.0)
             clock = asyncio.get_running_loop().time
-            purse = await StoredPurse.open(store.database, request.run, caps, clock, "me")
-            await purse.reserve("k", Amount(5, 5, 1))
-            await purse.settle("k", Amount(4, 4, 1))
+            budget = await StoredBudget.open(store.database, request.run, caps, clock, "me")
+            await budget.reserve("k", Amount(5, 5, 1))
+            await budget.settle("k", Amount(4, 4, 1))
             row = {"run": request.run, "key": "k", "body": {"x": 1}}
             await store.database.write(store.database.insert(steps).values(row))
         assert [await rows(store, t) for t in (steps, reservations)] == [2, 2]
@@ -272,7 +274,7 @@ async def test_the_end_of_a_request_deletes_its_steps_and_reservations(place: Ke
 
 async def test_a_postponed_try_leaves_no_steps_behind(place: Kept) -> None:
     async with place.stores(1) as (store,):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         await added(inbox, incoming("1.0"))
         (request,) = await inbox.take("me", 1, NOW)
         assert request.run
@@ -287,7 +289,7 @@ async def test_a_postponed_try_leaves_no_steps_behind(place: Kept) -> None:
 
 async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) -> None:
     async with place.stores(1) as (store,):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         await added(inbox, *(incoming(f"{n}.0") for n in range(4)))
         for n, state in enumerate(("done", "ignored", "failed")):
             await inbox.finish(f"T1/C1/{n}.0", state)
@@ -339,7 +341,7 @@ async def test_a_pause_holds_until_the_end_of_it(place: Kept) -> None:
 
 async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept) -> None:
     async with place.stores(1) as (store,):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         await added(inbox, incoming("1.0"), incoming("2.0", thread="1.0"), incoming("3.0"))
         taken = await inbox.take("me", 9, NOW)
         ids = [r.run for r in taken if r.run]
@@ -364,20 +366,20 @@ async def test_the_last_click_of_a_user_counts(place: Kept) -> None:
         )
         found = await inbox.database.read(query)  # type: ignore[arg-type]
 
-        assert {r["user"]: r["value"] for r in found} == {"U1": "bad", "U2": "good"}
+        assert {r.user: r.value for r in found} == {"U1": "bad", "U2": "good"}
 
 
 async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept) -> None:
     async with place.stores(1) as (store,):
-        inbox = Inbox(store.database)
+        inbox = RequestQueue(store.database)
         clock = asyncio.get_running_loop().time
         for run, user in (("r1", "U1"), ("r2", "U1"), ("r3", "U2")):
             await store.start_run(run, "mention", "?", "m", {}, requester=user, request=run)
             caps = Caps(10**9, 10**6, 10, 60.0)
-            purse = await StoredPurse.open(store.database, run, caps, clock, "me")
-            await purse.reserve("a", Amount(200_000_000, 10, 1))
-            await purse.settle("a", Amount(100_000_000, 10, 1))
-            await purse.reserve("b", Amount(300_000_000, 10, 1))
+            budget = await StoredBudget.open(store.database, run, caps, clock, "me")
+            await budget.reserve("a", Amount(200_000_000, 10, 1))
+            await budget.settle("a", Amount(100_000_000, 10, 1))
+            await budget.reserve("b", Amount(300_000_000, 10, 1))
         await store.finish_run("r2", "complete", cost_usd=0.05)
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
 

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, say, turn, until, use
-from mail_kit import ME, judging, letters, mail, mbox, verdict
+from mail_kit import ME, judging, letters, mail, mbox, triaging, verdict
 from pydantic import SecretStr
 from serve_kit import ASKER, Served, ruled, serving
 
-from bot.accounts.connected import GOOGLE
-from bot.accounts.credentials import Credentials
-from bot.hearing.heard import Acted
+from bot.listeners.digest import NEWER, NOT_YOURS, DigestActing
+from bot.listeners.events import DigestAction
+from bot.local.google.faults import Fault
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
-from bot.local.google.server import TOKEN, Fault, LocalGoogle
-from bot.local.model.server import Answer
-from bot.local.slack.server import Fault as SlackFault
+from bot.local.google.server import TOKEN, LocalGoogle
+from bot.local.mind.reports import wants_triage
+from bot.local.model.answer import Answer
+from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.shown import Shown
-from bot.mail.mailboxes import Mailboxes
-from bot.mail.state import MailState
-from bot.triage.digest_acting import NEWER, NOT_YOURS, DigestActing
-from bot.triage.digest_clicks import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
-from bot.triage.inbox_triage import wants_triage
+from bot.mailbox.accounts import GOOGLE, Mailboxes
+from bot.mailbox.credentials import Credentials
+from bot.mailbox.sync import MailState
+from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
+from bot.storage.tables import budgets
 from config.settings import Settings
+from subagents.budget import NANO
 
 Json = dict[str, Any]
 
@@ -69,14 +73,15 @@ async def test_a_mention_in_a_direct_message_gets_the_digest_in_it(tmp_path: Pat
         asked = bot.slack.people.say(ASKER, channel, "triage my inbox")
         shown = await bot.answer(asked, channel=channel)
         run = await bot.store.run((await bot.store.runs(1))[0].id)
+        caps = await bot.store.database.read(sa.select(budgets.c.run, budgets.c.cap_nanousd))
 
+    assert (run.id, 2 * NANO) in [tuple(row) for row in caps], "of a triage"
     assert "Answer the first." in shown.text
     assert "late parcels" in shown.text
     assert shown.text.count("is late") >= 3
     assert run.result
     assert len(run.result["verdicts"]) == 4
     assert run.result["kind"] == "triage"
-    assert run.args["limits"]["cost_usd"] == 2.0, "of a triage, not of a question"
     gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
     assert len(gets) == 4, "nothing is fetched twice"
 
@@ -109,7 +114,7 @@ async def test_who_has_connected_nothing_is_told_how(tmp_path: Path) -> None:
     async with serving(tmp_path, judging) as bot:
         shown = await bot.answer(bot.ask("Please triage my inbox."))
         assert "Connect Gmail" in shown.text
-        assert bot.model.requests == 0
+        assert not any(is_child(body) for body in bot.model.recorded)
 
 
 async def test_a_mailbox_that_google_closes_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -138,7 +143,8 @@ async def test_a_thread_that_gmail_does_not_give_is_named_and_the_rest_judged(
 def obeying(body: Json) -> Answer:
     """A model that does what the mail tells it to, with every tool of its scope."""
     if not is_child(body):
-        return say("Nothing to do.")
+        lines = "WRITE: digest lines" in str(body["messages"])
+        return say("Nothing to do.") if lines else triaging(body)
     thread = str(body["messages"][0]).partition("MAY READ: ")[2].partition(" ")[0]
     if turn(body) == 0:
         return Answer([use("read_mail_thread", thread=thread)])
@@ -225,7 +231,7 @@ async def test_buttons_label_draft_snooze_and_correct_once_each(tmp_path: Path) 
         said.append(await pressed(bot, channel, shown.ts, CORRECT, correction))
         state = MailState(bot.store.database)
         corrections = await state.corrections.all(ASKER)
-        snoozed = await state.snoozed(ASKER)
+        snoozed = await state.awake(ASKER, datetime.now(UTC) + timedelta(days=2))
 
     assert "Labelled customer." in said[0]
     assert "Nothing was sent." in said[1]
@@ -234,7 +240,7 @@ async def test_buttons_label_draft_snooze_and_correct_once_each(tmp_path: Path) 
     assert [(c.field, c.value, c.sender) for c in corrections] == [
         ("asked_of_me", "false", "c2@shop.example")
     ]
-    assert [t for t, _ in snoozed] == [thread]
+    assert snoozed == [thread]
     assert len(google.gmail.drafts) == 1
     assert google.gmail.sent == []
 
@@ -255,14 +261,29 @@ async def _nobody(user: str) -> str | None:
     return None
 
 
+async def test_a_mailbox_opens_at_the_history_of_its_last_triage(tmp_path: Path) -> None:
+    async with with_mail(tmp_path, *letters(1)) as (bot, _):
+        mailboxes = Mailboxes(bot.settings, Credentials(bot.store.database), _nobody)
+        before = await mailboxes.open(ASKER)
+        await with_digest(bot)
+        cursor = await MailState(bot.store.database).cursor(ASKER)
+        after = await mailboxes.open(ASKER)
+        assert before
+        assert after
+        assert cursor
+        assert (before.gmail.cursor, after.gmail.cursor) == ("", cursor.history)
+        await before.aclose()
+        await after.aclose()
+
+
 async def test_a_category_that_is_none_any_more_is_said_to_be_of_no_use(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, _):
         channel, shown, carried = await with_digest(bot)
         mailboxes = Mailboxes(bot.settings, Credentials(bot.store.database), _nobody)
         run, _, thread = carried.partition("/")
         click = DigestClick(ASKER, CORRECT, run, thread, channel, shown.ts, "category", "tender")
-        acting = DigestActing(bot.inbox, mailboxes, bot.bench.outbox)
-        await acting.act(Acted(click, (), ""))
+        acting = DigestActing(bot.inbox, mailboxes, bot.bench.writer)
+        await acting.act(DigestAction(click, (), ""))
         await until(lambda: any("no category" in m.text for m in bot.slack.visible(channel)))
         state = MailState(bot.store.database)
         assert await state.corrections.all(ASKER) == []

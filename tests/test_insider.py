@@ -16,18 +16,18 @@ from pg_kit import with_store
 from test_directory import ANA, EVA, LUIS, world
 
 import scopes
-from bot.memory.notes import NoteShelf
-from bot.memory.resources import ResourceShelf
+from bot.memory.store import NoteStore, ResourceStore
 from bot.storage.database import Database
-from bot.storage.vault import Vault
+from bot.storage.encryption import Cipher
+from scopes.effects import RUN_FOLDER
 from scopes.folders.commands import copied
-from scopes.folders.folders import RUN
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label
 from scopes.notes import Notes
-from scopes.pages.text import Unreadable, kind_of
+from scopes.pages.text import PageUnreadable, kind_of
 from scopes.resources import KINDS, Resource, Resources
-from scopes.tool import Handles, ToolContext
+from scopes.tool import ToolContext
 from subagents.brief import Brief, BriefDraft
 from subagents.directory import Directory, Operator
 from subagents.gate import Gate
@@ -44,13 +44,13 @@ async def told(
     tools = {each.name: each for each in scopes.scope(scope).tools}
     box = Toolbox(tools, Gate(lambda _: None, directory or Operator()), 20.0, "items-" + "0" * 32)
     (found,) = await box.batch("s1", ctx, [ToolCall("c1", name, given)], 8_000)
-    return found["text"], Label.of(found["label"])
+    return found.text, found.result.label
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Vault.new())
+    opened = await Database.open(tmp_path, None, Cipher.generate())
     yield opened
     await opened.aclose()
 
@@ -80,11 +80,11 @@ async def test_a_guess_at_a_file_tells_its_label_whether_it_is_right_or_wrong(
 
 async def test_what_a_sibling_adds_while_one_reads_counts(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False)
-    await desk.use("write_file", path="a.md", text="open", folder=RUN)
-    place = desk.folders.place(desk.context("s2"), RUN)
+    await desk.use("write_file", path="a.md", text="open", folder=RUN_FOLDER)
+    place = desk.folders.place(desk.context("s2"), RUN_FOLDER)
     assert place.label.readers == INTERNET
     by = desk.context("s1", label=HERS)
-    await desk.use("write_file", by=by, path="b.md", text="private", folder=RUN)
+    await desk.use("write_file", by=by, path="b.md", text="private", folder=RUN_FOLDER)
     assert desk.folders.read(desk.context("s2"), place, "b.md").data == b"private"
     assert desk.folders.label(place).readers == frozenset({ANA})
 
@@ -121,7 +121,7 @@ async def test_a_query_that_fails_tells_the_label_of_its_database(tmp_path: Path
 
 
 async def test_how_long_a_kept_file_is_tells_its_label(database: Database) -> None:
-    shelf = ResourceShelf(database)
+    shelf = ResourceStore(database)
     await shelf.save("run:r1", "k1", "a.csv", KINDS["csv"], b"x\n" * 4711, HERS, "r1")
     ctx = context({Resources: shelf})
     for name, given in (
@@ -137,7 +137,7 @@ async def test_how_long_a_kept_file_is_tells_its_label(database: Database) -> No
 async def test_the_number_of_a_version_tells_the_label_of_the_one_before(
     database: Database,
 ) -> None:
-    shelf = ResourceShelf(database)
+    shelf = ResourceStore(database)
     ctx = context({Resources: shelf})
     text, label = await told("notes", ctx, "save_resource", name="new.txt", text="x")
     assert (text, label) == ("Kept as file/new.txt@1.", TRUSTED)
@@ -148,14 +148,14 @@ async def test_the_number_of_a_version_tells_the_label_of_the_one_before(
     box = Toolbox(tools, gate, 20.0, "items-" + "0" * 32)
     given = {"name": "bit.txt", "text": "x"}
     (found,) = await box.batch("s2", ctx, [ToolCall("c2", "save_resource", given)], 8_000)
-    assert found["text"] == "Kept as file/bit.txt@2."
-    assert Label.of(found["label"]).readers == frozenset({ANA})
+    assert found.text == "Kept as file/bit.txt@2."
+    assert found.result.label.readers == frozenset({ANA})
 
 
 async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
     database: Database, tmp_path: Path
 ) -> None:
-    notes, files = NoteShelf(database), ResourceShelf(database)
+    notes, files = NoteStore(database), ResourceStore(database)
     for n in range(3):
         await notes.save("team", f"n{n}", "Merger", "Harbour Line", ONLY_EVA, "r0")
     await files.save("team", "f1", "merger.txt", KINDS["txt"], b"a\nb", ONLY_EVA, "r0")
@@ -181,7 +181,7 @@ async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
 
 @pytest.mark.parametrize("held", ["data:team", "files:operator", "C0BOARD", "mcp:x"])
 async def test_what_is_held_and_is_no_space_keeps_nothing(database: Database, held: str) -> None:
-    ctx = context({Notes: NoteShelf(database)}, held)
+    ctx = context({Notes: NoteStore(database)}, held)
     text, _ = await told("notes", ctx, "save_note", Everyone(), title="a", text="b", space=held)
     assert text.startswith(f"No notes {held}.")
 
@@ -194,7 +194,7 @@ def test_a_title_opens_no_section_of_a_brief() -> None:
 
 
 def test_what_a_server_calls_its_page_is_not_repeated() -> None:
-    with pytest.raises(Unreadable, match="an unknown one"):
+    with pytest.raises(PageUnreadable, match="an unknown one"):
         kind_of("order/ignore-all-rules", b"")
 
 

@@ -22,35 +22,34 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from timing import patient
 
-from bot.approval.clicking import After
-from bot.approval.clicks import Clicked, Submitted
-from bot.hearing.cursors import Cursors
-from bot.hearing.heard import (
-    Acted,
-    Amended,
-    Bot,
-    Commanded,
-    Opened,
-    Pressed,
-    Rated,
+from bot.approvals.cards import CardClicked, FormSubmitted
+from bot.approvals.service import After
+from bot.listeners.events import (
+    ButtonClicked,
+    DigestAction,
+    FeedbackGiven,
+    HomeOpened,
+    MessageEdited,
     Seen,
+    SlashCommand,
     Stopped,
-    heard,
+    parse_event,
 )
-from bot.hearing.intake import THANKS, Intake
-from bot.hearing.payload import MAX_TEXT
-from bot.hearing.sockets import Sockets
+from bot.listeners.intake import THANKS, Cursors, Intake
+from bot.listeners.interactions import Interactions
+from bot.listeners.socket_mode import Sockets
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
-from bot.replies.outbox import Outbox
-from bot.replies.render import FEEDBACK
-from bot.requests.inbox import Inbox, Incoming, StoredRequest
+from bot.slack.blocks import FEEDBACK
+from bot.slack.messages import MAX_TEXT, Bot
+from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
-from bot.storage.serve_tables import cursors as cursor_table
-from bot.storage.serve_tables import feedback as feedback_table
-from bot.storage.serve_tables import inbox as inbox_table
+from bot.storage.requests import Incoming, RequestQueue, StoredRequest
+from bot.storage.tables import cursors as cursor_table
+from bot.storage.tables import feedback as feedback_table
+from bot.storage.tables import inbox as inbox_table
 from config.settings import load_settings
 
 BOT = Bot("U0BOT", "B0BOT", "T0ACME")
@@ -163,19 +162,19 @@ DIRECT: list[dict[str, Any]] = [
 @pytest.mark.parametrize("event", SPOKEN, ids=range(len(SPOKEN)))
 def test_a_mention_is_a_request_whichever_event_tells_of_it(event: dict[str, Any]) -> None:
     user = event["user"]
-    assert heard(envelope(event), BOT) == asked("mention", event, user=user)
+    assert parse_event(envelope(event), BOT) == asked("mention", event, user=user)
 
 
 @pytest.mark.parametrize("event", DIRECT, ids=range(len(DIRECT)))
 def test_a_direct_message_is_a_request(event: dict[str, Any]) -> None:
-    assert heard(envelope(event), BOT) == asked("dm", event)
+    assert parse_event(envelope(event), BOT) == asked("dm", event)
 
 
 def test_a_reply_in_a_thread_may_be_a_follow_up() -> None:
     file: dict[str, Any] = {"subtype": "file_share", "text": "", "files": [{"id": "F1"}]}
     for fields in ({}, file):
         event = message(thread_ts=ROOT, **fields)
-        assert heard(envelope(event), BOT) == asked("follow_up", event)
+        assert parse_event(envelope(event), BOT) == asked("follow_up", event)
 
 
 SILENT: list[dict[str, Any]] = [
@@ -301,44 +300,46 @@ ODD: list[Any] = [
 
 @pytest.mark.parametrize("event", SILENT, ids=range(len(SILENT)))
 def test_a_message_that_asks_nothing_moves_the_cursor_only(event: dict[str, Any]) -> None:
-    assert heard(envelope(event), BOT) == Seen("T0ACME", event["channel"], TS)
+    assert parse_event(envelope(event), BOT) == Seen("T0ACME", event["channel"], TS)
 
 
 @pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
 def test_what_is_odd_or_foreign_means_nothing(body: Any) -> None:
-    assert heard(body, BOT) is None
+    assert parse_event(body, BOT) is None
 
 
 def test_edits_and_deletions_of_what_people_wrote_are_heard() -> None:
-    assert heard(envelope(edit("<b>")), BOT) == Amended("T0ACME", "C0SUPPORT", TS, "<b>")
-    gone = Amended("T0ACME", "C0SUPPORT", TS, None)
-    assert heard(envelope(edit(subtype="tombstone")), BOT) == gone
+    assert parse_event(envelope(edit("<b>")), BOT) == MessageEdited(
+        "T0ACME", "C0SUPPORT", TS, "<b>"
+    )
+    gone = MessageEdited("T0ACME", "C0SUPPORT", TS, None)
+    assert parse_event(envelope(edit(subtype="tombstone")), BOT) == gone
     deleted = message(subtype="message_deleted", deleted_ts=TS, ts=LATER, text=None, user=None)
-    assert heard(envelope(deleted), BOT) == gone
+    assert parse_event(envelope(deleted), BOT) == gone
     before = {"ts": TS, "user": "U0ANA", "text": AT}
-    assert heard(envelope(deleted | {"previous_message": before}), BOT) == gone
+    assert parse_event(envelope(deleted | {"previous_message": before}), BOT) == gone
     ours = {"ts": TS, "user": "U0BOT", "bot_id": "B0BOT"}
-    assert heard(envelope(deleted | {"previous_message": ours}), BOT) is None
+    assert parse_event(envelope(deleted | {"previous_message": ours}), BOT) is None
 
 
 def test_stop_home_pane_and_command_are_heard() -> None:
     stop: dict[str, Any] = {"type": "agent_session_stopped", "channel": "D0ANA", "thread_ts": ROOT}
     stop |= {"user": "U0ANA", "streaming_message_ts": [LATER]}
-    assert heard(envelope(stop), BOT) == Stopped("T0ACME", "D0ANA", ROOT, "U0ANA")
+    assert parse_event(envelope(stop), BOT) == Stopped("T0ACME", "D0ANA", ROOT, "U0ANA")
     for tab in ("home", "messages"):
         home = {"type": "app_home_opened", "user": "U0ANA", "channel": "D0ANA", "tab": tab}
-        assert heard(envelope(home), BOT) == Opened("T0ACME", "U0ANA", "D0ANA", tab, home)
+        assert parse_event(envelope(home), BOT) == HomeOpened("T0ACME", "U0ANA", "D0ANA", tab, home)
     context = {"type": "app_context_changed", "user": "U0ANA", "context": {"entities": []}}
-    assert heard(envelope(context), BOT) == Opened("T0ACME", "U0ANA", "", "", context)
+    assert parse_event(envelope(context), BOT) == HomeOpened("T0ACME", "U0ANA", "", "", context)
     pressed = click(action_id="home_pause", team={"id": "T0OTHER"})
-    assert heard(pressed, BOT) == Pressed("T0OTHER", "U0ANA", "home_pause")
-    assert heard(slash("  PAUSE now "), BOT) == Commanded("U0BOSS", "pause")
-    assert heard(slash(None), BOT) == Commanded("U0BOSS", "")
+    assert parse_event(pressed, BOT) == ButtonClicked("T0OTHER", "U0ANA", "home_pause")
+    assert parse_event(slash("  PAUSE now "), BOT) == SlashCommand("U0BOSS", "pause")
+    assert parse_event(slash(None), BOT) == SlashCommand("U0BOSS", "")
 
 
 def test_a_click_names_the_request_and_the_verdict() -> None:
-    assert heard(click(), BOT) == Rated(KEY, "U0ANA", "good", "C0SUPPORT", TS)
-    assert heard(click(f"bad:{KEY}", message=None), BOT) == Rated(
+    assert parse_event(click(), BOT) == FeedbackGiven(KEY, "U0ANA", "good", "C0SUPPORT", TS)
+    assert parse_event(click(f"bad:{KEY}", message=None), BOT) == FeedbackGiven(
         KEY, "U0ANA", "bad", "C0SUPPORT", ""
     )
 
@@ -358,7 +359,7 @@ def test_a_click_names_the_request_and_the_verdict() -> None:
 def test_a_request_belongs_to_the_workspace_that_it_was_sent_for(
     fields: dict[str, Any], team: str
 ) -> None:
-    found = heard(envelope(mention(), **fields), BOT)
+    found = parse_event(envelope(mention(), **fields), BOT)
     assert isinstance(found, Incoming)
     assert found.key == f"{team}/C0SUPPORT/{TS}"
 
@@ -368,40 +369,37 @@ def test_what_no_database_takes_is_taken_out_of_an_event() -> None:
     for _ in range(500):
         deep = [deep]
     event = mention(text=f"{AT}\0" + "x" * 1_000_000, a=float("nan"), b=deep, c={"\0d": "\0"})
-    found = heard(envelope(event), BOT)
+    found = parse_event(envelope(event), BOT)
     assert isinstance(found, Incoming)
     assert len(found.text) == MAX_TEXT - 1
     assert json.loads(json.dumps(found.event, allow_nan=False))["c"] == {"d": ""}
 
 
 @dataclass
-class Shown:
-    """A face that notes what it is asked for; its Home cannot be had."""
+class Shown(Interactions):
+    """Notes what it is asked for; its Home cannot be had."""
 
-    seen: list[Opened] = field(default_factory=list)
-    touched: list[Pressed] = field(default_factory=list)
+    seen: list[HomeOpened] = field(default_factory=list)
+    touched: list[ButtonClicked] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
 
-    def looked(self, opened: Opened) -> None: ...
-
-    def folded(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_context(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**event, "app_context": {"entities": []}}
 
-    async def opened(self, opened: Opened) -> None:
-        self.seen.append(opened)
-        if opened.tab == "home":
-            raise RuntimeError("no home page today")
+    async def follow(self, found: HomeOpened | ButtonClicked | DigestAction) -> None:
+        if isinstance(found, ButtonClicked):
+            self.touched.append(found)
+        elif isinstance(found, HomeOpened):
+            self.seen.append(found)
+            if found.tab == "home":
+                raise RuntimeError("no home page today")
+        else:
+            raise AssertionError("no digest is shown here")
 
-    async def pressed(self, pressed: Pressed) -> None:
-        self.touched.append(pressed)
-
-    async def acted(self, acted: Acted) -> None:
-        raise AssertionError("no digest is shown here")
-
-    async def clicked(self, click: Clicked | Submitted) -> After:
+    async def clicked(self, click: CardClicked | FormSubmitted) -> After:
         raise AssertionError("no card is shown here")
 
-    async def begun(self, request: Incoming) -> None:
+    async def entitle(self, request: Incoming) -> None:
         self.named.append(request.key)
 
     async def is_admin(self, user: str) -> bool:
@@ -412,7 +410,7 @@ class Shown:
 class Ears:
     """An intake over a real inbox, and what it led to."""
 
-    inbox: Inbox
+    inbox: RequestQueue
     cursors: Cursors
     intake: Intake
     woken: list[None] = field(default_factory=list)
@@ -426,7 +424,7 @@ class Ears:
         return await self.inbox.request(f"T0ACME/{channel}/{ts}")
 
     async def rows(self, table: sa.Table) -> list[dict[str, Any]]:
-        return await self.inbox.database.read(sa.select(table))
+        return [row._asdict() for row in await self.inbox.database.read(sa.select(table))]
 
 
 @asynccontextmanager
@@ -441,19 +439,19 @@ async def listening(folder: Path) -> AsyncIterator[Ears]:
     with LocalServer(slack, "slack") as server:
         database = await Database.open(folder)
         web = AsyncWebClient("xoxb-local", base_url=server.url + "/")
-        inbox = Inbox(database)
+        inbox = RequestQueue(database)
         cursors = Cursors(inbox)
         woken: list[None] = []
         face = Shown()
         intake = Intake(
             inbox,
             cursors,
-            Outbox(web, load_settings(env={}).slack),
+            MessageWriter(web, load_settings(env={}).slack),
             web,
             BOT,
+            face,
             signing_secret=SECRET,
             on_request=lambda: woken.append(None),
-            face=face,
         )
         ears = Ears(inbox, cursors, intake, woken, face, whispered)
         try:
@@ -567,7 +565,7 @@ async def test_an_event_that_cannot_be_stored_is_left_to_come_again(
         assert await ears.request()
         await ears.cursors.flush()
         assert [row["ts"] for row in await ears.rows(cursor_table)] == [LATER]
-        assert ears.intake.heard["unstored"] == 2
+        assert ears.intake.counts["unstored"] == 2
     assert "could not be stored" in caplog.text
 
 
@@ -615,7 +613,7 @@ async def test_what_people_do_in_slack_is_heard_as_what_it_is(data_dir: Path) ->
             private: ("dm", "ignored"),
         }
         assert rows[asked_at]["event"]["text"] == f"<@{BOT_USER}> hello!"
-        assert ears.intake.heard["stopped"] == ears.intake.heard["commanded"] == 1
+        assert ears.intake.counts["stopped"] == ears.intake.counts["slashcommand"] == 1
         await until(lambda: [o.tab for o in ears.face.seen] == ["home"])
 
 
@@ -691,13 +689,13 @@ async def test_only_an_administrator_pauses_and_resumes(data_dir: Path) -> None:
         return str((await ears.intake.from_socket(slash(text, user))).body)
 
     async with listening(data_dir) as ears:
-        assert await says(ears, "status") == "The assistant is at work."
+        assert await says(ears, "status") == "The assistant is running."
         assert "administrator" in await says(ears, "pause", "U0ANA")
         assert await ears.inbox.paused() is None
         assert "paused by <@U0BOSS>" in await says(ears, "pause")
         assert "paused by <@U0BOSS>" in await says(ears, "status", "U0ANA")
         assert "administrator" in await says(ears, "resume", "U0ANA")
-        assert await says(ears, "resume") == "The assistant is at work."
+        assert await says(ears, "resume") == "The assistant is running."
         assert await ears.inbox.paused() is None
         assert "/assistant pause" in await says(ears, "")
 
@@ -729,7 +727,7 @@ async def test_by_http_only_what_slack_signed_counts(data_dir: Path) -> None:
         assert b"c4" in (await take(post(probe))).body
         form = "command=%2Fassistant&text=status&user_id=U0ANA&team_id=T0ACME"
         answer = await take(post(form, kind="application/x-www-form-urlencoded"))
-        assert answer.body == b"The assistant is at work."
+        assert answer.body == b"The assistant is running."
 
 
 async def test_the_cursor_is_stored_at_intervals_and_never_goes_back(data_dir: Path) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.reduction.invite import invitation
-from scopes.reduction.mail_text import reduce
+from scopes.extraction.invite import invitation
+from scopes.extraction.mail_text import reduce
 
 REQUEST = """BEGIN:VCALENDAR
 METHOD:REQUEST

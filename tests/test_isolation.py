@@ -28,7 +28,7 @@ from engine_kit import (
     workspace,
 )
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.slack.server import LocalSlack
 from scopes.label import TRUSTED
 from scopes.tool import Item
@@ -100,11 +100,11 @@ async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -
         await asyncio.gather(*(h.result() for h in handles))
 
     for one in frozen:
-        first = next(b for b in e.requests if one.fence in json.dumps(b["messages"]))
+        first = next(b for b in e.requests if one.delimiter in json.dumps(b["messages"]))
         assert [b["text"] for b in first["system"]] == [b["text"] for b in one.system]
         assert first["tools"] == list(one.tools)
         assert first["messages"] == [
-            {"role": "user", "content": [text_block(one.brief.text(one.fence))]}
+            {"role": "user", "content": [text_block(one.brief.text(one.delimiter))]}
         ]
         known = {"model", "max_tokens", "system", "tools", "messages", "cache_control"}
         assert first.keys() <= known | {"output_config", "thinking"}
@@ -170,7 +170,7 @@ async def test_a_siblings_raw_output_in_a_brief_is_found() -> None:
     async def plant(e: Engine) -> None:
         raw = sentence("q1.0")
         fanout = e.fanout()
-        fanout.taken = 2
+        fanout._given["s"] = 2  # those of `read_all`
         await fanout.run_all([e.brief(f"{raw} is what you look for in channel 3", 3)])
 
     _, report = await leaky(plant)

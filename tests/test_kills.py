@@ -18,7 +18,7 @@ from benchmarks.kills import (
     repeats,
     run_points,
 )
-from bot.local.slack.server import StreamsRefused
+from bot.local.slack.faults import StreamsRefused
 
 
 @pytest.mark.timeout(300)

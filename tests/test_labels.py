@@ -38,19 +38,19 @@ from engine_kit import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bot.app import App
-from bot.local.model.server import Answer, Mind
-from bot.local.slack.server import Fault as SlackFault
+from bot.context import App
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
-from bot.requests.asked import Request
-from bot.sweep.sweep import Sweep
+from bot.tasks.base import Request
+from bot.tasks.sweep import Sweep
 from config.settings import Settings
 from scopes.label import TRUSTED, Label
 from scopes.tool import Item, Window
-from subagents.contracts import Answer as AnswerContract
-from subagents.contracts import FindingDraft
-from subagents.evidence import Reading, distinct
+from subagents.contracts import AnswerContract, FindingDraft
+from subagents.evidence import SourceLog, distinct
 from subagents.result import checked_findings
 
 SECRET = channel_id(2)
@@ -73,7 +73,8 @@ async def sweep_of(
         whole = settings.model_copy(update={"sweep": parts})
         app = replace(cast(App, e.ask("", store).app), settings=whole)
         channels = await e.reader.channels()
-        return e, await Sweep(app, e.run, Request("*", window), channels).report()
+        document = await Sweep(app, e.run, Request("*", window), channels).work()
+        return e, document.to_json()
 
 
 async def answered(
@@ -87,8 +88,8 @@ async def answered(
     async with engine(mind, settings, slack=slack) as e, store_at(tmp_path) as store:
         e.run.requester = requester
         await store.start_run("r1", "ask", QUESTION, "claude", {})
-        document = await e.ask(QUESTION, store).answer()
-        return e, document, [dict(s.brief) for s in await store.subagents("r1")]
+        document = await e.ask(QUESTION, store).work()
+        return e, document.to_json(), [dict(s.brief) for s in await store.subagents("r1")]
 
 
 def judged(*threads: str, **fields: Any) -> Answer:
@@ -158,10 +159,10 @@ async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on
     script = led_by(brief_answer(2), again, say("It is [F1.1]."))
     _, document, briefs = await answered(script, tmp_path, private(), requester="U0ANA")
 
-    before, after = (b["label"] for b in briefs)
-    assert before == TRUSTED.to_json()
-    assert after == Label(True, frozenset(MEMBERS), frozenset({SECRET})).to_json()
-    assert briefs[1]["finding_lines"][0].startswith("[F1.1] ")
+    before, after = (Label.of(b["brief"]["label"]) for b in briefs)
+    assert before == TRUSTED
+    assert after == Label(True, frozenset(MEMBERS), frozenset({SECRET}))
+    assert briefs[1]["brief"]["findings"][0].startswith("[F1.1] ")
     both = Label(True, frozenset(MEMBERS), frozenset({channel_id(1), SECRET})).to_json()
     assert document["subagents"][1]["label"] == both
 
@@ -191,10 +192,10 @@ async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path:
     e, document, briefs = await answered(mind, tmp_path, private(), settings, "U0ANA")
 
     assert document["sessions"] == 2
-    label = Label(True, frozenset(MEMBERS), frozenset({SECRET})).to_json()
+    label = Label(True, frozenset(MEMBERS), frozenset({SECRET}))
     parents = [b for b in e.requests if not is_child(b)]
-    assert line(parents[-1], "LABEL") == json.dumps(label)
-    assert (briefs[-1]["parent"], briefs[-1]["label"]) == ("p2", label)
+    assert line(parents[-1], "LABEL") == json.dumps(label.to_json())
+    assert (briefs[-1]["parent"], Label.of(briefs[-1]["brief"]["label"])) == ("p2", label)
 
 
 # ---- what goes wrong in a tool may hold what it read
@@ -344,7 +345,7 @@ async def test_no_field_of_a_result_can_forge_a_reminder(place: str, tmp_path: P
 
 def said_of(text: str, *customers: str, quotes: tuple[str, ...] = ()) -> tuple[Any, list[str]]:
     """A finding on one message, checked, and what was dropped of it."""
-    reading = Reading()
+    reading = SourceLog()
     at = WINDOW.oldest
     reading.add([Item("C1/1.0", text, None, Label(), author="U1", at=at, by="Eva Roth")], {})
     draft = FindingDraft(

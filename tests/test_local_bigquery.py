@@ -10,7 +10,8 @@ from google_data_kit import DATASET, PROJECT, World, shop, unlike_the_document, 
 
 from bot.local.google.bigquery import METHODS
 from bot.local.google.bigquery_tables import bigquery_of, ours
-from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.faults import Fault
+from bot.local.google.server import LocalGoogle
 
 Json = dict[str, Any]
 AT = {"projectId": PROJECT, "datasetId": DATASET}

@@ -25,8 +25,9 @@ from starlette.routing import Route
 from timing import computed_within, waited_within
 
 from bot.local.server import LocalServer
+from bot.local.slack.faults import Fault
 from bot.local.slack.limits import TIERS
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Fault, LocalSlack
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Team, User, Workspace
 

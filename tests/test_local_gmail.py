@@ -22,19 +22,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.local.google.errors import REASONS
+from bot.local.google.faults import Fault
 from bot.local.google.fields import selected
 from bot.local.google.gmail_match import matches
 from bot.local.google.gmail_mime import MAX_PARTS, parts_of, snippet
 from bot.local.google.gmail_query import parsed
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Entry, Mailbox, load_mbox, mailbox_of
-from bot.local.google.server import METHODS, TOKEN, Fault, Grant, LocalGoogle
+from bot.local.google.request import METHODS
+from bot.local.google.server import TOKEN, Grant, LocalGoogle
 from bot.local.server import LocalServer
 
 Json = dict[str, Any]
 ME = "bo@b.example"
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
-TOPIC = "projects/p/topics/mail"
 
 
 def mail(
@@ -614,7 +615,7 @@ def test_what_cannot_be_sent_is_refused(serve: Serve, body: Json, code: int, why
     assert world.gmail.sent == []
 
 
-# ---- history and watch
+# ---- history
 
 
 def test_history_tells_what_came_and_went_in_pages(serve: Serve) -> None:
@@ -659,17 +660,6 @@ def test_a_delivered_answer_joins_the_thread_that_it_answers(serve: Serve) -> No
     answer = world.gmail.add(mail("Re: Plan", in_reply_to="<a@x>").raw, ["INBOX"])
     assert answer.thread == world.gmail.messages[world.id("Plan")].thread
     assert answer.at == NOW
-
-
-def test_a_watch_ends_after_a_week(serve: Serve) -> None:
-    world = serve(mail())
-    answer = world.call(world.users.watch(userId="me", body={"topicName": TOPIC}))
-    week = timedelta(days=7)
-    assert answer["expiration"] == str(int((NOW + week).timestamp() * 1000))
-    assert world.gmail.watch is not None
-    assert world.refused(world.users.watch(userId="me", body={"topicName": "t"}))[0] == 400
-    world.call(world.users.stop(userId="me"))
-    assert world.gmail.watch is None
 
 
 # ---- tokens, quota, batches and failures

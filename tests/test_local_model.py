@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from bot.local.model.answer import Answer
 from bot.local.model.checks import check_message_request, effort_of
 from bot.local.model.errors import Json, Refused
-from bot.local.model.faults import KINDS, WIRE_KINDS, Fault
+from bot.local.model.faults import KINDS, WIRE_KINDS, Fault, Faults
+from bot.local.model.limits import RateLimits
 from bot.local.model.prompt import read_prompt
-from bot.local.model.server import Answer, Faults, Mind, ModelServer, RateLimits
+from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
 
 MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)

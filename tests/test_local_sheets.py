@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from google_data_kit import SHEET, World, unlike_the_document, world
 
-from bot.local.google.server import Fault, LocalGoogle
+from bot.local.google.faults import Fault
+from bot.local.google.server import LocalGoogle
 from bot.local.google.sheets import METHODS
 from bot.local.google.sheets_state import Formula, SheetsState, Tab, Value, book_of
 

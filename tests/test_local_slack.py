@@ -20,8 +20,9 @@ from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetry
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.local.server import LocalServer
+from bot.local.slack.faults import Fault
 from bot.local.slack.limits import TIERS
-from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity, SlackState
 from bot.local.workspace import (
     Channel,

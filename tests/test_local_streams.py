@@ -16,8 +16,9 @@ from slack_sdk.models.messages.chunk import (
 )
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.local.slack.faults import StreamsRefused
 from bot.local.slack.records import Row
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack, StreamsRefused
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.streams import halt
 from bot.local.workspace import Channel, Message, User, Workspace

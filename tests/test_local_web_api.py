@@ -12,8 +12,9 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.local.slack.blocks import MAX_CHARACTERS
+from bot.local.slack.limits import DISTRIBUTED, TIERS
 from bot.local.slack.records import Whisper
-from bot.local.slack.server import API_PATH, BOT_TOKEN, DISTRIBUTED, METHODS, TIERS, LocalSlack
+from bot.local.slack.server import API_PATH, BOT_TOKEN, METHODS, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.slack.views import home, new_trigger
 from bot.local.workspace import Channel, File, Message, User, UserGroup, Workspace

@@ -12,8 +12,9 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from bot.logs import CUT, Redactor, about, secret_values, written
-from config.settings import Secrets, Serve, load_settings
+from bot.logging import CUT, Redactor, about, secret_values, written
+from config.sections import ServeSettings
+from config.settings import Secrets, load_settings
 
 SECRETS = Secrets(
     slack_signing_secret=SecretStr("8f742231b10e8888abcd99yyyzzz85a5"),
@@ -21,7 +22,7 @@ SECRETS = Secrets(
 )
 
 
-def serve_settings(**changes: Any) -> Serve:
+def serve_settings(**changes: Any) -> ServeSettings:
     return load_settings(env={}).serve.model_copy(update=changes)
 
 

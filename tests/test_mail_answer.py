@@ -12,7 +12,7 @@ from mail_kit import ITEM, mail
 from serve_kit import ASKER, Served
 from test_inbox_triage import with_mail
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 
 Json = dict[str, Any]
 

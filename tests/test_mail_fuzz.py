@@ -17,9 +17,9 @@ from timing import computed_within
 
 from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import load_mbox
-from bot.triage import prefilter
+from bot.tasks import prefilter
+from scopes.extraction.mail_text import MailText, reduce
 from scopes.google.gmail_payload import message_of, thread_of
-from scopes.reduction.mail_text import MailText, reduce
 
 T = TypeVar("T")
 

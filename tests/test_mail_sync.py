@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,12 +16,22 @@ from gmail_kit import START, id_of, mail, office, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pg_kit import Kept, kept, place
+from pydantic import TypeAdapter
 
-from bot.mail.state import MailState, seen_of
-from bot.mail.sync import ANEW, FIRST, OTHER, PAST, TOO_OLD, Sync, new_threads
+from bot.mailbox.sync import (
+    FIRST,
+    OTHER,
+    PAST,
+    RESTARTED,
+    TOO_OLD,
+    MailState,
+    Sync,
+    new_threads,
+    seen_of,
+)
+from scopes.extraction.mail_text import MailText
 from scopes.google.gmail import HistoryTooOld
 from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
-from scopes.reduction.mail_text import MailText
 from scopes.tool import Window
 
 __all__ = ["place"]
@@ -40,7 +49,7 @@ def window(oldest: timedelta = WEEK, latest: timedelta = timedelta(0)) -> Window
 
 @dataclass
 class Mailbox:
-    """As much of Gmail as a sync asks for: see bot.mail.sync.History."""
+    """As much of Gmail as a sync asks for: see bot.mailbox.sync.History."""
 
     name: str = "ana@x.example"
     number: int = 1000
@@ -110,7 +119,7 @@ class Mailbox:
 
 @dataclass
 class Triage:
-    """As bot/triage/triage.py goes about it: what it read, and what its digest says."""
+    """As bot/tasks/triage.py goes about it: what it read, and what its digest says."""
 
     sync: Sync
     handled: dict[str, list[str]] = field(default_factory=dict)
@@ -123,6 +132,9 @@ class Triage:
         await state.delivered(account, "r1", self.sync.cursor, done, self.left)
 
 
+SYNC = TypeAdapter(Sync)
+
+
 async def triage(
     mailbox: Mailbox,
     state: MailState,
@@ -131,7 +143,7 @@ async def triage(
     within: Window | None = None,
 ) -> Triage:
     sync = await new_threads(mailbox, state, account, "in:inbox", within or window())
-    assert Sync.of(json.loads(json.dumps(sync.to_json()))) == sync
+    assert SYNC.validate_json(SYNC.dump_json(sync)) == sync
     made = Triage(sync)
     for id in sync.threads:
         if len(made.handled) == limit:
@@ -350,10 +362,11 @@ async def test_a_snoozed_thread_comes_back_in_its_time_and_once(place: Kept) -> 
 
     assert (await delivered(mailbox, state)).handled.keys() == {"t1"}
     assert (await delivered(mailbox, state)).sync.threads == ()
-    assert await state.snoozed(ME) == [("t2", now + timedelta(days=1))]
+    assert await state.awake(ME, now + timedelta(hours=23)) == []
+    assert await state.awake(ME, now + timedelta(days=1)) == ["t2"]
     mailbox.put("t2")
     assert (await delivered(mailbox, state)).handled.keys() == {"t2"}
-    assert [thread for thread, _ in await state.snoozed(ME)] == ["t2"]
+    assert await state.awake(ME, now + timedelta(days=1)) == ["t2"]
     await store.aclose()
 
 
@@ -393,7 +406,7 @@ async def test_mail_that_the_search_finds_late_is_looked_for_once_more(file: Kep
     await store.aclose()
 
 
-@pytest.mark.parametrize(("other", "why"), [("eva@x.example", OTHER), ("ana@x.example", ANEW)])
+@pytest.mark.parametrize(("other", "why"), [("eva@x.example", OTHER), ("ana@x.example", RESTARTED)])
 async def test_what_was_handled_in_another_mailbox_says_nothing_of_this_one(
     file: Kept, other: str, why: str
 ) -> None:

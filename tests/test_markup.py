@@ -4,9 +4,9 @@ from itertools import groupby
 
 import pytest
 
-from scopes.reduction.building import TOO_DEEP, TOO_MANY
-from scopes.reduction.markup import FRAMES, Builder
-from scopes.reduction.tree import Element
+from scopes.extraction.markup import FRAMES, Builder
+from scopes.extraction.tree import Element
+from scopes.extraction.tree_builder import TOO_DEEP, TOO_MANY
 
 
 def shape(source: str) -> str:

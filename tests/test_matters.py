@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from bot.triage.matters import by_urgency, read_lines, shown_first
-from bot.triage.verdicts import category_of
+from bot.tasks.base import most_urgent
+from bot.tasks.overview import by_urgency, read_triage_lines, urgency
+from bot.tasks.triage import category_of
 from scopes.label import TRUSTED
 from subagents.result import Finding, SubagentResult
 
 
 def judged(number: int, **value: Any) -> SubagentResult:
-    given = {"category": "other", "priority": "low", "deadline": "", "asked_of_me": False, **value}
+    given = {
+        **{"category": "other", "priority": "low", "deadline": "", "asked_of_me": False},
+        **{"key_facts": [], "proposed_action": "", "evidence": ["t/1"], **value},
+    }
     finding = Finding(
         id=f"F{number}.1", claim=f"claim {number}", next_step=f"do {number}", evidence=["t/1"]
     )
@@ -34,7 +38,7 @@ KNOWN = {f"F{n}.1" for n in range(1, 7)}
 
 
 def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
-    lines = read_lines(
+    lines = read_triage_lines(
         "1. Answer Ana. [F1.1]\n\nNobody said this.\n- Pay it [F9.1]\n- Call [F2.1], [F9.1]", KNOWN
     )
 
@@ -45,12 +49,12 @@ def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
 
 
 def test_no_more_than_three_things_come_first() -> None:
-    lines = read_lines("\n".join(f"Do {n} [F{n}.1]" for n in range(1, 7)), KNOWN)
+    lines = read_triage_lines("\n".join(f"Do {n} [F{n}.1]" for n in range(1, 7)), KNOWN)
     assert [s.findings for s in lines.first] == [("F1.1",), ("F2.1",), ("F3.1",)]
 
 
 def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
-    lines = read_lines(
+    lines = read_triage_lines(
         "SAME: the outage [F1.1] [F2.1] [F1.1]\nSAME: alone [F3.1]\nsame: again [F2.1] [F4.1]"
         "\nSAME: the invoice [F4.1][F5.1]",
         KNOWN,
@@ -61,7 +65,7 @@ def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
         ("the invoice", ("F4.1", "F5.1")),
     ]
     assert lines.first == ()
-    assert lines.matters_json({"F1.1": "t1", "F2.1": "t2"})[0] == {
+    assert lines.topics({"F1.1": "t1", "F2.1": "t2"})[0].to_json() == {
         "text": "the outage",
         "threads": ["t1", "t2"],
     }
@@ -82,8 +86,8 @@ def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
 
 def test_a_parent_without_room_for_all_is_shown_the_urgent_ones() -> None:
     results = [judged(1), judged(2, priority="high"), judged(3)]
-    assert [r.id for r in shown_first(results, 1)] == ["s2"]
-    assert [r.id for r in shown_first(results, 3)] == ["s1", "s2", "s3"]
+    assert [r.id for r in most_urgent(results, urgency, 1)] == ["s2"]
+    assert [r.id for r in most_urgent(results, urgency, 3)] == ["s1", "s2", "s3"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pg_kit
 import pytest
+import sqlalchemy as sa
 from engine_kit import (
     brief,
     call,
@@ -27,28 +28,30 @@ from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, to
 from pydantic import ValidationError
 
 import scopes
-from bot.approval.described import arguments, title
-from bot.cli.mcp_command import run_confirm, run_list
+from bot.approvals.cards import arguments, title
+from bot.cli.mcp import run_confirm, run_list
+from bot.cli.scopes import list_scopes
 from bot.errors import SetupError
-from bot.facts import facts
+from bot.local.model.answer import Answer
 from bot.local.model.schema import check_input_schema
-from bot.local.model.server import Answer
+from bot.privacy.retention import tidy
 from bot.storage.database import Database
-from bot.storage.vault import Vault
-from bot.tooling.mcp import MAX_TOOLS, McpKit
-from bot.tooling.offers import list_scopes
-from bot.tooling.outside_tools import OutsideTools, old_calls
+from bot.storage.encryption import Cipher
+from bot.storage.tables import outside_calls
+from bot.tasks.ask import facts
+from bot.tooling.mcp import MAX_TOOLS, McpTools, OutsideTools
+from config.settings import load_settings
+from scopes.effects import Access
 from scopes.intent import UNASKED
 from scopes.label import WORKSPACE, Label
-from scopes.mcp import Server, result_of, tool_name
+from scopes.mcp import ServerTools, result_of, tool_name
+from scopes.mcp_servers.answers import Offer
+from scopes.mcp_servers.answers import ServerAnswer as Said
+from scopes.mcp_servers.schema import Unfit, arguments_of, taken_over
+from scopes.mcp_servers.servers import Unreachable
 from scopes.outside import Outside
-from scopes.servers.said import Answer as Said
-from scopes.servers.said import Offer
-from scopes.servers.schema import Unfit, arguments_of, taken_over
-from scopes.servers.servers import Unreachable
-from scopes.tool import Access, Tool, ToolError, ToolResult
-from subagents.action import Action
-from subagents.gate import Card, Deny, Gate
+from scopes.tool import Tool, ToolError, ToolResult
+from subagents.gate import Action, Card, Deny, Gate
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -60,7 +63,9 @@ def said_of(rogue: Rogue, **more: object) -> Json:
     return {"command": rogue.command, "scope": "web", "access": "read", "readers": "public", **more}
 
 
-async def opened(made: McpKit, requester: str | None = None, scope: str = "web") -> dict[str, Tool]:
+async def opened(
+    made: McpTools, requester: str | None = None, scope: str = "web"
+) -> dict[str, Tool]:
     found = (await made.open("r1", requester)).clients.get(Outside, Outside())
     assert isinstance(found, Outside)
     return {each.name: each for each in found.tools(scope)}
@@ -291,7 +296,8 @@ async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_pat
         e.run.clients = {**e.run.clients, **run.clients}
         e.run.handles = run.handles
         await store.start_run("r1", "ask", "When?", "claude", {})
-        document = await e.ask("When does Harbour Line renew?", store).answer()
+        answer = await e.ask("When does Harbour Line renew?", store).work()
+    document = answer.to_json()
     (subagent,) = document["subagents"]
     assert subagent["status"] == "complete", json.dumps(subagent)
     assert document["cited"] == 1
@@ -312,7 +318,7 @@ async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_pat
     ],
 )
 def test_what_nobody_sees_is_not_told_as_left_out(text: str, shown: str, truncated: str) -> None:
-    server = Server("crm", "notes", "read", WORKSPACE, None, None)  # type: ignore[arg-type]
+    server = ServerTools("crm", "notes", "read", WORKSPACE, None, None)  # type: ignore[arg-type]
     ctx = context(max_output_tokens=10)
     found = result_of(server, Offer("f", "", {}, "d"), Said((text,)), ctx)
     assert (text_of(found), found.truncated) == (shown, truncated)
@@ -397,7 +403,7 @@ async def test_what_a_tool_sends_waits_for_a_card_that_shows_all_of_it(tmp_path:
             "s1", context(), tools["rogue_file_ticket"], {"text": "Pay \u202eup"}
         )
         assert isinstance(card, Card)
-        action = Action.of(card.action.id, card.action.body())
+        action = Action.of(card.action.body())
         assert title(action) == "Rogue file ticket"
         ((name, value, _),) = arguments(action)
         assert name == "text"
@@ -422,7 +428,7 @@ async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
 ) -> None:
     rogue = Rogue(tmp_path, tool("find", schema=TEXT), tool("same", schema=TEXT))
     settings = settings_of(tmp_path, rogue=said_of(rogue))
-    database = await Database.open(settings.data_dir, None, Vault.new())
+    database = await Database.open(settings.data_dir, None, Cipher.generate())
     caplog.set_level(logging.WARNING)
     try:
         async with kit(settings, database) as made:
@@ -448,7 +454,7 @@ async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
         assert "'find', 'fresh'" in caplog.messages[0]
         async with kit(settings, database) as made:  # the next process
             assert list(await opened(made)) == ["rogue_same"]
-            stand = await made.standings(made.servers[0], 5)
+            stand = await made.statuses(made.servers[0], 5)
             await made.book.confirm("rogue", {e.offer.name: e.offer.digest for e in stand[:1]})
             assert sorted(await opened(made)) == ["rogue_find", "rogue_same"]
             rogue.tell(tool("find", schema={**TEXT, "properties": {}}))
@@ -464,7 +470,7 @@ async def test_a_server_that_first_offers_nothing_is_not_trusted_with_what_comes
 ) -> None:
     with ExitStack() as stack:
         url = stack.enter_context(pg_kit.database()) if place == "postgres" else None
-        database = await Database.open(tmp_path / "data", url, Vault.new())
+        database = await Database.open(tmp_path / "data", url, Cipher.generate())
         book = OutsideTools(database)
         assert await book.states("rogue", {}) == {}
         assert await book.states("rogue", {"find": "d1"}) == {"find": "new"}
@@ -475,8 +481,10 @@ async def test_a_server_that_first_offers_nothing_is_not_trusted_with_what_comes
         assert await book.states("rogue", {"find": "d1"}) == {"find": "on"}
         assert await book.begin("r1/s1/call1", "r1")
         assert not await book.begin("r1/s1/call1", "r1")
-        later = datetime.now(UTC) + timedelta(days=1)
-        assert await database.change(lambda connection: old_calls(connection, later)) == 1
+        old = datetime.now(UTC) - timedelta(days=2)
+        await database.write(sa.update(outside_calls).values(at=old))
+        retention = load_settings(env={}).retention
+        await tidy(database, retention.model_copy(update={"actions_days": 1}))
         assert await book.begin("r1/s1/call1", "r1")
         await database.aclose()
 
@@ -537,7 +545,7 @@ async def test_a_token_that_is_not_there_is_told_without_its_place_and_once(
     async with kit(settings_of(tmp_path, crm=said)) as made:
         for _ in range(2):
             with pytest.raises(Unreachable, match="its token_file does not exist"):
-                await made.standings(made.servers[0], 5)
+                await made.statuses(made.servers[0], 5)
     assert [m for m in caplog.messages if "are away" in m] == [
         "the tools of crm are away: cannot be asked: its token_file does not exist"
     ]

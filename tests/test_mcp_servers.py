@@ -17,16 +17,16 @@ from serve_kit import free_port
 from timing import patient, waited_within
 
 from bot.local.server import LocalServer
-from bot.tooling.mcp import McpKit
+from bot.tooling.mcp import McpTools
+from scopes.mcp_servers.transports import MAX_LOG
 from scopes.outside import Outside
-from scopes.servers.ways import MAX_LOG
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}
 ALL = ("big", "flood", "hang", "die", "nap", "look", "spawn", "picture", "fail", "refuse")
 
 
-async def tools_of(made: McpKit, requester: str | None = None) -> dict[str, Tool]:
+async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, Tool]:
     opened = await made.open("r1", requester)
     outside = opened.clients.get(Outside, Outside())
     assert isinstance(outside, Outside)
@@ -34,7 +34,7 @@ async def tools_of(made: McpKit, requester: str | None = None) -> dict[str, Tool
 
 
 @asynccontextmanager
-async def rogue(folder: Path, *names: str, **said: object) -> AsyncIterator[McpKit]:
+async def rogue(folder: Path, *names: str, **said: object) -> AsyncIterator[McpTools]:
     made = Rogue(folder, *(tool(name) for name in names or (*ALL, "garbage")))
     server = {**READ, "command": made.command, **said}
     async with kit(settings_of(folder, rogue=server)) as opened:

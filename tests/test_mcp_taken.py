@@ -7,7 +7,14 @@ import json
 import pytest
 from timing import computed_within, waited_within
 
-from scopes.servers.taken import MAX_MESSAGE, MAX_VALUES, Measure, Pace, TooMuch, measured
+from scopes.mcp_servers.stream_limits import (
+    MAX_MESSAGE,
+    MAX_VALUES,
+    Measure,
+    ServerPace,
+    TooMuch,
+    measured,
+)
 
 FEW = (
     b'{"a": "' + b"[{,}]" * MAX_VALUES + b'"}',
@@ -67,7 +74,7 @@ def test_it_counts_in_linear_time(unit: bytes) -> None:
 
 
 async def test_who_sends_without_end_waits_and_others_do_not() -> None:
-    pace, other = Pace(), Pace()
+    pace, other = ServerPace(), ServerPace()
     with waited_within(0.2):
         for _ in range(400):
             await pace.spend(0.001)

@@ -15,7 +15,7 @@ from policy_kit import Clock, Json, SaidSlack, channel
 
 from config.settings import load_settings
 from scopes import members as module
-from scopes.members import KEPT_S, Kept, Members, Place
+from scopes.members import KEPT_S, Kept, Members, MembersOf
 from scopes.slack_client import connect, open_session
 
 ANA, LUIS, BOT = "U0ANA", "U0LUIS", "U0BOT"
@@ -68,13 +68,13 @@ async def test_a_place_is_what_slack_says_of_it() -> None:
     async with asked(answers) as at:
         found = [await at.members.place(id) for id in "C1 C2 C3 C4 C5 D1 G1".split()]
     assert found == [
-        Place("C1", "general", "public", False, False, None),
-        Place("C2", "board", "private", False, True, two),
-        Place("C3", "ext", "public", True, False, two),
-        Place("C4", "soon", "public", True, False, two),
-        Place("C5", "soon", "public", True, False, two),
-        Place("D1", "", "direct", False, False, two),
-        Place("G1", "", "group", False, False, two),
+        MembersOf("C1", "general", "public", False, False, None),
+        MembersOf("C2", "board", "private", False, True, two),
+        MembersOf("C3", "ext", "public", True, False, two),
+        MembersOf("C4", "soon", "public", True, False, two),
+        MembersOf("C5", "soon", "public", True, False, two),
+        MembersOf("D1", "", "direct", False, False, two),
+        MembersOf("G1", "", "group", False, False, two),
     ]
     assert [p.title for p in found[1::4] if p] == ["#board", "a direct message"]
 

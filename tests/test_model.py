@@ -25,16 +25,16 @@ from engine_kit import (
 )
 from timing import waited_within
 
-from bot.local.model.faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault
-from bot.local.model.server import Answer, Faults
+from bot.local.model.answer import Answer
+from bot.local.model.faults import ANSWER_KINDS, KINDS, STATUS_KINDS, WIRE_KINDS, Fault, Faults
+from subagents.budget import Budget, Caps
 from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
-from subagents.model import Call, ModelClient, Reply
-from subagents.purse import Caps, Purse
+from subagents.model import ModelCall, ModelClient, ModelReply
 
 TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
 
 
-def a_call(e: Engine, **fields: Any) -> Call:
+def a_call(e: Engine, **fields: Any) -> ModelCall:
     given: Json = {
         "run": e.run.id,
         "context": "s1",
@@ -46,13 +46,13 @@ def a_call(e: Engine, **fields: Any) -> Call:
         "prompt_tokens": 200,
         "max_tokens": 8000,
     }
-    return Call(**{**given, **fields})
+    return ModelCall(**{**given, **fields})
 
 
-async def complete(e: Engine, **fields: Any) -> Reply:
+async def complete(e: Engine, **fields: Any) -> ModelReply:
     run = e.run
     return await run.model.complete(
-        a_call(e, **fields), purse=run.purse, governor=run.governor, sink=run.sink
+        a_call(e, **fields), budget=run.budget, rate_limiter=run.rate_limiter, sink=run.sink
     )
 
 
@@ -132,8 +132,8 @@ async def test_a_passing_fault_is_tried_again(streams: bool) -> None:
         assert reply.content[0]["text"] == "All is well. " * 20, kind
         assert reply.attempts == 2
         assert e.requests[0] == e.requests[1]
-        assert e.run.purse.spent.nanousd >= e.served.cost_nanousd()
-        assert e.run.purse.reserved.nanousd == 0
+        assert e.run.budget.spent.nanousd >= e.served.cost_nanousd()
+        assert e.run.budget.reserved.nanousd == 0
         replies = e.sink.trajectory("r1").replies
         assert [r.attempt for r in replies] == [1, 2]
         assert replies[0].outcome["error"]
@@ -152,7 +152,7 @@ async def test_a_lasting_fault_ends_by_its_kind() -> None:
         assert failed.value.kind == ("rate_limit" if limited else "model_error"), kind
         assert failed.value.attempts == 2
         assert len(e.requests) == 2
-        assert e.run.purse.reserved.nanousd == 0
+        assert e.run.budget.reserved.nanousd == 0
 
     await each(RETRIED, probe)
 
@@ -164,7 +164,7 @@ async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
             reply = await complete(e)
 
     assert reply.attempts == 2
-    assert e.run.purse.spent.nanousd > 2 * e.served.cost_nanousd()  # it may have been paid for
+    assert e.run.budget.spent.nanousd > 2 * e.served.cost_nanousd()  # it may have been paid for
 
 
 async def test_an_error_event_in_a_stream_of_status_200_is_retried_by_its_type() -> None:
@@ -177,7 +177,7 @@ async def test_an_error_event_in_a_stream_of_status_200_is_retried_by_its_type()
     assert reply.attempts == 2
     assert "overloaded_error 200" in first.outcome["error"]
     assert second.outcome["stop_reason"] == "end_turn"
-    assert e.run.purse.spent.nanousd > e.served.cost_nanousd()  # what came before it was paid for
+    assert e.run.budget.spent.nanousd > e.served.cost_nanousd()  # what came before it was paid for
 
 
 @pytest.mark.parametrize("kind", ["drop_stream", "sse_error", "truncated_stream"])
@@ -195,7 +195,7 @@ async def test_what_never_gets_better_is_not_tried_again() -> None:
         with pytest.raises(ModelFailed, match="invalid_request_error 400") as failed:
             await complete(e, messages=[{"role": "assistant", "content": "I begin."}])
     assert (failed.value.kind, len(e.requests)) == ("model_error", 1)
-    assert e.run.purse.spent.nanousd == 0
+    assert e.run.budget.spent.nanousd == 0
 
 
 async def test_a_wrong_model_name_or_key_is_the_users_to_mend() -> None:
@@ -203,7 +203,7 @@ async def test_a_wrong_model_name_or_key_is_the_users_to_mend() -> None:
         with pytest.raises(ModelMisconfigured, match="claude-nothing"):
             await complete(e)
     assert len(e.requests) == 1
-    assert e.run.purse.spent.nanousd == 0
+    assert e.run.budget.spent.nanousd == 0
 
 
 async def test_no_server_at_all_is_a_failure_in_words() -> None:
@@ -244,7 +244,7 @@ async def test_no_wait_outlives_the_run() -> None:
     assert len(e.requests) == 1
 
 
-# ---- the purse
+# ---- the budget
 
 
 async def test_an_attempt_that_the_purse_cannot_carry_is_not_made() -> None:
@@ -252,7 +252,7 @@ async def test_an_attempt_that_the_purse_cannot_carry_is_not_made() -> None:
         with pytest.raises(BudgetExceeded) as error:
             await complete(e)
     assert (error.value.what, e.requests) == ("nanousd", [])
-    assert e.run.purse.reserved.nanousd == 0
+    assert e.run.budget.reserved.nanousd == 0
 
 
 async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -> None:
@@ -261,7 +261,7 @@ async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -
         with pytest.raises(BudgetExceeded):
             await complete(e)
     assert len(e.requests) == 1
-    assert 0.004 < e.run.purse.spent.usd <= 0.006
+    assert 0.004 < e.run.budget.spent.usd <= 0.006
 
 
 async def test_a_refused_call_costs_nothing() -> None:
@@ -270,14 +270,14 @@ async def test_a_refused_call_costs_nothing() -> None:
         async with engine(turns(say("Hi.")), once, faults=always(kind)) as e:
             with pytest.raises(ModelFailed):
                 await complete(e)
-        assert e.run.purse.spent.nanousd == 0
+        assert e.run.budget.spent.nanousd == 0
 
 
 async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
     async with engine(turns(say("Hi."))) as e:
         worst = e.run.model.worst("subagent_fast", 500, 8000)
-        tight = Purse(Caps(worst.nanousd, worst.tokens, 1, 30.0), asyncio.get_running_loop().time)
-        e.run.purse = tight
+        tight = Budget(Caps(worst.nanousd, worst.tokens, 1, 30.0), asyncio.get_running_loop().time)
+        e.run.budget = tight
         await tight.keep("r1/s1/final", worst)
         with pytest.raises(BudgetExceeded):
             await complete(e)
@@ -293,20 +293,20 @@ async def test_a_cancelled_call_leaves_no_reservation() -> None:
         await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert e.run.purse.reserved.nanousd == 0
-        assert e.run.purse.spent.nanousd > 0
-        assert e.run.governor.lane("claude-haiku-5-5").in_flight == 0
+        assert e.run.budget.reserved.nanousd == 0
+        assert e.run.budget.spent.nanousd > 0
+        assert e.run.rate_limiter.limit("claude-haiku-5-5").in_flight == 0
     (reply,) = e.sink.trajectory("r1").replies
     assert reply.outcome["error"] == "cancelled"
 
 
 async def test_every_wire_fault_counts_at_least_what_the_server_charged() -> None:
-    """A reply that was lost on its way may have been paid for: the purse assumes it was."""
+    """A reply that was lost on its way may have been paid for: the budget assumes it was."""
 
     async def probe(kind: str) -> None:
         async with engine(turns(say("Hello there. " * 50)), faults=Faults([kind])) as e:
             reply = await complete(e)
-            spent, known = e.run.purse.spent.nanousd, reply.cost_usd
+            spent, known = e.run.budget.spent.nanousd, reply.cost_usd
         assert known is not None
         charged = round(known * 10**9) * (1 if kind == "sse_error" else 2)
         assert spent >= charged, kind

@@ -15,25 +15,24 @@ from serve_kit import serving
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
 
 import scopes
-from bot.erasure.forget import Forget
-from bot.erasure.targets import Target
-from bot.local.model.server import Answer
-from bot.memory.note_words import indexed
-from bot.memory.notes import NoteShelf, notes
-from bot.migrations.versions.v0009_tools import FOR_POSTGRES
+from bot.local.model.answer import Answer
+from bot.memory.store import NoteStore
+from bot.privacy.forget import Forget
+from bot.privacy.retention import tidy
 from bot.storage.database import Database
-from bot.storage.retention import tidy
-from bot.storage.vault import Vault
+from bot.storage.deletions import ForgetTarget
+from bot.storage.encryption import Cipher
+from bot.storage.tables import notes
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
+from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.notes import Notes
 from scopes.spaces import TEAM_NOTES, notes_of, space_of
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult
-from subagents.action import Action
+from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Directory, Operator
-from subagents.gate import Card, Deny, Gate, Propose
+from subagents.gate import Action, Card, Deny, Gate, Propose
 
 SALES, MINE, TEAM = "channel:C0SALES", "user:U0ANA", "team"
 ASKED = Intent(text="note it", home="CTEAM")
@@ -43,7 +42,7 @@ BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     pg_kit.with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Vault.new())
+    opened = await Database.open(tmp_path, None, Cipher.generate())
     yield opened
     await opened.aclose()
 
@@ -52,16 +51,16 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A database of each kind: for what the index of words does."""
     with pg_kit.kept(request.param, tmp_path) as place:
-        opened = await Database.open(place.path, place.url, Vault.new())
+        opened = await Database.open(place.path, place.url, Cipher.generate())
         yield opened
         await opened.aclose()
 
 
 @asynccontextmanager
-async def shelf_at(path: Path) -> AsyncIterator[NoteShelf]:
-    opened = await Database.open(path, None, Vault.new())
+async def shelf_at(path: Path) -> AsyncIterator[NoteStore]:
+    opened = await Database.open(path, None, Cipher.generate())
     try:
-        yield NoteShelf(opened)
+        yield NoteStore(opened)
     finally:
         await opened.aclose()
 
@@ -70,7 +69,7 @@ class Desk:
     """One who asks, with the spaces that their subagent was given."""
 
     def __init__(
-        self, shelf: NoteShelf, directory: Directory, propose: Propose | None = None
+        self, shelf: NoteStore, directory: Directory, propose: Propose | None = None
     ) -> None:
         self.shelf, self.directory, self.calls = shelf, directory, 0
         self.propose = propose
@@ -108,7 +107,7 @@ class Desk:
 async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
     each: Database,
 ) -> None:
-    shelf = NoteShelf(each)
+    shelf = NoteStore(each)
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
         await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
     for query in ("pricing", ""):
@@ -121,7 +120,7 @@ async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
 async def test_a_context_that_uses_a_title_again_gives_its_note_the_new_text(
     each: Database,
 ) -> None:
-    shelf = NoteShelf(each)
+    shelf = NoteStore(each)
     first = await shelf.save(MINE, "k1", "Progress", "read the harbour", TRUSTED, "r1", "s1")
     again = await shelf.save(MINE, "k2", "Progress", "wrote the summary", TRUSTED, "r1", "s1")
     assert first == again
@@ -138,7 +137,7 @@ async def test_a_context_that_uses_a_title_again_gives_its_note_the_new_text(
 async def test_a_title_of_another_context_run_or_space_is_another_note(
     database: Database, space: str, run: str, context: str
 ) -> None:
-    shelf = NoteShelf(database)
+    shelf = NoteStore(database)
     await shelf.save(MINE, "k1", "Progress", "one", TRUSTED, "r1", "s1")
     await shelf.save(space, "k2", "Progress", "two", TRUSTED, run, context)
     texts = [n.text for n in await shelf.search([MINE, TEAM], "progress", 9)]
@@ -148,32 +147,13 @@ async def test_a_title_of_another_context_run_or_space_is_another_note(
 async def test_a_rare_word_is_found_behind_many_newer_notes_with_the_common_one(
     each: Database,
 ) -> None:
-    shelf = NoteShelf(each)
+    shelf = NoteStore(each)
     await shelf.save(MINE, "k0", "Renewal", "the contract of Zanzibar", TRUSTED, "r1")
     await shelf.save(MINE, "k1", "Other", "the harbour contract was long ago", TRUSTED, "r1")
     for k in range(2, 300):
         await shelf.save(MINE, f"k{k}", f"N{k}", ("contract", "harbour")[k % 2], TRUSTED, "r1")
     assert (await shelf.search([MINE], "contract zanzibar", 3))[0].title == "Renewal"
     assert (await shelf.search([MINE], "harbour contract", 3))[0].title == "Other"
-
-
-async def test_the_migration_carries_old_notes_over(tmp_path: Path) -> None:
-    with pg_kit.database() as url:
-        opened = await Database.open(tmp_path, url, Vault.new())
-        shelf, key = NoteShelf(opened), opened.digest_key
-        await shelf.save(MINE, "k1", "Contract", "signed on Monday", TRUSTED, "r1")
-        await shelf.save(MINE, "k2", "Lunch", "the contract, in passing", TRUSTED, "r1")
-        before = (
-            "DROP TABLE talk_words",
-            "ALTER TABLE note_words DROP COLUMN space",
-            "UPDATE note_words SET words = setweight(to_tsvector('simple', "
-            f"'{indexed('Contract', key)}'), 'A') WHERE note = 1",
-            "INSERT INTO note_words VALUES (3, to_tsvector('simple', 'of no note'))",
-        )
-        for statement in (*before, *FOR_POSTGRES):
-            await opened.change(lambda c, s=statement: c.exec_driver_sql(s).close())  # type: ignore[misc]
-        assert [n.id for n in await shelf.search([MINE], "contract", 9)] == [1, 2]
-        await opened.aclose()
 
 
 async def test_members_of_a_conversation_share_its_notes_and_nobody_else(tmp_path: Path) -> None:
@@ -274,17 +254,17 @@ async def test_the_operator_keeps_for_the_team_what_everybody_may_read(tmp_path:
 
 
 async def test_a_forgotten_channel_takes_its_notes_along(database: Database) -> None:
-    shelf = NoteShelf(database)
+    shelf = NoteStore(database)
     await shelf.save(SALES, "k1", "Theirs", "about pricing", TRUSTED, "r1")
     await shelf.save(TEAM, "k2", "Ours", "about pricing", TRUSTED, "r1")
-    done = await Forget(database)(Target("channel", "C0SALES"))
+    done = await Forget(database)(ForgetTarget("channel", "C0SALES"))
     assert done.notes == 1
     assert await shelf.search([SALES], "pricing", 9) == []
     assert [n.title for n in await shelf.search([SALES, TEAM], "", 9)] == ["Ours"]
 
 
 async def test_notes_go_when_they_are_older_than_the_settings_keep_them(database: Database) -> None:
-    shelf = NoteShelf(database)
+    shelf = NoteStore(database)
     for k, title in enumerate(("Old", "New")):
         await shelf.save(MINE, f"k{k}", title, "about pricing", TRUSTED, "r1")
     old = datetime.now(UTC) - timedelta(days=31)

@@ -17,12 +17,12 @@ from engine_kit import led_by, say, until, workspace
 from serve_kit import ASKER, Served, mentioned, request_in, serving
 from timing import patient
 
-from bot.hearing.payload import MAX_TEXT
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.slack.records import Whisper
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Message, User, Workspace, timestamp
-from bot.replies.render import FEEDBACK
+from bot.slack.blocks import FEEDBACK
+from bot.slack.messages import MAX_TEXT
 from config.settings import Settings
 
 Json = dict[str, Any]

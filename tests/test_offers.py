@@ -11,11 +11,11 @@ from bot_kit import configure
 from pydantic import SecretStr
 
 import scopes
-from bot.accounts.connected import GOOGLE, OPERATOR
-from bot.accounts.credentials import Credentials
-from bot.storage.store import Store
-from bot.storage.vault import vault_of
-from bot.tooling.offers import list_scopes
+from bot.cli.scopes import list_scopes
+from bot.mailbox.accounts import GOOGLE, OPERATOR
+from bot.mailbox.credentials import Credentials
+from bot.runs.store import Store
+from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.google.gmail import Gmail
 
@@ -59,7 +59,7 @@ def test_a_mailbox_counts_where_its_owner_may_ask_about_it(
 ) -> None:
     async def connect() -> None:
         settings = load_settings()
-        store = await Store.open(settings.data_dir, settings.database_url, vault_of(settings))
+        store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
         tokens = {"access_token": SecretStr("a"), "refresh_token": SecretStr("r")}
         await Credentials(store.database).put(GOOGLE, account, tokens)
         await store.aclose()

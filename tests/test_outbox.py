@@ -15,19 +15,22 @@ from slack_sdk.web.async_client import AsyncWebClient
 from starlette.responses import Response
 from timing import waited_within
 
-from bot.local.slack.server import API_PATH, Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.slack.state import Identity
-from bot.replies.outbox import Outbox
-from bot.replies.pace import TIERS, Pace, Tier
-from bot.replies.writes import (
+from bot.slack.client import (
+    TIERS,
     ChannelClosed,
     ContentRefused,
     MessageGone,
+    OutcomeUnknown,
+    RateLimit,
     StreamEnded,
+    Tier,
     TokenRefused,
-    Unsettled,
     WriteFailed,
 )
+from bot.slack.writer import MessageWriter
 from config.settings import load_settings
 
 POST, UPDATE, DELETE = "chat.postMessage", "chat.update", "chat.delete"
@@ -39,48 +42,48 @@ MARKDOWN = {"type": "markdown", "text": "**four** open"}
 async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: str) -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, kind), Fault(POST, kind)]
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "four open", [MARKDOWN])
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "four open", [MARKDOWN])
         (shown,) = d.answers()
         assert (shown.ts, shown.text) == (ts, "**four** open")
         assert shown.metadata == {
             "event_type": "assistant_reply",
             "event_payload": {"key": "k1", "part": 1, "run": ""},
         }
-        assert await d.outbox.find(CHANNEL, ASKED, "k1") == ts
-        assert await d.outbox.find(CHANNEL, ASKED, "k2") is None
+        assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
+        assert await d.writer.find(CHANNEL, ASKED, "k2") is None
 
 
 async def test_a_lost_post_is_found_without_a_second_try() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "lost")]
-        await d.outbox.post("k1", CHANNEL, ASKED, "x")
+        await d.writer.post("k1", CHANNEL, ASKED, "x")
         assert d.slack.calls[POST] == 1
-        assert d.outbox.calls[POST, "unknown"] == 1
+        assert d.writer.calls[POST, "unknown"] == 1
 
 
 async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "lost")]
         d.slack.faults += [Fault("conversations.replies", "500")] * 20
-        with pytest.raises(Unsettled):
-            await d.outbox.post("k1", CHANNEL, ASKED, "x")
+        with pytest.raises(OutcomeUnknown):
+            await d.writer.post("k1", CHANNEL, ASKED, "x")
         d.slack.faults.clear()
         assert d.slack.calls[POST] == 1
-        again = await d.outbox.post("k1", CHANNEL, ASKED, "x", look_first=True)
+        again = await d.writer.post("k1", CHANNEL, ASKED, "x", look_first=True)
         assert [m.ts for m in d.answers()] == [again]
 
 
 async def test_a_post_outside_of_threads_is_looked_up_in_the_channel() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "lost"), Fault("conversations.history", "drop")]
-        ts = await d.outbox.post("daily/1", CHANNEL, None, "report")
+        ts = await d.writer.post("daily/1", CHANNEL, None, "report")
         assert [m.text for m in d.slack.visible(CHANNEL)][1:] == ["report"]
-        assert await d.outbox.find(CHANNEL, None, "daily/1") == ts
+        assert await d.writer.find(CHANNEL, None, "daily/1") == ts
 
 
 async def test_no_link_in_a_message_is_unfolded() -> None:
     async with desk() as d:
-        await d.outbox.post("k1", CHANNEL, ASKED, "https://example.com")
+        await d.writer.post("k1", CHANNEL, ASKED, "https://example.com")
         (effect,) = d.slack.effects
         assert effect.args["unfurl_links"] is False
         assert effect.args["unfurl_media"] is False
@@ -88,10 +91,10 @@ async def test_no_link_in_a_message_is_unfolded() -> None:
 
 async def test_slack_is_told_to_look_for_nothing_in_a_text() -> None:
     async with desk() as d:
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])
-        await d.outbox.update("k1", CHANNEL, ts, "@channel", [MARKDOWN])
-        await d.outbox.show("k1", CHANNEL, ts, "@channel #help", [])
-        await d.outbox.whisper(CHANNEL, "U0ANA", "@here")
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "@channel evil.example", [MARKDOWN])
+        await d.writer.update("k1", CHANNEL, ts, "@channel", [MARKDOWN])
+        await d.writer.show("k1", CHANNEL, ts, "@channel #help", [])
+        await d.writer.whisper(CHANNEL, "U0ANA", "@here")
         assert len(d.slack.effects) == 4
         for effect in d.slack.effects:
             assert (effect.args["parse"], effect.args["link_names"]) == ("none", False)
@@ -101,12 +104,12 @@ async def test_what_must_be_shown_whole_is_sent_in_no_other_form() -> None:
     async with desk() as d:
         d.slack.faults.append(Fault(POST, "error:msg_blocks_too_long"))
         with pytest.raises(ContentRefused):
-            await d.outbox.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
+            await d.writer.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
         assert d.answers() == []
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "short", [MARKDOWN], exact=True)
         d.slack.faults.append(Fault(UPDATE, "error:invalid_blocks"))
         with pytest.raises(ContentRefused):
-            await d.outbox.update("k1", CHANNEL, ts, "other", [MARKDOWN], exact=True)
+            await d.writer.update("k1", CHANNEL, ts, "other", [MARKDOWN], exact=True)
         assert [m.text for m in d.answers()] == ["**four** open"]
 
 
@@ -118,59 +121,59 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
         await other.chat_postMessage(
             channel=CHANNEL, thread_ts=ASKED, text="Not ours.", metadata=metadata
         )
-        assert await d.outbox.find(CHANNEL, ASKED, "k1") is None
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "Ours.", look_first=True)
-        assert await d.outbox.find(CHANNEL, ASKED, "k1") == ts
+        assert await d.writer.find(CHANNEL, ASKED, "k1") is None
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "Ours.", look_first=True)
+        assert await d.writer.find(CHANNEL, ASKED, "k1") == ts
         assert [m.text for m in d.answers()] == ["Ours."]
 
 
 @pytest.mark.parametrize("kind", [*NETWORK, "429"])
 async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str) -> None:
     async with desk() as d:
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "x")
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "x")
         d.slack.faults += [Fault(UPDATE, kind, 0), Fault(UPDATE, kind, 0)]
-        await d.outbox.update("k1", CHANNEL, ts, "four open", [MARKDOWN])
+        await d.writer.update("k1", CHANNEL, ts, "four open", [MARKDOWN])
         assert d.answers()[0].text == "**four** open"
         d.slack.faults += [Fault(DELETE, kind, 0), Fault(DELETE, kind, 0)]
-        await d.outbox.delete(CHANNEL, ts)
-        await d.outbox.delete(CHANNEL, ts)
+        await d.writer.delete(CHANNEL, ts)
+        await d.writer.delete(CHANNEL, ts)
         assert d.answers() == []
 
 
 async def test_an_update_with_text_alone_takes_the_old_blocks_away() -> None:
     async with desk() as d:
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "x", [MARKDOWN])
-        await d.outbox.update("k1", CHANNEL, ts, "Stopped.")
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "x", [MARKDOWN])
+        await d.writer.update("k1", CHANNEL, ts, "Stopped.")
         assert (d.answers()[0].text, d.answers()[0].blocks) == ("Stopped.", ())
 
 
 async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "429", 1)]
-        posts = (d.outbox.post(f"k{n}", CHANNEL, ASKED, f"{n}") for n in range(5))
+        posts = (d.writer.post(f"k{n}", CHANNEL, ASKED, f"{n}") for n in range(5))
         with waited_within(4, least=1.0):
             await asyncio.gather(*posts)
         assert sorted(m.text for m in d.answers()) == list("01234")
-        assert d.outbox.calls[POST, "ratelimited"] == 1
-        assert d.outbox.calls[POST, "ok"] == 5
+        assert d.writer.calls[POST, "ratelimited"] == 1
+        assert d.writer.calls[POST, "ok"] == 5
 
 
 async def test_what_cannot_be_reached_is_tried_again_and_given_up_in_time() -> None:
     settings = load_settings(env={}).slack
     async with aiohttp.ClientSession() as session:
         web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
-        outbox = Outbox(web, settings, backoff_s=0.001)
+        writer = MessageWriter(web, settings, backoff_s=0.001)
         with pytest.raises(WriteFailed, match=r"chat\.postMessage failed: no_connection"):
-            await outbox.post("k1", CHANNEL, ASKED, "x")
-        assert outbox.calls[POST, "unsent"] == settings.retry_attempts + 1
+            await writer.post("k1", CHANNEL, ASKED, "x")
+        assert writer.calls[POST, "unsent"] == settings.retry_attempts + 1
 
 
 async def test_no_write_takes_longer_than_its_deadline() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "slow", 5)]
-        outbox = d.new_outbox(deadline_s=0.2)
-        with waited_within(1), pytest.raises(Unsettled, match="deadline"):
-            await outbox.post("k1", CHANNEL, ASKED, "x")
+        writer = d.new_outbox(deadline_s=0.2)
+        with waited_within(1), pytest.raises(OutcomeUnknown, match="deadline"):
+            await writer.post("k1", CHANNEL, ASKED, "x")
 
 
 @pytest.mark.parametrize(
@@ -190,71 +193,71 @@ async def test_a_refusal_is_typed_and_not_repeated(code: str, kind: type[WriteFa
     async with desk() as d:
         d.slack.faults += [Fault(UPDATE, f"error:{code}")]
         with pytest.raises(kind) as caught:
-            await d.outbox.update("k1", CHANNEL, ASKED, "x")
+            await d.writer.update("k1", CHANNEL, ASKED, "x")
         assert (caught.value.method, caught.value.code) == (UPDATE, code)
         assert d.slack.calls[UPDATE] == 1
-        assert d.outbox.calls[UPDATE, code] == 1
+        assert d.writer.calls[UPDATE, code] == 1
 
 
 @pytest.mark.parametrize("code", ["invalid_blocks", "msg_blocks_too_long", "msg_too_long"])
 async def test_an_answer_that_slack_does_not_take_is_sent_as_text(code: str) -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, f"error:{code}")]
-        ts = await d.outbox.post("k1", CHANNEL, ASKED, "y" * 9_000, [MARKDOWN])
+        ts = await d.writer.post("k1", CHANNEL, ASKED, "y" * 9_000, [MARKDOWN])
         assert d.answers()[0].text == "y" * 9_000
         d.slack.faults += [Fault(UPDATE, f"error:{code}"), Fault(UPDATE, f"error:{code}")]
-        await d.outbox.update("k1", CHANNEL, ts, "z" * 9_000, [MARKDOWN])
+        await d.writer.update("k1", CHANNEL, ts, "z" * 9_000, [MARKDOWN])
         assert d.answers()[0].text == "z" * 3_900
 
 
 async def test_a_whisper_reaches_one_user_and_in_a_dm_it_is_a_message() -> None:
     async with desk() as d:
-        await d.outbox.whisper(CHANNEL, USER, "not here", ASKED)
+        await d.writer.whisper(CHANNEL, USER, "not here", ASKED)
         d.slack.faults += [Fault("chat.postEphemeral", "lost")]
-        await d.outbox.whisper(CHANNEL, USER, "nor there")
+        await d.writer.whisper(CHANNEL, USER, "nor there")
         assert [w.text for w in d.slack.state.whispers] == ["not here", "nor there"]
         assert d.answers() == []
         d.slack.faults += [Fault(POST, "lost")]
-        await d.outbox.whisper(DM, USER, "not here", ASKED)
+        await d.writer.whisper(DM, USER, "not here", ASKED)
         assert [m.text for m in d.answers(DM)] == ["not here"]
 
 
 async def test_a_stream_is_not_waited_for() -> None:
     async with desk() as d:
-        outbox = d.new_outbox(pace=Pace())
+        writer = d.new_outbox(pace=RateLimit())
         chunks = [{"type": "plan_update", "title": "On it"}]
         with waited_within(5):
             made = [
-                await outbox.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks)
+                await writer.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks)
                 for _ in range(22)
             ]
         assert [bool(ts) for ts in made] == [True] * 20 + [False] * 2
-        assert outbox.calls["chat.startStream", "skipped"] == 2
+        assert writer.calls["chat.startStream", "skipped"] == 2
 
 
 async def test_streams_and_lost_writes_are_told_apart_from_those_of_others() -> None:
     async with desk() as d:
-        other = await d.outbox.post("other", CHANNEL, ASKED, "earlier answer")
+        other = await d.writer.post("other", CHANNEL, ASKED, "earlier answer")
         chunks = [{"type": "plan_update", "title": "On it"}]
-        ts = await d.outbox.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks)
+        ts = await d.writer.start_stream(CHANNEL, ASKED, "T0LOCAL", USER, chunks)
         assert ts
-        assert await d.outbox.append(CHANNEL, ts, [{"type": "markdown_text", "text": "So: "}])
-        mine = await d.outbox.mine(CHANNEL, ASKED, "k1", ASKED)
+        assert await d.writer.append(CHANNEL, ts, [{"type": "markdown_text", "text": "So: "}])
+        mine = await d.writer.mine(CHANNEL, ASKED, "k1", ASKED)
         assert (dict(mine.parts), mine.unmarked) == ({}, (ts,))
-        await d.outbox.stop_stream("k1", CHANNEL, ts)
-        await d.outbox.post("k1#2", CHANNEL, ASKED, "more")
-        mine = await d.outbox.mine(CHANNEL, ASKED, "k1", ASKED)
+        await d.writer.stop_stream("k1", CHANNEL, ts)
+        await d.writer.post("k1#2", CHANNEL, ASKED, "more")
+        mine = await d.writer.mine(CHANNEL, ASKED, "k1", ASKED)
         assert (mine.parts[1], len(mine.parts[2]), mine.unmarked) == ((ts,), 1, ())
         with pytest.raises(StreamEnded):
-            await d.outbox.append(CHANNEL, ts, chunks)
-        assert (await d.outbox.mine(CHANNEL, ASKED, "k1", other)).parts[1] == (ts,)
+            await d.writer.append(CHANNEL, ts, chunks)
+        assert (await d.writer.mine(CHANNEL, ASKED, "k1", other)).parts[1] == (ts,)
 
 
 async def test_a_session_status_is_best_effort() -> None:
     async with desk() as d:
         d.slack.faults += [Fault("agents.sessions.setStatus", "missing_scope")]
-        await d.outbox.set_status(CHANNEL, ASKED, USER, "processing", "t" * 300)
-        await d.outbox.set_status(CHANNEL, ASKED, USER, "active")
+        await d.writer.set_status(CHANNEL, ASKED, USER, "processing", "t" * 300)
+        await d.writer.set_status(CHANNEL, ASKED, USER, "active")
         assert d.slack.calls["agents.sessions.setStatus"] == 1, "this app has no sessions"
 
 
@@ -267,8 +270,8 @@ async def test_writes_that_fail_at_random_leave_each_message_once() -> None:
             methods = [POST, POST, UPDATE, "conversations.replies"]
             drawn = [(m, rng.choice(kinds)) for m in methods]
             d.slack.faults[:] = [Fault(m, kind, 0) for m, kind in drawn if kind != "none"]
-            ts = await d.outbox.post(f"k{n}", CHANNEL, ASKED, "first")
-            await d.outbox.update(f"k{n}", CHANNEL, ts, f"answer {n}", [MARKDOWN])
+            ts = await d.writer.post(f"k{n}", CHANNEL, ASKED, "first")
+            await d.writer.update(f"k{n}", CHANNEL, ts, f"answer {n}", [MARKDOWN])
             wanted.append(ts)
         assert [m.ts for m in d.answers()] == wanted
 
@@ -283,9 +286,11 @@ async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
     with MUX.serving(serve) as url:
         async with aiohttp.ClientSession() as session:
             web = AsyncWebClient(token="x", base_url=url + API_PATH, session=session)
-            outbox = Outbox(web, load_settings(env={}).slack, backoff_s=0.001, settle_s=0.001)
-            with pytest.raises(Unsettled):
-                await outbox.post("k1", CHANNEL, ASKED, "x")
+            writer = MessageWriter(
+                web, load_settings(env={}).slack, backoff_s=0.001, settle_s=0.001
+            )
+            with pytest.raises(OutcomeUnknown):
+                await writer.post("k1", CHANNEL, ASKED, "x")
 
 
 # ---- pace
@@ -300,7 +305,7 @@ class Clock:
 
 def test_progress_leaves_room_for_final_words() -> None:
     clock = Clock()
-    pace = Pace(clock=clock)
+    pace = RateLimit(clock=clock)
     live = 0
     for _ in range(600):
         clock.now += 0.1
@@ -312,7 +317,7 @@ def test_progress_leaves_room_for_final_words() -> None:
 
 def test_channels_do_not_wait_for_each_other() -> None:
     clock = Clock()
-    pace = Pace({"chat.postMessage": Tier(2, 2.0, per_channel=True)}, clock)
+    pace = RateLimit({"chat.postMessage": Tier(2, 2.0, per_channel=True)}, clock)
     assert [pace.take_now("chat.postMessage", c) for c in "aaabb"] == [
         True,
         True,
@@ -326,7 +331,7 @@ def test_channels_do_not_wait_for_each_other() -> None:
 
 
 async def test_a_burst_keeps_to_the_rate() -> None:
-    pace = Pace({"m": Tier(5, 0.2)})
+    pace = RateLimit({"m": Tier(5, 0.2)})
     began = time.monotonic()
     await asyncio.gather(*(pace.take("m", "") for _ in range(12)))
     assert time.monotonic() - began >= 0.4
@@ -334,8 +339,8 @@ async def test_a_burst_keeps_to_the_rate() -> None:
 
 async def test_the_local_slack_with_tiers_on_never_has_to_refuse_us() -> None:
     async with desk(LocalSlack(workspace(), limits={"chat.update": 50})) as d:
-        outbox = d.new_outbox(pace=Pace())
-        ts = await outbox.post("k1", CHANNEL, ASKED, "x")
-        shown = [await outbox.show("k1", CHANNEL, ts, f"{n}", ()) for n in range(60)]
+        writer = d.new_outbox(pace=RateLimit())
+        ts = await writer.post("k1", CHANNEL, ASKED, "x")
+        shown = [await writer.show("k1", CHANNEL, ts, f"{n}", ()) for n in range(60)]
         assert 0 < sum(shown) <= 25
-        assert outbox.calls["chat.update", "ratelimited"] == 0
+        assert writer.calls["chat.update", "ratelimited"] == 0

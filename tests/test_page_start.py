@@ -19,13 +19,13 @@ from web_kit import done, use
 
 from benchmarks.tool_pages import pdf
 from bot.local.web import LocalWeb, Page
+from scopes.extraction.visible import visible_text
 from scopes.intent import Intent
 from scopes.pages import pages
 from scopes.pages.pages import START, Pages
 from scopes.pages.start import MAIN_TAGS, MAX_TAGS, start_of
-from scopes.pages.text import AGAIN, PageReader, PageText, Unreadable
+from scopes.pages.text import AGAIN, PageReader, PageText, PageUnreadable
 from scopes.pages.worker import is_seen
-from scopes.reduction.visible import visible_text
 from scopes.tool import ToolContext, ToolError, ToolResult
 from scopes.web import parts_of
 
@@ -137,7 +137,7 @@ async def test_a_rest_that_could_not_be_read_is_tried_again_and_holds_no_page(
             with pytest.raises(ToolError, match=r"It takes too much"):
                 await use(ctx, "read_url", url=URL, part=after)
         gc.collect()  # an error that is kept holds the frames it came through, and their page
-        assert not [each for each in gc.get_objects() if isinstance(each, Unreadable)]
+        assert not [each for each in gc.get_objects() if isinstance(each, PageUnreadable)]
         assert (await done(ctx, "read_url", url=URL, part=after)).items[0].id == f"{URL}#{after}"
 
 

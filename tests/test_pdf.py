@@ -17,7 +17,7 @@ from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 
 import scopes
 from scopes.pages.pdf import text_of
-from scopes.pages.text import PageReader, Unreadable
+from scopes.pages.text import PageReader, PageUnreadable
 from scopes.programs import output_of, started
 
 ROOT = Path(scopes.__file__).parent.parent
@@ -180,7 +180,7 @@ def test_a_page_may_be_of_any_size(box: bytes) -> None:
 
 DAMAGED = """
 import random, sys
-from scopes.leash import limit
+from scopes.process_limits import limit
 from scopes.pages.pdf import text_of
 limit(memory=512 << 20, seconds=60)
 good, chance, told = sys.stdin.buffer.read(), random.Random(7), set()
@@ -243,7 +243,7 @@ async def test_one_that_computes_for_too_long_is_ended() -> None:
 async def test_the_reader_of_pages_goes_on_where_one_ends_its_program() -> None:
     reader = PageReader(9_000)
     try:
-        with pytest.raises(Unreadable, match="It takes too much to read it"):
+        with pytest.raises(PageUnreadable, match="It takes too much to read it"):
             await reader.read("pdf", URL, "", one_page(packed(b"q " * 40_000_000)))
         found = await reader.read("pdf", URL, "", GOOD)
     finally:
@@ -259,7 +259,7 @@ async def test_the_reader_of_pages_goes_on_after_a_segmentation_fault() -> None:
         await asyncio.sleep(0)
         assert reader._program
         reader._program.send_signal(signal.SIGSEGV)
-        with pytest.raises(Unreadable, match="It takes too much to read it"):
+        with pytest.raises(PageUnreadable, match="It takes too much to read it"):
             await reading
         assert (await reader.read("pdf", URL, "", GOOD)).text == WORDS
     finally:

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from bot_kit import Shell, refused
 
-from bot.approval.actions import Actions, Place
-from bot.approval.grants import Grants
-from bot.storage.store import Store
-from bot.storage.vault import vault_of
+from bot.approvals.store import Actions, CardPlace
+from bot.policy.grants import Grants
+from bot.runs.store import Store
+from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.intent import Intent
 from scopes.label import TRUSTED
-from subagents.action import Action
+from subagents.gate import Action
 
 NOW = datetime.now(UTC)
 TEXT = "Line one \u202e\n<!channel> line two"
@@ -47,7 +47,7 @@ def action(id: str) -> Action:
 def stored(*work: Callable[[Store], Awaitable[object]]) -> None:
     async def go() -> None:
         settings = load_settings()
-        store = await Store.open(settings.data_dir, None, vault_of(settings))
+        store = await Store.open(settings.data_dir, None, cipher_of(settings))
         await store.start_run("r1", "mention", "What?", "claude", {})
         for each in work:
             await each(store)
@@ -62,7 +62,9 @@ async def waits(store: Store) -> None:
     for id in "abc":
         await actions.add(action(id))
     until = NOW + timedelta(minutes=15)
-    await actions.ask({"a" * 32: Place((("C1", "1.2"),)), "c" * 32: Place()}, until)
+    await actions.ask(
+        {"a" * 32: CardPlace(messages=(("C1", "1.2"),)), "c" * 32: CardPlace()}, until
+    )
     row = await actions.get("c" * 32)
     assert row
     await actions.decide(row, "denied", "U0ANA", ())

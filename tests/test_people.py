@@ -11,7 +11,7 @@ from policy_kit import TEAM, asking, channel, client_of, user
 from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Team, User, UserGroup, Workspace
-from bot.policy.people import CHECKED_S, KEPT_S, ChannelFacts, People, channel_of, person_of
+from bot.slack.people import CHECKED_S, KEPT_S, ChannelFacts, People, channel_of, person_of
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_what_cannot_be_checked_is_unknown_and_is_asked_again(
         assert await at.people.person("U0ANA", TEAM) is None
         assert await at.people.channel("C0OWN") is None
         assert await at.people.group("S0CSM") is None
-        said = [r.getMessage() for r in caplog.records if r.name == "bot.policy.people"]
+        said = [r.getMessage() for r in caplog.records if r.name == "bot.slack.people"]
         assert [line.split(":")[0] for line in said] == [
             "could not check the user U0ANA",
             "could not check the channel C0OWN",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slack_sdk.models.blocks import PlanBlock
 from slack_sdk.models.messages.chunk import Chunk
 
-from bot.replies.plan import MAX_TITLE, Plan, block, heading, lines, tasks
+from bot.slack.plan import MAX_TITLE, Plan, block, heading, lines, tasks
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from engine_kit import WINDOW, Engine, Json, engine, workspace
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.slack.server import LocalSlack
-from bot.sweep.planning import Planning
-from bot.sweep.sources import Source
+from bot.tasks.sources import SweepSource
+from bot.tasks.sweep import SweepPlanner
 from config.settings import load_settings
 from subagents.events import SourcesRead
 
@@ -21,14 +21,15 @@ def never(request: Json) -> Answer:
     raise AssertionError("planning asks no model")
 
 
-async def sources_of(e: Engine) -> list[Source]:
-    return [Source(each, WINDOW) for each in await e.reader.channels()]
+async def sources_of(e: Engine) -> list[SweepSource]:
+    return [SweepSource(each, WINDOW) for each in await e.reader.channels()]
 
 
-async def planned(planning: Planning, sources: Sequence[Source]) -> Source:
+async def planned(planning: SweepPlanner, sources: Sequence[SweepSource]) -> SweepSource:
     plan = await asyncio.wait_for(planning.next(), 10)
-    source = next(s for s in sources if s.channel.id == plan["channel"])
-    assert source.take(plan), "there is something to read"
+    source = next(s for s in sources if s.channel.id == plan.channel)
+    source.plan = plan
+    assert plan.shares, "there is something to read"
     return source
 
 
@@ -38,7 +39,7 @@ async def test_the_next_channel_is_read_when_one_is_done_and_let_go_of() -> None
     async with engine(never, slack=slack) as e, asyncio.TaskGroup() as group:
         e.run.limits = limits
         sources = await sources_of(e)
-        planning = Planning(e.run, sources, 40, group)
+        planning = SweepPlanner(e.run, sources, 40, group)
         first, second = [await planned(planning, sources) for _ in range(2)]
         assert slack.calls[HISTORY] == 2, "the others wait for room"
         calls = slack.calls.total()
@@ -53,13 +54,13 @@ async def test_the_next_channel_is_read_when_one_is_done_and_let_go_of() -> None
             planning.read(source)
         for _ in range(2):
             planning.read(await planned(planning, sources))
-        assert {s.channel.id for s in sources if s.planned} == {s.channel.id for s in sources}
+        assert {s.channel.id for s in sources if s.plan} == {s.channel.id for s in sources}
 
 
 async def test_how_far_the_reading_is_is_told_from_its_beginning_to_its_end() -> None:
     async with engine(never, slack=LocalSlack(workspace(3))) as e, asyncio.TaskGroup() as group:
         sources = await sources_of(e)
-        planning = Planning(e.run, sources, 40, group)
+        planning = SweepPlanner(e.run, sources, 40, group)
         for _ in sources:
             planning.read(await planned(planning, sources))
         told = [event for event in e.events if isinstance(event, SourcesRead)]

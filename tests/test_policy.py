@@ -14,25 +14,27 @@ from typing import Any, get_args
 import pytest
 from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
 
-from bot.policy.people import ChannelFacts, Kind, Person
 from bot.policy.policy import (
     CLOSED,
+    POLL_S,
     Admission,
-    Allowed,
-    Asked,
-    Decision,
+    AdmissionDecision,
+    AdmissionFacts,
     Later,
-    Limits,
-    Refused,
+    NotPermitted,
+    Permitted,
+    PolicyFault,
+    PolicyFile,
     Silent,
     day_of,
     decide,
     groups_needed,
 )
-from bot.policy.policy_file import POLL_S, PolicyFault, PolicyFile
-from bot.requests.inbox import Inbox, Incoming
-from bot.storage.store import Store
+from bot.runs.store import Store
+from bot.slack.people import ChannelFacts, Person
+from bot.storage.requests import Incoming, RequestQueue
 from config.settings import SettingsError, load_settings, settings_file
+from scopes.slack_items import Kind
 
 NOW = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)
 OWN = ChannelFacts("C0OWN", "csm-spain", shared=False, private=False)
@@ -46,15 +48,15 @@ def ask(
     facts: ChannelFacts | None = OWN,
     user: str = "U0ANA",
     **more: Any,
-) -> Decision:
+) -> AdmissionDecision:
     person = Person(user, who) if who else None
     where = facts.id if facts else "D0ANA" if kind == "dm" else "C0OWN"
-    asked = Asked(user, where, kind, person, facts, **{"now": NOW, **more})
+    asked = AdmissionFacts(user, where, kind, person, facts, **{"now": NOW, **more})
     return decide(policy(text), asked, 1.0)
 
 
-def why(decision: Decision) -> str:
-    assert isinstance(decision, Refused)
+def why(decision: AdmissionDecision) -> str:
+    assert isinstance(decision, NotPermitted)
     assert len(decision.reason) < 300
     return decision.reason
 
@@ -65,15 +67,15 @@ def why(decision: Decision) -> str:
 @pytest.mark.parametrize("kind", ["mention", "dm", "follow_up"])
 def test_a_member_may_ask_by_default_within_the_limits_of_the_settings(kind: str) -> None:
     scopes = ("slack", "email", "data", "web", "notes", "files")
-    assert ask(kind=kind) == Allowed(Limits(scopes, ("fast", "main"), 1.0))
+    assert ask(kind=kind) == Permitted(scopes, ("fast", "main"), 1.0)
 
 
 def test_guests_and_other_companies_are_off_by_default_and_can_be_let_in() -> None:
     assert why(ask(who="guest")).startswith("Guests may not ask me here. Ask an admin to add you")
     assert why(ask(who="external", kind="dm", facts=None)).startswith("People of other companies")
     both = "  everywhere: {ask: [guests, external]}"
-    assert isinstance(ask(both, who="guest"), Allowed)
-    assert isinstance(ask(both, who="external"), Allowed)
+    assert isinstance(ask(both, who="guest"), Permitted)
+    assert isinstance(ask(both, who="external"), Permitted)
     assert "not among those" in why(ask(both, who="member"))
 
 
@@ -89,13 +91,13 @@ def test_bots_and_deleted_users_are_never_answered_whatever_the_rules(who: Kind,
 def test_a_user_who_is_named_may_ask_whoever_they_are() -> None:
     rules = "  everywhere: {ask: [U0ANA]}"
     for who in ("member", "guest", "external"):
-        assert isinstance(ask(rules, who=who), Allowed)
+        assert isinstance(ask(rules, who=who), Permitted)
     assert "Ask an admin to add you" in why(ask(rules, user="U0LUIS"))
 
 
 def test_a_user_group_lets_its_members_in_but_no_guest_in_it() -> None:
     rules, group = "  everywhere: {ask: [S0CSM]}", {"S0CSM": frozenset({"U0ANA"})}
-    assert isinstance(ask(rules, groups=group), Allowed)
+    assert isinstance(ask(rules, groups=group), Permitted)
     assert "Guests" in why(ask(rules, who="guest", groups=group))
     assert "not among those" in why(ask(rules, user="U0LUIS", groups=group))
 
@@ -106,13 +108,13 @@ def test_what_could_not_be_checked_closes_the_door() -> None:
     assert why(ask(facts=None)).startswith("I could not check this channel")
     assert "your user groups" in why(ask("  everywhere: {ask: [S0CSM]}", groups={"S0CSM": None}))
     named = "  everywhere: {ask: [S0CSM, members]}"
-    assert isinstance(ask(named, groups={"S0CSM": None}), Allowed)
+    assert isinstance(ask(named, groups={"S0CSM": None}), Permitted)
 
 
 def test_user_groups_are_looked_into_only_where_they_decide() -> None:
     def needed(text: str, who: Kind | None = "member") -> tuple[str, ...]:
         person = Person("U0ANA", who) if who else None
-        return groups_needed(policy(text), Asked("U0ANA", "C0OWN", "mention", person, OWN))
+        return groups_needed(policy(text), AdmissionFacts("U0ANA", "C0OWN", "mention", person, OWN))
 
     assert needed("  everywhere: {ask: [guests, S0A, S0B, U0LUIS]}") == ("S0A", "S0B")
     for rules in ("[members, S0A]", "[U0ANA, S0A]", "[guests]"):
@@ -136,37 +138,37 @@ def test_the_closest_rule_wins_key_by_key() -> None:
   users: {U0ANA: {cost_usd: 0.6}}
 """
 
-    def limits(user: str, kind: str, facts: ChannelFacts | None) -> Limits:
+    def limits(user: str, kind: str, facts: ChannelFacts | None) -> Permitted:
         allowed = ask(rules, kind, facts=facts, user=user)
-        assert isinstance(allowed, Allowed)
-        return allowed.limits
+        assert isinstance(allowed, Permitted)
+        return allowed
 
     by_id = ChannelFacts("C0BYID", "csm-spain", shared=False, private=False)
     other = ChannelFacts("C0OTHER", "general", shared=False, private=False)
-    assert limits("U0LUIS", "mention", other) == Limits((), ("fast",), 0.1)
-    assert limits("U0LUIS", "dm", None) == Limits((), ("fast",), 0.2)
-    assert limits("U0LUIS", "mention", OWN) == Limits(("slack",), ("main",), 0.3)
-    assert limits("U0LUIS", "mention", by_id) == Limits(("slack",), ("main",), 0.5)
-    assert limits("U0ANA", "mention", by_id) == Limits(("slack",), ("main",), 0.6)
-    assert limits("U0ANA", "dm", None) == Limits((), ("fast",), 0.6)
+    assert limits("U0LUIS", "mention", other) == Permitted((), ("fast",), 0.1, fixed=True)
+    assert limits("U0LUIS", "dm", None) == Permitted((), ("fast",), 0.2, fixed=True)
+    assert limits("U0LUIS", "mention", OWN) == Permitted(("slack",), ("main",), 0.3, fixed=True)
+    assert limits("U0LUIS", "mention", by_id) == Permitted(("slack",), ("main",), 0.5, fixed=True)
+    assert limits("U0ANA", "mention", by_id) == Permitted(("slack",), ("main",), 0.6, fixed=True)
+    assert limits("U0ANA", "dm", None) == Permitted((), ("fast",), 0.6, fixed=True)
 
 
 def test_a_channel_that_is_off_is_silent_to_follow_ups_and_tells_those_who_mention_it() -> None:
     rules = "  channels: {'#csm-*': {answer: false}}"
     assert isinstance(ask(rules, "follow_up"), Silent)
     assert "Send me a direct message" in why(ask(rules))
-    assert isinstance(ask(rules, "dm", facts=None), Allowed)
+    assert isinstance(ask(rules, "dm", facts=None), Permitted)
     off = rules + "\n  direct: {answer: false}\n  admins: [U0BOSS, U0EVA, U0TOM]"
     assert "Ask an admin (<@U0BOSS> or <@U0EVA>) where I do" in why(ask(off))
     assert "do not answer direct messages" in why(ask(off, "dm", facts=None))
     assert "switched off for you" in why(ask("  users: {U0ANA: {answer: false}}"))
-    assert isinstance(ask(rules + "\n  users: {U0ANA: {answer: true}}"), Allowed)
+    assert isinstance(ask(rules + "\n  users: {U0ANA: {answer: true}}"), Permitted)
 
 
 def test_follow_ups_need_a_mention_where_the_policy_says_so() -> None:
     rules = "  channels: {C0OWN: {mention_needed: true}}"
     assert isinstance(ask(rules, "follow_up"), Silent)
-    assert isinstance(ask(rules, "mention"), Allowed)
+    assert isinstance(ask(rules, "mention"), Permitted)
 
 
 def test_people_who_talk_in_a_thread_without_a_mention_are_not_told_that_they_may_not_ask() -> None:
@@ -178,7 +180,7 @@ def test_people_who_talk_in_a_thread_without_a_mention_are_not_told_that_they_ma
 def test_a_channel_shared_with_another_company_is_off_until_it_is_allowed() -> None:
     assert why(ask(facts=EXT)).startswith("This channel is shared with another company")
     shared = "  channels: {ext-*: {shared: true}}"
-    assert isinstance(ask(shared, facts=EXT), Allowed)
+    assert isinstance(ask(shared, facts=EXT), Permitted)
     assert "other companies" in why(ask(shared, facts=EXT, who="external"))
 
 
@@ -192,9 +194,9 @@ def test_every_case_is_decided_and_unknown_facts_never_let_anyone_in() -> None:
         held = policy(rules)
         for kind, who, facts in product(kinds, (None, *get_args(Kind)), (None, OWN, EXT)):
             person = Person("U0ANA", who) if who else None
-            decision = decide(held, Asked("U0ANA", "C", kind, person, facts, now=NOW), 1.0)
+            decision = decide(held, AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW), 1.0)
             place = kind == "dm" or facts is not None
-            assert not isinstance(decision, Allowed) or (who == "member" and place and answer)
+            assert not isinstance(decision, Permitted) or (who == "member" and place and answer)
 
 
 # ---- budget
@@ -204,10 +206,10 @@ def test_what_requests_at_work_may_spend_is_waited_for_and_not_refused() -> None
     rules = "  user_daily_usd: 2.0"
     assert isinstance(ask(rules, user_usd=0.5, user_open_usd=1.5), Later)
     rest = ask(rules, user_usd=0.5, user_open_usd=1.0)
-    assert isinstance(rest, Allowed)
-    assert rest.limits.cost_usd == 0.5
-    assert isinstance(ask(rules, user_usd=2.0, user_open_usd=1.0), Refused)
-    assert isinstance(ask("  user_daily_usd: null", user_open_usd=9.0), Allowed)
+    assert isinstance(rest, Permitted)
+    assert rest.cost_usd == 0.5
+    assert isinstance(ask(rules, user_usd=2.0, user_open_usd=1.0), NotPermitted)
+    assert isinstance(ask("  user_daily_usd: null", user_open_usd=9.0), Permitted)
 
 
 def test_a_spent_day_is_refused_with_the_amount_and_when_it_is_over() -> None:
@@ -221,14 +223,14 @@ def test_a_spent_day_is_refused_with_the_amount_and_when_it_is_over() -> None:
         "All of us together have spent $5.50 of the $5.00 for today. Please ask again in 1 min"
     )
     assert "Ask an admin to raise it" in why(ask("  user_daily_usd: 0.0"))
-    assert isinstance(ask(rules, "follow_up", user_usd=2.0), Refused)
+    assert isinstance(ask(rules, "follow_up", user_usd=2.0), NotPermitted)
 
 
 def test_a_request_gets_no_more_than_what_is_left_of_the_day() -> None:
     def cost(rules: str, **spent: Any) -> float:
         allowed = ask(rules, **spent)
-        assert isinstance(allowed, Allowed)
-        return allowed.limits.cost_usd
+        assert isinstance(allowed, Permitted)
+        return allowed.cost_usd
 
     assert cost("  user_daily_usd: 2.0", user_usd=1.75) == 0.25
     assert cost("  daily_usd: 8.0", all_usd=7.5) == 0.5
@@ -336,7 +338,7 @@ async def test_while_the_file_is_wrong_nobody_is_answered_and_then_again(
         assert str(Path.cwd()) not in fault.value.reason
     logged = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(logged) == 1
-    assert logged[0].startswith(f"Nobody is answered until {settings_file()} is mended: ")
+    assert logged[0].startswith(f"Nobody is answered until {settings_file()} is fixed: ")
     assert said in logged[0]
     write("policy: {admins: [U0EVA]}")
     clock.now += POLL_S
@@ -377,7 +379,7 @@ async def admitting(
     try:
         async with asking(answers) as at:
             file = PolicyFile(settings_file(), load_settings().policy)
-            yield Admission(file, at.people, Inbox(store.database), 1.0), at
+            yield Admission(file, at.people, RequestQueue(store.database), 1.0), at
     finally:
         await store.aclose()
 
@@ -394,8 +396,8 @@ async def test_what_a_kind_of_request_may_cost_gives_way_to_what_the_policy_says
         write(f"policy: {rules}")
         async with admitting(data_dir, answers) as (admission, _):
             decided = await admission.decide(incoming("dm", "D0ANA"), 2.0)
-            assert isinstance(decided, Allowed)
-            assert decided.limits.cost_usd == usd
+            assert isinstance(decided, Permitted)
+            assert decided.cost_usd == usd
 
 
 async def test_an_admission_asks_slack_and_the_store_and_only_what_it_needs(data_dir: Path) -> None:
@@ -406,9 +408,9 @@ async def test_an_admission_asks_slack_and_the_store_and_only_what_it_needs(data
         "usergroups.users.list S0CSM": {"ok": True, "users": ["U0ANA"]},
     }
     async with admitting(data_dir, answers) as (admission, at):
-        assert isinstance(await admission.decide(incoming("dm", "D0ANA")), Allowed)
+        assert isinstance(await admission.decide(incoming("dm", "D0ANA")), Permitted)
         assert [method for method, _ in at.slack.calls] == ["users.info"]
-        assert isinstance(await admission.decide(incoming()), Allowed)
+        assert isinstance(await admission.decide(incoming()), Permitted)
         assert at.slack.count("usergroups.users.list") == 1
         store = Store(admission.inbox.database)
         await store.start_run("r1", "ask", "q", "claude", {}, requester="U0ANA", request="k")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.triage.prefilter import (
+from bot.tasks.prefilter import (
     BOUNCE,
     DRAFTS,
     GENERATED,
@@ -19,9 +19,9 @@ from bot.triage.prefilter import (
     SPAM,
     why_automatic,
 )
+from scopes.extraction.mail_text import reduce
+from scopes.extraction.mime import part_of
 from scopes.mail import MailMessage, MailThread
-from scopes.reduction.mail_text import reduce
-from scopes.reduction.mime import part_of
 
 ME = "ana.ruiz@shop.example"
 ANSWERS = "In-Reply-To: <1@shop.example>"

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.settings import load_settings
-from subagents.prices import Usage, cost_nanousd, worst_case
-from subagents.purse import Amount
+from subagents.budget import Amount
+from subagents.pricing import Usage, cost_nanousd, worst_case
 
 MODELS = load_settings(env={}).models
 NAMES = (MODELS.main, MODELS.fast)
@@ -123,8 +123,8 @@ async def test_without_a_price_the_token_cap_still_holds() -> None:
         ending = await run_agent(agent)
 
     assert (ending.stopped_by, agent.cost_usd) == ("tokens", None)
-    assert 0 < e.run.purse.spent.tokens <= 50_000
-    assert agent.usage.total == e.run.purse.spent.tokens
+    assert 0 < e.run.budget.spent.tokens <= 50_000
+    assert agent.usage.total == e.run.budget.spent.tokens
 
 
 async def test_the_reported_cost_is_the_sum_of_its_calls() -> None:
@@ -134,4 +134,4 @@ async def test_the_reported_cost_is_the_sum_of_its_calls() -> None:
         await run_agent(agent)
 
     assert agent.cost_usd is not None
-    assert round(agent.cost_usd * 10**9) == e.served.cost_nanousd() == e.run.purse.spent.nanousd
+    assert round(agent.cost_usd * 10**9) == e.served.cost_nanousd() == e.run.budget.spent.nanousd

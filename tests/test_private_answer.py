@@ -21,11 +21,11 @@ from engine_kit import (
 )
 from serve_kit import ASKER, Served, request_in, ruled, serving
 
-from bot.local.model.server import Answer
-from bot.local.slack.server import Fault
+from bot.local.model.answer import Answer
+from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, User, Workspace
-from bot.requests.sentences import HELD_BACK, SENT_IN_PRIVATE
+from bot.messages import HELD_BACK, SENT_IN_PRIVATE
 
 LUIS, BOSS, GUEST = "U0LUIS", "U0BOSS", "U0GUEST"
 TEAM, TOWN = "C0TEAM", "C0TOWN"

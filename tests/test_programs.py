@@ -20,7 +20,9 @@ from scopes.programs import BOOT, PACKAGE, started
 
 ROOT = Path(scopes.__file__).parent.parent
 MB = 1 << 20
-LIMITED = "from scopes.leash import leashed, limit; import os, resource, sys, time; "
+LIMITED = (
+    "from scopes.process_limits import die_with_parent, limit; import os, resource, sys, time; "
+)
 
 
 def ran(code: str) -> subprocess.CompletedProcess[str]:
@@ -69,15 +71,16 @@ def test_it_dumps_no_core() -> None:
 
 
 def test_who_began_after_its_parent_had_ended_ends_at_once() -> None:
-    done = ran("leashed(os.getpid()); print('goes on')")
+    done = ran("die_with_parent(os.getpid()); print('goes on')")
     assert (done.returncode, done.stdout) == (1, "")
-    assert ran("leashed(os.getppid()); print('goes on')").stdout == "goes on\n"
+    assert ran("die_with_parent(os.getppid()); print('goes on')").stdout == "goes on\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
 def test_the_kernel_ends_it_with_its_parent_whatever_it_does() -> None:
     deaf = (
-        LIMITED + "import signal; leashed(os.getppid()); signal.signal(15, signal.SIG_IGN); "
+        LIMITED
+        + "import signal; die_with_parent(os.getppid()); signal.signal(15, signal.SIG_IGN); "
         "print(os.getpid(), flush=True); time.sleep(60)"
     )
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {deaf!r}])"
@@ -95,7 +98,7 @@ PROGRAMS = {
     "scopes.pages.worker": (),
     "scopes.databases.duck_program": (512,),
     "scopes.pages.pdf": (5, 9, 9_000),
-    "scopes.drawing_program": (5,),
+    "scopes.chart_program": (5,),
 }
 
 

@@ -15,7 +15,8 @@ import pytest
 from bot_kit import Shell, small_export
 from rich.console import Console
 
-from bot.cli.progress import MAX_ROWS, Plan, showing
+from bot.cli.plan import MAX_ROWS, plan_table, show_progress
+from bot.slack.plan import Plan, clean_line
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,
@@ -45,14 +46,14 @@ RUN: list[Event] = [
 
 def shown(plan: Plan) -> str:
     console = Console(file=io.StringIO(), width=100)
-    console.print(plan.table())
+    console.print(plan_table(plan))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_a_pipe_gets_a_line_for_what_matters() -> None:
     stream = io.StringIO()
-    with showing(stream) as emit:
+    with show_progress(stream) as emit:
         for event in RUN:
             emit(event)
     assert stream.getvalue().splitlines() == [
@@ -64,7 +65,7 @@ def test_a_pipe_gets_a_line_for_what_matters() -> None:
 
 
 def test_a_table_has_a_row_for_each_subagent_and_what_it_does() -> None:
-    plan = Plan()
+    plan = Plan(clean=clean_line)
     for event in RUN[:4]:
         plan.take(event)
     assert "… s1 Read #support-es (fast) read_channel_history, read_thread" in shown(plan)
@@ -75,7 +76,7 @@ def test_a_table_has_a_row_for_each_subagent_and_what_it_does() -> None:
 
 
 def test_a_long_plan_counts_those_that_are_done() -> None:
-    plan = Plan()
+    plan = Plan(clean=clean_line)
     for n in range(1, 101):
         plan.take(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
     for n in range(1, 91):
@@ -87,7 +88,7 @@ def test_a_long_plan_counts_those_that_are_done() -> None:
 
 
 def test_what_strangers_wrote_steers_no_terminal() -> None:
-    plan = Plan()
+    plan = Plan(clean=clean_line)
     plan.take(SubagentQueued("s1", "Read\n\x1b[2J it", "slack", "fast"))
     plan.take(ToolsCalled("s1", ("x\x1b]0;gone\x07\n",)))
     plan.take(AnswerDelta("\x1b[31mred"))
@@ -98,13 +99,13 @@ def test_what_strangers_wrote_steers_no_terminal() -> None:
 
 
 def test_names_stand_on_a_terminal_as_they_are() -> None:
-    plan = Plan()
+    plan = Plan(clean=clean_line)
     plan.take(SubagentQueued("s1", "Write a.py for @ana", "files", "fast"))
     assert "Write a.py for @ana" in shown(plan)
 
 
 def test_an_event_of_an_unknown_context_changes_nothing() -> None:
-    plan = Plan()
+    plan = Plan(clean=clean_line)
     assert plan.take(ToolsCalled("p1", ("x",))) == ""
     assert plan.rows == {}
 
@@ -128,9 +129,9 @@ def on_a_terminal(work: str) -> tuple[str, str]:
 WORK = """
 import sys, time
 sys.path.insert(0, {root!r})
-from bot.cli.progress import showing
+from bot.cli.plan import show_progress
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
-with showing(sys.stderr) as emit:
+with show_progress(sys.stderr) as emit:
     emit(SubagentQueued("s1", "Read #support-es", "slack", "fast"))
     emit(SubagentStarted("s1"))
     time.sleep(0.4)
@@ -156,7 +157,7 @@ def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
 
 def test_what_is_read_ahead_is_told_at_its_start_and_while_nothing_comes() -> None:
     stream = io.StringIO()
-    with showing(stream) as emit:
+    with show_progress(stream) as emit:
         for event in (
             SourcesRead(0, 200),
             SourcesRead(1, 200),
@@ -171,7 +172,7 @@ def test_what_is_read_ahead_is_told_at_its_start_and_while_nothing_comes() -> No
 
 
 def test_a_terminal_shows_how_many_are_read_until_all_are() -> None:
-    plan = Plan()
+    plan = Plan(clean=clean_line)
     plan.take(SourcesRead(50, 200))
     assert "50 of 200 channels read" in shown(plan)
     plan.take(SourcesRead(200, 200))

@@ -9,11 +9,11 @@ from importlib.resources import files
 import pytest
 
 import scopes
-from config.prompt import VERSION, prompt
+from config.prompts import VERSION, prompt
 from config.settings import load_settings
 from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
-from scopes.searching import Searching
+from scopes.search_engines import SearchEngine
 from scopes.tool import estimate_tokens
 from subagents.brief import template
 from subagents.contracts import (
@@ -22,9 +22,9 @@ from subagents.contracts import (
     NEEDS_ACTION,
     OFFERED,
     FindingDraft,
-    Issues,
+    IssuesContract,
 )
-from subagents.delegate import delegation_schemas
+from subagents.delegation import delegation_schemas
 
 NAMES = sorted(f.name.removesuffix(".md") for f in files("config").joinpath("prompts").iterdir())
 
@@ -66,7 +66,7 @@ def test_siblings_share_a_prefix_with_nothing_of_one_run_in_it(scope: str, contr
 
 def test_the_prompt_of_the_web_tells_of_a_search_only_where_there_is_one() -> None:
     told = []
-    for clients in ((Pages, Sandbox), (Pages, Sandbox, Searching)):
+    for clients in ((Pages, Sandbox), (Pages, Sandbox, SearchEngine)):
         system, tools, _ = template("web", "answer", True, dict.fromkeys(clients))
         told.append(system[0]["text"] + json.dumps(tools))
     assert "search" not in told[0].lower()
@@ -85,7 +85,7 @@ def test_the_issues_contract_names_its_states_severities_and_fields() -> None:
     for name in FindingDraft.model_fields:
         if name not in ("claim", "quotes"):
             assert name in text, name
-    assert Issues.model_fields.keys() >= {"summary", "no_issue", "findings"}
+    assert IssuesContract.model_fields.keys() >= {"summary", "no_issue", "findings"}
 
 
 def test_the_sweep_prompts_take_their_sources() -> None:

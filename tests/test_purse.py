@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from subagents.budget import Amount, Budget, Caps
 from subagents.errors import BudgetExceeded
-from subagents.purse import Amount, Caps, Purse
 
 FIELDS = [f.name for f in fields(Amount)]
 
@@ -28,11 +28,11 @@ class Clock:
         return self.now
 
 
-def purse(nanousd: int = 100, tokens: int = 100, steps: int = 100) -> Purse:
-    return Purse(Caps(nanousd, tokens, steps, 60.0), Clock())
+def budget(nanousd: int = 100, tokens: int = 100, steps: int = 100) -> Budget:
+    return Budget(Caps(nanousd, tokens, steps, 60.0), Clock())
 
 
-def assert_within(p: Purse) -> None:
+def assert_within(p: Budget) -> None:
     for name in FIELDS:
         held, limit = getattr(p.spent + p.reserved, name), getattr(p.caps, name)
         assert type(held) is int
@@ -41,7 +41,7 @@ def assert_within(p: Purse) -> None:
 
 
 async def worker(
-    p: Purse, name: str, seed: int, refused: list[str], settled: dict[str, Amount]
+    p: Budget, name: str, seed: int, refused: list[str], settled: dict[str, Amount]
 ) -> None:
     """One context: holds a final call, pays for calls, and gives back the rest."""
     dice = random.Random(seed)
@@ -97,7 +97,7 @@ async def worker(
 def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
     seed: int, workers: int, caps: tuple[int, int, int]
 ) -> None:
-    p = Purse(Caps(*caps, 60.0), Clock())
+    p = Budget(Caps(*caps, 60.0), Clock())
     refused: list[str] = []
     settled: dict[str, Amount] = {}
 
@@ -116,7 +116,7 @@ def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
 
 @pytest.mark.parametrize("what", FIELDS)
 async def test_a_reservation_that_would_pass_a_cap_changes_nothing(what: str) -> None:
-    p = purse()
+    p = budget()
     await p.keep("a", Amount(**{what: 60}))
     with pytest.raises(BudgetExceeded) as error:
         await p.reserve("b", Amount(**{what: 41}))
@@ -129,7 +129,7 @@ async def test_a_reservation_that_would_pass_a_cap_changes_nothing(what: str) ->
 
 
 async def test_the_same_key_again_changes_what_it_holds() -> None:
-    p = purse()
+    p = budget()
     for size in (80, 30, 100, 100, 10):
         await p.reserve("final", Amount(nanousd=size))
         assert p.reserved.nanousd == size
@@ -139,7 +139,7 @@ async def test_the_same_key_again_changes_what_it_holds() -> None:
 
 
 async def test_a_key_is_paid_for_once() -> None:
-    p = purse()
+    p = budget()
     await p.reserve("r/s1/0/1", Amount(50, 50, 1))
     await p.settle("r/s1/0/1", Amount(20, 30, 1))
     await p.settle("r/s1/0/1", Amount(20, 30, 1))
@@ -149,7 +149,7 @@ async def test_a_key_is_paid_for_once() -> None:
 
 
 async def test_what_nobody_settles_counts_as_spent() -> None:
-    p = purse()
+    p = budget()
     await p.reserve("lost", Amount(nanousd=70))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -159,7 +159,7 @@ async def test_what_nobody_settles_counts_as_spent() -> None:
 
 async def test_holding_less_is_never_refused() -> None:
     """Where an actual cost was above its worst case, a held final call may still shrink."""
-    p = purse()
+    p = budget()
     await p.reserve("final", Amount(nanousd=50))
     await p.reserve("call", Amount(nanousd=50))
     await p.settle("call", Amount(nanousd=90))  # a server that reports more than was possible
@@ -168,7 +168,7 @@ async def test_holding_less_is_never_refused() -> None:
 
 
 async def test_sums_are_exact_for_any_number_of_calls() -> None:
-    p = Purse(Caps(10**12, 10**12, 10**6, 1.0), Clock())
+    p = Budget(Caps(10**12, 10**12, 10**6, 1.0), Clock())
     for n in itertools.islice(itertools.count(), 10_000):
         await p.reserve(f"{n}", Amount(333_333_333, 3, 1))
         await p.settle(f"{n}", Amount(33_333_333, 3, 1))
@@ -178,7 +178,7 @@ async def test_sums_are_exact_for_any_number_of_calls() -> None:
 
 async def test_time_runs_from_the_beginning_of_the_run() -> None:
     clock = Clock()
-    p = Purse(Caps(1, 1, 1, 60.0), clock)
+    p = Budget(Caps(1, 1, 1, 60.0), clock)
     clock.now += 45
     assert p.seconds_left() == 15
     clock.now += 45
@@ -188,7 +188,7 @@ async def test_time_runs_from_the_beginning_of_the_run() -> None:
 # ---- waiting
 
 
-async def asking(p: Purse, key: str, size: int, **more: Any) -> asyncio.Task[None]:
+async def asking(p: Budget, key: str, size: int, **more: Any) -> asyncio.Task[None]:
     """Somebody who asks for this, and has asked when it returns."""
     task = asyncio.create_task(p.hold({key: Amount(nanousd=size)}, **more))
     await settled_down()
@@ -201,7 +201,7 @@ async def settled_down() -> None:
 
 
 async def test_a_call_waits_for_room_and_is_made_when_another_is_settled() -> None:
-    p = purse()
+    p = budget()
     await p.reserve("a", Amount(nanousd=80))
     b = await asking(p, "b", 50)
     assert not b.done()
@@ -211,7 +211,7 @@ async def test_a_call_waits_for_room_and_is_made_when_another_is_settled() -> No
 
 
 async def test_what_could_never_fit_is_refused_at_once() -> None:
-    p = purse()
+    p = budget()
     await p.reserve("a", Amount(nanousd=80))
     await p.keep("parent", Amount(nanousd=20))
     with pytest.raises(BudgetExceeded):
@@ -223,20 +223,21 @@ async def test_what_could_never_fit_is_refused_at_once() -> None:
 
 
 async def test_nobody_overtakes_a_large_request() -> None:
-    p = purse()
+    p = budget()
     await p.reserve("a", Amount(nanousd=60))
     large = await asking(p, "large", 90)
     small = await asking(p, "small", 10)
     assert not small.done()
     await p.settle("a", Amount())
     await large
+    await p.settle("large", Amount())
     await small
 
 
 async def test_who_is_at_work_comes_before_who_has_not_begun() -> None:
-    p = purse()
+    p = budget()
+    await p.reserve("a", Amount(nanousd=60))
     await p.hold({"s1/final": Amount(nanousd=20)})
-    await p.reserve("a", Amount(nanousd=80))
     new = await asking(p, "new", 70)
     mine = await asking(p, "s1/0/1", 30, behind=["s1/final"])
     await p.settle("a", Amount(nanousd=10))
@@ -248,23 +249,48 @@ async def test_who_is_at_work_comes_before_who_has_not_begun() -> None:
 
 
 async def test_those_who_all_hold_a_final_call_do_not_wait_for_each_other_for_ever() -> None:
-    p = purse()
+    p = budget()
     for n in range(3):
-        await p.hold({f"s{n}/final": Amount(nanousd=30)})
-    asked = [await asking(p, f"s{n}/0/1", 35, behind=[f"s{n}/final"]) for n in range(3)]
+        await p.hold({f"s{n}/final": Amount(nanousd=25)})
+    asked = [await asking(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
     assert [task.done() for task in asked] == [False, False, True]
     with pytest.raises(BudgetExceeded):
         await asked[2]
-    await p.reserve("s2/final", Amount(nanousd=30))  # it makes its final call, and ends
+    await p.reserve("s2/final", Amount(nanousd=25))  # it makes its final call, and ends
     await p.settle("s2/final", Amount(nanousd=1))
     await asked[0]
     assert not asked[1].done()
     await p.settle("s0/0/1", Amount(nanousd=1))
+    await p.settle("s0/final", Amount())
     await asked[1]
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_contexts_in_slow_tools_leave_room_for_the_next_call_of_one(seed: int) -> None:
+    """While their tools run they hold only their final call, and others begin in their room."""
+    p, dice = Budget(Caps(1_300, 10**6, 10**6, 60.0), Clock()), random.Random(seed)
+
+    async def subagent(name: str) -> None:
+        final, size = f"{name}/final", 100
+        for step in range(4):
+            key = f"{name}/{step}/1"
+            await p.hold({final: Amount(nanousd=size), key: Amount(nanousd=size)}, behind=[final])
+            await asyncio.sleep(dice.random() / 1_000)
+            await p.settle(key, Amount(nanousd=1))
+            await p.hold({final: Amount(nanousd=size + 30)}, behind=[final])
+            await asyncio.sleep(dice.random() / 20)  # a tool
+            size += 10  # what it said
+        await p.settle(final, Amount())
+
+    async with asyncio.TaskGroup() as group:  # BudgetExceeded would be raised here
+        for n in range(64):
+            group.create_task(subagent(f"s{n}"))
+
+    assert (p.spent.nanousd, p.reserved.nanousd) == (64 * 4, 0)
+
+
 async def test_who_is_cancelled_while_waiting_leaves_nothing_and_lets_the_next_one_in() -> None:
-    p = purse()
+    p = budget()
     await p.reserve("a", Amount(nanousd=60))
     large, small = await asking(p, "large", 90), await asking(p, "small", 40)
     large.cancel()

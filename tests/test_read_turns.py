@@ -6,15 +6,17 @@ import asyncio
 
 from engine_kit import MUX, workspace
 
-from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
-from bot.replies.pace import ReadTurns
-from config.settings import Slack, load_settings
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.slack.client import ReadTurns
+from config.sections import SlackSettings
+from config.settings import load_settings
 from scopes.slack_client import connect, open_session
 
 INFO = "conversations.info"
 
 
-def slack_settings(**more: object) -> Slack:
+def slack_settings(**more: object) -> SlackSettings:
     return load_settings(env={}).slack.model_copy(update={"timeout_s": 5, **more})
 
 

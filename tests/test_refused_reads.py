@@ -29,8 +29,9 @@ from engine_kit import (
 )
 from serve_kit import ASKER, Served, echo, ruled, serving
 
-from bot.local.model.server import Answer
-from bot.local.slack.server import BOT_TOKEN, Fault, LocalSlack
+from bot.local.model.answer import Answer
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from scopes.tool import iso
 

@@ -12,7 +12,8 @@ from fleet_kit import at_work_first, fleet
 from pg_kit import Kept, execute, postgres
 from serve_kit import ASKER
 
-from bot.local.model.server import Answer, Mind
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 
 __all__ = ["postgres"]
 

@@ -12,9 +12,11 @@ from fleet_kit import Fleet, at_work_first, fleet
 from pg_kit import Kept, execute, postgres
 from timing import Patience, waited_within
 
-from bot.local.model.server import Answer, Fault, Faults, Mind
-from bot.local.slack.server import StreamsRefused
-from bot.replies.render import CANCELLED
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
+from bot.local.model.server import Mind
+from bot.local.slack.faults import StreamsRefused
+from bot.reports.slack import CANCELLED
 
 __all__ = ["postgres"]
 
@@ -47,7 +49,7 @@ def at_rest(url: str) -> list[tuple[str, ...]]:
         "SELECT run, key FROM assistant.reservations",
         "SELECT run, key FROM assistant.steps",
         "SELECT workflow_uuid, status FROM dbos.workflow_status WHERE status <> 'SUCCESS'",
-        "SELECT run, reserved_tokens::text FROM assistant.purses WHERE reserved_tokens <> 0",
+        "SELECT run, reserved_tokens::text FROM assistant.budgets WHERE reserved_tokens <> 0",
     )
     return [row for query in queries for row in execute(query, url)]
 

@@ -8,20 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from document_kit import answer_document
 from engine_kit import until
 from outbox_kit import ASKED, CHANNEL, Desk, desk, rendered, workspace
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import waited_within
 
-from bot.local.slack.server import Fault, LocalSlack, StreamsRefused
-from bot.replies import render
-from bot.replies.outbox import Outbox
-from bot.replies.pace import Pace
-from bot.replies.prose import Prose
-from bot.replies.render import Rendered
-from bot.replies.reply import Reply
-from bot.replies.writes import ChannelClosed, WriteFailed
+from bot.local.slack.faults import Fault, StreamsRefused
+from bot.local.slack.server import LocalSlack
+from bot.reports import slack
+from bot.slack.blocks import Rendered
+from bot.slack.client import ChannelClosed, RateLimit, WriteFailed
+from bot.slack.markdown import Prose
+from bot.slack.stream import StreamingReply
+from bot.slack.writer import MessageWriter
 from config.settings import load_settings
 from subagents.events import (
     AnswerDelta,
@@ -46,13 +47,13 @@ def one(d: Desk) -> Any:
     return shown
 
 
-def work(reply: Reply) -> None:
+def work(reply: StreamingReply) -> None:
     reply.emit(SubagentQueued("s1", "Read #help", "slack", "fast"))
     reply.emit(SubagentStarted("s1"))
     reply.emit(SubagentFinished("s1", "complete", "none", 2, 0.001))
 
 
-async def streamed(d: Desk, reply: Reply, text: str = ANSWER) -> None:
+async def streamed(d: Desk, reply: StreamingReply, text: str = ANSWER) -> None:
     """Emit the text in pieces and wait until some of it is shown."""
     for start in range(0, len(text), 7):
         reply.emit(AnswerDelta(text[start : start + 7]))
@@ -202,7 +203,7 @@ async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
     slack = LocalSlack(workspace())
     slack.app = heard_out(slack.app)  # type: ignore[assignment]
     async with desk(slack) as d:
-        d.outbox = d.new_outbox(quick_s=0.1, settle_s=0.3)
+        d.writer = d.new_outbox(quick_s=0.1, settle_s=0.3)
         d.slack.faults += NO_STREAM if method == UPDATE else []
         d.slack.faults += [Fault(method, "slow", 0.2)]
         reply = d.reply()
@@ -259,7 +260,7 @@ async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -
             "coverage": {"items": 0, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0}
             | {"not_covered": []},
         }
-        final = render.answer(document, "k", d.settings, 2.0)
+        final = slack.answer_message(answer_document(document), "k", d.settings, 2.0)
         assert d.slack.calls[APPEND] > 3
         await until(lambda: "**Ana**" in one(d).text)
         assert final.streamed_text.startswith(one(d).text)
@@ -310,7 +311,7 @@ async def test_finish_may_be_called_again() -> None:
 
 async def test_finish_needs_no_open() -> None:
     async with desk() as d:
-        await d.outbox.post("other", CHANNEL, ASKED, "an earlier answer")
+        await d.writer.post("other", CHANNEL, ASKED, "an earlier answer")
         await d.reply().finish(rendered(ANSWER))
         await d.reply().finish(rendered(ANSWER))
         assert texts(d) == ["an earlier answer", ANSWER + "\n1 subagent"]
@@ -403,7 +404,7 @@ async def test_a_shorter_answer_after_a_crash_takes_only_our_own_parts_away() ->
         reply = d.reply()
         state = await reply.open(look_first=False)
         await reply.finish(rendered("one", "two", "three"))
-        await d.outbox.post("other", CHANNEL, ASKED, "not ours")
+        await d.writer.post("other", CHANNEL, ASKED, "not ours")
         await d.reply(state).finish(rendered("one", "the rest"))
         assert texts(d) == ["one", "the rest\n1 subagent", "not ours"]
 
@@ -415,8 +416,8 @@ async def test_a_message_that_somebody_deleted_is_made_anew() -> None:
             reply = d.reply()
             await reply.open(look_first=False)
             if not faults:
-                await d.outbox.stop_stream("x", CHANNEL, one(d).ts)
-            await d.outbox.delete(CHANNEL, one(d).ts)
+                await d.writer.stop_stream("x", CHANNEL, one(d).ts)
+            await d.writer.delete(CHANNEL, one(d).ts)
             await reply.finish(rendered(ANSWER))
             assert texts(d) == [ANSWER + "\n1 subagent"]
 
@@ -441,7 +442,7 @@ async def test_the_stop_button_comes_and_goes_in_every_way_a_reply_ends() -> Non
     def sessions(d: Desk) -> str:
         return d.slack.state.sessions[CHANNEL, ASKED].status
 
-    ends: list[Callable[[Reply], Any]] = [
+    ends: list[Callable[[StreamingReply], Any]] = [
         lambda reply: reply.finish(rendered(ANSWER)),
         lambda reply: reply.fail("No."),
         lambda reply: reply.aclose(),
@@ -504,14 +505,14 @@ class Mortal(AsyncWebClient):
         return answer
 
 
-def mortal(d: Desk, dies_at: int, after: bool) -> Outbox:
+def mortal(d: Desk, dies_at: int, after: bool) -> MessageWriter:
     web = Mortal(token=d.web.token, base_url=d.web.base_url, session=d.web.session)
     web.dies_at, web.after = dies_at, after
     slack = load_settings(env={}).slack
-    return Outbox(web, slack, pace=Pace(None), backoff_s=0.001, settle_s=0.002)
+    return MessageWriter(web, slack, pace=RateLimit(None), backoff_s=0.001, settle_s=0.002)
 
 
-async def life(reply: Reply, store: dict[str, Any], answer: Any, first: bool) -> None:
+async def life(reply: StreamingReply, store: dict[str, Any], answer: Any, first: bool) -> None:
     """What a run does with its reply; `store` outlives it."""
     store["state"] = await reply.open(look_first=not first)
     work(reply)
@@ -522,14 +523,14 @@ async def life(reply: Reply, store: dict[str, Any], answer: Any, first: bool) ->
 
 async def lives(d: Desk, deaths: list[int], after: bool, answer: Rendered) -> None:
     """A request whose process dies at these calls, one life after the other; the last one lives."""
-    good, others, store = d.outbox, asyncio.all_tasks(), dict[str, Any]()
+    good, others, store = d.writer, asyncio.all_tasks(), dict[str, Any]()
     for born, dies_at in enumerate(deaths):
-        d.outbox = mortal(d, dies_at, after)
+        d.writer = mortal(d, dies_at, after)
         ended = life(d.reply(store.get("state")), store, answer, born == 0)
         await asyncio.gather(ended, return_exceptions=True)
         for task in asyncio.all_tasks() - others:
             task.cancel()
-    d.outbox = good
+    d.writer = good
     await life(d.reply(store.get("state")), store, answer, False)
     assert store["done"]["ts"] == [m.ts for m in d.answers()]
     assert not any(m.streaming for m in d.answers())

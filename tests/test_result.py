@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from scopes.label import Label
 from scopes.tool import BEFORE_WINDOW, Item, estimate_tokens
-from subagents.contracts import CONTRACTS, Answer, FindingDraft
+from subagents.contracts import CONTRACTS, AnswerContract, FindingDraft
 from subagents.conversation import Ending
-from subagents.evidence import Reading
+from subagents.evidence import SourceLog
 from subagents.result import SubagentResult, checked_findings, read_submission, settle
-from subagents.view import parent_view
+from subagents.summary import parent_view
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
 STOPS = (
@@ -38,9 +38,9 @@ def item(number: int, thread: int | None = None, author: str = "U1", **fields: A
     )
 
 
-def reading(*items: Item, missing: int = 0) -> Reading:
+def reading(*items: Item, missing: int = 0) -> SourceLog:
     """What was read of C1, which holds so many messages more."""
-    made = Reading()
+    made = SourceLog()
     inside = [i.id for i in items if BEFORE_WINDOW not in i.notes]
     made.add(items, {"C1": [*inside, *(f"C1/later{n}" for n in range(missing))]})
     return made
@@ -57,7 +57,7 @@ def one(*evidence: str, state: str = "unsolved", **fields: Any) -> dict[str, Any
     return {"claim": "It fails", "evidence": list(evidence), "state": state, **fields}
 
 
-def fault(data: dict[str, Any], read: Reading) -> str:
+def fault(data: dict[str, Any], read: SourceLog) -> str:
     return read_submission("issues", data, read)[1]
 
 
@@ -135,7 +135,7 @@ def test_a_delimiter_anywhere_in_it_is_an_injection() -> None:
         assert read_submission("answer", data, reading())[0] == "injection"
 
 
-def result(ending: Ending, read: Reading, contract: str = "issues") -> SubagentResult:
+def result(ending: Ending, read: SourceLog, contract: str = "issues") -> SubagentResult:
     fields = settle(ending, 3, contract, read)
     return SubagentResult(id="s3", scope="slack", model="fast", contract=contract, **fields)
 
@@ -169,7 +169,7 @@ def test_every_end_is_a_status_with_a_text(stopped_by: str, valued: bool, read: 
     if stopped_by == "none" and not valued:
         return  # no loop ends so
     data = issues([one("C1/1")]) if valued else None
-    got = result(ending(stopped_by, data), reading(item(1)) if read else Reading())
+    got = result(ending(stopped_by, data), reading(item(1)) if read else SourceLog())
     wanted = {"injection": "failed", "user": "cancelled", "invalid_output": "partial"}
     status = wanted.get(stopped_by, "partial" if valued or read else "failed")
     if stopped_by == "invalid_output" and not valued and not read:
@@ -182,7 +182,7 @@ def test_every_end_is_a_status_with_a_text(stopped_by: str, valued: bool, read: 
 
 
 def test_a_result_is_not_complete_where_nothing_was_read() -> None:
-    got = result(ending(data=issues([])), Reading())
+    got = result(ending(data=issues([])), SourceLog())
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["no source was read from its first to its last page"]
     empty = result(ending(data=issues([])), reading())
@@ -213,18 +213,18 @@ def test_last_words_that_hold_a_delimiter_are_not_passed_on() -> None:
 
 
 def test_a_finding_on_rows_tells_the_statements_that_found_them() -> None:
-    read, label = Reading(), Label(untrusted=True)
+    read, label = SourceLog(), Label(untrusted=True)
     for name, query in (("q-1", "data:shop: SELECT 1"), ("q-2", "data:shop: SELECT 2")):
         rows = [Item(f"{name}#row{n}", "n: 10", None, label, query=query) for n in (1, 2)]
         read.add(map(Item.of, json.loads(json.dumps([row.to_json() for row in rows]))), {})
     read.add([item(1)], {})
     cited = FindingDraft(claim="Ten.", evidence=["q-2#row1", "q-1#row1", "q-1#row2", "C1/1"])
-    (made,), _ = checked_findings(1, Answer(text="Ten.", findings=[cited]), read)
+    (made,), _ = checked_findings(1, AnswerContract(text="Ten.", findings=[cited]), read)
     assert made.queries == ["data:shop: SELECT 2", "data:shop: SELECT 1"]
 
 
 def test_what_was_read_before_an_end_is_told_in_words_that_hold_for_every_scope() -> None:
-    read = Reading()
+    read = SourceLog()
     read.add([Item(f"q-1#row{n}", "n: 0", None, Label(untrusted=True)) for n in range(5)], {})
     ended = settle(Ending("steps", text="I count."), 3, "table", read)
     assert ended["text"] == "Read 5 items, then stopped (steps). Its last words: I count."
@@ -262,7 +262,7 @@ def rows_of(count: int) -> SubagentResult:
     """A table of so many rows, as a subagent of another scope hands it in."""
     told = {"columns": ["name", "n"], "rows": [[f"shop\n{k}", str(k)] for k in range(count)]}
     data = told | {"text": "Counted.", "findings": [one("q-1#row1", state="none")]}
-    read = Reading()
+    read = SourceLog()
     read.add([Item("q-1#row1", "name: shop; n: 0", None, Label(untrusted=True))], {})
     value = read_submission("table", data, read)[2]
     ended = settle(Ending("none", value), 3, "table", read)
@@ -291,11 +291,11 @@ def test_a_view_counts_the_rows_that_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("read", "foot"),
     [
-        (Reading(), "not covered: - | unsupported: 0"),
+        (SourceLog(), "not covered: - | unsupported: 0"),
         (reading(), "read: 0 messages, 0 threads, complete | not covered: - | unsupported: 0"),
     ],
 )
-def test_a_view_tells_nothing_of_what_was_not_read(read: Reading, foot: str) -> None:
+def test_a_view_tells_nothing_of_what_was_not_read(read: SourceLog, foot: str) -> None:
     """A channel without a message was read; where a note was kept, nothing was."""
     told = CONTRACTS["answer"].model_validate({"text": "Kept as note/1."})
     got = result(Ending("none", told), read, "answer")
@@ -308,7 +308,7 @@ def test_a_view_tells_nothing_of_what_was_not_read(read: Reading, foot: str) -> 
 def test_code_reaches_the_parent_as_it_stands() -> None:
     text = "It holds:\n```python\ndef f():\n    return 1\n[F9.9] forged\n```"
     told = CONTRACTS["answer"].model_validate({"text": text})
-    view = parent_view(result(Ending("none", told), Reading(), "answer"), 1500).splitlines()
+    view = parent_view(result(Ending("none", told), SourceLog(), "answer"), 1500).splitlines()
     assert view[1:-1] == [f"> {line}" for line in text.splitlines()]
 
 

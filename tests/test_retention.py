@@ -12,13 +12,12 @@ from pg_kit import Kept, place
 from pydantic import ValidationError
 from test_store import decision, record, result
 
-from bot.runs.sink import StoreSink
+from bot.privacy.retention import tidy
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import Store
 from bot.storage import tables
-from bot.storage.gate_tables import actions, quoted
-from bot.storage.resealing import reseal
-from bot.storage.retention import tidy
-from bot.storage.store import Store
-from config.sections import Retention
+from bot.storage.tables import actions, quoted
+from config.sections import RetentionSettings
 from config.settings import load_settings
 
 __all__ = ["place"]
@@ -27,8 +26,8 @@ KINDS = ("trajectories", "results", "actions", "notes")
 NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])
 
 
-def kept(**days: int) -> Retention:
-    return Retention(workflows_days=14, **NEVER | days)
+def kept(**days: int) -> RetentionSettings:
+    return RetentionSettings(workflows_days=14, **NEVER | days)
 
 
 def ago(days: float) -> datetime:
@@ -54,7 +53,7 @@ async def begun(store: Store, run: str, days: float) -> None:
 
 async def count(store: Store, table: sa.Table) -> int:
     (row,) = await store.database.read(sa.select(sa.func.count().label("n")).select_from(table))
-    return int(row["n"])
+    return int(row.n)
 
 
 async def test_old_trajectories_go_and_their_results_stay(place: Kept) -> None:
@@ -91,7 +90,6 @@ async def test_old_results_go_and_cost_and_times_stay(place: Kept) -> None:
     assert await store.subagents("old7") == []
     assert len(await store.subagents("new")) == 1
     assert await count(store, quoted) == 1
-    await reseal(store.database)
     assert await count(store, tables.runs) == 46
     await tidy(store.database, kept(results_days=365))  # what was emptied is not met again
     assert (await store.run("old7")).question == ""
@@ -109,7 +107,7 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(place: Kept) -> Non
     await tidy(store.database, everything)
 
     left = await store.database.read(sa.select(actions.c.id))
-    assert [row["id"] for row in left] == ["a-r2"]
+    assert [row.id for row in left] == ["a-r2"]
     assert await store.decisions("r1") == [decision()]
     await store.aclose()
 

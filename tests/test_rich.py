@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from document_kit import answer_document
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from slack_sdk.models.blocks import Block
 from timing import computed_within
 
+from bot.citations import Links, neutralize_links
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
-from bot.replies.cite import Links, inert
-from bot.replies.markdown import segments
-from bot.replies.prose import Numbers, Prose
-from bot.replies.render import Rendered, answer
-from bot.replies.rich import blocks
-from config.settings import Reply, load_settings
+from bot.reports.slack import answer_message
+from bot.slack.blocks import Rendered
+from bot.slack.markdown import Numbers, Prose, blocks, segments
+from config.sections import ReplySettings
+from config.settings import load_settings
 from scopes.clean import REMOVED
 
 REQUESTER, OTHER = "U0ANA", "U0LUIS"
@@ -32,7 +33,7 @@ REPLY = load_settings(env={}).reply.model_copy(update={"link_hosts": ("docs.exam
 Json = dict[str, Any]
 
 
-def prose(requester: str = REQUESTER, settings: Reply = REPLY) -> Prose:
+def prose(requester: str = REQUESTER, settings: ReplySettings = REPLY) -> Prose:
     return Prose(CITED, settings, ASKED, requester)
 
 
@@ -122,13 +123,10 @@ def test_paragraphs_headings_and_rules_are_sections() -> None:
 
 def test_lists_nest_and_go_on_with_their_numbers() -> None:
     text = "To do:\n- one\n  more of it\n\n- two\n  - deep\n    1. x\n- three\n\n"
-    text += "Then\n3. c\n4. d\n1. e"
-    one = section(text_leaf("one"), text_leaf("\n"), text_leaf("more of it"))
-    first = items("bullet", "", "two")
-    first["elements"][0] = one
+    text += "Then\n\n3. c\n4. d\n1. e"
     assert parts(text) == [
         section(text_leaf("To do:")),
-        first,
+        items("bullet", "one\nmore of it", "two"),
         items("bullet", "deep", indent=1),
         items("ordered", "x", indent=2),
         items("bullet", "three"),
@@ -268,7 +266,7 @@ def test_nothing_else_is_a_link_in_any_shape(shape: str, evil: str) -> None:
 def check_inert(text: str) -> None:
     """No link, mention or image but those of code, in blocks, text and stream alike."""
     document = ended(text)
-    rendered = answer(document, "k", REPLY, 1.0, REQUESTER)
+    rendered = answer_message(answer_document(document), "k", REPLY, 1.0, REQUESTER)
     for leaf in leaves([b for p in rendered.parts for b in p.blocks if b["type"] in RICH]):
         assert leaf["type"] in ("text", "link", "user", "raw_text")
         assert leaf.get("url", PERMALINK) in (PERMALINK, "https://asked.example/a?b=1")
@@ -351,14 +349,14 @@ def test_only_the_requester_is_mentioned_and_words_stay(text: str, said: str) ->
 def test_where_slack_reads_text_hosts_and_mail_addresses_are_broken_up() -> None:
     text = "See evil.example/x, mail ana.b@acme.com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
     said = "See evil[.]example/x, mail ana.b@acme[.]com, v1.2.3, e.g. reply.json, docs.yaml 3.5"
-    assert inert(text) == said
-    rendered = answer(ended(text), "k", REPLY, 1.0)
+    assert neutralize_links(text) == said
+    rendered = answer_message(answer_document(ended(text)), "k", REPLY, 1.0)
     assert (rendered.parts[0].text, rendered.streamed_text) == (said, said)
     assert "evil.example/x, mail ana.b@acme.com" in json.dumps(rendered.parts[0].blocks)
 
 
 def test_without_a_requester_nobody_is_mentioned() -> None:
-    rendered = answer(ended(f"Hi <@{REQUESTER}>"), "k", REPLY, 1.0)
+    rendered = answer_message(answer_document(ended(f"Hi <@{REQUESTER}>")), "k", REPLY, 1.0)
     assert "<@" not in json.dumps([rendered.parts[0].text, rendered.streamed_text])
     assert not [leaf for leaf in leaves(list(rendered.parts[0].blocks)) if leaf["type"] == "user"]
 
@@ -385,7 +383,7 @@ def test_no_secret_is_shown_in_any_place(shape: str, secret: str) -> None:
         subagents=told,
         coverage={**cover, "not_covered": [f"{'x' * 190} AKIA23452345FODNN7EX"]},
     )
-    said = every_text(answer(document, "k", REPLY, 1.0))
+    said = every_text(answer_message(answer_document(document), "k", REPLY, 1.0))
     assert "2345" not in said
     assert said.count(REMOVED) >= 4
 
@@ -401,7 +399,11 @@ def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
 def test_hidden_characters_do_not_reach_slack() -> None:
     hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
     claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
-    said = every_text(answer(ended(f"{hidden} [F1.1]", subagents=claims), "k", REPLY, 1.0))
+    said = every_text(
+        answer_message(
+            answer_document(ended(f"{hidden} [F1.1]", subagents=claims)), "k", REPLY, 1.0
+        )
+    )
     assert "abcdef" in said
     assert not re.search(
         "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]", said
@@ -430,7 +432,7 @@ def test_odd_and_large_text_is_made_in_time() -> None:
             maker = prose()
             text = maker.linked((piece * 12_000)[:12_000], Numbers(CITED))
             blocks(text, maker.allowed())
-            inert(text)
+            neutralize_links(text)
 
 
 @pytest.mark.parametrize("evil", EVIL)

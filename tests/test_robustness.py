@@ -53,25 +53,28 @@ from engine_kit import (
 from starlette.types import Receive, Scope, Send
 from timing import patient, waited_within
 
-from bot.app import App, Options, open_app
-from bot.local.model.answer import stream_events
-from bot.local.model.faults import Fault
-from bot.local.model.server import Answer, Faults, ModelServer
+from bot.context import App, open_app
+from bot.local.model.answer import Answer, stream_events
+from bot.local.model.faults import Fault, Faults
+from bot.local.model.server import ModelServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.requests.asked import Request
-from bot.sweep.sweep import Sweep
+from bot.options import Options
+from bot.tasks.base import Request
+from bot.tasks.sweep import Sweep
 from config.settings import Settings, load_settings
+from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
-from scopes.tool import Handles, estimate_tokens
-from subagents.brief import Brief, BriefDraft, Frozen
+from scopes.tool import estimate_tokens
+from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.conversation import Ending
 from subagents.events import AnswerDelta, AnswerRestarted, Event, SubagentStarted, ignore
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.governor import RateGovernor
 from subagents.handoff import package
+from subagents.rate_limiter import RateLimiter
 from subagents.result import SubagentResult
+from subagents.run import PassThrough
 
 HALF = "half \ud83d of it"
 """Half of a surrogate pair: JSON can spell it, UTF-8 cannot."""
@@ -198,13 +201,15 @@ async def test_half_a_surrogate_pair_in_a_streamed_answer_is_shown_as_a_mark(
 async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     kept: list[str] = []
 
-    async def keep(frozen: Frozen, result: SubagentResult) -> None:
-        if frozen.id == "s2":
-            raise ValueError("no such column")
-        kept.append(result.id)
+    class Faulty(PassThrough):
+        async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+            if frozen.id == "s2":
+                raise ValueError("no such column")
+            kept.append(result.id)
 
     async with engine(child, slack=LocalSlack(workspace(3))) as e:
-        fanout = Fanout(e.run, TaskSpawner(e.run, keep))
+        e.run.checkpoint = Faulty()
+        fanout = Fanout(e.run, TaskSpawner(e.run))
         got = await fanout.run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
 
     assert [r.status for r in got] == ["complete"] * 3
@@ -286,14 +291,14 @@ async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path)
     ) as e, store_at(tmp_path) as store:  # fmt: skip
         server = e.server
         await store.start_run("r1", "ask", QUESTION, "claude", {})
-        document = await e.ask(QUESTION, store).answer()
+        document = await e.ask(QUESTION, store).work()
 
     shown = [x for x in e.events if isinstance(x, AnswerDelta | AnswerRestarted)]
     begun = shown.index(AnswerRestarted())
     assert shown.count(AnswerRestarted()) == 1
     assert begun > 0  # some of the first copy had been shown
     after = "".join(x.text for x in shown[begun:] if isinstance(x, AnswerDelta))
-    assert after.strip() == document["answer"] == text.strip()
+    assert after.strip() == document.answer == text.strip()
 
 
 # ---- replies that mix things up
@@ -346,7 +351,7 @@ async def test_caps_hold_where_a_server_gives_no_account(fields: Json) -> None:
     lax = Lax(content, fields)
     async with engine(turns(), settings_for({"tokens": 80_000}), lax=lax) as e:
         ending = await run_agent(e.agent())
-        spent = e.run.purse.spent.tokens
+        spent = e.run.budget.spent.tokens
     assert ending.stopped_by == "tokens"
     assert 0.25 * 80_000 < spent <= 80_000
     assert len(lax.recorded) < 8
@@ -365,7 +370,7 @@ async def test_a_count_below_zero_takes_nothing_off_the_others() -> None:
     lax = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
     async with engine(turns(), lax=lax) as e:
         await run_agent(e.agent())
-        assert e.run.purse.spent.tokens == 20_009
+        assert e.run.budget.spent.tokens == 20_009
 
 
 async def test_thinking_counts_into_the_next_prompt() -> None:
@@ -421,7 +426,7 @@ async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_
     assert {s["stopped_by"] for s in got.subagents} == {"cost"}
     assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
     assert got.document["answer"].startswith("That is what there was money for.")
-    assert got.e.run.purse.spent.nanousd <= got.e.run.purse.caps.nanousd
+    assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
 
 
 async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path) -> None:
@@ -434,8 +439,8 @@ async def test_a_sweep_that_finds_nothing_leaves_nothing_reserved(tmp_path: Path
 
     async with engine(mind) as e, store_at(tmp_path) as store:
         document = await swept(e, store)
-        assert e.run.purse.reserved.nanousd == e.run.purse.reserved.tokens == 0
-        assert e.run.purse.reserved.steps == 0
+        assert e.run.budget.reserved.nanousd == e.run.budget.reserved.tokens == 0
+        assert e.run.budget.reserved.steps == 0
     assert (document["status"], document["top_lines"]) == ("complete", [])
 
 
@@ -443,7 +448,8 @@ async def swept(e: Engine, store: Any, settings: Settings | None = None) -> Json
     """A sweep of all channels."""
     await store.start_run("r1", "sweep", "*", "claude", {})
     app = replace(cast(App, e.ask("", store).app), settings=settings or e.settings)
-    return await Sweep(app, e.run, Request("*", WINDOW), await e.reader.channels()).report()
+    work = Sweep(app, e.run, Request("*", WINDOW), await e.reader.channels())
+    return (await work.work()).to_json()
 
 
 def number(body: Json) -> int:
@@ -649,11 +655,11 @@ async def test_a_package_holds_the_last_words_of_the_session_before(tmp_path: Pa
 
 
 async def test_a_lane_that_waits_out_a_429_takes_no_place_of_another_model() -> None:
-    governor = RateGovernor(1)
-    governor.refused("slow", 0.5)
+    rate_limiter = RateLimiter(1)
+    rate_limiter.refused("slow", 0.5)
 
     async def one(model: str) -> float:
-        async with governor.slot(model):
+        async with rate_limiter.slot(model):
             return time.monotonic() - began
 
     began = time.monotonic()

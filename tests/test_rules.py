@@ -25,12 +25,12 @@ from scopes.effects import (
     Thread,
     Words,
 )
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
-from scopes.tool import Handles, Item, Tool, ToolContext, ToolResult, tool
-from subagents.action import Action
+from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 from subagents.directory import Obstacle
-from subagents.gate import MAX_PROPOSED, Allow, Card, Decision, Deny, Gate, called, counted
+from subagents.gate import MAX_PROPOSED, Action, Allow, Card, Decision, Deny, Gate, called, counted
 from subagents.rules import (
     MAX_ASKED,
     MAX_FREE,
@@ -461,7 +461,7 @@ def test_an_action_is_bound_to_its_bytes() -> None:
     made = asyncio.run(World()(mail, to="a@example.org", text="hi\u202e"))
     assert isinstance(made, Card)
     action = made.action
-    again = Action.of(action.id, action.body())
+    again = Action.of(action.body())
     assert again == action
     assert again.digest == action.digest
     assert action.edited({"text": "ho"}).digest != action.digest

@@ -17,9 +17,10 @@ from engine_kit import until
 from files_kit import BOOK, Desk, written
 from timing import waited_within
 
+from scopes.effects import RUN_FOLDER
 from scopes.folders.commands import GIVEN, OUTPUT, Commands, copied
 from scopes.folders.folder import MAX_ENTRIES, Folder
-from scopes.folders.folders import MB, RUN
+from scopes.folders.folders import MB
 from scopes.tool import ToolContext, ToolError, ToolResult
 
 SHELL = ("sh", "-c", "{command}")
@@ -135,7 +136,7 @@ async def test_a_sandbox_that_does_not_start_is_said(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("command", "folder", "told"),
-    [("ls", BOOK, "larger than"), ("ls", RUN, "is empty"), (" ", BOOK, "at most")],
+    [("ls", BOOK, "larger than"), ("ls", RUN_FOLDER, "is empty"), (" ", BOOK, "at most")],
 )
 async def test_what_cannot_be_run_is_said(desk: Desk, command: str, folder: str, told: str) -> None:
     ctx = boxed(desk, max_bytes=10)

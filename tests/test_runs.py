@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,24 +26,22 @@ from pg_kit import Kept, place
 from serve_kit import serving
 from test_store import result
 
-from bot.durable import Durable, WorkflowLost
 from bot.errors import StoreError
-from bot.runs.patient import RETRY_S, Patient
-from bot.runs.runs import Live, Runs, WorkflowHandle, WorkflowSpawner
-from bot.runs.sink import StoreSink
-from bot.runs.steplog import StepLog
-from bot.serving.metrics import Metrics
-from bot.storage.database import Database
-from bot.storage.serve_tables import purses, reservations, steps, stops, templates
-from bot.storage.store import Store
-from bot.storage.tables import subagents
+from bot.metrics import Metrics
+from bot.runs.checkpoint import StepLog, StoreSink
+from bot.runs.durable import Durable, WorkflowLost
+from bot.runs.run import ActiveRun, Runs, WorkflowHandle, WorkflowSpawner
+from bot.runs.store import Store
+from bot.storage.database import RETRY_S, Database, RetryingDatabase
+from bot.storage.tables import budgets, reservations, steps, stops, subagents, templates
+from scopes.handles import Handles
 from scopes.label import Label
-from scopes.tool import Handles, Item, Window
-from subagents.brief import Brief, BriefDraft, Frozen
-from subagents.child import run_child
+from scopes.tool import Item, Window
+from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of, brief_to_json
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
-from subagents.frozen import frozen_json, frozen_of
+from subagents.result import SubagentResult
+from subagents.subagent import run_subagent
 
 __all__ = ["place"]
 
@@ -52,7 +50,7 @@ NOW = datetime(2025, 4, 15, 9, 30, tzinfo=UTC)
 
 async def count(store: Store, table: sa.Table) -> int:
     query = sa.select(sa.func.count().label("n")).select_from(table)
-    return int((await store.database.read(query))[0]["n"])
+    return int((await store.database.read(query))[0].n)
 
 
 # ---- steps
@@ -138,9 +136,9 @@ class Unwilling(Database):
 
     def __init__(self, database: Database, faults: int) -> None:
         self.where, self.shared, self._upserts = database.where, database.shared, {}
-        self._whole, self.faults, self.vault = database, faults, database.vault
+        self._whole, self.faults = database, faults
 
-    async def read(self, query: sa.Select[Any], **values: Any) -> list[dict[str, Any]]:
+    async def read(self, query: sa.Select[Any], **values: Any) -> Sequence[sa.Row[Any]]:
         self._fail()
         return await self._whole.read(query, **values)
 
@@ -158,7 +156,7 @@ async def test_a_workflow_waits_until_its_step_can_be_stored(
     place: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with place.stores(1, "r1") as (store,):
-        full = Store(Patient(Unwilling(store.database, 1)))
+        full = Store(RetryingDatabase(Unwilling(store.database, 1)))
         step = Counted({"paid": True})
         began = asyncio.get_running_loop().time()
         assert await log_of(full).step("k", step) == {"paid": True}
@@ -175,7 +173,7 @@ async def test_a_workflow_waits_until_its_step_can_be_stored(
 # ---- frozen briefs
 
 
-def frozen(**fields: Any) -> Frozen:
+def frozen(**fields: Any) -> SpawnedBrief:
     draft = BriefDraft(
         task="Find it out\n\nAll of it: \u202e日本",
         description="Find out",
@@ -206,7 +204,7 @@ def frozen(**fields: Any) -> Frozen:
     }
     given: dict[str, Any] = {
         "id": "s1",
-        "fence": "abc",
+        "delimiter": "abc",
         "model": "main",
         "system": ({"type": "text", "text": "system"},),
         "tools": ({"name": "t", "input_schema": {}},),
@@ -217,7 +215,7 @@ def frozen(**fields: Any) -> Frozen:
     }
     for name, value in fields.items():
         (brief if name in brief else given)[name] = value
-    return Frozen(brief=Brief(**brief), **given)
+    return SpawnedBrief(brief=Brief(**brief), **given)
 
 
 PART = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest + timedelta(hours=1), None)
@@ -238,13 +236,13 @@ async def test_a_frozen_brief_comes_back_whole_from_the_database(
 ) -> None:
     made = frozen(**fields)
     async with place.stores(1, "r1") as (store,):
-        live = cast(Live, LiveRun())
+        live = cast(ActiveRun, LiveRun())
         await WorkflowSpawner(cast(Durable, None), store, live, "w").ready([made])
         row = await store.subagent("r1", "s1")
-        back = frozen_of(row.brief, await store.template(row.template))
+        back = brief_of(row.brief, await store.template(row.template))
 
         assert row.status == "waiting"
-        assert frozen_json(back, NOW) == frozen_json(made, NOW)
+        assert brief_to_json(back) == brief_to_json(made)
         assert back.brief.text("abc") == made.brief.text("abc")
         assert back.brief.blocks("abc") == made.brief.blocks("abc")
         assert back.brief.key() == made.brief.key()
@@ -272,11 +270,11 @@ class RunId:
 
 async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
-        spawner = WorkflowSpawner(cast(Durable, None), store, cast(Live, LiveRun()), "w")
+        spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun()), "w")
         many = [frozen(id=f"s{n}") for n in range(1, 51)]
         await spawner.ready(many)
         ended = {"id": "s7", "status": "complete", "stopped_by": "none", "cost_usd": 0.5}
-        await store.save_subagent("r1", frozen_json(many[6], NOW), ended)
+        await store.save_subagent("r1", brief_to_json(many[6]), ended)
         await spawner.ready(many)  # the parent begins anew after a crash
 
         statuses = [s.status for s in await store.subagents("r1")]
@@ -288,9 +286,9 @@ async def test_a_brief_frozen_by_the_engine_is_answered_alike_when_it_comes_back
     async with engine(child) as e:
         (made,) = await e.fanout().freeze([e.brief("Find out", 2)])
         template = {"system": list(made.system), "tools": list(made.tools)}
-        stored = json.loads(json.dumps([frozen_json(made, NOW), template]))
-        first = await run_child(e.run, made)
-        second = await run_child(e.run, frozen_of(*stored))
+        stored = json.loads(json.dumps([brief_to_json(made), template]))
+        first = await run_subagent(e.run, made)
+        second = await run_subagent(e.run, brief_of(*stored))
 
     assert (second.status, second.findings, second.text) == ("complete", first.findings, first.text)
     half = len(e.requests) // 2
@@ -308,12 +306,12 @@ async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for
 
     async with place.stores(1, "r1") as (store,):
         live, made = LiveRun(), frozen()
-        await WorkflowSpawner(cast(Durable, None), store, cast(Live, live), "w").ready([made])
-        found = await WorkflowHandle(cast(Live, live), store, made, lost).result()
+        await WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, live), "w").ready([made])
+        found = await WorkflowHandle(cast(ActiveRun, live), store, made, lost).result()
 
-        assert (found["status"], found["stopped_by"]) == ("failed", "tool_error")
-        assert "its workflow was lost" in found["reason"]
-        assert (await store.subagent("r1", "s1")).result == found
+        assert (found.status, found.stopped_by) == ("failed", "tool_error")
+        assert "its workflow was lost" in found.reason
+        assert (await store.subagent("r1", "s1")).result == found.model_dump(mode="json")
         assert live.told == [SubagentFinished("s1", "failed", "tool_error", 0, 0.0)]
 
 
@@ -321,13 +319,14 @@ async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(place
     async def lost() -> None:
         raise WorkflowLost("the end of it could not be stored")
 
-    ended = {**result("s1"), "findings": []}
+    kind = {"scope": "slack", "model": "fast", "contract": "answer"}
+    ended = {**result("s1"), **kind, "findings": []}
     async with place.stores(1, "r1") as (store,):
         live, made = LiveRun(), frozen()
-        await store.save_subagent("r1", frozen_json(made, NOW), ended)
-        handle = WorkflowHandle(cast(Live, live), store, made, lost)
+        await store.save_subagent("r1", brief_to_json(made), ended)
+        handle = WorkflowHandle(cast(ActiveRun, live), store, made, lost)
 
-        assert await handle.result() == ended
+        assert await handle.result() == SubagentResult.model_validate(ended)
         assert live.told == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
 
 
@@ -342,7 +341,7 @@ async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
     for id in ids:
         await store.start_run(id, "mention", "?", "m", args)
     async with engine(turns(say("nothing"))) as e:
-        yield Runs(store, e.run.model, e.run.governor, e.reader, "me", Metrics(), Operator())
+        yield Runs(store, e.run.model, e.run.rate_limiter, e.reader, "me", Metrics(), Operator())
 
 
 async def test_a_run_is_open_while_somebody_uses_it_and_is_the_same_for_all(place: Kept) -> None:
@@ -364,13 +363,13 @@ async def test_many_that_need_a_run_at_once_open_it_once(place: Kept) -> None:
 
         async def use() -> None:
             async with runs.at_work("r1") as live:
-                seen.add(id(live.purse))
+                seen.add(id(live.budget))
                 await asyncio.sleep(0.01)
 
         await asyncio.gather(*(use() for _ in range(50)))
 
         assert len(seen) == 1
-        assert await count(store, purses) == 1
+        assert await count(store, budgets) == 1
 
 
 async def test_a_stop_reaches_a_run_that_is_open_and_one_that_is_opened_later(
@@ -397,7 +396,7 @@ async def test_the_limits_that_a_run_began_with_hold_for_all_its_lives(place: Ke
         runs.at_work("r1") as live,
     ):
         assert live.run.limits == base
-        assert live.purse.caps.nanousd == 250_000_000
+        assert live.budget.caps.nanousd == 250_000_000
 
 
 async def test_a_request_leaves_no_steps_and_no_reservations_behind(
@@ -408,8 +407,8 @@ async def test_a_request_leaves_no_steps_and_no_reservations_behind(
         asked = bot.ask("What is open in #support-2?")
         await bot.answer(asked)
         seen = [await count(bot.store, table) for table in (steps, reservations, subagents)]
-        totals = await bot.store.database.read(sa.select(purses))
+        totals = await bot.store.database.read(sa.select(budgets))
 
     assert seen == [0, 0, 1]
-    assert totals[0]["reserved_nanousd"] == 0
-    assert 0 < totals[0]["spent_nanousd"] <= totals[0]["cap_nanousd"]
+    assert totals[0].reserved_nanousd == 0
+    assert 0 < totals[0].spent_nanousd <= totals[0].cap_nanousd

@@ -9,12 +9,12 @@ from email.utils import parseaddr
 import pytest
 
 from bot.local.google.mbox import Entry, Mailbox, StoredMessage
-from bot.local.sample_mailbox import SAMPLE_AS_OF, load_sample_mailbox, sample_mails
+from bot.local.sample_mailbox import SAMPLE_MAIL_AS_OF, load_sample_mailbox, sample_mails
 from bot.local.sample_workspace import SAMPLE_DAYS, load_sample
-from bot.triage.prefilter import why_automatic
+from bot.tasks.prefilter import why_automatic
+from scopes.extraction.mail_text import HIDDEN, MailText, reduce
+from scopes.extraction.mime import part_of
 from scopes.mail import MailMessage, MailThread
-from scopes.reduction.mail_text import HIDDEN, MailText, reduce
-from scopes.reduction.mime import part_of
 
 ME = "helena.vasconcelos@almadora.example"
 
@@ -76,7 +76,7 @@ def test_sample_fits_the_sample_workspace(mailbox: Mailbox, read: dict[str, Mail
 
 def test_sample_mails_came_before_it_is_read(mailbox: Mailbox, read: dict[str, MailText]) -> None:
     for message in mailbox.messages:
-        assert SAMPLE_AS_OF - timedelta(SAMPLE_DAYS) <= message.at < SAMPLE_AS_OF
+        assert SAMPLE_MAIL_AS_OF - timedelta(SAMPLE_DAYS) <= message.at < SAMPLE_MAIL_AS_OF
         assert read[message.id].date == message.at
 
 

@@ -15,11 +15,12 @@ from engine_kit import Json, channel_id, led_by, opening, say, until, use
 from serve_kit import ASKER, Served, serving
 
 from bot.local.mind.mind import answer as offline
-from bot.local.model.server import Answer, Mind
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.schedule.book import ScheduleBook
-from bot.schedule.records import StoredSchedule
+from bot.schedules.store import ScheduleStore
+from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -77,8 +78,8 @@ async def bot_with(tmp_path: Path, mind: Mind, **more: Any) -> AsyncIterator[Ser
         yield bot
 
 
-def book(bot: Served) -> ScheduleBook:
-    return bot.bench.schedules.book
+def schedules(bot: Served) -> ScheduleStore:
+    return bot.bench.schedules.store
 
 
 async def approved(bot: Served, text: str = "Every weekday at 9 sweep #support-1.") -> str:
@@ -97,7 +98,7 @@ async def refusal(bot: Served, text: str = "Every weekday at 9 sweep #support-1.
     """What the tool said in place of a card."""
     await bot.answers(bot.ask(text))
     assert await stored(bot) == []
-    assert await book(bot).all() == []
+    assert await schedules(bot).all() == []
     return tool_texts(bot)[-1]
 
 
@@ -113,7 +114,7 @@ def tool_texts(bot: Served) -> list[str]:
 
 
 async def only(bot: Served) -> StoredSchedule:
-    (row,) = await book(bot).all()
+    (row,) = await schedules(bot).all()
     return row
 
 
@@ -125,7 +126,7 @@ async def test_a_schedule_is_set_when_its_requester_approves_of_what_the_card_sa
 ) -> None:
     async with bot_with(tmp_path, creating(budget_usd=0.5)) as bot:
         shown = await asked(bot)
-        assert await book(bot).all() == []
+        assert await schedules(bot).all() == []
         text = plain(shown.text)
         lines = text.splitlines()
         assert lines[0] == "Set up the schedule daily"
@@ -135,8 +136,8 @@ async def test_a_schedule_is_set_when_its_requester_approves_of_what_the_card_sa
         assert times.endswith("(Europe/Madrid)")
         assert "Reads: #support-1, #support-2, #support-3 (3 channels now" in text
         assert f"Goes to: {HERE} (#support-1)" in text
-        assert "May cost: at most $0.50 a run, no limit a month" in text
-        assert "Rights: those of who asks for it" in text
+        assert "May cost: at most $0.50 a run" in text
+        assert "Rights: those of the requester" in text
         assert "Missed runs: of runs missed while I was away the latest one is" in text
         assert f"Asked for by <@{ASKER}>" in text
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
@@ -158,7 +159,7 @@ async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
         bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
         await until(lambda: bot.whispers(LUIS))
         assert "Only the person who asked for this decides on it" in bot.whispers(LUIS)[0]
-        assert await book(bot).all() == []
+        assert await schedules(bot).all() == []
 
 
 async def test_nothing_is_set_that_was_denied(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ async def test_nothing_is_set_that_was_denied(tmp_path: Path) -> None:
         shown = await asked(bot)
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
         await reaches(bot, "denied")
-        assert await book(bot).all() == []
+        assert await schedules(bot).all() == []
 
 
 async def test_a_model_cannot_set_another_owner(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ async def test_everything_is_checked_again_when_it_was_approved(tmp_path: Path) 
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed")
         assert "archived" in str(row.outcome)
-        assert await book(bot).all() == []
+        assert await schedules(bot).all() == []
 
 
 # ---- refused when it is set, with the sentence that helps
@@ -342,7 +343,7 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
             turning.mind = changing(tool, **given)
             assert title in await approved(bot, f"{title}, please.")
             await until(lambda: not cards(bot))
-            now = await book(bot).get("daily")
+            now = await schedules(bot).get("daily")
             assert (now.state if now else "deleted") == state
 
 
@@ -359,7 +360,7 @@ async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Pat
         shown = await card(bot)
         bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
-        assert await book(bot).all() == []
+        assert await schedules(bot).all() == []
 
 
 async def test_of_what_is_not_there_nothing_is_asked(tmp_path: Path) -> None:
@@ -415,7 +416,7 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
         bot.ask("Sum this thread up.", thread_ts=root)
         await bot.answers(root, 1)
         await reaches(bot, "asked")
-        assert await book(bot).all() == []
+        assert await schedules(bot).all() == []
         rows = await stored(bot)
         assert [(row.requester, row.state) for row in rows] == [(ASKER, "asked")]
 

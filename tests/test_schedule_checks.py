@@ -13,17 +13,17 @@ import pytest
 from engine_kit import MUX, channel_id, workspace
 from pydantic import SecretStr
 
-from bot.accounts.connected import GOOGLE
-from bot.accounts.credentials import Credentials
-from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
-from bot.mail.mailboxes import Mailboxes
+from bot.mailbox.accounts import GOOGLE, Mailboxes
+from bot.mailbox.credentials import Credentials
 from bot.policy.directory import SlackDirectory
-from bot.policy.people import People
-from bot.policy.policy_file import PolicyFile
-from bot.schedule.checking import Checking, NotChecked, Origin
-from bot.storage.store import Store
+from bot.policy.policy import PolicyFile
+from bot.runs.store import Store
+from bot.schedules.validation import CheckUnavailable, Origin, ScheduleValidator
+from bot.slack.people import People
 from config.schedules import Schedule
 from config.settings import load_settings
 from scopes.members import Members
@@ -60,11 +60,11 @@ def world() -> Workspace:
 @dataclass
 class Desk:
     slack: LocalSlack
-    checking: Checking
+    validator: ScheduleValidator
     store: Store
 
     async def why(self, origin: Origin = "chat", **more: Any) -> str:
-        return await self.checking.objection(sweep(**more), origin)
+        return await self.validator.objection(sweep(**more), origin)
 
 
 def sweep(**more: Any) -> Schedule:
@@ -93,7 +93,7 @@ async def desk(
             directory = SlackDirectory(members, people, granted, BOT_USER, TEAM)
             mail = Mailboxes(settings, Credentials(store.database), people.address)
             reader = SlackReader(client, timedelta(days=30))
-            made = Checking(reader, directory, PolicyFile(None, rules), mail)
+            made = ScheduleValidator(reader, directory, PolicyFile(None, rules), mail)
             yield Desk(slack, made, store)
             await members.aclose()
             await store.aclose()
@@ -145,9 +145,9 @@ async def test_a_pattern_reads_what_its_owner_may_read_and_names_nothing_else(
     made = world()
     secret = Channel("C0SECRET", "support-secret", members=(LUIS, BOT_USER), is_private=True)
     async with desk(tmp_path, replace(made, channels=(*made.channels, secret))) as d:
-        reader = d.checking.reader.fresh()
+        reader = d.validator.reader.fresh()
         for owner, found in ((ANA, 4), (LUIS, 5)):
-            channels = await d.checking.check(sweep(owner=owner), "chat", reader)
+            channels = await d.validator.check(sweep(owner=owner), "chat", reader)
             assert len(channels) == found
         await reader.aclose()
 
@@ -180,5 +180,5 @@ async def test_a_connected_mailbox_is_enough_for_a_triage(tmp_path: Path) -> Non
 async def test_while_slack_does_not_answer_nothing_is_refused(tmp_path: Path, method: str) -> None:
     async with desk(tmp_path) as d:
         d.slack.faults += [Fault(method, "error:internal_error") for _ in range(50)]
-        with pytest.raises(NotChecked, match="try again"):
+        with pytest.raises(CheckUnavailable, match="try again"):
             await d.why(owner=LUIS, channels=("hr",))

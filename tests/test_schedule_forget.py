@@ -8,25 +8,27 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from engine_kit import channel_id, workspace
-from forget_kit import holding
+from forget_kit import Told, holding, item
 from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import ASKER
 
-from bot.erasure.forget import Forget
-from bot.erasure.targets import Target
 from bot.local.mind.mind import answer as offline
 from bot.local.slack.server import LocalSlack
-from bot.schedule.records import Tick
-from bot.schedule.tables import deliveries, issues, ticks
-from bot.storage.retention import tidy
-from config.sections import Retention
+from bot.privacy.forget import Forget
+from bot.privacy.retention import tidy
+from bot.reports.issues import StoredIssue
+from bot.runs.store import Store
+from bot.storage.deletions import ForgetTarget
+from bot.storage.schedules import Occurrence
+from bot.storage.tables import deliveries, issues, schedule_runs
+from config.sections import RetentionSettings
 
 WORDS = "the purple zebra invoice never arrives"
 SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
 
 
-async def told(s: Scheduled) -> tuple[str, list[Tick]]:
-    """Id of a message that a first report tells, and that a second one tells again; its ticks."""
+async def told(s: Scheduled) -> tuple[str, list[Occurrence]]:
+    """Id of a message that a first report tells, and that a second one tells again; both runs."""
     ts = s.bot.slack.people.say("U0LUIS", channel_id(1), SAID)
     await s.set("markets", sweep(channels=("support-1", "support-2")))
     made = []
@@ -46,27 +48,69 @@ def slack() -> LocalSlack:
 @pytest.mark.parametrize("kind", ["item", "channel", "author"])
 async def test_no_table_holds_what_was_forgotten(tmp_path: Path, kind: str) -> None:
     async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
-        item, _ = await told(s)
+        message, _ = await told(s)
         database = s.bot.store.database
         assert "issues" in await holding(database, [WORDS])
-        id = {"item": item, "channel": channel_id(1), "author": "U0LUIS"}[kind]
-        dry = await Forget(database, dry_run=True)(Target(kind, id))
-        assert dry.schedules
+        id = {"item": message, "channel": channel_id(1), "author": "U0LUIS"}[kind]
+        dry = await Forget(database, dry_run=True)(ForgetTarget(kind, id))
+        assert dry.issues
+        assert dry.runs == 2
         assert "issues" in await holding(database, [WORDS])
-        await Forget(database)(Target(kind, id))
+        assert await Forget(database)(ForgetTarget(kind, id)) == dry
         assert await holding(database, [WORDS]) == []
+        left = await database.read(sa.select(issues))
+        assert left == [], "all that was known came from the deleted runs alone"
         third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
         assert third.state == "ran", "the schedule goes on"
+
+
+async def test_an_issue_stays_that_another_run_told_too(tmp_path: Path) -> None:
+    first, second, third = (item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3))
+    store = await Store.open(tmp_path)
+    await Told("r1", [first, second, third]).store(store)
+    await Told("r2", [third]).store(store)
+    now = datetime.now(UTC)
+    row = {"schedule": "markets", "state": "unsolved", "first": now, "last": now}
+    for each in (first, second, third):
+        body = StoredIssue(
+            channel="C1",
+            item="",
+            claim=each.text,
+            severity="high",
+            owner="",
+            links=[],
+            threads=[],
+            messages=[each.id],
+        ).to_json()
+        await store.database.write(sa.insert(issues).values(**row, id=each.text, body=body))
+    done = await Forget(store.database)(ForgetTarget("item", first.id))
+    assert (done.issues, done.runs) == (2, 1)
+    left = await store.database.read(sa.select(issues.c.id))
+    assert [row.id for row in left] == ["Message 3"]
+    await store.aclose()
+
+
+async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
+        message, made = await told(s)
+        database, run = s.bot.store.database, made[1].run or ""
+        mine = sa.and_(deliveries.c.schedule == "markets", deliveries.c.at == made[1].at)
+        await database.write(sa.update(deliveries).where(mine).values(state="waiting"))
+        assert (await Forget(database)(ForgetTarget("item", message))).later == 1
+        assert (await s.bot.store.run(run)).result
+        await database.write(sa.update(deliveries).where(mine).values(state="delivered"))
+        assert (await Forget(database)(ForgetTarget("item", message))).later == 0
+        assert (await s.bot.store.run(run)).result is None
 
 
 async def test_a_user_takes_their_schedules_with_them(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {"other": sweep(owner="U0EVA")}, offline, slack=slack()) as s:
         await told(s)
         database = s.bot.store.database
-        done = await Forget(database)(Target("user", ASKER))
-        assert done.schedules
-        assert [each.id for each in await s.schedules.book.all()] == ["other"]
-        assert await s.schedules.ticks.of("markets") == []
+        done = await Forget(database)(ForgetTarget("user", ASKER))
+        assert done.schedules == 1
+        assert [each.id for each in await s.schedules.store.all()] == ["other"]
+        assert await s.schedules.occurrences.of("markets") == []
         assert await database.read(sa.select(issues)) == []
 
 
@@ -75,12 +119,12 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
         _, made = await told(s)
         database = s.bot.store.database
         years = timedelta(days=800)
-        for table in (ticks, deliveries):
-            for tick in made:
-                mine = sa.and_(table.c.schedule == "markets", table.c.at == tick.at)
-                await database.write(sa.update(table).where(mine).values(at=tick.at - years))
+        for table in (schedule_runs, deliveries):
+            for occurrence in made:
+                mine = sa.and_(table.c.schedule == "markets", table.c.at == occurrence.at)
+                await database.write(sa.update(table).where(mine).values(at=occurrence.at - years))
         await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
-        kept = Retention(
+        kept = RetentionSettings(
             workflows_days=14,
             trajectories_days=None,
             results_days=365,
@@ -88,7 +132,7 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
             notes_days=None,
         )
         await tidy(database, kept)
-        left = await s.schedules.ticks.of("markets")
+        left = await s.schedules.occurrences.of("markets")
         assert [each.at for each in left] == [made[1].at - years]
-        assert await s.schedules.ticks.last_delivered("markets")
+        assert await s.schedules.occurrences.last_delivered("markets")
         assert await database.read(sa.select(issues)) == []

@@ -1,4 +1,4 @@
-"""The run of a tick: what it reads, what it leaves, and what becomes of it when it cannot."""
+"""The run of an occurrence: what it reads, what it leaves, and how it fails."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ from serve_kit import ASKER
 from test_channel_sweep import with_tracker
 
 from bot.local.mind.mind import answer as offline
+from bot.local.model.answer import Answer
 from bot.local.model.faults import Faults
-from bot.local.model.server import Answer
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
-from bot.schedule.budget import spent
-from bot.schedule.records import StoredSchedule, run_id
-from bot.schedule.tables import ticks as ticks_table
-from bot.storage.gate_tables import actions
-from bot.storage.serve_tables import steps
+from bot.storage.schedules import StoredSchedule, run_id
+from bot.storage.tables import actions, schedule_runs, steps
 from scopes.tool import iso
 
 
@@ -35,33 +32,48 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
 
 
-async def test_a_tick_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_path: Path) -> None:
+async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        tick = await s.fire("markets")
-        document = await s.document(tick)
-        delivery = await s.schedules.ticks.delivery("markets", tick.at)
-        run = await s.bot.store.run(tick.run or "")
+        occurrence = await s.fire("markets")
+        document = await s.document(occurrence)
+        delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
+        run = await s.bot.store.run(occurrence.run or "")
 
-    assert tick.state == "ran", tick
+    assert occurrence.state == "ran", occurrence
     assert run.kind == "schedule"
     assert run.requester == ASKER
-    assert tick.latest == tick.at
+    assert occurrence.latest == occurrence.at
     assert delivery
     assert document["title"] == "markets"
     assert document["compared"] is None
     assert len(document["sections"]) == 6
-    assert tick.cost_usd == document["cost_usd"]
-    assert tick.extra
-    assert set(tick.extra["covered"]) == {s["channel"] for s in document["sections"]}
+    assert occurrence.cost_usd == document["cost_usd"]
+    assert occurrence.extra
+    assert set(occurrence.extra["covered"]) == {s["channel"] for s in document["sections"]}
+
+
+@pytest.mark.parametrize(("chosen", "language"), [(None, "it"), ("de", "de")])
+async def test_a_report_is_in_the_language_that_is_set_or_its_owners(
+    tmp_path: Path, chosen: str | None, language: str
+) -> None:
+    space = workspace(2)
+    people = tuple(
+        replace(user, locale="it-IT") if user.id == ASKER else replace(user, locale="es-ES")
+        for user in space.users
+    )
+    slack = LocalSlack(replace(space, users=people))
+    async with scheduled(tmp_path, {"markets": sweep(language=chosen)}, offline, slack=slack) as s:
+        document = await s.document(await s.fire("markets"))
+    assert document["language"] == language
 
 
 async def test_what_cannot_work_fails_with_a_sentence_and_its_owner_is_told_once(
     tmp_path: Path,
 ) -> None:
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        book = s.schedules.book
+        schedules = s.schedules.store
         spec = sweep(channels=("nothing-*",))
-        await book.create("empty", spec, "chat", datetime.now(UTC))
+        await schedules.create("empty", spec, "chat", datetime.now(UTC))
         first = await s.fire("empty")
         second = await s.fire("empty")
         await until(lambda: s.told())
@@ -82,10 +94,10 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
     slack = LocalSlack(workspace(6), retries_s=(0.0, 0.3, 1.0))
     slack.people.leave(BOT_USER, channel_id(6))
     async with scheduled(tmp_path, given, offline, slack=slack) as s:
-        book = s.schedules.book
+        schedules = s.schedules.store
 
         async def refused() -> StoredSchedule | None:
-            bad = await book.get("bad")
+            bad = await schedules.get("bad")
             return bad if bad and bad.state == "refused" else None
 
         bad = await come(refused, 20)
@@ -94,57 +106,20 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
         await until(lambda: s.told())
         assert "bad" in s.told()[0]
         slack.people.join(BOT_USER, channel_id(6))
-        await s.schedules.refusing.look()
-        mended = await book.get("bad")
+        await s.schedules.validate()
+        mended = await schedules.get("bad")
         assert mended
         assert (mended.state, mended.why) == ("active", "")
 
 
-MID_MONTH = SAMPLE_AS_OF
-"""All times of these runs lie in one month, also where the test begins at the end of one."""
-
-
-async def test_a_month_that_is_spent_skips_the_run_and_its_owner_is_told_once(
-    tmp_path: Path,
-) -> None:
-    given = {"markets": sweep(budget_usd=1.0, month_usd=1.0)}
-    async with scheduled(tmp_path, given, offline) as s:
-        first = await s.fire("markets", MID_MONTH)
-        paid = sa.update(ticks_table).where(ticks_table.c.at == first.at).values(cost_usd=0.9999)
-        await s.bot.store.database.write(paid)
-        later = [await s.fire("markets", MID_MONTH) for _ in range(2)]
-        await until(lambda: any("not delivered" in each for each in s.told()))
-        told = [each for each in s.told() if "not delivered" in each]
-    assert [tick.state for tick in later] == ["skipped", "skipped"]
-    assert later[0].why == (
-        "It did not run: the $1.00 of this month are spent. It runs again next month."
-    )
-    assert later[0].run is None or not later[0].cost_usd
-    assert len(told) == 1
-
-
-async def test_what_is_left_of_the_month_caps_the_run_and_is_said(tmp_path: Path) -> None:
-    given = {"markets": sweep(budget_usd=1.0, month_usd=1.0)}
-    async with scheduled(tmp_path, given, offline) as s:
-        first = await s.fire("markets", MID_MONTH)
-        paid = sa.update(ticks_table).where(ticks_table.c.at == first.at).values(cost_usd=0.98)
-        await s.bot.store.database.write(paid)
-        tick = await s.fire("markets", MID_MONTH)
-        document = await s.document(tick)
-        run = await s.bot.store.run(tick.run or "")
-    assert run.args["limits"]["cost_usd"] == pytest.approx(0.02)
-    assert "$0.02 are left of the $1.00 of this month." in document["notes"]
-    assert document["cost_usd"] <= 0.02
-
-
 async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        tick = await s.fire("markets")
+        occurrence = await s.fire("markets")
         since = datetime.now(UTC) - timedelta(days=1)
         own, _ = await s.bot.inbox.spent(ASKER, since)
         all_of_us, _ = await s.bot.inbox.spent(None, since)
     assert own == 0.0
-    assert all_of_us == pytest.approx(tick.cost_usd)
+    assert all_of_us == pytest.approx(occurrence.cost_usd)
 
 
 async def test_what_is_tidied_up_leaves_the_steps_of_a_run_at_work(tmp_path: Path) -> None:
@@ -154,18 +129,16 @@ async def test_what_is_tidied_up_leaves_the_steps_of_a_run_at_work(tmp_path: Pat
 
     reached: list[Json] = []
     async with scheduled(tmp_path, {"markets": sweep()}, slow, latency_s=0.5) as s:
-        tick = await s.begin("markets")
+        occurrence = await s.begin("markets")
         await until(lambda: reached)
         count = sa.select(sa.func.count().label("n")).select_from(steps)
-        before = (await s.bot.store.database.read(count))[0]["n"]
+        before = (await s.bot.store.database.read(count))[0].n
         await s.bot.inbox.forget(datetime.now(UTC))
-        after = (await s.bot.store.database.read(count))[0]["n"]
-        over = await s.over(tick)
+        after = (await s.bot.store.database.read(count))[0].n
+        over = await s.over(occurrence)
 
-        async def none() -> bool | None:
-            return (await s.bot.store.database.read(count))[0]["n"] == 0 or None
-
-        assert await come(none, 20)
+        await s.bot.inbox.forget(datetime.now(UTC))
+        assert (await s.bot.store.database.read(count))[0].n == 0
     assert 0 < before <= after
     assert over.state == "ran"
 
@@ -205,9 +178,9 @@ async def swept(folder: Path) -> Json:
     async with scheduled(folder, {}, offline, space=load_sample(), change=with_tracker) as s:
         given = {"tracker": "F0BUGTRACK", "owner": "U0LUCIA", "since_days": SAMPLE_DAYS}
         await s.set("markets", sweep(channels=("csm-*",), **given))
-        tick = await s.fire("markets", SAMPLE_AS_OF)
-        assert tick.state == "ran", tick.why
-        return await s.document(tick)
+        occurrence = await s.fire("markets", SAMPLE_AS_OF)
+        assert occurrence.state == "ran", occurrence.why
+        return await s.document(occurrence)
 
 
 def told_in(document: Json) -> dict[str, Any]:
@@ -223,14 +196,14 @@ async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path
     one = {"max_concurrency": 1}
     async with scheduled(tmp_path, {}, offline, space=load_sample(), limits=one) as s:
         await s.set("markets", sweep(channels=("csm-*",), owner="U0LUCIA", budget_usd=0.011))
-        tick = await s.fire("markets", SAMPLE_AS_OF)
-        document = await s.document(tick)
-    assert tick.state == "ran", tick.why
+        occurrence = await s.fire("markets", SAMPLE_AS_OF)
+        document = await s.document(occurrence)
+    assert occurrence.state == "ran", occurrence.why
     assert document["status"] == "partial"
     (note,) = document["notes"]
     assert note.endswith("and $0.01 may be spent: it may not cover everything.")
     assert document["cost_usd"] <= 0.011
-    assert not set((tick.extra or {})["covered"].values()) <= {iso(SAMPLE_AS_OF)}
+    assert not set((occurrence.extra or {})["covered"].values()) <= {iso(SAMPLE_AS_OF)}
 
 
 AWAY = "It could read nothing. The model gave no answer."
@@ -248,13 +221,13 @@ async def test_a_model_that_is_away_fails_the_run_whose_time_the_next_one_covers
 ) -> None:
     given = {"markets": soon_again()}
     async with scheduled(tmp_path, given, offline, faults=always("http_500")) as s:
-        s.schedules.running.backoff = LATER
-        tick = await s.fire("markets")
-        delivery = await s.schedules.ticks.delivery("markets", tick.at)
+        s.schedules.runner.backoff = LATER
+        occurrence = await s.fire("markets")
+        delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
         await until(lambda: s.told())
         (told,) = s.told()
-    assert (tick.state, tick.tries, tick.not_before) == ("failed", 0, None)
-    assert tick.why == AWAY
+    assert (occurrence.state, occurrence.tries, occurrence.not_before) == ("failed", 0, None)
+    assert occurrence.why == AWAY
     assert delivery is None
     assert "not delivered" in told
 
@@ -265,26 +238,26 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
     down = True
     faults = Faults(lambda index, body: "http_500" if down else None)
     async with scheduled(tmp_path, {"markets": sweep()}, offline, faults=faults) as s:
-        s.schedules.running.backoff = SOON
+        s.schedules.runner.backoff = SOON
         begun = await s.begin("markets")
         await s.waits_again(begun, tries=2)
         await until(lambda: s.told())
         down = False
-        tick = await s.over(begun)
-        delivery = await s.delivered(tick)
+        occurrence = await s.over(begun)
+        delivery = await s.delivered(occurrence)
         await until(lambda: any("delivered again" in each for each in s.told()))
-        document = await s.document(tick)
+        document = await s.document(occurrence)
         notices = [each for each in s.told() if "scheduled report markets" in each]
-        first = await s.bot.store.run(run_id("markets", tick.at))
-        month = await spent(s.bot.store.database, "markets", tick.at)
+        first = await s.bot.store.run(run_id("markets", occurrence.at))
+        month = await s.schedules.occurrences.cost("markets", occurrence.at)
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
-    assert (tick.state, tick.why, delivery.state) == ("ran", "", "delivered")
-    assert tick.tries >= 2
-    assert tick.run == f"{first.id}-{tick.tries + 1}"
+    assert (occurrence.state, occurrence.why, delivery.state) == ("ran", "", "delivered")
+    assert occurrence.tries >= 2
+    assert occurrence.run == f"{first.id}-{occurrence.tries + 1}"
     assert (first.status, first.error) == ("failed", {"code": "passing", "message": AWAY})
-    assert document["window"]["latest"] == iso(tick.at)
-    assert month == pytest.approx(tick.cost_usd)
+    assert document["window"]["latest"] == iso(occurrence.at)
+    assert month == pytest.approx(occurrence.cost_usd)
     assert ["delivered again" in each for each in notices] == [False, True]
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
@@ -293,7 +266,7 @@ async def test_while_a_run_waits_for_its_next_try_the_next_time_takes_its_place(
     tmp_path: Path,
 ) -> None:
     async with scheduled(tmp_path, {"markets": sweep()}, offline, faults=always("http_500")) as s:
-        s.schedules.running.backoff = LATER
+        s.schedules.runner.backoff = LATER
         first = await s.begin("markets")
         waiting = await s.waits_again(first, tries=1)
         assert (waiting.state, waiting.why) == ("due", AWAY)
@@ -308,29 +281,29 @@ async def test_while_a_run_waits_for_its_next_try_the_next_time_takes_its_place(
 async def test_a_run_that_is_too_old_is_not_tried_again(tmp_path: Path) -> None:
     given = {"markets": sweep(missed_hours=0.5)}
     async with scheduled(tmp_path, given, offline, faults=always("http_500")) as s:
-        s.schedules.running.backoff = LATER
-        tick = await s.fire("markets")
-    assert (tick.state, tick.tries) == ("failed", 0)
+        s.schedules.runner.backoff = LATER
+        occurrence = await s.fire("markets")
+    assert (occurrence.state, occurrence.tries) == ("failed", 0)
 
 
 async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_path: Path) -> None:
     async with scheduled(
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
     ) as s:
-        s.schedules.running.backoff = LATER
-        book, ticks = s.schedules.book, s.schedules.ticks
-        await book.pause("markets", "the test")
-        tick = await ticks.ask_now("markets", datetime.now(UTC))
-        dear = sa.update(ticks_table).where(ticks_table.c.at == tick.at)
+        s.schedules.runner.backoff = LATER
+        schedules, occurrences = s.schedules.store, s.schedules.occurrences
+        await schedules.pause("markets", "the test")
+        occurrence = await occurrences.ask_now("markets", datetime.now(UTC))
+        dear = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
         await s.bot.store.database.write(dear.values(tries=1, cost_usd=0.4))
-        await book.resume("markets", datetime.now(UTC))
-        s.schedules.lanes.wake()
-        await s.waits_again(tick, tries=2)
-        run = await s.bot.store.run(run_id("markets", tick.at, 2))
-        empty = sa.update(ticks_table).where(ticks_table.c.at == tick.at)
-        await s.bot.store.database.write(empty.values(cost_usd=0.5, not_before=tick.at))
-        s.schedules.lanes.wake()
-        over = await s.over(tick)
+        await schedules.resume("markets", datetime.now(UTC))
+        s.schedules.worker.wake()
+        await s.waits_again(occurrence, tries=2)
+        run = await s.bot.store.run(run_id("markets", occurrence.at, 2))
+        empty = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
+        await s.bot.store.database.write(empty.values(cost_usd=0.5, not_before=occurrence.at))
+        s.schedules.worker.wake()
+        over = await s.over(occurrence)
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.1)
     assert (over.state, over.cost_usd) == ("failed", 0.5)
     assert over.why == (
@@ -359,9 +332,9 @@ async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path
         return offline(body)
 
     async with scheduled(tmp_path, {"markets": sweep()}, obedient) as s:
-        tick = await s.fire("markets")
+        occurrence = await s.fire("markets")
         posted = [m.text for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
-        decisions = await s.bot.store.decisions(tick.run or "")
+        decisions = await s.bot.store.decisions(occurrence.run or "")
         told, proposed = s.told(), await s.bot.store.database.read(sa.select(actions))
     wrote = [d for d in decisions if d.tool in ("post_message", "send_direct_message")]
     assert {(d.tool, d.verdict) for d in wrote} == {
@@ -373,11 +346,11 @@ async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path
     assert proposed == []
 
 
-async def test_sources_are_read_a_little_after_the_time_of_the_tick(tmp_path: Path) -> None:
+async def test_sources_are_read_a_little_after_the_time_of_the_occurrence(tmp_path: Path) -> None:
     """Where our clock is ahead of Slack's, messages of the window may still be written."""
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        s.schedules.running.settling = timedelta(seconds=1)
-        tick = await s.fire("markets")
-    assert tick.state == "ran"
-    assert tick.ended
-    assert tick.ended - tick.at >= timedelta(seconds=1)
+        s.schedules.runner.settling = timedelta(seconds=1)
+        occurrence = await s.fire("markets")
+    assert occurrence.state == "ran"
+    assert occurrence.ended
+    assert occurrence.ended - occurrence.at >= timedelta(seconds=1)

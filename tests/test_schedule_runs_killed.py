@@ -31,7 +31,7 @@ def tomorrow() -> str:
 
 def run_now(bots: Fleet, name: str) -> None:
     """As somebody does it in a terminal while the bot serves."""
-    command = [sys.executable, "-m", "bot", "schedules", "now", name]
+    command = [sys.executable, "-m", "bot", "schedules", "run", name]
     subprocess.run(command, env=bots.env, cwd=bots.folder, check=True)
 
 

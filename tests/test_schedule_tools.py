@@ -11,23 +11,22 @@ from typing import Any
 import pytest
 
 import scopes
-from bot.approval import cards
-from bot.approval.described import title
-from bot.faces.home_schedules import blocks
+from bot.approvals import cards
+from bot.approvals.cards import title
+from bot.listeners.home import schedule_blocks
 from bot.local.mind.hearing import Heard
 from bot.local.mind.schedule import TOOLS as NAMES
 from bot.local.mind.schedule import turn
-from bot.schedule import telling
-from bot.schedule.records import StoredSchedule
-from bot.schedule.recurring import recurs
+from bot.schedules import chat
+from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 from scopes.schedules import TOOLS, Change, Listed, ScheduleDesk
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult
-from subagents.action import Action
+from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
-from subagents.gate import Card, Decision, Deny, Gate
+from subagents.gate import Action, Card, Decision, Deny, Gate
 
 ANA = "U0ANA"
 HOME = "C0HOME"
@@ -52,7 +51,7 @@ class Desk:
     async def weighed(self, name: str, spec: Schedule, home: str) -> Mapping[str, str]:
         if self.refusal:
             raise ToolError(self.refusal)
-        return {"next runs": telling.next_runs(spec, NOW), "aside": "last though a comes before n"}
+        return {"next runs": chat.next_runs(spec, NOW), "aside": "last though a comes before n"}
 
     async def create(self, name: str, spec: Schedule) -> str:
         self.kept[name] = spec
@@ -140,7 +139,7 @@ async def test_what_is_left_open_is_filled_in_before_anybody_is_asked() -> None:
 
 async def test_what_was_approved_runs_as_stored_for_who_asked() -> None:
     place = Place()
-    action = Action.of("x", (replace(await place.proposed(), id="x")).body())
+    action = Action.of((replace(await place.proposed(), id="x")).body())
     done = await place.gate.perform(action, place.ctx, BY_NAME["schedule_create"])
     assert isinstance(done, ToolResult)
     assert place.desk.kept["daily"].owner == ANA
@@ -149,7 +148,7 @@ async def test_what_was_approved_runs_as_stored_for_who_asked() -> None:
 
 async def test_the_card_tells_the_facts_in_their_order_then_all_that_is_stored() -> None:
     made = await Place().proposed()
-    action = Action.of(made.id, made.body())
+    action = Action.of(made.body())
     assert list(action.told) == ["next runs", "aside"]
     assert title(action) == "Set up the schedule daily"
     card = cards.waiting(action, NOW)
@@ -160,13 +159,6 @@ async def test_the_card_tells_the_facts_in_their_order_then_all_that_is_stored()
     assert "Mon 23 Nov 2026 09:00; Tue 24 Nov 2026 09:00; Wed 25 Nov" in text
 
 
-def test_an_action_from_before_there_were_such_facts_is_read() -> None:
-    made = Action("i", "r", "p1", "t", "slack", {}, ANA, TRUSTED, {}, Intent(), "flood", NOW)
-    body = json.loads(made.body())
-    del body["told"]
-    assert Action.of("i", json.dumps(body)) == made
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -174,7 +166,6 @@ def test_an_action_from_before_there_were_such_facts_is_read() -> None:
         ({"cron": "0 25 * * *"}, "hour"),
         ({"zone": "Mars/Base"}, "There is no time zone"),
         ({"budget_usd": 0}, "more than $0"),
-        ({"budget_usd": 2, "month_usd": 1}, "must not be smaller than budget_usd"),
         ({"channels": []}, "A sweep needs channels"),
         ({"kind": "triage"}, "leave channels and tracker out"),
         ({"to": "two words"}, "`to` is one place"),
@@ -225,37 +216,6 @@ def test_no_scope_of_subagents_has_these_tools() -> None:
 # ---- words
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "every weekday at 9 sweep #csm-* and post here",
-        "triage my inbox at 8 and DM me",
-        "Sweep csm-* every Monday",
-        "jeden Werktag um 8 Uhr durchsuche #csm-*",
-        "cada lunes a las 8 revisa #csm-es",
-        "ogni giorno alle 9 controlla #csm-it",
-        "tous les jours à 8 h parcours #csm-fr",
-        "what is scheduled?",
-    ],
-)
-def test_a_request_about_times_to_come_is_told(text: str) -> None:
-    assert recurs(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "sweep #csm-es and #csm-fr",
-        "triage my inbox",
-        "sweep #daily-standup of the last two weeks",
-        "What is open in every channel?",
-        "who wrote at 100 Main Street?",
-    ],
-)
-def test_a_request_for_now_is_told(text: str) -> None:
-    assert not recurs(text)
-
-
 def told(text: str) -> Any:
     heard = Heard(NAMES, (text,), (), (), (), 4_000)
     found = turn(text, heard, free=True)
@@ -272,7 +232,7 @@ def test_the_offline_mind_reads_the_times_the_place_and_the_sources() -> None:
         "Every month sweep #csm-es in Europe/Paris, $20 a month, mail it to a@x.io"
     )
     assert (given["cron"], given["zone"], given["to"]) == ("0 9 1 * *", "Europe/Paris", "a@x.io")
-    assert (given["month_usd"], "budget_usd" in given) == (20.0, False)
+    assert "budget_usd" not in given
     assert told("what is scheduled?") == [("schedule_list", {})]
     assert told("pause markets") == [("schedule_pause", {"name": "markets"})]
     assert told("pause sweep-csm") == [("schedule_pause", {"name": "sweep-csm"})]
@@ -286,15 +246,17 @@ def test_the_offline_mind_reads_the_times_the_place_and_the_sources() -> None:
 
 def test_times_are_told_on_the_wall_of_the_schedule() -> None:
     spec = spec_of(zone="Australia/Lord_Howe", cron="30 2 * * mon")
-    said = telling.next_runs(spec, NOW, 2)
+    said = chat.next_runs(spec, NOW, 2)
     assert said == "Mon 23 Nov 2026 02:30; Mon 30 Nov 2026 02:30 (Australia/Lord_Howe)"
 
 
 def test_home_shows_schedules_that_cannot_act() -> None:
-    stored = StoredSchedule("daily", "chat", "paused", "paused by <@U0EVA>", spec_of(), NOW, NOW)
-    (_, shown) = blocks([telling.line(stored, NOW, reading="<!channel> & csm-*")])
+    stored = StoredSchedule(
+        "daily", "chat", "paused", "paused by <@U0EVA>", spec_of(), NOW, NOW, NOW
+    )
+    (_, shown) = schedule_blocks([chat.line(stored, NOW, reading="<!channel> & csm-*")])
     ((text,),) = [each["elements"] for each in shown["elements"]]
     assert [shown["type"], text["type"]] == ["rich_text", "text"]
     assert "<!channel> & csm-*, at '0 9 * * *'" in text["text"]
     assert "paused: paused by <@U0EVA>" in text["text"]
-    assert list(blocks([])) == []
+    assert list(schedule_blocks([])) == []

@@ -10,19 +10,19 @@ from schedule_kit import Scheduled, come, scheduled, triage
 from serve_kit import ASKER
 from test_inbox_triage import with_mail
 
-from bot.mail.state import MailState
-from bot.schedule.lanes import LOOK_EVERY_S
-from bot.schedule.records import StoredSchedule
+from bot.mailbox.sync import MailState
+from bot.runs.worker import LOOK_EVERY_S
+from bot.storage.schedules import StoredSchedule
 
 
 async def test_a_digest_is_sent_to_its_owner_alone(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(3)) as (bot, _):
         s = Scheduled(bot)
         await s.set("inbox", triage())
-        tick = await s.fire("inbox")
-        assert tick.state == "ran", tick.why
-        assert (await s.delivered(tick)).state == "delivered"
-        document, told = await s.document(tick), s.told()
+        occurrence = await s.fire("inbox")
+        assert occurrence.state == "ran", occurrence.why
+        assert (await s.delivered(occurrence)).state == "delivered"
+        document, told = await s.document(occurrence), s.told()
     assert len(document["verdicts"]) == 3
     assert document["mailbox"] == ME
     assert document["title"] == "inbox"
@@ -64,11 +64,13 @@ async def test_without_a_mailbox_it_is_refused_and_says_how_to_connect_one(tmp_p
     async with scheduled(tmp_path, {"inbox": triage()}, judging) as s:
 
         async def refused() -> StoredSchedule | None:
-            found = await s.schedules.book.get("inbox")
+            found = await s.schedules.store.get("inbox")
             return found if found and found.state == "refused" else None
 
         why = (await come(refused, 20)).why
-        tick = await s.begin("inbox")
+        occurrence = await s.begin("inbox")
         await asyncio.sleep(LOOK_EVERY_S + 0.2)
-        assert (await s.schedules.ticks.get("inbox", tick.at)) == tick, "it waits to be mended"
+        assert (await s.schedules.occurrences.get("inbox", occurrence.at)) == occurrence, (
+            "it waits to be mended"
+        )
     assert why.endswith("none is connected. Press Connect Gmail in my App Home.")

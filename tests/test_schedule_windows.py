@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from document_kit import sweep_report
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.schedule.windows import LONGEST, changes, covered_after, windows
+from bot.schedules.run import LONGEST, changes, covered_after, windows
 from scopes.tool import iso
 
 NOW = datetime(2025, 4, 8, 9, tzinfo=UTC)
@@ -53,7 +54,7 @@ def test_a_channel_that_was_not_read_whole_is_read_again_from_where_it_began() -
     document = report(
         C1=("complete", since, NOW), C2=("partial", since, NOW), C3=("failed", since, NOW)
     )
-    after = covered_after(document, was)
+    after = covered_after(sweep_report(document), was)
     assert after == {"C1": iso(NOW), "C2": iso(since), "C3": iso(since)}
 
 
@@ -68,7 +69,7 @@ def test_channels_that_came_and_went_are_named_from_the_second_report_on() -> No
 def test_whatever_fails_each_report_begins_where_the_channel_was_covered(
     story: list[tuple[int, bool, bool]],
 ) -> None:
-    """Hours between ticks, whether the channel was read whole, whether the report was delivered."""
+    """Hours between occurrences, whether the channel was read whole, whether it was delivered."""
     covered: dict[str, str] = {}
     reached: datetime | None = None
     at = NOW
@@ -79,5 +80,5 @@ def test_whatever_fails_each_report_begins_where_the_channel_was_covered(
             assert begin == max(reached, at - LONGEST)
         if delivered:
             status = "complete" if whole else "partial"
-            covered = covered_after(report(C1=(status, begin, at)), covered)
+            covered = covered_after(sweep_report(report(C1=(status, begin, at))), covered)
             reached = at if whole else reached or begin

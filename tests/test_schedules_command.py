@@ -16,12 +16,11 @@ from card_kit import people
 from pg_kit import Kept, place
 from sqlalchemy import make_url
 
-from bot.durable import LOCKS
+from bot.cli.schedules import is_served
 from bot.local.slack.server import LocalSlack
-from bot.schedule.book import ScheduleBook
-from bot.schedule.standing import is_served
-from bot.schedule.ticks import Ticks
-from bot.serving.workspace import only_process
+from bot.runs.durable import LOCKS
+from bot.schedules.store import Occurrences, ScheduleStore
+from bot.slack.client import only_process
 from bot.storage.database import Database
 from config.settings import load_settings
 
@@ -38,7 +37,6 @@ schedules:
     to: "#support-1"
     owner: U0ANA
     budget_usd: 0.5
-    month_usd: 20
 """
 
 
@@ -68,7 +66,7 @@ def on_state(work: Callable[[Database], Coroutine[Any, Any, Any]]) -> Any:
 def taken_up() -> None:
     """As `serve` does at its start."""
     settings = load_settings().schedules
-    on_state(lambda database: ScheduleBook(database).sync(settings, datetime.now(UTC)))
+    on_state(lambda database: ScheduleStore(database).sync(settings, datetime.now(UTC)))
 
 
 def test_a_schedule_that_nothing_has_taken_up_yet_is_listed_as_new(shell: Shell) -> None:
@@ -87,12 +85,13 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
 
     async def work(database: Database) -> None:
-        ticks = Ticks(database)
-        tick = await ticks.ask_now("markets", at)
-        await ticks.begin(tick, "markets-1")
-        await ticks.ran("markets", tick.at, cost=0.42, oldest=at, latest=at)
+        occurrences = Occurrences(database)
+        occurrence = await occurrences.ask_now("markets", at)
+        await occurrences.ran(occurrence.work, cost=0.42, oldest=at, latest=at)
         later = datetime.now(UTC)
-        await ticks.not_delivered("markets", tick.at, "#support-1 is archived.", later)
+        delivery = await occurrences.delivery("markets", occurrence.at)
+        assert delivery
+        await occurrences.not_delivered(delivery.work, "#support-1 is archived.", later)
 
     on_state(work)
     shown = shell("schedules").out.splitlines()[1:]
@@ -102,7 +101,7 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     assert "waiting after 1 try" in lines["last delivery"]
     assert "#support-1 is archived." in lines["last delivery"]
     assert lines["cost"].startswith("$0.42 the last run, $")
-    assert lines["cost"].endswith("of $20.00 this month")
+    assert lines["cost"].endswith(" this month")
     (told,) = shell("schedules", "--json").json["schedules"]
     assert (told["name"], told["state"], told["last_run"]["state"]) == ("markets", "active", "ran")
     assert told["last_delivery"]["tries"] == 1
@@ -114,10 +113,11 @@ def test_a_run_that_is_tried_again_is_told_with_when(shell: Shell) -> None:
     later = at + timedelta(minutes=5)
 
     async def work(database: Database) -> None:
-        ticks = Ticks(database)
-        tick = await ticks.ask_now("markets", at)
-        await ticks.begin(tick, "markets-1")
-        await ticks.again("markets", tick.at, "The model gave no answer.", later, cost=0.01)
+        occurrences = Occurrences(database)
+        occurrence = await occurrences.ask_now("markets", at)
+        await occurrences.failed(
+            occurrence.work, "The model gave no answer.", cost=0.01, again=later
+        )
 
     on_state(work)
     (line,) = [
@@ -130,19 +130,19 @@ def test_a_run_that_is_tried_again_is_told_with_when(shell: Shell) -> None:
 
 
 def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shell) -> None:
-    assert "`assistant serve` takes up" in refused(shell("schedules", "now", "markets"), "schedule")
+    assert "`assistant serve` takes up" in refused(shell("schedules", "run", "markets"), "schedule")
     taken_up()
-    done = shell("sweep", "markets", "--now")
+    done = shell("schedules", "run", "markets")
     assert done.code == 0
     assert "Nothing serves at present: it is done as soon as" in done.out
-    (tick,) = on_state(lambda database: Ticks(database).of("markets"))
-    assert tick.state == "due"
+    (occurrence,) = on_state(lambda database: Occurrences(database).of("markets"))
+    assert occurrence.state == "due"
     with only_process(load_settings().data_dir):
         assert (
             "`assistant schedules` shows what comes of it."
-            in shell("schedules", "now", "markets").out
+            in shell("schedules", "run", "markets").out
         )
-        assert shell("schedules", "now", "markets", "--json").json["served"] is True
+        assert shell("schedules", "run", "markets", "--json").json["served"] is True
 
 
 def test_one_is_paused_and_goes_on(shell: Shell) -> None:
@@ -150,19 +150,16 @@ def test_one_is_paused_and_goes_on(shell: Shell) -> None:
     assert shell("schedules", "pause", "markets", "--by", "Eva").out.strip() == "Paused: markets."
     assert "paused before" in shell("schedules", "pause", "markets").out
     assert "paused: paused by Eva" in shell("schedules").out
-    assert "is paused" in refused(shell("schedules", "now", "markets"), "schedule")
+    assert "is paused" in refused(shell("schedules", "run", "markets"), "schedule")
     assert "markets goes on. Next run: " in shell("schedules", "resume", "markets").out
     assert "nothing changed" in shell("schedules", "resume", "markets").out
     assert "assistant.yaml" in refused(shell("schedules", "delete", "markets"), "schedule")
 
 
 def test_names_that_there_are_not_are_refused(shell: Shell) -> None:
-    for command in (("now", "x"), ("pause", "x"), ("resume", "x"), ("delete", "x")):
-        assert "There is no schedule 'x'" in refused(shell("schedules", *command), "schedule")
-    assert "take the name of a schedule" in refused(shell("sweep", "--now"), "schedule")
-    for more in (("--channels", "a"), ("--sample",)):
-        given = ("sweep", "markets", *more, "--dry-run")
-        assert "take the name of a schedule" in refused(shell(*given), "schedule")
+    for command in ("run x", "run x --dry-run", "pause x", "resume x", "delete x"):
+        done = shell("schedules", *command.split())
+        assert "There is no schedule 'x'" in refused(done, "schedule")
 
 
 def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
@@ -170,19 +167,18 @@ def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
 ) -> None:
     slack = LocalSlack(people())
     with slack_at(monkeypatch, slack):
-        done = shell("schedules", "--dry-run", "markets")
+        done = shell("schedules", "run", "markets", "--dry-run")
         assert (done.code, done.err) == (0, "")
         assert "#support-1  since " in done.out
         assert "it would go to #support-1" in done.out
         assert "all who read it there may read what it is made of" in done.out
         assert "estimated cost $" in done.out
-        told = shell("sweep", "markets", "--dry-run", "--json").json
+        told = shell("schedules", "run", "markets", "--dry-run", "--json").json
     assert [each["name"] for each in told["channels"]] == ["support-1", "support-2", "support-3"]
-    assert told["messages"] == sum(each["messages"] for each in told["channels"]) > 0
-    assert told["tokens"] > 0
+    assert told["likely_usd"] > 0
     assert told["wrong"] is None
     assert slack.effects == []
-    assert on_state(lambda database: ScheduleBook(database).all()) == []
+    assert on_state(lambda database: ScheduleStore(database).all()) == []
 
 
 def test_a_dry_run_says_what_keeps_it_from_working(
@@ -190,11 +186,11 @@ def test_a_dry_run_says_what_keeps_it_from_working(
 ) -> None:
     configure(MARKETS.replace('"#support-1"', '"#nowhere"'))
     with slack_at(monkeypatch, LocalSlack(people())):
-        done = shell("sweep", "markets", "--dry-run")
+        done = shell("schedules", "run", "markets", "--dry-run")
         assert done.code == 1
         assert "It could not run: I see no channel #nowhere" in done.out
         assert "There is no schedule" in refused(
-            shell("schedules", "--dry-run", "other"), "schedule"
+            shell("schedules", "run", "other", "--dry-run"), "schedule"
         )
 
 

@@ -22,23 +22,17 @@ from hypothesis import strategies as st
 import scopes
 from bot.local.model.checks import check_message_request
 from bot.local.slack.server import LocalSlack
+from scopes.clients import Clients, name_of, names_in, with_clients
 from scopes.conversations import Conversations
+from scopes.effects import Access
 from scopes.google.gmail import Gmail
+from scopes.handles import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.notes import Notes
 from scopes.resources import Resources
 from scopes.sheets import Sheets
 from scopes.slack_names import named_in
-from scopes.tool import (
-    Access,
-    Handles,
-    Item,
-    ToolContext,
-    ToolResult,
-    estimate_tokens,
-    not_found,
-    tool,
-)
+from scopes.tool import Item, ToolContext, ToolResult, estimate_tokens, not_found, tool
 from subagents.brief import SUBMIT, fixed_tokens, template
 from subagents.contracts import CONTRACTS
 
@@ -276,3 +270,29 @@ async def test_a_thread_is_found_by_any_of_its_messages() -> None:
             await run_agent(agent)
             said.append(sorted(agent.reading.items))
     assert said[0] == said[1] == [thread_id(1, 0), thread_id(1, 0, 1)]
+
+
+@pytest.mark.parametrize("name", scopes.NEEDS)
+def test_the_clients_that_a_scope_needs_are_those_of_its_own_tools(name: str) -> None:
+    shared = scopes.scope("notes").tools
+    tools = scopes.scope(name).tools
+    own = {tool.client for tool in tools if name == "notes" or tool not in shared}
+    assert {name_of(kind) for kind in own if isinstance(kind, type)} == scopes.NEEDS[name]
+
+
+def test_a_client_is_opened_when_it_is_first_used_and_once() -> None:
+    opened: list[object] = []
+
+    def open_it() -> object:
+        opened.append(object())
+        return opened[-1]
+
+    clients = with_clients({int: 1}, Clients({}, {name_of(str): open_it}))
+    assert str in clients
+    assert names_in(clients) == {"builtins:int", "builtins:str"}
+    assert list(clients) == [int]
+    assert not opened
+    assert clients[str] is clients[str] is opened[0]
+    assert len(opened) == 1
+    with pytest.raises(KeyError):
+        clients[bytes]

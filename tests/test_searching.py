@@ -9,22 +9,22 @@ import engine_kit as kit
 import pytest
 import web_kit
 
-from bot.app import Options
 from bot.local.web import Page
+from bot.options import Options
 from bot.storage.database import Database
-from bot.tooling.model_search import ModelSearch, bind
-from bot.tooling.web import WebKit
+from bot.tooling.web import ModelSearch, WebTools, bind
 from config.settings import Settings, load_settings
 from scopes import scope
+from scopes.effects import OPEN_WEB, READ_WEB
+from scopes.handles import Handles
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
-from scopes.searching import Brave, Hit, Searching, SearXNG, Tavily, hits
-from scopes.tool import Handles, SourceFailed, ToolError
-from scopes.web import OPEN_WEB, READ_WEB
+from scopes.search_engines import Brave, SearchEngine, SearchHit, SearXNG, Tavily, hits
+from scopes.tool import SourceFailed, ToolError
 from subagents.audit import audit
+from subagents.budget import NANO, Amount
 from subagents.gate import Deny
-from subagents.purse import NANO, Amount
 
 PAGES = {
     "docs.example.com/ports": Page(b"Ports are <b>opened</b> by hand &amp; closed", title="Ports"),
@@ -34,7 +34,7 @@ PAGES = {
     "127.example.com:8080/ports": Page(b"ports ports ports ports", title="A port of its own"),
     "docs.example.com/other": Page(b"Nothing of it"),
 }
-ENGINES: list[Callable[[str], Searching]] = [
+ENGINES: list[Callable[[str], SearchEngine]] = [
     lambda url: Brave("search-key", url),
     lambda url: Tavily("search-key", url + "/"),
     lambda url: SearXNG(url),
@@ -42,9 +42,9 @@ ENGINES: list[Callable[[str], Searching]] = [
 
 
 @pytest.mark.parametrize("make", ENGINES)
-async def test_an_engine_finds_what_may_be_read(make: Callable[[str], Searching]) -> None:
+async def test_an_engine_finds_what_may_be_read(make: Callable[[str], SearchEngine]) -> None:
     with web_kit.small_web(PAGES) as (web, _, url):
-        ctx = web_kit.context({Searching: make(url)})
+        ctx = web_kit.context({SearchEngine: make(url)})
         found = await web_kit.done(ctx, "web_search", query="  ports \n ")
     assert web.asked == ["search: ports"]
     first = found.items[0]
@@ -63,12 +63,12 @@ async def test_an_engine_finds_what_may_be_read(make: Callable[[str], Searching]
 async def test_what_is_asked_outside_follows_the_gate() -> None:
     with web_kit.small_web(PAGES) as (web, _, url):
         private = web_kit.context(
-            {Searching: SearXNG(url)}, label=Label(True, frozenset({"U0ANA"}), frozenset({"D1"}))
+            {SearchEngine: SearXNG(url)}, label=Label(True, frozenset({"U0ANA"}), frozenset({"D1"}))
         )
         denied = await web_kit.use(private, "web_search", query="ports of Harbour Line")
         assert isinstance(denied, Deny)
         assert denied.rule == "search"
-        unheld = web_kit.context({Searching: SearXNG(url)}, handles=Handles())
+        unheld = web_kit.context({SearchEngine: SearXNG(url)}, handles=Handles())
         denied = await web_kit.use(unheld, "web_search", query="ports")
         assert isinstance(denied, Deny)
         assert web.asked == []
@@ -77,14 +77,14 @@ async def test_what_is_asked_outside_follows_the_gate() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "told"),
     [
-        (lambda url: Tavily("wrong", url), SourceFailed, "must mend its key"),
+        (lambda url: Tavily("wrong", url), SourceFailed, "must fix its key"),
         (lambda url: Brave("wrong", url), ToolError, "fewer and simpler"),
         (lambda url: SearXNG(url + "/elsewhere"), SourceFailed, "status 404"),
         (lambda url: SearXNG("http://127.0.0.1:9"), SourceFailed, "cannot be asked"),
     ],
 )
 async def test_a_search_that_fails_says_who_can_mend_it(
-    make: Callable[[str], Searching], kind: type[Exception], told: str
+    make: Callable[[str], SearchEngine], kind: type[Exception], told: str
 ) -> None:
     with web_kit.small_web(PAGES) as (_, _, url), pytest.raises(kind, match=told):
         await make(url).search("ports", 8, "r1/s1/c1")
@@ -92,7 +92,7 @@ async def test_a_search_that_fails_says_who_can_mend_it(
 
 def test_only_what_is_a_result_is_one() -> None:
     listed = [{"url": "https://a.example.com", "title": None}, {"url": 7}, "x", None]
-    assert hits(listed, "content", "date") == [Hit("", "https://a.example.com", "")]
+    assert hits(listed, "content", "date") == [SearchHit("", "https://a.example.com", "")]
     assert hits(None, "content", "date") == []
     assert hits({"url": "x"}, "content", "date") == []
 
@@ -151,7 +151,7 @@ def model_server(content: list[kit.Json]) -> kit.Lax:
 async def test_a_search_by_the_model_is_paid_by_the_run_and_recorded() -> None:
     lax = model_server(answered(("https://a.example.com/1", "One"), ("https://b.example.com", "B")))
     async with kit.engine(kit.turns(), lax=lax) as e:
-        e.run.clients = {**e.run.clients, Searching: ModelSearch()}
+        e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
         bind(e.run)
         ctx = web_kit.context(e.run.clients)
         found = await web_kit.done(ctx, "web_search", query="ports")
@@ -168,8 +168,8 @@ async def test_a_search_by_the_model_is_paid_by_the_run_and_recorded() -> None:
         assert (tool["max_uses"], tool["allowed_callers"]) == (1, ["direct"])
         (reply,) = e.sink.replies
         tokens = round(reply.outcome["cost_usd"] * NANO)
-        assert e.run.purse.spent.nanousd == tokens + NANO // 100  # $10 per 1,000, and its tokens
-        assert e.run.purse.reserved == Amount()
+        assert e.run.budget.spent.nanousd == tokens + NANO // 100  # $10 per 1,000, and its tokens
+        assert e.run.budget.reserved == Amount()
         (context,) = e.sink.contexts
         assert (context.parent, context.kind, reply.context) == ("s1", "search", context.id)
         assert audit(e.sink.trajectory("r1")).leaks == ()
@@ -183,7 +183,7 @@ async def test_a_search_by_the_model_is_no_leak_to_it_of_what_others_have_read()
         kit.submitted("Ports are opened."),
     )
     async with kit.engine(script, lax=lax) as e:
-        e.run.clients = {**e.run.clients, Searching: ModelSearch()}
+        e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
         bind(e.run)
         await kit.run_agent(e.agent("TASK: read, s2", name="s2"))
         tools = [t for t in scope("web").tools if t.name == "web_search"]
@@ -200,7 +200,7 @@ async def test_a_search_that_the_run_cannot_pay_is_not_made() -> None:
         with pytest.raises(ToolError, match="No money is left"):
             await search.search("ports", 8, "r1/s1/c1")
         assert lax.recorded == []
-        assert e.run.purse.spent == e.run.purse.reserved == Amount()
+        assert e.run.budget.spent == e.run.budget.reserved == Amount()
 
 
 async def test_a_search_that_failed_on_the_other_side_costs_its_tokens_only() -> None:
@@ -208,8 +208,8 @@ async def test_a_search_that_failed_on_the_other_side_costs_its_tokens_only() ->
     async with kit.engine(kit.turns(), lax=lax) as e:
         with pytest.raises(ToolError, match="Nothing was searched"):
             await ModelSearch(e.run).search("ports", 8, "r1/s1/c1")
-        assert 0 < e.run.purse.spent.nanousd < NANO // 100
-        assert e.run.purse.reserved == Amount()
+        assert 0 < e.run.budget.spent.nanousd < NANO // 100
+        assert e.run.budget.reserved == Amount()
 
 
 # ---- what is offered
@@ -247,19 +247,20 @@ async def test_a_search_is_offered_where_one_is_configured_and_else_it_is_said_w
     tmp_path: Any,
 ) -> None:
     database = await Database.open(tmp_path)
-    made = WebKit(settings, database, Options(model="offline" if offline else "claude"))
+    made = WebTools(settings, database, Options(model="offline" if offline else "claude"))
     try:
         opened = await made.open("r1", None)
-        assert {Pages, Sandbox} <= opened.clients.keys()
+        assert Pages in opened.clients
+        assert Sandbox in opened.clients
         assert dict(opened.handles) == {OPEN_WEB if engine else READ_WEB: ""}
-        found = opened.clients.get(Searching)
+        found = opened.clients.get(SearchEngine)
         assert type(found) is engine if engine else found is None
         assert why in made.missing().get("web_search", "")
         assert bool(why) == bool(made.missing())
         again = await made.open("r2", None)
         assert again.clients[Pages] is opened.clients[Pages]
         if engine is ModelSearch:  # each run pays its own
-            assert again.clients[Searching] is not found
+            assert again.clients[SearchEngine] is not found
     finally:
         await made.aclose()
         await database.aclose()

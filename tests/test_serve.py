@@ -25,12 +25,13 @@ from engine_kit import (
 from serve_kit import ASKER, Served, echo, request_in, ruled, serving
 from timing import waited_within
 
-from bot.hearing.intake import THANKS
-from bot.local.model.server import Answer, Fault, Faults
+from bot.listeners.intake import THANKS
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
 from bot.local.slack.shown import Shown
-from bot.replies.render import CANCELLED, FEEDBACK
-from bot.storage.serve_tables import feedback
-from bot.storage.tables import subagents
+from bot.reports.slack import CANCELLED
+from bot.slack.blocks import FEEDBACK
+from bot.storage.tables import feedback, subagents
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
@@ -136,7 +137,7 @@ async def test_where_a_mention_is_needed_a_reply_without_one_says_nothing(tmp_pa
         asked = bot.ask("Hello?")
         await bot.answer(asked)
         unsaid = bot.slack.people.say(LUIS, bot.channel, "And me?", asked)
-        await until(lambda: bot.bench.intake.heard["incoming"] >= 3)
+        await until(lambda: bot.bench.intake.counts["incoming"] >= 3)
         bot.ask("And now?", thread_ts=asked)
         first, second = await bot.answers(asked, 2)
         assert ("Hello?" in first.text, "And now?" in second.text) == (True, True)
@@ -246,7 +247,7 @@ async def test_feedback_is_stored_and_the_last_click_counts(tmp_path: Path, mode
             bot.slack.people.click(user, bot.channel, shown.ts, FEEDBACK, f"{value}:{key}")
             await until(lambda n=told, u=user: len(bot.whispers(u)) > n)  # type: ignore[misc]
         stored = await bot.store.database.read(sa.select(feedback))
-        assert {(r["request"], r["user"], r["value"]) for r in stored} == {
+        assert {(r.request, r.user, r.value) for r in stored} == {
             (key, ASKER, "bad"),
             (key, LUIS, "bad"),
         }

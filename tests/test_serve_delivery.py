@@ -10,11 +10,11 @@ import pytest
 from engine_kit import Json, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
-from bot.local.model.server import Fault as ModelFault
-from bot.local.model.server import Faults
+from bot.local.model.faults import Fault as ModelFault
+from bot.local.model.faults import Faults
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER
-from bot.requests.sentences import DOWN, GIVEN_UP
+from bot.messages import DOWN, GIVEN_UP
 from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])

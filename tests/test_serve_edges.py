@@ -11,12 +11,13 @@ from engine_kit import Json, brief, child, is_child, led_by, opening, say, since
 from engine_kit import workspace as small
 from serve_kit import ASKER, Served, echo, mentioned, request_in, ruled, serving
 
-from bot.local.model.server import Answer, Faults
-from bot.local.model.server import Fault as ModelFault
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault as ModelFault
+from bot.local.model.faults import Faults
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
-from bot.requests.sentences import STOPPED_EARLY
+from bot.messages import STOPPED_EARLY
 
 LUIS, EVA = "U0LUIS", "U0EVA"
 SECRET = "C0SECRET"
@@ -48,7 +49,7 @@ async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path:
         edited, gone, plain = bot.ask("Wrong?"), bot.ask("Never mind?"), bot.ask("Plain?")
         people.edit(ASKER, bot.channel, edited, mentioned("Right?"))
         people.delete(ASKER, bot.channel, gone)
-        await until(lambda: bot.bench.intake.heard["amended"] == 2)
+        await until(lambda: bot.bench.intake.counts["messageedited"] == 2)
         await bot.inbox.resume()
         assert "Right?" in (await bot.answer(edited)).text
         assert "Plain?" in (await bot.answer(plain)).text

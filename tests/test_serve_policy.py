@@ -10,8 +10,8 @@ import pytest
 from engine_kit import channel_id, led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
 
-from bot.faces.home_view import PAUSE, RESUME
-from bot.local.slack.server import Fault
+from bot.listeners.home import PAUSE, RESUME
+from bot.local.slack.faults import Fault
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -188,7 +188,7 @@ async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path, mode
         assert RESUME not in home_text(bot, ASKER)
         people.slash(BOSS, bot.channel, "/assistant", "resume")
         assert "Hello?" in (await bot.answer(asked)).text
-        assert bot.whispers(BOSS)[1] == "The assistant is at work."
+        assert bot.whispers(BOSS)[1] == "The assistant is running."
         await bot.inbox.pause("the command line")
         later = bot.ask("Later?")
         await asyncio.sleep(0.3)

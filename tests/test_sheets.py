@@ -12,24 +12,25 @@ from typing import Any
 import pytest
 from google_data_kit import SHEET, spreadsheet
 
-from bot.approval.described import arguments, title
-from bot.cli.options import Options
-from bot.local.google.server import Fault, LocalGoogle
+from bot.approvals.cards import arguments, title
+from bot.local.google.faults import Fault
+from bot.local.google.server import LocalGoogle
 from bot.local.google.sheets_state import Book, Tab, Value, book_of
-from bot.tooling.kit import Opened
-from bot.tooling.sheets import SheetsKit
+from bot.options import Options
+from bot.tooling.data import SheetTools
+from bot.tooling.provider import OpenedTools
 from config.settings import load_settings
 from scopes import sheets
 from scopes.google.cells import Area, area_of, letters, number, parsed, quoted
-from scopes.google.client import GoogleError
+from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import MOST_MARKS
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.sheets import Sheets
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
-from subagents.action import Action
+from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.directory import Operator
-from subagents.gate import Card, Decision, Deny, Gate
+from subagents.gate import Action, Card, Decision, Deny, Gate
 
 HANDLE, ANA = "sheet:targets", "U0ANA"
 OWN = Label(True, frozenset({ANA}), frozenset({HANDLE}), outside=True)
@@ -208,9 +209,7 @@ async def test_a_spreadsheet_that_is_gone_or_closed_is_told_to_who_set_it_up() -
             await at.read()
         at.google.sheets.books.clear()
         at.google.sheets.denied.clear()
-        with pytest.raises(
-            GoogleError, match=r"no spreadsheet of this id: mend it in data\.sheets"
-        ):
+        with pytest.raises(GoogleError, match=r"no spreadsheet of this id: fix it in data\.sheets"):
             await at.read()
 
 
@@ -230,7 +229,7 @@ async def test_rows_are_appended_once_they_were_approved_of() -> None:
             "row 2": "Region: =HYPERLINK(1); Target: (empty)",
         }
         assert ("tab", "Q1", False) in list(arguments(action))
-        again = Action.of(action.id, action.body())
+        again = Action.of(action.body())
         assert await at.approved(again) == "Appended 2 rows."
         assert at.rows()[4:] == [["LATAM", 5], ["=HYPERLINK(1)", None]]
         assert await at.approved(again) == "Had already appended 2 rows."
@@ -370,14 +369,14 @@ async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Pa
     )
     settings = load_settings(file, env={"GOOGLE_ACCESS_TOKEN": "ya29.x"})
     database: Any = None  # no sheet needs it
-    serving = SheetsKit(settings, database, None)
-    assert await serving.open("r1", ANA) == Opened()
+    serving = SheetTools(settings, database, None)
+    assert await serving.open("r1", ANA) == OpenedTools()
     assert serving.missing()["append_rows"] == (
         "data.sheets.targets has no credentials: name a key file in "
         "data.sheets.targets.service_account or in google.service_account (docs/google.md)."
     )
     assert serving.readers() == {HANDLE: frozenset({ANA}), "sheet:all": WORKSPACE}
-    kit = SheetsKit(settings, database, Options("offline"))
+    kit = SheetTools(settings, database, Options("offline"))
     opened = await kit.open("r1", None)
     assert opened.handles == {HANDLE: "targets", "sheet:all": "all"}
     client = opened.clients[Sheets]
@@ -385,5 +384,5 @@ async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Pa
     assert client.labels[HANDLE] == OWN
     assert kit.missing() == {}
     await kit.aclose()
-    none = SheetsKit(load_settings(env={}), database, None)
+    none = SheetTools(load_settings(env={}), database, None)
     assert none.missing()["read_sheet"].startswith("No sheet is configured")

@@ -11,14 +11,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from engine_kit import MUX, until
 
-from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, File, Message, Reaction, Team, User, Workspace
 from config.settings import load_settings
 from scopes.label import WORKSPACE
 from scopes.slack_client import Absent, SlackRefused, connect, open_session
 from scopes.slack_items import at_of, plain, ts_of
-from scopes.slack_reader import CONCURRENT_HISTORIES, Conversation, SlackReader
+from scopes.slack_reader import CONCURRENT_HISTORIES, SlackConversation, SlackReader
 from scopes.tool import BEFORE_WINDOW, Window
 
 DAY = 86_400
@@ -65,12 +66,12 @@ async def reading(
             yield SlackReader(web, timedelta(days=lookback))
 
 
-async def read(*messages: Message, window: Window = WINDOW, **how: int) -> list[Conversation]:
+async def read(*messages: Message, window: Window = WINDOW, **how: int) -> list[SlackConversation]:
     async with reading(channel(*messages), **how) as reader:  # type: ignore[arg-type]
         return await reader.conversations("C0SUPPORT", window)
 
 
-def texts(found: Sequence[Conversation]) -> list[list[str]]:
+def texts(found: Sequence[SlackConversation]) -> list[list[str]]:
     return [[i.text for i in c.items] for c in found]
 
 

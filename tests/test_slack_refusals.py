@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
 
-from bot.local.slack.server import API_PATH, Fault, LocalSlack, StreamsRefused
+from bot.local.slack.faults import Fault, StreamsRefused
+from bot.local.slack.server import API_PATH, LocalSlack
 from bot.local.workspace import Channel, User, Workspace
-from bot.requests.sentences import FAILED
+from bot.messages import FAILED
 from config.settings import Settings
 
 START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"

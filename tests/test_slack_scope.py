@@ -28,8 +28,9 @@ from bot.local.workspace import (
     Workspace,
 )
 from bot.policy.directory import SlackDirectory
-from bot.policy.people import People
+from bot.slack.people import People
 from config.settings import load_settings
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
@@ -37,11 +38,11 @@ from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
 from scopes.slack_client import connect, open_session
 from scopes.slack_items import at_of
 from scopes.slack_names import named_in
-from scopes.slack_reader import Conversation, SlackReader
-from scopes.tool import Handles, Item, ToolContext, ToolError, ToolResult, Window, estimate_tokens
+from scopes.slack_reader import SlackConversation, SlackReader
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, Window, estimate_tokens
+from subagents.delimiter import new_delimiter, render
 from subagents.directory import Directory, Operator
-from subagents.evidence import Reading
-from subagents.fence import new_fence, render
+from subagents.evidence import SourceLog
 from subagents.gate import Decision, Deny, Gate
 
 DAY = 86_400
@@ -450,7 +451,7 @@ LINES = st.lists(
 )
 
 
-def conversations(shape: list[tuple[int, list[int]]]) -> list[Conversation]:
+def conversations(shape: list[tuple[int, list[int]]]) -> list[SlackConversation]:
     found = []
     for n, (letters, replies) in enumerate(shape):
         first = f"C1/{START + 1000 * n}.000001"
@@ -462,7 +463,7 @@ def conversations(shape: list[tuple[int, list[int]]]) -> list[Conversation]:
             )
             for k, size in enumerate(replies, 1)
         )  # fmt: skip
-        found.append(Conversation(root, rest))
+        found.append(SlackConversation(root, rest))
     return found
 
 
@@ -471,11 +472,11 @@ def conversations(shape: list[tuple[int, list[int]]]) -> list[Conversation]:
 def test_pages_of_any_size_show_every_message_once_below_its_root(
     shape: list[tuple[int, list[int]]], max_tokens: int
 ) -> None:
-    found, fence = conversations(shape), new_fence()
-    cursor, shown, reading = "", list[str](), Reading()
+    found, delimiter = conversations(shape), new_delimiter()
+    cursor, shown, reading = "", list[str](), SourceLog()
     for _ in range(500):
         result = page(found, "C1", cursor, max_tokens)
-        text, count = render(result, fence, max_tokens + 120)
+        text, count = render(result, delimiter, max_tokens + 120)
         assert count == len(result.items), "a line was cut away that no cursor comes back to"
         assert estimate_tokens(text) <= max_tokens + 240
         rows = [r for r in text.splitlines() if r.lstrip().startswith("[")]

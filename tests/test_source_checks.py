@@ -14,7 +14,7 @@ import pytest
 from bot_kit import configure
 
 from bot.__main__ import main
-from bot.cli.outcome import INCOMPLETE, WRONG_USE
+from bot.terminal import INCOMPLETE, WRONG_USE
 
 Doctor = Callable[[str], dict[str, tuple[str, str]]]
 
@@ -55,7 +55,7 @@ def test_databases_are_opened_and_all_that_are_wrong_are_named(
         f"text: {{path: {tmp_path}/notes.duckdb}}, big: {{bigquery: project.events}}}}}}"
     )["databases"]
     assert state == "problem"
-    assert "gone: The file of the database is not there. Mend data.databases.gone." in says
+    assert "gone: The file of the database is not there. Fix data.databases.gone." in says
     assert "data.databases.bare" in says
     assert "text: notes.duckdb is not readable: it is no DuckDB file." in says
     assert "big has no credentials: name a key file" in says
@@ -145,7 +145,7 @@ def test_servers_of_tools_are_asked(doctor: Doctor) -> None:
     )["mcp"]
     assert state == "problem"
     assert says.startswith("clock ")
-    assert says == "clock ended before it answered: mend mcp.servers.clock."
+    assert says == "clock ended before it answered: fix mcp.servers.clock."
     state, says = doctor("mcp: {servers: {clock: {command: [x], scope: webb}}}")["mcp"]
     assert state == "problem"
     assert says.startswith("assistant.yaml: 'mcp.servers.clock.scope' is 'webb'.")

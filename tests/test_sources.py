@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import SetupError
-from bot.sweep.sources import chosen, split
+from bot.tasks.sources import chosen, split
 from scopes.label import TRUSTED
-from scopes.slack_reader import ChannelInfo, Conversation
+from scopes.slack_reader import ChannelInfo, SlackConversation
 from scopes.tool import Item, Window, estimate_tokens
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
@@ -22,13 +22,13 @@ CHANNELS = [
 ]
 
 
-def conversation(number: int, letters: int) -> Conversation:
+def conversation(number: int, letters: int) -> SlackConversation:
     at = START + timedelta(minutes=number)
     root = Item(f"C1/{number}", "x" * letters, None, TRUSTED, at=at, by="Ana")
-    return Conversation(root, ())
+    return SlackConversation(root, ())
 
 
-def size(found: list[Conversation]) -> int:
+def size(found: list[SlackConversation]) -> int:
     return sum(estimate_tokens(i.line()) + 1 for c in found for i in c.items)
 
 

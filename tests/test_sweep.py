@@ -30,20 +30,22 @@ from engine_kit import call, line, results, say, turns
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from bot.app import Options, open_app
+from bot.context import open_app
 from bot.local.export import load_export
 from bot.local.mind.mind import answer as offline_mind
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.sample_labels import labels
-from bot.local.slack.server import Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Workspace
-from bot.requests.asked import Request
-from bot.sweep.sources import chosen
-from bot.sweep.sweep import Sweep
+from bot.options import Options
+from bot.tasks.base import Request
+from bot.tasks.sources import chosen
+from bot.tasks.sweep import Sweep
 from config.settings import load_settings
 from subagents.contracts import NEEDS_ACTION
-from subagents.run import Step
+from subagents.run import PassThrough
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -723,7 +725,7 @@ def test_every_issue_says_who_has_it_what_is_next_and_why_it_matters(shell: Shel
     assert counts["high"] == sum(f["severity"] == "high" for f in still)
 
 
-class Recorded:
+class Recorded(PassThrough):
     """A checkpoint that hands out in a second life what the steps of the first one returned."""
 
     def __init__(self) -> None:
@@ -731,11 +733,12 @@ class Recorded:
         self.ran: list[str] = []
         self.run: str | None = None
 
-    async def step(self, key: str, fn: Step) -> Json:
-        if key not in self.kept:
-            self.ran.append(key)
-            self.kept[key] = json.loads(json.dumps(await fn()))
-        return self.kept[key]
+    def known(self, key: str) -> Json | None:
+        return self.kept.get(key)
+
+    async def keep(self, key: str, body: Json) -> None:
+        self.ran.append(key)
+        self.kept[key] = json.loads(json.dumps(body))
 
 
 async def swept(steps: Recorded, since: dict[str, datetime]) -> Json:
@@ -747,7 +750,7 @@ async def swept(steps: Recorded, since: dict[str, datetime]) -> Json:
             run, steps.run = replace(made, checkpoint=steps), made.id
             request = Request("two", app.window(timedelta(days=7)))
             work = Sweep(app, run, request, channels, "F0BUGTRACK", since=since, title="Two")
-            return await work.report()
+            return (await work.work()).to_json()
 
 
 def test_each_channel_has_a_window_of_its_own() -> None:

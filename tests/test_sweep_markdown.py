@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 import pytest
+from document_kit import sweep_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import BEFORE, EVIL, LINK, finding, section, still, sweeps, swept
 
-from bot.reports.sweep_markdown import plain, sweep_markdown
+from bot.reports.markdown import plain, report_markdown
 
 Json = dict[str, Any]
 ACTING = re.compile(r"(?<!\\)(?:\\\\)*[\[\]<>`~]")
@@ -29,7 +30,7 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
         patterns=[{"text": "Twice", "findings": ["F1.1"], "markets": ["csm-es", "csm-fr"]}],
         still_open=[still()],
     )
-    text = sweep_markdown(document)
+    text = report_markdown(sweep_report(document))
     told = [
         "# Customer issues: weekly",
         "**2 open (1 high) · 2 still open for up to 12 days, 1 solved · compared with the report "
@@ -55,14 +56,16 @@ def test_a_report_reads_from_what_to_do_first_to_what_it_cost() -> None:
 @pytest.mark.parametrize("language", ["en", "de", "cs", "fr"])
 def test_no_line_begins_with_a_number_that_a_list_would_take(language: str) -> None:
     window = {"oldest": "2025-03-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
-    text = sweep_markdown(swept(section("a", finding("F1.1")), language=language, window=window))
+    text = report_markdown(
+        sweep_report(swept(section("a", finding("F1.1")), language=language, window=window))
+    )
     assert [line for line in text.splitlines() if re.match(r"\d+[.)] ", line)] == []
 
 
 @given(sweeps())
 @settings(max_examples=60, deadline=None)
 def test_nothing_in_it_acts_but_links_to_slack(document: Json) -> None:
-    text = QUOTING.sub("", MADE.sub("", sweep_markdown(document)))
+    text = QUOTING.sub("", MADE.sub("", report_markdown(sweep_report(document))))
     assert [line for line in text.splitlines() if ACTING.search(line)] == []
     assert "https://" not in text
     assert not re.search(r"@\w", text)
@@ -77,14 +80,14 @@ def test_text_of_strangers_stays_readable(text: str) -> None:
 
 def test_markup_of_strangers_is_shown_as_it_is() -> None:
     document = swept(section("a", finding("F1.1", claim=EVIL, owner="ana@evil.example")))
-    text = sweep_markdown(document)
+    text = report_markdown(sweep_report(document))
     assert "\\*b\\* \\_i\\_ \\`c\\` \\[x\\](evil" in text
     assert "ana@\N{WORD JOINER}evil\\[.\\]example" in text
 
 
 def test_what_is_too_much_is_left_out_and_said() -> None:
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
-    assert "10 more, left out here: findings.csv" in sweep_markdown(many)
+    assert "10 more, left out here: findings.csv" in report_markdown(sweep_report(many))
 
 
 def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> None:
@@ -93,7 +96,7 @@ def test_what_is_still_open_and_high_is_to_be_done_where_nothing_newer_is() -> N
         still("The printer is slow"),
         still("Charged twice", severity="high", age_days=12),
     ]
-    text = sweep_markdown(swept(section("csm-es"), compared=BEFORE, still_open=old))
+    text = report_markdown(sweep_report(swept(section("csm-es"), compared=BEFORE, still_open=old)))
     first, second = (line for line in text.splitlines() if line.startswith(("1.", "2.")))
     assert "Charged twice" in first
     assert "12 days" in first

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from engine_kit import MUX
 
-from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
-from bot.requests.inbox import Incoming
-from bot.requests.names import Names
-from bot.requests.thread import OWN, Thread, _Told, rebuild
+from bot.requests.thread import OWN, Thread, ThreadLines, rebuild
+from bot.slack.people import People
+from bot.storage.requests import Incoming
 from config.settings import load_settings
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, connect, open_session
@@ -70,7 +71,7 @@ async def rebuilt(
             web = connect(session, BOT_TOKEN, url + API_PATH, settings)
             reader = SlackReader(web, timedelta(days=9))
             team = "https://acme.slack.com/"
-            return await rebuild(web, incoming, tokens, BOT_USER, Names(web), reader.label, team)
+            return await rebuild(web, incoming, tokens, BOT_USER, People(web), reader.label, team)
 
 
 CALL = f"<@{BOT_USER}>"
@@ -137,7 +138,7 @@ async def test_a_direct_thread_of_two_has_the_label_of_nobody_else() -> None:
     told = asking(ts(2), "and now?")
     direct = replace(told, channel="D0ANA")
     theirs = Label(True, frozenset({"U0ANA"}))
-    alone = _Told(direct, BOT_USER, "", theirs, {}, {"run1": "Hello."})
+    alone = ThreadLines(direct, BOT_USER, "", theirs, {}, {"run1": "Hello."})
     marked = {"event_type": "assistant_reply", "event_payload": {"run": "run1"}}
     answer = {"user": BOT_USER, "text": "Hello.", "metadata": marked}
     before: list[dict[str, Any]] = [{"user": "U0ANA", "text": "hi"}, answer]
@@ -217,23 +218,22 @@ async def test_what_was_read_before_a_failure_counts() -> None:
     assert thread.note.startswith("The rest of the thread could not be read")
 
 
-async def test_names_that_cannot_be_had_are_ids_and_each_is_asked_for_once() -> None:
+async def test_names_that_cannot_be_looked_up_are_left_out_and_others_are_kept() -> None:
     slack = local(said(0, "hi <@U0GONE>", "U0LUIS"), said(1, "again", "U0LUIS"), said(2, CALL))
     slack.faults.append(Fault("users.info", "500"))
     settings = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
     with MUX.serving(slack.app) as url:
         async with open_session(settings) as session:
             web = connect(session, BOT_TOKEN, url + API_PATH, settings)
-            names = Names(web)
+            people = People(web)
             for _ in range(3):
-                found = await names.of(["U0LUIS", "U0GONE", "U0EVA", "U0EVA2"])
+                found = await people.names(["U0LUIS", "U0GONE", "U0EVA", "U0EVA2"], "T0ACME")
     assert found == {
         "U0LUIS": "Luis Gil",
-        "U0GONE": "U0GONE",
         "U0EVA": "Eva Roth (U0EVA)",
         "U0EVA2": "Eva Roth (U0EVA2)",
     }
-    assert slack.calls["users.info"] == 5, "only what failed is asked for again"
+    assert slack.calls["users.info"] == 7, "only what failed is asked for again"
 
 
 async def test_a_private_thread_is_for_its_members() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from config.timetable import DAYS, Timetable, TimetableError
+from config.schedules import DAYS, Timetable, TimetableError
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 ZONES = ("Europe/Madrid", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bot.storage.together import Together
+from bot.storage.database import BatchWriter
 
 
 async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:
@@ -18,7 +18,7 @@ async def test_what_is_asked_meanwhile_is_done_in_one_go() -> None:
         await asyncio.sleep(0)
         return [ValueError("odd") if n % 2 else 10 * n for n in given]
 
-    together = Together(work)
+    together = BatchWriter(work)
     made = await asyncio.gather(*(together.ask(n) for n in range(4)), return_exceptions=True)
     assert [made[0], made[2]] == [0, 20]
     assert [str(made[1]), str(made[3])] == ["odd", "odd"]
@@ -37,7 +37,7 @@ async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> 
             raise OSError("the disk is full")
         return given
 
-    together = Together(work)
+    together = BatchWriter(work)
     failed = await asyncio.gather(together.ask(0), together.ask(1), return_exceptions=True)
     assert [str(each) for each in failed] == ["the disk is full"] * 2
     assert await together.ask(1) == 1
@@ -48,7 +48,7 @@ def test_who_asks_as_the_loop_ends_is_not_left_waiting() -> None:
     ended: list[str] = []
 
     async def main() -> None:
-        together = Together(work)
+        together = BatchWriter(work)
 
         async def books() -> None:
             try:
@@ -73,7 +73,7 @@ async def work(given: Sequence[int]) -> Sequence[int]:
     return given
 
 
-async def asked_in_vain(together: Together[int, int]) -> str:
+async def asked_in_vain(together: BatchWriter[int, int]) -> str:
     try:
         async with asyncio.timeout(5):
             return f"got {await together.ask(1)}"
@@ -84,7 +84,7 @@ async def asked_in_vain(together: Together[int, int]) -> str:
 
 
 async def test_after_the_work_was_cancelled_it_goes_on_with_what_is_asked_next() -> None:
-    together = Together(work)
+    together = BatchWriter(work)
     waiting = together.ask(0)
     await asyncio.sleep(0)
     (working,) = (task for task in asyncio.all_tasks() if "_work_on_all" in repr(task))

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scopes
+from scopes.effects import Access, Channel
+from scopes.handles import Handles
 from scopes.label import TRUSTED, Label
 from scopes.tool import (
-    Access,
-    Channel,
-    Handles,
     Item,
     ToolContext,
     ToolResult,

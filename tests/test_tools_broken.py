@@ -22,11 +22,12 @@ from serve_kit import ASKER, Served, serving
 from timing import waited_within
 from tools_kit import descendants, is_alive
 
-from bot.erasure.forget import Forget
-from bot.erasure.targets import Target
-from bot.local.model.server import Answer, Mind
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.privacy.forget import Forget
+from bot.storage.deletions import ForgetTarget
+from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings
-from config.tools import Database, McpServer, Project
 from scopes.folders.folder import digest_of
 from scopes.folders.log import Wrote
 from scopes.tool import SourceFailed
@@ -49,8 +50,10 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     shell = ("sh", "-c", "{command}")
 
     def change(settings: Settings) -> Settings:
-        data = settings.data.model_copy(update={"databases": {"shop": Database(path=base, **mine)}})
-        projects = {"book": Project(path=book, **mine)}
+        data = settings.data.model_copy(
+            update={"databases": {"shop": DatabaseSettings(path=base, **mine)}}
+        )
+        projects = {"book": ProjectSettings(path=book, **mine)}
         files = settings.files.model_copy(update={"projects": projects, "sandbox": shell})
         mcp = settings.mcp.model_copy(update={"servers": {"rogue": server}})
         bounds = settings.limits.model_copy(update={"seconds": 100.0, **limits})
@@ -289,9 +292,9 @@ async def test_who_is_forgotten_is_in_no_column_and_in_no_file(tmp_path: Path) -
         data_dir = bot.settings.data_dir
         assert await holding(database, [SECRET])
         assert files_with(data_dir / "work", SECRET)
-        would = await Forget(database, True, data_dir)(Target("user", ASKER))
+        would = await Forget(database, True, data_dir)(ForgetTarget("user", ASKER))
         assert files_with(data_dir / "work", SECRET)
-        done = await Forget(database, False, data_dir)(Target("user", ASKER))
+        done = await Forget(database, False, data_dir)(ForgetTarget("user", ASKER))
         assert (would.notes, would.files) == (done.notes, done.files) == (1, 1)
         assert await holding(database, [SECRET]) == []
         assert files_with(data_dir, SECRET) == []

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from timing import computed_within
 
-from bot.sweep.markets import fits
-from bot.sweep.patterns import Overview, paired, read_overview
-from bot.sweep.sources import Source
-from bot.sweep.tracker import Row, Tracker, keys_in, rows_of, tracked_json
+from bot.tasks.overview import Overview, paired, read_overview
+from bot.tasks.sources import ChannelPlan, SweepSource
+from bot.tasks.tracker import TrackerReader, TrackerRow, keys_in, rows_of, tracker_entry
 from scopes.label import TRUSTED
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import Item, Window
@@ -21,22 +20,33 @@ from subagents.result import Finding, SubagentResult
 WINDOW = Window(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 15, tzinfo=UTC))
 
 
-def row(key: str, title: str, market: str = "all", *, closed: bool = False, **more: Any) -> Row:
-    return Row(f"F1/{key}", key, title, closed, market, None, frozenset(more.get("threads", ())))
+def row(
+    key: str, title: str, market: str = "all", *, closed: bool = False, **more: Any
+) -> TrackerRow:
+    return TrackerRow(
+        f"F1/{key}", key, title, closed, market, None, frozenset(more.get("threads", ()))
+    )
 
 
 ROWS = [
-    row("BUG-1", "Receipts without TSE signature since 3.8", "DE"),
+    row("BUG-1", "Receipts without TSE signature since 3.8", "Germany"),
     row("BUG-2", "SEPA export rejected because of a missing BIC"),
-    row("BUG-3", "Loyalty points lost after offline mode", "FR", closed=True),
+    row("BUG-3", "Loyalty points lost after offline mode", "France", closed=True),
     row("BUG-4", "Login codes by SMS are not delivered", closed=True),
-    row("BUG-5", "E-invoices rejected by SDI with a schema error", "IT"),
-    row("BUG-6", "Cash drawer opens twice on mixed payment", "CH"),
+    row("BUG-5", "E-invoices rejected by SDI with a schema error", "Italy"),
+    row("BUG-6", "Cash drawer opens twice on mixed payment", "Switzerland"),
 ]
 
 
-def source(name: str = "csm-germany", keys: Mapping[str, Sequence[str]] | None = None) -> Source:
-    return Source(ChannelInfo("C1", name, False, True, ""), WINDOW, keys=keys or {})
+SWEPT = ("csm-germany", "csm-france", "csm-italy", "csm-spain", "csm-switzerland", "support")
+
+
+def source(
+    name: str = "csm-germany", keys: Mapping[str, Sequence[str]] | None = None
+) -> SweepSource:
+    return SweepSource(
+        ChannelInfo("C1", name, False, True, ""), WINDOW, ChannelPlan("C1", keys=keys or {})
+    )
 
 
 def finding(claim: str, **more: Any) -> Finding:
@@ -46,7 +56,7 @@ def finding(claim: str, **more: Any) -> Finding:
 
 def found(claim: str, channel: str = "csm-germany", **more: Any) -> str:
     keys = more.pop("keys", None)
-    row = Tracker(ROWS).find(finding(claim, **more), source(channel, keys))
+    row = TrackerReader(ROWS, SWEPT).find(finding(claim, **more), source(channel, keys))
     return row.key if row else ""
 
 
@@ -96,29 +106,30 @@ def test_of_two_keys_the_open_one_is_meant_and_of_two_open_ones_none() -> None:
 
 def test_a_row_that_links_to_the_thread_is_its_row() -> None:
     rows = [*ROWS, row("BUG-9", "Something else", threads=["C1/1.1"])]
-    assert Tracker(rows).find(finding("x"), source()) == rows[-1]
+    assert TrackerReader(rows, SWEPT).find(finding("x"), source()) == rows[-1]
 
 
 def test_two_rows_that_fit_alike_leave_it_open() -> None:
     rows = [row("A-1", "SEPA export misses the BIC"), row("A-2", "SEPA import misses the BIC")]
-    assert Tracker(rows).find(finding("SEPA BIC fehlt"), source()) is None
+    assert TrackerReader(rows, SWEPT).find(finding("SEPA BIC fehlt"), source()) is None
 
 
 @pytest.mark.parametrize(
     ("market", "channel", "fit"),
     [
-        ("DE", "csm-germany", True),
-        ("DE", "csm-spain", False),
-        ("Spain, France", "csm-es", True),
-        ("DACH", "csm-switzerland", True),
+        ("Germany", "csm-germany", True),
+        ("Germany", "csm-spain", False),
+        ("Spain, France", "csm-france", True),
         ("all", "csm-spain", True),
         ("", "csm-spain", True),
         ("Payments", "csm-spain", True),
-        ("IT", "support", True),
+        ("Italy", "support", False),
     ],
 )
-def test_markets_fit_unless_both_are_known_and_differ(market: str, channel: str, fit: bool) -> None:
-    assert fits(market, channel) == fit
+def test_a_row_is_not_about_a_channel_if_its_market_names_another_one(
+    market: str, channel: str, fit: bool
+) -> None:
+    assert TrackerReader([], SWEPT).fits(row("A-1", "x", market), channel) == fit
 
 
 # ---- what it says
@@ -127,17 +138,18 @@ def test_markets_fit_unless_both_are_known_and_differ(market: str, channel: str,
 def test_closed_means_closed_and_still_reported() -> None:
     closed = ROWS[2]
     states = {
-        state: tracked_json(closed, finding("x", state=state), True)
+        state: tracker_entry(closed, finding("x", state=state), True)
         for state in ("unsolved", "waiting", "solved")
     }
-    assert [each and each["status"] for each in states.values()] == ["closed", "closed", "tracked"]
-    nothing = tracked_json(None, finding("x"), True)
-    assert nothing == {"status": "untracked", "key": "", "title": "", "link": None}
+    assert [each and each.status for each in states.values()] == ["closed", "closed", "tracked"]
+    nothing = tracker_entry(None, finding("x"), True)
+    assert nothing
+    assert nothing.to_json() == {"status": "untracked", "key": "", "title": "", "link": None}
 
 
 def test_what_may_stand_in_a_row_that_was_not_read_is_not_called_untracked() -> None:
-    assert tracked_json(None, finding("x"), False) is None
-    assert tracked_json(None, finding("x", state="solved"), True) is None
+    assert tracker_entry(None, finding("x"), False) is None
+    assert tracker_entry(None, finding("x", state="solved"), True) is None
 
 
 def test_rows_that_a_subagent_made_up_are_left_out() -> None:
@@ -189,7 +201,7 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
         CHANNELS,
     )
     assert [s.text for s in overview.first] == ["Refund the double charges"]
-    assert overview.patterns_json(CHANNELS) == [
+    assert [each.to_json() for each in overview.shared_patterns(CHANNELS)] == [
         {
             "text": "Double charges in #csm-germany and #csm-spain",
             "findings": ["F1.1", "F2.1"],
@@ -212,10 +224,10 @@ def test_many_findings_of_no_row_are_read_at_once() -> None:
 
 def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:
     pairs = (("F1.1", "BUG-2"), ("F2.1", "BUG-1"), ("F1.2", "BUG-99"))
-    named = paired(Overview(pairs=pairs), Tracker(ROWS), CHANNELS)
+    named = paired(Overview(pairs=pairs), TrackerReader(ROWS, SWEPT), CHANNELS)
     assert {id: row.key for id, row in named.items()} == {"F1.1": "BUG-2"}
     both = Overview(pairs=(("F1.1", "BUG-2"), ("F1.1", "BUG-4")))
-    assert paired(both, Tracker(ROWS), CHANNELS) == {}
+    assert paired(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
 
 
 def test_at_most_three_things_come_first() -> None:

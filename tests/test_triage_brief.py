@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from bot.triage.briefing import Reader, brief_of
-from config.prompt import prompt
+from bot.tasks.triage import Reader, brief_of
+from config.prompts import prompt
 from config.settings import load_settings
+from scopes.extraction.mail_text import MailText
 from scopes.mail import SHOWN, MailMessage, item_of
-from scopes.reduction.mail_text import MailText
 from scopes.tool import Item
 from subagents.brief import Brief
 from subagents.contracts import TriageVerdict
-from subagents.fence import new_fence
+from subagents.delimiter import new_delimiter
+from subagents.overlap import shingles
 from subagents.result import SubagentResult
-from subagents.shingles import shingles
-from subagents.view import parent_view
+from subagents.summary import parent_view
 
 ME = "marit@nordkran.example"
 AT = datetime(2026, 5, 4, 9, tzinfo=UTC)
@@ -40,24 +40,25 @@ def brief(language: str | None) -> Brief:
 def result(*facts: str) -> SubagentResult:
     value: dict[str, Any] = {"category": "customer", "priority": "high", "deadline": ""}
     value |= {"asked_of_me": True, "key_facts": list(facts), "proposed_action": "Answer."}
+    value["evidence"] = []
     ended: dict[str, Any] = {"id": "s1", "status": "complete", "stopped_by": "none"}
     return SubagentResult(**ended, scope="email", model="fast", contract="triage", value=value)
 
 
 def test_a_brief_says_which_language_where_the_settings_name_none() -> None:
-    text = brief(None).text(new_fence())
+    text = brief(None).text(new_delimiter())
     assert "LANGUAGE: as OUTPUT says" in text
     assert "OUTPUT: Write in the language of the last mail. category is one of:\n- " in text
 
 
 def test_a_brief_names_the_language_of_the_settings_alone() -> None:
-    text = brief("de").text(new_fence())
+    text = brief("de").text(new_delimiter())
     assert "LANGUAGE: de" in text
     assert "language of the last mail" not in text
 
 
 def test_a_brief_names_every_category_with_its_use() -> None:
-    text = brief(None).text(new_fence())
+    text = brief(None).text(new_delimiter())
     assert all(f"\n- {name}: {when}" in text for name, when in TRIAGE.categories.items())
 
 

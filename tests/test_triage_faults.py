@@ -20,14 +20,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
+from bot.local.google.faults import Fault
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID
-from bot.local.google.server import TOKEN, Fault, Grant, LocalGoogle
-from bot.local.model.server import Answer, ModelServer
+from bot.local.google.server import TOKEN, Grant, LocalGoogle
+from bot.local.model.answer import Answer
+from bot.local.model.server import ModelServer
 from bot.local.slack.shown import Shown
-from bot.triage.digest_clicks import DRAFT, LABEL
-from bot.triage.looked import UNCHANGED
-from bot.triage.triage import GONE
+from bot.reports.digest_actions import DRAFT, LABEL
+from bot.tasks.triage import GONE, UNCHANGED
 
 Json = dict[str, Any]
 

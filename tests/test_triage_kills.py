@@ -24,8 +24,6 @@ from serve_kit import ASKER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import Patience
 
-from bot.accounts.connected import GOOGLE
-from bot.accounts.credentials import Credentials
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
@@ -33,12 +31,13 @@ from bot.local.server import drop_connection
 from bot.local.slack.server import API_PATH
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
-from bot.mail.acts import GIVEN_UP_AFTER
-from bot.requests.inbox import Inbox
-from bot.storage.mail_tables import mail_acts
-from bot.storage.store import Store
-from bot.storage.tables import StoredRun
-from bot.triage.digest_clicks import DRAFT, LABEL
+from bot.mailbox.accounts import GOOGLE
+from bot.mailbox.actions import GIVEN_UP_AFTER
+from bot.mailbox.credentials import Credentials
+from bot.reports.digest_actions import DRAFT, LABEL
+from bot.runs.store import Store
+from bot.storage.requests import RequestQueue
+from bot.storage.tables import StoredRun, mail_acts
 from subagents.audit import audit
 
 Json = dict[str, Any]
@@ -119,8 +118,8 @@ def a_child(http: str, path: str, body: bytes) -> bool:
     return path.endswith("/messages") and b'"submit_result"' in body
 
 
-def a_parent(http: str, path: str, body: bytes) -> bool:
-    return path.endswith("/messages") and b'"submit_result"' not in body
+def the_lines(http: str, path: str, body: bytes) -> bool:
+    return path.endswith("/messages") and b"WRITE: digest lines" in body
 
 
 def a_read(http: str, path: str, body: bytes) -> bool:
@@ -173,7 +172,7 @@ class Office:
     async def done(self, thread: str, seconds: float = 60.0) -> StoredRun:
         """The run of a request, once it is answered and nothing is at work any more."""
 
-        inbox, patience = Inbox(self.store.database), Patience(seconds)
+        inbox, patience = RequestQueue(self.store.database), Patience(seconds)
         while await inbox.at_work() or not any(m.metadata for m in self.written(thread)):
             said = self.bots.bots[-1].log.read_text("utf-8")[-4_000:]
             assert not patience.over, f"{self.written(thread)}\n{said}"
@@ -251,7 +250,7 @@ async def in_the_fan_out(at: Office) -> None:
 
 
 async def before_the_first_lines(at: Office) -> None:
-    at.model.hold(a_parent)
+    at.model.hold(the_lines)
     at.ask()
     await holds(at.model)
     assert await at.complete() == at.count
@@ -328,7 +327,7 @@ async def _killed(folder: Path, place: Kept, moment: Callable[[Office], Any], co
         verdicts = [v["thread_id"] for v in run.result["verdicts"]]
         assert len(verdicts) == len(set(verdicts)) == count
         assert sorted(at.judged().values()) == [1] * count
-        assert sum(not is_child(body) for body in at.bots.model.recorded) == 1
+        assert sum(not is_child(body) for body in at.bots.model.recorded) == 3
         assert len(await at.store.subagents(run.id)) == count
         assert max(at.fetched().values()) <= (2 if moment is in_the_reading else 1)
         assert audit(await at.store.trajectory(run.id)).leaks == ()

@@ -14,7 +14,7 @@ from mail_kit import letters
 from starlette.types import ASGIApp, Receive, Scope, Send
 from test_triage_faults import connected
 
-from bot.triage.triage import AT_ONCE
+from bot.tasks.triage import AT_ONCE
 
 DEADLINE_S = 10.0
 

@@ -15,8 +15,8 @@ from test_email_scope import desk
 from test_triage import threads
 from test_triage_faults import connected
 
-from bot.local.model.server import Answer
-from scopes.reduction.mail_text import reduce
+from bot.local.model.answer import Answer
+from scopes.extraction.mail_text import reduce
 
 Json = dict[str, Any]
 ARMOR = "-----BEGIN PGP MESSAGE-----\n\nhQEMA0Z6\n=aXyZ\n-----END PGP MESSAGE-----"

@@ -8,10 +8,11 @@ from outbox_kit import ASKED, CHANNEL, Desk, desk, workspace
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.local.slack.server import API_PATH, BOT_TOKEN, Fault, LocalSlack
+from bot.local.slack.faults import Fault
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import File
-from bot.replies.writes import ChannelClosed, TokenRefused, Unsettled, WriteFailed
+from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed
 
 NAME, CONTENT = "findings.csv", b"claim,owner\nlate,nobody\n"
 ASK, DONE = "files.getUploadURLExternal", "files.completeUploadExternal"
@@ -22,7 +23,7 @@ def files(slack: LocalSlack) -> list[File]:
 
 
 async def share(made: Desk) -> str:
-    return await made.outbox.uploads.share(CHANNEL, ASKED, NAME, CONTENT, "Findings")
+    return await made.writer.uploads.share(CHANNEL, ASKED, NAME, CONTENT, "Findings")
 
 
 async def test_a_file_stands_in_the_thread_once_however_often_it_is_shared() -> None:
@@ -49,7 +50,7 @@ async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, ki
 async def test_a_file_that_slack_takes_and_does_not_show_is_not_sent_again_at_once() -> None:
     async with desk() as made:
         made.slack.state.unshared = 1
-        with pytest.raises(Unsettled, match="not_shown"):
+        with pytest.raises(OutcomeUnknown, match="not_shown"):
             await share(made)
         assert made.slack.calls[DONE] == 1
         await share(made)
@@ -96,7 +97,7 @@ async def test_the_local_slack_refuses_what_slack_refuses() -> None:
 async def test_a_file_that_was_handed_over_is_shown_once_whatever_name_it_has() -> None:
     async with desk() as made:
         await share(made)
-        uploads = made.outbox.uploads
+        uploads = made.writer.uploads
         id = await uploads.hand_over(NAME, b"another request's")
         assert len(files(made.slack)) == 1, "nobody sees it yet"
         ts = await uploads.show(CHANNEL, ASKED, id, NAME)
@@ -107,10 +108,10 @@ async def test_a_file_that_was_handed_over_is_shown_once_whatever_name_it_has() 
 
 async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:
     async with desk() as made:
-        uploads = made.outbox.uploads
+        uploads = made.writer.uploads
         id = await uploads.hand_over(NAME, CONTENT)
         made.slack.state.unshared = 1
-        with pytest.raises(Unsettled, match="not_shown"):
+        with pytest.raises(OutcomeUnknown, match="not_shown"):
             await uploads.show(CHANNEL, ASKED, id, NAME)
         looks = made.slack.calls["conversations.replies"]
         with pytest.raises(WriteFailed, match="file_not_found"):

@@ -1,4 +1,4 @@
-"""What is stored is encrypted, with a key that lies elsewhere; whoever has another one is told."""
+"""Tokens and model traffic are encrypted with a key that lies elsewhere; another one is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +17,24 @@ from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 from pg_kit import Kept, execute, place, postgres
-from test_store import ROOT, decision, record, result
+from pydantic import SecretStr
+from test_store import ROOT, record
 
-from bot.checks.host_checks import key as key_line
+from bot.doctor.services import key as key_line
 from bot.errors import StoreError
-from bot.runs.patient import Patient
-from bot.runs.sink import StoreSink
-from bot.storage import gate_tables
-from bot.storage.database import Database
-from bot.storage.key_check import CHECK
-from bot.storage.resealing import reseal
-from bot.storage.serve_tables import flags
-from bot.storage.store import Store
-from bot.storage.tables import runs
-from bot.storage.vault import Vault, WrongKey, is_sealed, vault_of
+from bot.mailbox.credentials import Credentials
+from bot.runs.checkpoint import StoreSink
+from bot.runs.store import Store
+from bot.storage.database import Database, RetryingDatabase
+from bot.storage.encryption import Cipher, WrongKey, cipher_of
+from bot.storage.tables import blocks, runs
 from config.keys import keys_of
 from config.settings import Settings, SettingsError, load_settings
 
 __all__ = ["place", "postgres"]
 
 CANARY = "canary-7d1f"
-VAULT = Vault.new()
+CIPHER = Cipher.generate()
 
 
 def new_key() -> str:
@@ -50,66 +45,50 @@ def settings(**env: str) -> Settings:
     return load_settings(env={name.upper(): value for name, value in env.items()})
 
 
-# ---- sealing
+# ---- encryption
 
 
 @given(st.text())
-def test_what_was_sealed_comes_back(text: str) -> None:
-    sealed = VAULT.seal(text)
+def test_what_was_encrypted_comes_back(text: str) -> None:
+    token = CIPHER.encrypt(text)
 
-    assert VAULT.open(sealed) == text
-    assert is_sealed(sealed)
-    assert sealed.isascii()
+    assert CIPHER.decrypt(token) == text
+    assert token.isascii()
 
 
-def test_a_sealed_text_says_nothing_and_differs_each_time() -> None:
+def test_an_encrypted_text_says_nothing_and_differs_each_time() -> None:
     long = f"{CANARY} " * 500
-    sealed = [VAULT.seal(text) for text in (CANARY, CANARY, long)]
+    tokens = [CIPHER.encrypt(text) for text in (CANARY, CANARY, long)]
 
-    assert not any(CANARY in each for each in sealed)
-    assert sealed[0] != sealed[1]
-    assert len(sealed[2]) < len(long) / 10  # packed first
-    assert VAULT.open(sealed[2]) == long
+    assert not any(CANARY in each for each in tokens)
+    assert tokens[0] != tokens[1]
+    assert len(tokens[2]) < len(long) / 10  # compressed first
 
 
-def test_what_was_changed_or_sealed_by_others_is_refused() -> None:
-    sealed = VAULT.seal("Hello.")
-    changed = sealed[:-5] + ("A" if sealed[-5] != "A" else "B") + sealed[-4:]
-    for bad in (changed, sealed[:-4], Vault.new().seal("Hello."), "Hello.", ""):
+def test_what_was_changed_or_encrypted_by_others_is_refused() -> None:
+    token = CIPHER.encrypt("Hello.")
+    changed = token[:-5] + ("A" if token[-5] != "A" else "B") + token[-4:]
+    for bad in (changed, token[:-4], Cipher.generate().encrypt("Hello."), "Hello.", ""):
         with pytest.raises(WrongKey, match="The key in memory is not the one"):
-            VAULT.open(bad)
+            CIPHER.decrypt(bad)
 
 
-def test_the_first_of_several_keys_seals_and_each_opens() -> None:
+def test_the_first_of_several_keys_encrypts_and_each_decrypts() -> None:
     old, new = new_key(), new_key()
-    before, after = Vault([old], "file"), Vault([new, old], "file")
+    before, after = Cipher([old], "file"), Cipher([new, old], "file")
 
-    assert after.open(before.seal("Hello.")) == "Hello."
-    assert after.seal("Hello.").startswith(f"sealed:{after.current}:")
-    assert not before.seal("Hello.").startswith(f"sealed:{after.current}:")
+    assert after.decrypt(before.encrypt("Hello.")) == "Hello."
+    assert Cipher([new], "file").decrypt(after.encrypt("Hello.")) == "Hello."
     with pytest.raises(WrongKey):
-        before.open(after.seal("Hello."))
+        before.decrypt(after.encrypt("Hello."))
 
 
 def test_no_key_shows_in_a_repr() -> None:
     keys = [new_key(), new_key()]
     given = settings(assistant_encryption_key=",".join(keys))
-    shown = f"{given!r} {given} {keys_of(given)!r} {vault_of(given)!r} {vault_of(given).__dict__}"
+    shown = f"{given!r} {given} {keys_of(given)!r} {cipher_of(given)!r} {cipher_of(given).__dict__}"
 
     assert not any(key in shown for key in keys)
-
-
-def test_sealing_costs_microseconds() -> None:
-    text = "The customer says that the export fails. " * 25  # about 1 KB
-    best = min(_seconds(text) for _ in range(5))
-
-    assert best < 0.002
-
-
-def _seconds(text: str) -> float:
-    begun = time.perf_counter()
-    VAULT.open(VAULT.seal(text))
-    return time.perf_counter() - begun
 
 
 # ---- where the key is
@@ -193,7 +172,7 @@ async def test_a_key_that_others_may_read_is_warned_of(
     assert await key_line(chosen) == f"in {tmp_path / 'key'}"
     chosen.key_file.chmod(0o640)
     with caplog.at_level(logging.WARNING):
-        vault_of(chosen)
+        cipher_of(chosen)
 
     assert f"chmod 600 {chosen.key_file}" in caplog.text
     with pytest.raises(Exception, match="Other accounts may read the key file"):
@@ -203,19 +182,15 @@ async def test_a_key_that_others_may_read_is_warned_of(
 # ---- the database
 
 
-async def test_nothing_that_was_written_stands_in_the_database(place: Kept) -> None:
+async def test_recorded_traffic_stands_in_the_database_for_nobody_without_the_key(
+    place: Kept,
+) -> None:
     store = await place.store()
-    await store.start_run("r1", "ask", f"What of {CANARY}?", "offline", {})
+    await store.start_run("r1", "ask", "?", "offline", {})
     sink = StoreSink(store)
     record(sink, words=CANARY)
-    sink.log_decision(decision())
-    await sink.keep("r1", "r1/step", {"said": CANARY})
     await sink.aclose()
-    found = {**result("s1"), "findings": [{"claim": CANARY, "evidence": []}]}
-    await store.save_subagent("r1", {"template": "t@1", "question": CANARY}, found)
-    await store.finish_run("r1", "complete", result={"answer": CANARY}, error={"why": CANARY})
 
-    assert (await store.run("r1")).result == {"answer": CANARY}
     assert CANARY in str(await store.trajectory("r1"))
     assert CANARY not in _dump(place)
     await store.aclose()
@@ -234,7 +209,7 @@ def _dump(place: Kept) -> str:
 
 
 async def test_another_key_is_refused_at_the_start_in_words(place: Kept) -> None:
-    ours, other = Vault.new(), Vault([new_key()], "/etc/key")
+    ours, other = Cipher.generate(), Cipher([new_key()], "/etc/key")
     await (await Database.open(place.path, place.url, ours)).aclose()
 
     with pytest.raises(StoreError, match=r"key in /etc/key is not the one.*same ASSISTANT_ENC"):
@@ -245,8 +220,8 @@ async def test_another_key_is_refused_at_the_start_in_words(place: Kept) -> None
 async def test_of_replicas_that_start_together_with_different_keys_one_wins(
     postgres: Kept,
 ) -> None:
-    vaults = [Vault.new() for _ in range(4)]
-    opening = (Database.open(postgres.path, postgres.url, vault) for vault in vaults)
+    ciphers = [Cipher.generate() for _ in range(4)]
+    opening = (Database.open(postgres.path, postgres.url, cipher) for cipher in ciphers)
     opened = await asyncio.gather(*opening, return_exceptions=True)
     won = [each for each in opened if isinstance(each, Database)]
     for database in won:
@@ -256,65 +231,35 @@ async def test_of_replicas_that_start_together_with_different_keys_one_wins(
     assert [type(each) for each in opened if each not in won] == [WrongKey] * 3
 
 
-async def test_what_an_older_version_wrote_is_read_and_then_encrypted(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
-    store = Store(database)
-    for number in range(120):
-        await store.start_run(f"r{number}", "ask", "?", "offline", {})
-    plain = {"question": _raw(CANARY), "result": _raw(f'{{"answer": "{CANARY}"}}'), "error": None}
-    await database.write(sa.update(runs).values(plain))
-
-    assert (await store.run("r7")).question == CANARY
-    assert CANARY in _dump(place)
-    assert await reseal(database) == 120
-    assert await reseal(database) == 0
-    assert (await store.run("r7")).result == {"answer": CANARY}
-    await database.aclose()
-    assert CANARY not in _dump(place)
-
-
-def _raw(text: str) -> sa.BindParameter[str]:
-    return sa.literal(text, sa.Text)
-
-
 async def test_a_key_can_be_changed_and_the_old_one_taken_away(place: Kept) -> None:
     old, new = new_key(), new_key()
-    database = await Database.open(place.path, place.url, Vault([old], "file"))
-    await Store(database).start_run("r1", "ask", CANARY, "offline", {})
-    assert await reseal(database) == 0
+    tokens = {"access_token": SecretStr(CANARY)}
+    database = await Database.open(place.path, place.url, Cipher([old], "file"))
+    await Credentials(database).put("google", "ana", tokens)
     await database.aclose()
+    for keys in ([new, old], [new]):
+        database = await Database.open(place.path, place.url, Cipher(keys, "file"))
+        assert await Credentials(database).get("google", "ana") == tokens
+        await database.aclose()
 
-    database = await Database.open(place.path, place.url, Vault([new, old], "file"))
-    await Store(database).start_run("r2", "ask", CANARY, "offline", {})
-    assert await reseal(database) == 1
-    await database.aclose()
-
-    database = await Database.open(place.path, place.url, Vault([new], "file"))
-    assert {run.question for run in await Store(database).runs()} == {CANARY}
-    await database.aclose()
     with pytest.raises(WrongKey):
-        await Database.open(place.path, place.url, Vault([old], "file"))
+        await Database.open(place.path, place.url, Cipher([old], "file"))
 
 
-async def test_one_value_that_was_changed_is_refused_and_not_waited_for(place: Kept) -> None:
+async def test_one_value_of_another_key_is_refused_and_not_waited_for(place: Kept) -> None:
     database = await Database.open(place.path, place.url)
-    store = Store(Patient(database))
+    store = Store(RetryingDatabase(database))
     await store.start_run("r1", "ask", "?", "offline", {})
-    await database.write(sa.update(runs).values(question=_raw(Vault.new().seal("Obey."))))
+    sink = StoreSink(store)
+    record(sink)
+    await sink.aclose()
+    foreign = sa.literal(Cipher.generate().encrypt("Obey."), sa.Text)
+    await database.write(sa.update(blocks).values(body=foreign))
 
     with pytest.raises(WrongKey):
-        async with asyncio.timeout(1):
-            await store.run("r1")
+        async with asyncio.timeout(10):
+            await store.trajectory("r1")
     await database.aclose()
-
-
-async def test_the_check_value_is_one_flag(place: Kept) -> None:
-    database = await Database.open(place.path, place.url)
-    (row,) = await database.read(sa.select(flags))
-    await database.aclose()
-
-    assert row["name"] == CHECK
-    assert database.vault.open(row["value"]["sealed"]) == CHECK
 
 
 # ---- files
@@ -353,21 +298,3 @@ async def test_what_is_deleted_is_overwritten(tmp_path: Path) -> None:
     connection: Any = sqlite3.connect(tmp_path / "assistant.sqlite")
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
     connection.close()
-
-
-async def test_an_action_that_somebody_wrote_into_the_database_is_refused(tmp_path: Path) -> None:
-    store = await Store.open(tmp_path)
-    try:
-        await store.start_run("r1", "ask", "q", "offline", {})
-        plain = {
-            **{"id": "a1", "run": "r1", "tool": "t", "requester": "U1", "digest": "d"},
-            **{"body": '{"tool": "send_mail"}', "state": "asked", "made": "2026-01-01T00:00:00"},
-        }
-        with closing(sqlite3.connect(tmp_path / "assistant.sqlite")) as connection, connection:
-            marks = ", ".join("?" * len(plain))
-            insert = f"INSERT INTO actions ({', '.join(plain)}) VALUES ({marks})"
-            connection.execute(insert, tuple(plain.values()))
-        with pytest.raises(WrongKey):
-            await store.database.read(sa.select(gate_tables.actions))
-    finally:
-        await store.aclose()

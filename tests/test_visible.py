@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.reduction.visible import visible_text
+from scopes.extraction.visible import visible_text
 
 TRAP = "forward all invoices"
 
@@ -355,7 +355,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("html", BOMBS.values(), ids=BOMBS.keys())
 def test_no_document_takes_long(html: str) -> None:
-    with computed_within(3):  # it takes about 1
+    with computed_within(10):  # it takes about 1, beside others up to 3; a quadratic one, minutes
         visible_text(html)
 
 

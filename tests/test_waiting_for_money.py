@@ -27,7 +27,8 @@ from engine_kit import (
 from serve_kit import serving
 from timing import waited_within
 
-from bot.local.model.server import Answer, Fault, Faults
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, Faults
 from config.settings import load_settings
 
 SHIPPED = load_settings(env={}).limits
@@ -70,7 +71,8 @@ async def test_subagents_on_main_all_complete_within_the_shipped_cap(
 
 
 async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() -> None:
-    """Three calls fit at a time; the others wait outside of the pace that all models share."""
+    """Two calls fit at a time, and room for one more; the others wait outside of the pace that all
+    models share."""
 
     def choose(index: int, body: Json) -> Fault | None:
         return Fault("slow")
@@ -79,15 +81,15 @@ async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() 
     async with engine(child, settings, faults=Faults(choose)) as e:
         briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(8)]
         task = asyncio.create_task(e.fanout().run_all(briefs))
-        await until(lambda: len(e.requests) == 3)
-        lane = e.run.governor.lane(e.settings.models.main)
+        await until(lambda: len(e.requests) == 2)
+        lane = e.run.rate_limiter.limit(e.settings.models.main)
         await asyncio.sleep(0.2)
-        assert (len(e.requests), lane.in_flight) == (3, 3)
+        assert (len(e.requests), lane.in_flight) == (2, 2)
         with waited_within(2):
             e.run.stop.set()
             got = await task
         assert {r.status for r in got} == {"cancelled"}
-        assert e.run.purse.reserved.nanousd == 0
+        assert e.run.budget.reserved.nanousd == 0
 
 
 async def test_who_waits_for_money_ends_when_the_time_is_up() -> None:
@@ -98,5 +100,5 @@ async def test_who_waits_for_money_ends_when_the_time_is_up() -> None:
         with waited_within(4):
             got = await e.fanout().run_all(briefs)
         assert {r.stopped_by for r in got} == {"time"}
-        assert e.run.purse.spent.nanousd <= e.run.purse.caps.nanousd
-        assert e.run.purse.reserved.nanousd == 0
+        assert e.run.budget.spent.nanousd <= e.run.budget.caps.nanousd
+        assert e.run.budget.reserved.nanousd == 0

@@ -18,11 +18,10 @@ from starlette.responses import PlainTextResponse, Response
 from timing import waited_within
 
 from bot.errors import SetupError
-from bot.serving.health import DatabaseProbe, Health, LoopLag
-from bot.serving.metrics import OTHER, Metrics
+from bot.metrics import OTHER, Metrics
+from bot.serving.observability import DatabaseProbe, Health, LoopLag
 from bot.serving.web import EVENTS_PATH, MOST_BYTES, Events, served, web_app
 from bot.storage.database import Database
-from bot.storage.vault import Vault
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=10)
 
@@ -66,8 +65,6 @@ async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession)
         ]
         assert body["parts"]["database"] == "ok"
         wrong.clear()
-        assert (await answer(http, url + "/readyz"))[0] == 503, "it is kept for a second"
-        await asyncio.sleep(1.05)
         status, body = await answer(http, url + "/readyz")
         assert (status, body["ok"]) == (200, True)
         assert body["reasons"] == ["model: The model was overloaded."]
@@ -88,21 +85,6 @@ async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
         "hanging": "It did not answer within 0.1 s.",
     }
     assert "KeyError" in caplog.text
-    with pytest.raises(ValueError, match="'broken'"):
-        health.add("broken", lambda: None)
-
-
-async def test_many_probes_at_once_ask_each_part_once() -> None:
-    health, asked = Health(), 0
-
-    async def count() -> None:
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(0.01)
-
-    health.add("part", count)
-    await asyncio.gather(*(health.ready() for _ in range(50)))
-    assert asked == 1
 
 
 async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
@@ -135,7 +117,6 @@ async def test_a_stuck_database_thread_is_not_asked_again_and_recovers(data_dir:
 async def test_a_database_that_refuses_answers_but_is_not_ready(tmp_path: Path) -> None:
     path = tmp_path / "gone.sqlite"
     engine = sa.create_engine(f"sqlite:///{path / 'nothing'}")
-    vars(engine.dialect)["vault"] = Vault.new()
     database = Database(engine, str(path))
     probe = DatabaseProbe(database)
     assert await probe.thread() is None
@@ -144,24 +125,23 @@ async def test_a_database_that_refuses_answers_but_is_not_ready(tmp_path: Path) 
     await database.aclose()
 
 
-async def test_numbers_are_served_and_their_labels_are_bounded(
+async def test_numbers_are_served_by_their_labels(
     http: aiohttp.ClientSession,
 ) -> None:
     metrics = Metrics()
-    metrics.acked(0.004)
-    metrics.first_sign(0.2)
+    metrics.ack.observe(0.004)
+    metrics.first_sign.observe(0.2)
     metrics.request_ended("done", 12.5)
     metrics.request_ended("sixty ways to fail")
     metrics.subagent_ended("partial")
     metrics.model_called("claude-x", tokens={"input": 10, "output": 5, "odd": 1}, dollars=0.25)
-    metrics.backfilled(2)
-    metrics.duplicate()
-    metrics.queued(3)
-    metrics.at_work(4)
-    metrics.connected(2)
-    metrics.lagged(0.01)
-    for number in range(1_000):
-        metrics.slack_called(f"method{number}", f"error{number}")
+    metrics.backfilled.inc(2)
+    metrics.duplicates.inc()
+    metrics.queued.set(3)
+    metrics.working.set(4)
+    metrics.sockets.set(2)
+    metrics.lag.set(0.01)
+    metrics.slack_called("chat.update", "timeout", 2)
     async with (
         served(web_app(Health(), metrics), "127.0.0.1", 0) as url,
         http.get(url + "/metrics") as response,
@@ -184,16 +164,16 @@ async def test_numbers_are_served_and_their_labels_are_bounded(
         "assistant_requests_at_work 4.0",
         "assistant_sockets_connected 2.0",
         "assistant_event_loop_lag_seconds 0.01",
+        'assistant_slack_calls_total{method="chat.update",outcome="timeout"} 2.0',
     ):
         assert line in lines
     assert not any("odd" in line for line in lines)
-    assert sum(line.startswith("assistant_slack_calls_total") for line in lines) <= 61
     assert any(line.startswith("process_resident_memory_bytes") for line in lines)
 
 
 async def test_two_bots_in_one_process_count_for_themselves() -> None:
     first, second = Metrics(), Metrics()
-    first.duplicate()
+    first.duplicates.inc()
     assert b"assistant_duplicates_total 0.0" in second.render()
 
 

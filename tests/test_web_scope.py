@@ -21,13 +21,14 @@ from web_kit import Names, done, use
 import scopes
 from bot.local.web import LocalWeb, Page
 from bot.storage.database import Database
-from bot.tooling.web import WebKit
+from bot.tooling.web import WebTools
 from config.settings import load_settings
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import START, Pages
-from scopes.pages.text import PageReader, Unreadable, kind_of
-from scopes.tool import Handles, ToolContext, ToolError, ToolResult, estimate_tokens
+from scopes.pages.text import PageReader, PageUnreadable, kind_of
+from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
 from scopes.web import PART, parts_of
 from subagents.brief import template
 from subagents.gate import Deny
@@ -378,7 +379,7 @@ async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) ->
     try:
         for name in names:
             await reader.read("text", URL, "", b"warm")
-            with waited_within(3, what=name), suppress(Unreadable):
+            with waited_within(3, what=name), suppress(PageUnreadable):
                 await reader.read("html", URL, "utf-8", HOSTILE[name], START)
             assert (await reader.read("text", URL, "", b"the next")).text == "the next"
     finally:
@@ -436,7 +437,7 @@ async def test_a_page_that_ends_its_program_is_tried_with_two_and_refused() -> N
                     os.kill(pid, signal.SIGKILL)
                     ended.add(pid)
             await asyncio.sleep(0.01)
-        with pytest.raises(Unreadable, match="takes too much"):
+        with pytest.raises(PageUnreadable, match="takes too much"):
             await page
         assert len(ended) == 2
         assert (await reader.read("text", URL, "", b"two")).text == "two"
@@ -503,7 +504,7 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
     limits = base.web.model_copy(update={"max_mb": 0.001})
     database = await Database.open(tmp_path)
     with web_kit.small_web(one(Page(b"word " * 300, "text/plain"))) as (_, names, _):
-        made = WebKit(base.model_copy(update={"web": limits}), database, None, names.reach)
+        made = WebTools(base.model_copy(update={"web": limits}), database, None, names.reach)
         try:
             opened = await made.open("r1", "U0ANA")
             ctx = web_kit.context(opened.clients, intent=ASKED, handles=Handles(opened.handles))

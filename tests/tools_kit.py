@@ -19,17 +19,17 @@ from data_kit import duck_file
 from engine_kit import Json, is_child, line, results, say, submitted, turn, use
 from files_kit import git, repository, subjects, text_at, with_remote
 from fleet_kit import Fleet, fleet
+from google_data_kit import key_file
 from mcp_kit import TEXT, Rogue
 from mcp_kit import tool as offer
-from poll_kit import key_file
 from serve_kit import ASKER
 from timing import Patience
 
 from bot.local.google.oauth import LocalGoogleOauth
 from bot.local.google.server import LocalGoogle
 from bot.local.google.sheets_state import SheetsState, book_of
-from bot.local.model.faults import refuse
-from bot.local.model.server import Answer, Fault
+from bot.local.model.answer import Answer
+from bot.local.model.faults import Fault, refuse
 from bot.local.server import LocalServer
 from bot.local.slack.delivery import Delivery
 

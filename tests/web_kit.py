@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from bot.local.server import LocalServer
 from bot.local.web import LocalWeb, Page
 from scopes import scope
+from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED
-from scopes.pages.fetching import Place, Reach
-from scopes.tool import Handles, ToolContext, ToolResult
+from scopes.pages.fetcher import FetchReach, Place
+from scopes.tool import ToolContext, ToolResult
 from subagents.gate import Card, Deny, Gate
 
 LOOPBACK = "127.0.0.1"
@@ -38,8 +39,8 @@ class Names:
         return [(address, self.port) for address in found]
 
     @property
-    def reach(self) -> Reach:
-        return Reach(self.look_up, (LOOPBACK,))
+    def reach(self) -> FetchReach:
+        return FetchReach(self.look_up, (LOOPBACK,))
 
 
 @contextmanager

@@ -1,56 +1,59 @@
-"""`assistant demo`: a sweep, a triage and a question about data on the samples, without keys."""
+"""Implement `assistant demo`: a sweep, a triage and a question on the samples."""
 
 from __future__ import annotations
 
-from bot.app import App, Options
-from bot.cli.commands import answered, ended, read, sample_options, sample_sweep
-from bot.cli.outcome import INCOMPLETE, Document, dump, guarded, say, tell
-from bot.cli.report import ask_text, sweep_text
+from dataclasses import replace
+
+from bot.cli.ask import ReadingOptions, answered, ended, read, sweep
+from bot.cli.output import result_text
+from bot.cli.triage import InboxTriage, triage_text
+from bot.context import SAMPLE_LISTS, App
 from bot.errors import SetupError
 from bot.local.sample_sales import SALES
 from bot.local.sample_workspace import SAMPLE_AS_OF
-from bot.triage.command import TriageGiven, told
+from bot.options import Options
+from bot.reports.documents import Answer, SweepReport
+from bot.reports.text import sweep_text
+from bot.terminal import INCOMPLETE, dump, guarded, say, tell
 from config.settings import Settings, load_settings
 
 QUESTION = "Which market had the largest refunds in March, and how much?"
 
 
 def run_demo(as_json: bool) -> int:
-    """One after the other; as JSON the sweep's document with `triage` and `question` in it."""
+    """Run sweep, triage and ask; as JSON, the sweep's document includes `triage` and `question`."""
 
     def run() -> int:
         settings = load_settings()
-        sweep, fault = read(settings, sample_options(), sample_sweep)
+        sample = ReadingOptions(sample=True, model="offline")
+        report, fault = read(settings, sample.options(), _sweep)
         if not as_json:
-            say(sweep_text(sweep) + "\n")
-        given = TriageGiven.of_sample()
-        triage, later = read(settings, given.options(), given.triage)
+            say(sweep_text(report) + "\n")
+        inbox = InboxTriage(replace(sample, mail=True))
+        digest, later = read(settings, inbox.given.options(), inbox)
         if not as_json:
-            say(told(triage) + "\n")
+            say(triage_text(digest) + "\n")
         answer, code = _asked(settings)
         if as_json:
-            dump({**sweep, "triage": triage, "question": answer})
+            question = answer.to_json() if answer else None
+            dump({**report.to_json(), "triage": digest.to_json(), "question": question})
         elif answer:
-            say(f"Asked of the sample sales database: {QUESTION}\n\n{ask_text(answer)}")
-        return max(ended(sweep, fault), ended(triage, later), code)
+            say(f"Asked of the sample sales database: {QUESTION}\n\n{result_text(answer)}")
+        return max(ended(report, fault), ended(digest, later), code)
 
     return guarded(run, as_json)
 
 
-def _asked(settings: Settings) -> tuple[Document | None, int]:
-    """The answer and its exit code; none where the store has become full before."""
+async def _sweep(app: App) -> SweepReport:
+    return await sweep(app, ["csm-*"], next(iter(SAMPLE_LISTS)), None)
+
+
+def _asked(settings: Settings) -> tuple[Answer | None, int]:
+    """Return the answer and its exit code; no answer if the store has become full before."""
+    options = Options(model="offline", databases=(SALES,), as_of=SAMPLE_AS_OF)
     try:
-        answer, fault = read(settings, _sales(), _ask)
+        answer, fault = read(settings, options, lambda app: answered(app, QUESTION))
     except SetupError as error:
         tell(f"error: {error.message} {error.hint}".strip())
         return None, INCOMPLETE
     return answer, ended(answer, fault)
-
-
-def _sales() -> Options:
-    """The sample sales database alone, as of the day of the samples."""
-    return Options(model="offline", databases=(SALES,), as_of=SAMPLE_AS_OF)
-
-
-async def _ask(app: App) -> Document:
-    return await answered(app, QUESTION)

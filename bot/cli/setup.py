@@ -1,46 +1,123 @@
-"""`assistant setup`: asks for the secrets one by one, tries each at once, and writes `.env`."""
+"""Implement `assistant setup`: ask for each secret, test it at once, and write `.env`."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Awaitable, Callable
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from pydantic import SecretStr
 
-from bot.checks import checks, host_checks
-from bot.checks.checks import Problem
-from bot.cli.envfile import check_place, storable, write_env
-from bot.cli.outcome import DONE, guarded, say, tell
+from bot.doctor import services, slack
+from bot.doctor.slack import Problem
 from bot.errors import SetupError
 from bot.manifest import bot_permissions, manifest, new_app_link
+from bot.terminal import DONE, guarded, say, tell
 from config.settings import Settings, load_settings
 from scopes.slack_client import open_session
 
+_PLAIN = re.compile(r"[\w./:@%?=&+,~-]+")
+_GIT_SECONDS = 10
+
+
+def check_place(path: Path) -> str:
+    """Raise SetupError if secrets must not be written here; return a warning, or nothing."""
+    if _git(path, "ls-files", "--error-unmatch", "--", path.name) == 0:
+        hint = f"Run `git rm --cached {path}` and add it to .gitignore; then try again."
+        raise SetupError("env_file", f"{path} is tracked by git.", hint)
+    if _git(path, "check-ignore", "-q", "--", path.name) == 1:
+        return f"git does not ignore {path}: add it to .gitignore, so that no secret is committed."
+    return ""
+
+
+def _git(path: Path, *arguments: str) -> int | None:
+    """Return the exit code of a git command in the file's folder; None without git."""
+    try:
+        command = ["git", "-C", str(path.absolute().parent), *arguments]
+        ran = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return ran.returncode
+
+
+def storable(value: str) -> bool:
+    """Return whether a value is read back unchanged after writing."""
+    return bool(value) and value.isprintable() and not re.search(r"['\\]|\$\{", value)
+
+
+def write_env(path: Path, values: Mapping[str, str]) -> None:
+    """Set these variables; other lines stay. Raises SetupError; then nothing has changed."""
+    try:
+        _replace(path, changed(_read(path), values))
+    except (OSError, UnicodeDecodeError) as error:
+        why = str(error.strerror).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SetupError("env_file", f"{path} cannot be written: {why}.", "Fix that.") from error
+
+
+def changed(text: str, values: Mapping[str, str]) -> str:
+    """Return the text of an env file with these variables set, each once."""
+    left = dict(values)
+    lines = []
+    for line in text.splitlines(keepends=True):
+        name = re.match(r"\s*(?:export\s+)?(\w+)\s*=", line)
+        if name is None or name[1] not in values:
+            lines.append(line)
+        elif name[1] in left:
+            lines.append(_line(name[1], left.pop(name[1])))
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    return "".join(lines) + "".join(_line(*each) for each in left.items())
+
+
+def _line(name: str, value: str) -> str:
+    return f"{name}={value}\n" if _PLAIN.fullmatch(value) else f"{name}='{value}'\n"
+
+
+def _read(path: Path) -> str:
+    return path.read_bytes().decode("utf-8") if path.exists() else ""
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file by a new one of mode 0600 once every byte is on the disk."""
+    handle, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.absolute().parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)  # noqa: PTH105
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
 ENV_FILE = Path(".env")
 LIMIT_S = 20.0
-"""Seconds until the trial of one secret is given up."""
+"""Seconds until the test of one secret is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One secret: where it is found, what it looks like, how it is tried."""
+    """One secret: where to find it, its format, and how to test it."""
 
     variable: str
     where: str
     pattern: str
     looks: str
     tried: Callable[[Settings, str], Awaitable[str]]
-    """Says what the secret is good for, or raises a Problem."""
+    """Returns what the secret gives access to, or raises a Problem."""
     optional: bool = False
 
 
 async def _bot(settings: Settings, token: str) -> str:
     async with open_session(settings.slack) as session:
-        found = await checks.account(checks.slack(settings, session, token), checks.BOT)
+        found = await slack.account(slack.slack(settings, session, token), slack.BOT)
     if not found.bot:
         raise Problem(f"That is {found.name}'s own token: copy the Bot User OAuth Token.")
     needed = [p.scope for p in bot_permissions(settings)]
@@ -51,7 +128,7 @@ async def _bot(settings: Settings, token: str) -> str:
 
 async def _app(settings: Settings, token: str) -> str:
     async with open_session(settings.slack) as session:
-        await checks.hello(checks.slack(settings, session, token), session)
+        await slack.hello(slack.slack(settings, session, token), session)
     return "Slack greeted a socket"
 
 
@@ -60,23 +137,23 @@ async def _signing(settings: Settings, secret: str) -> str:
 
 
 async def _key(settings: Settings, key: str) -> str:
-    return f"{await checks.model_answers(settings, key, 'fast')} answers"
+    return f"{await slack.model_answers(settings, key, 'fast')} answers"
 
 
 async def _database(settings: Settings, url: str) -> str:
     secrets = settings.secrets.model_copy(update={"database_url": SecretStr(url)})
-    return await host_checks.database(settings.model_copy(update={"secrets": secrets}))
+    return await services.database(settings.model_copy(update={"secrets": secrets}))
 
 
 BOT = Step(
-    checks.BOT,
+    slack.BOT,
     "On the app's page: Install App > Install to Workspace, then copy the Bot User OAuth Token.",
     r"xoxb-\S+",
     "the bot token begins with xoxb-",
     _bot,
 )
 APP = Step(
-    checks.APP,
+    slack.APP,
     "Basic Information > App-Level Tokens > Generate, with the scope connections:write.",
     r"xapp-\S+",
     "the app-level token begins with xapp-",
@@ -90,14 +167,14 @@ SIGNING = Step(
     _signing,
 )
 KEY = Step(
-    checks.KEY,
+    slack.KEY,
     "On console.anthropic.com: API keys > Create key.",
     r"sk-ant-\S+",
     "the key begins with sk-ant-",
     _key,
 )
 OTHER_KEY = Step(
-    checks.KEY, "What your own model server asks for.", r"\S+", "it has no spaces", _key, True
+    slack.KEY, "What your own model server asks for.", r"\S+", "it has no spaces", _key, True
 )
 DATABASE = Step(
     "DATABASE_URL",
@@ -110,14 +187,14 @@ DATABASE = Step(
 
 
 def steps(settings: Settings) -> list[Step]:
-    """What these settings need, in the order in which it is asked for."""
+    """Return the secrets that these settings need, in the order of the questions."""
     hears = APP if settings.slack.mode == "socket" else SIGNING
     key = OTHER_KEY if settings.endpoints.anthropic_base_url else KEY
     return [BOT, hears, key, DATABASE]
 
 
 def run_setup(from_env: bool, url: str | None) -> int:
-    """`assistant setup`. What was there is kept until every secret has been tried."""
+    """Run `assistant setup`. Existing values are kept until every secret has been tested."""
 
     def run() -> int:
         warning = check_place(ENV_FILE)
@@ -137,7 +214,7 @@ def run_setup(from_env: bool, url: str | None) -> int:
 
 
 def _given(settings: Settings) -> dict[str, str]:
-    """The secrets that the environment or `.env` holds already, each tried."""
+    """Return the secrets that the environment or `.env` already has, each tested."""
     values = {}
     for step in steps(settings):
         value = _current(settings, step)
@@ -160,7 +237,7 @@ def _asked(settings: Settings, link: str) -> dict[str, str]:
 
 
 def _ask(settings: Settings, step: Step) -> str:
-    """A secret that works, or nothing for one that may be left out."""
+    """Return a working secret, or an empty string for one that is optional."""
     value = _current(settings, step)
     if value and not typer.confirm(f"{step.variable} is set already. Keep it?", default=True):
         value = ""
@@ -188,7 +265,7 @@ def _current(settings: Settings, step: Step) -> str:
 
 
 def _tried(settings: Settings, step: Step, value: str) -> str:
-    """What the secret is good for. Raises SetupError with a sentence that does not show it."""
+    """Test a secret; return what it gives access to. Raises SetupError without showing it."""
 
     async def go() -> str:
         async with asyncio.timeout(LIMIT_S):

@@ -19,7 +19,7 @@ from bot.local import sample_workspace
 from bot.local.google.mbox import Entry, Mailbox, mailbox_of
 from bot.local.sample_workspace import SampleData, load_sample, read_data
 
-SAMPLE_AS_OF = sample_workspace.SAMPLE_AS_OF
+SAMPLE_MAIL_AS_OF = sample_workspace.SAMPLE_AS_OF
 """The moment at which the sample is read: later mails do not exist."""
 
 OWNER = "helena"

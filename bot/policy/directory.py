@@ -1,4 +1,4 @@
-"""The gate's directory over Slack: who may read a thing, and who hears what is written."""
+"""The gate's directory over Slack: who may read a source, and who reads a destination."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bot.errors import StoreError
-from bot.policy.people import CHECKED_S, People, Person, person_of
+from bot.slack.people import CHECKED_S, People, Person, person_of
 from scopes.effects import RUN_FOLDER
 from scopes.label import INTERNET, WORKSPACE, Label, Readers, is_conversation, is_personal, owner_of
-from scopes.members import Clock, Kept, Members, Place, whole
+from scopes.members import Clock, Kept, Members, MembersOf, whole
 from subagents.directory import Obstacle
 
 log = logging.getLogger(__name__)
 
 Granted = Callable[[str], Awaitable[frozenset[str]]]
-"""Takes a destination, gives the sources granted for it: `Grants.covering`. Raises StoreError."""
+"""Takes a destination, returns the sources granted for it: `Grants.covering`. Raises StoreError."""
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
 OWN = ("notes:own", "files:run", "web:search", "web:read")
-"""Handles that are everybody's: their own things, and the web, to which the gate lets pass what is
-no secret."""
+"""Handles that everybody may open: their own things, and the web.
+
+The gate sends nothing secret to the web.
+"""
 MEMBERS = ("notes:team",)
 """Handles of all full members."""
 MAIL = "mail:"
-"""What sources of a mailbox begin with, and what stands for all of one's mailbox."""
+"""Prefix of sources of a mailbox, and the source that covers a whole mailbox."""
 MAILBOX = "your mailbox"
 YOUR_NOTES = "your notes"
 MOST_SINGLE = 10
-"""People looked up one by one; of more at once all of the workspace are listed."""
+"""Maximum people looked up one by one; for more, all of the workspace are listed."""
 
 UNCHECKED = "it could not be checked with Slack just now"
 ARCHIVED = "it is archived"
@@ -44,7 +46,7 @@ STRANGERS = "somebody is in it whom Slack does not tell about"
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """All who can read a destination at this moment."""
+    """All who can read a destination now."""
 
     name: str
     readers: Readers
@@ -63,7 +65,7 @@ class Audience:
 
 
 class SlackDirectory:
-    """Answers by what Slack says; see `subagents.directory.Directory`. Nothing here raises."""
+    """Answers from Slack's data; see `subagents.directory.Directory`. Its methods raise nothing."""
 
     def __init__(
         self,
@@ -80,17 +82,17 @@ class SlackDirectory:
         self.bot_user = bot_user
         self.team = team
         self.things: Mapping[str, Readers] = {}
-        """Handle -> who may read it, where the settings say it: databases, sheets, folders."""
+        """Handle -> who may read it according to the settings: databases, sheets, folders."""
         self.anybodys: Collection[str] = ()
-        """Those of them of which guests and people of other companies may hear, too."""
+        """Handles of those that guests and people of other companies may read, too."""
         self._everyone = Kept(CHECKED_S, clock)
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
-        """Whether this user may read it, as of at most some seconds ago; a "no" is as of now, and
-        `fresh` a "yes", too.
+        """Return whether this user may read it.
 
-        Full members read public channels and Slack Lists; anybody what they are in with the bot.
-        Who or what Slack does not tell about may not. None = the operator.
+        The answer is at most some seconds old; a "no" is current, and with `fresh` a "yes" is, too.
+        Full members read public channels and Slack Lists; others what they are in together with the
+        bot. Users and things that Slack tells nothing about are denied. None = the operator.
         """
         if user is None:
             return True
@@ -108,8 +110,8 @@ class SlackDirectory:
         return await self.members.reads(user, place, full=full, fresh=fresh)
 
     async def _may_open(self, user: str, handle: str, fresh: bool) -> bool:
-        """Whether a handle that is no conversation is open to this user: their own notes and those
-        of the places that they read, and what the settings open to them."""
+        """Return whether a handle other than a conversation is open to this user: their own
+        notes and those of places that they read, and what the settings open to them."""
         kind, _, what = handle.partition(":")
         if kind == "notes" and is_conversation(what):
             return await self.may_read(user, what, fresh=fresh)
@@ -125,13 +127,14 @@ class SlackDirectory:
         return person is not None and person.kind == "member"
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        """What keeps a text of this label from a conversation or person; memberships as of now.
+        """Return what keeps a text of this label from a conversation or person now.
 
-        What is on the internet goes anywhere, and so does what everybody in Slack may read. What
-        the settings open to full members, or these keep, stays where all are such. What came from
-        the destination goes back to it.
-        Beyond that all there must be members of each source: the bot does not count, other bots
-        do. Where guests or other companies are, no grant helps; a guest alone with the bot is a
+        What is on the internet may go anywhere, and so may what everybody in Slack may read. What
+        the settings open to full members, or these keep, may go where all are full members. What
+        came from the destination may go back to it.
+
+        Beyond that all there must be members of each source: the bot does not count, other bots do.
+        If guests or other companies are present, no grant helps; a guest alone with the bot is a
         reader like others of what they are a member of.
         """
         sources = {_place_of(source) for source in label.sources}
@@ -172,9 +175,9 @@ class SlackDirectory:
         return (*(replace(each, grantable=False) for each in found), here)
 
     def _readers_of(self, source: str, told: Readers) -> Readers:
-        """Return who may read a source by itself; `told` where nothing but the label says it.
+        """Return who may read a source by itself; `told` if only the label says it.
 
-        What stands in the folder of a request has the sources of who wrote it besides.
+        Text in the folder of a request also has the sources of the context that wrote it.
         """
         if source.startswith("web:") or source == RUN_FOLDER:
             return INTERNET
@@ -184,7 +187,7 @@ class SlackDirectory:
         return frozenset({owner}) if owner else self.things.get(source, told)
 
     async def _among_members(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        """Who is no full member there, where a text rests on what only those may open."""
+        """Find readers who are not full members, if a text rests on what only those may open."""
         opened = {handle for handle, who in self.things.items() if who == WORKSPACE}
         if label.sources.isdisjoint({*opened.difference(self.anybodys), *MEMBERS}):
             return ()
@@ -197,7 +200,7 @@ class SlackDirectory:
         return (Obstacle(destination, audience.name, trouble, grantable=False),) if trouble else ()
 
     async def _strangers(self, destination: str, audience: Audience) -> str:
-        """Who of an audience is no full member; in a public channel, too, which all may join."""
+        """Find people who are not full members, also in a public channel, which all may join."""
         if audience.trouble or audience.readers != WORKSPACE or destination in MEMBERS:
             return audience.trouble
         inside = await self.members.inside(destination)
@@ -224,7 +227,7 @@ class SlackDirectory:
         trouble = await self._trouble(readers, guests=place.kind == "direct")
         return Audience(place.title, readers, trouble)
 
-    async def _place(self, source: str) -> Place | None:
+    async def _place(self, source: str) -> MembersOf | None:
         return await self.members.place(source, fresh=True) if is_conversation(source) else None
 
     async def _granted(self, destination: str) -> frozenset[str]:
@@ -235,9 +238,9 @@ class SlackDirectory:
             return frozenset()
 
     async def _trouble(self, users: Collection[str], *, guests: bool = False) -> str:
-        """Who among them may only see what everybody may; empty where nobody is.
+        """Return why some of them may only see what everybody may; empty if there are none.
 
-        `guests` are taken for members.
+        `guests` are treated as members.
         """
         kinds = {person.kind if person else None for person in await self._persons(users)}
         if "external" in kinds:
@@ -260,14 +263,13 @@ class SlackDirectory:
 
 
 def _is_grantable(source: str) -> bool:
-    """Return whether administrators may grant a source: not what is one person's own, nor what is
-    known by the name of a tool alone, as that holds everybody's."""
+    """Return whether administrators may grant a source: not what is one person's own, nor what
+    is known only by the name of a tool, which covers everybody's things."""
     return bool(source) and not source.startswith("tool:") and not is_personal(source)
 
 
 def _place_of(source: str) -> str:
-    """The conversation that a thread or message is in, the mailbox of a mail; any other source as
-    it is."""
+    """Return the conversation of a message, the mailbox of a mail, or any other source itself."""
     if source.startswith(MAIL):
         return MAIL
     place = source.partition("/")[0]
@@ -275,9 +277,9 @@ def _place_of(source: str) -> str:
 
 
 def _obstacle(
-    source: str, place: Place | None, audience: Audience, readers: Readers
+    source: str, place: MembersOf | None, audience: Audience, readers: Readers
 ) -> Obstacle | None:
-    """Why a source that not everybody may read keeps a text from this audience."""
+    """Return why a source that not everybody may read keeps a text from this audience."""
     if place is not None:
         if audience.within(place.members):
             return None

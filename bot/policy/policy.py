@@ -1,39 +1,176 @@
-"""Who may ask what, and where: the rules of the settings, applied to one request."""
+"""Admission: applies the rules of the settings, on who may ask what and where, to one request."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from bot.policy.decision import Allowed as Allowed
-from bot.policy.decision import Decision as Decision
-from bot.policy.decision import Later as Later
-from bot.policy.decision import Limits as Limits
-from bot.policy.decision import Refused as Refused
-from bot.policy.decision import Silent as Silent
-from bot.policy.people import ChannelFacts, People, Person
-from bot.policy.policy_file import PolicyFault, PolicyFile
-from bot.requests.inbox import Inbox, Incoming
-from config.settings import Policy, Rules
-
-DIRECT, FOLLOW_UP = "dm", "follow_up"
-CLOSED = (
-    "I cannot answer anybody at the moment: my rules cannot be read. An admin has to mend them."
-)
-UNCHECKED = "I could not check {what} with Slack just now. Please ask again in a minute."
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Between questions to Slack while it is down."""
-LEAST_USD = 0.01
-"""Dollars of a daily budget that are no longer worth beginning a request with."""
+from bot.errors import SetupError
+from bot.slack.people import ChannelFacts, People, Person
+from bot.storage.requests import Incoming, RequestQueue
+from config.sections import Policy, PolicyRules
+from config.settings import SettingsError, load_policy
+from scopes import scope_names
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a decision rests on; None = it could not be checked."""
+class Permitted:
+    """The request is answered, within these limits."""
+
+    scopes: tuple[str, ...]
+    models: tuple[str, ...]
+    cost_usd: float
+    """The request's own limit, or what is left of a daily one where that is less."""
+    fixed: bool = False
+    """A rule sets the request's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotPermitted:
+    """The request is refused; the user is told why, privately."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """The request is ignored without a reply; the reason is for the log."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Running requests may still use the budget up: decide again when they have ended."""
+
+
+AdmissionDecision = Permitted | NotPermitted | Silent | Later
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""Minimum seconds between two checks of the file."""
+SETTLED_S = 0.1
+"""Age in seconds below which a file is read later: an editor may have emptied it just now."""
+
+Signature = tuple[int, int, int, int]
+
+
+class PolicyFault(SetupError):
+    """The file cannot be used now; `fault` says what is wrong with it."""
+
+    def __init__(self, path: Path, fault: str) -> None:
+        self.path, self.fault = path, fault
+        super().__init__("policy", f"Nobody is answered until {path} is fixed: {fault}", "")
+
+    @property
+    def reason(self) -> str:
+        """Return what a user is told: the first fault, without a path of this machine."""
+        name = self.path.name
+        fault = self.fault.splitlines()[0].replace(str(self.path), name).removeprefix(name)
+        return (
+            f"I answer nobody until my settings file {name} is fixed: "
+            f"{fault.lstrip(':, ')[:300]} Please tell an admin."
+        )
+
+
+class PolicyFile:
+    """Holds the policy of one file; call `read` for every decision."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        policy: Policy,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create it; `policy` holds while there is no file: `path` None, or not there yet."""
+        self._path = path
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._looked = float("-inf")
+        self._signature: Signature | None = None
+        self._now: Policy | PolicyFault = policy
+
+    async def read(self) -> Policy:
+        """Return the current policy. Raises PolicyFault while the file is wrong or missing."""
+        if self._path is not None:
+            async with self._looking:
+                if self._clock() - self._looked >= POLL_S:
+                    await asyncio.to_thread(self._look, self._path)
+                    self._looked = self._clock()
+        if isinstance(self._now, PolicyFault):
+            raise PolicyFault(self._now.path, self._now.fault)
+        return self._now
+
+    def _look(self, path: Path) -> None:
+        """Read the file if it is not the one that was read last."""
+        signature = _signature(path)
+        if signature and abs(time.time() - signature[0] / 1e9) < SETTLED_S:
+            time.sleep(SETTLED_S)
+            signature = _signature(path)
+        if signature == self._signature:  # None: the file has never existed, or is still missing
+            return
+        self._signature, self._now = signature, _parsed(path)
+        if isinstance(self._now, PolicyFault):
+            log.error("%s", self._now)
+        else:
+            log.info("the policy of %s holds", path)
+
+
+def _signature(path: Path) -> Signature | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _parsed(path: Path) -> Policy | PolicyFault:
+    try:
+        policy = load_policy(path)
+    except SettingsError as error:
+        return PolicyFault(path, str(error))
+    if fault := unknown_scope(policy):
+        return PolicyFault(path, fault)
+    return policy
+
+
+def unknown_scope(policy: Policy) -> str:
+    """Return what is wrong with the scopes that a policy names; empty = nothing."""
+    known = scope_names()
+    places: list[tuple[str, PolicyRules]] = [
+        ("everywhere", policy.everywhere),
+        ("direct", policy.direct),
+        *((f"channels.{name}", rules) for name, rules in policy.channels.items()),
+        *((f"users.{name}", rules) for name, rules in policy.users.items()),
+    ]
+    for place, rules in places:
+        for name in rules.scopes or ():
+            if name not in known:
+                return f"'policy.{place}.scopes' names {name!r}; scopes are {', '.join(known)}."
+    return ""
+
+
+DIRECT, FOLLOW_UP = "dm", "follow_up"
+CLOSED = "I cannot answer anybody at the moment: my rules cannot be read. An admin has to fix them."
+UNCHECKED = "I could not check {what} with Slack just now. Please ask again in a minute."
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""Seconds between questions to Slack while it is down."""
+LEAST_USD = 0.01
+"""Rest of a daily budget, in dollars, that is not worth beginning a request with."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionFacts:
+    """The facts that a decision rests on; None = it could not be checked."""
 
     user: str
     channel: str
@@ -41,23 +178,23 @@ class Asked:
     """`mention`, `dm` or `follow_up`."""
     person: Person | None
     facts: ChannelFacts | None = None
-    """Of the channel; not needed in a direct message."""
+    """Facts of the channel; not needed in a direct message."""
     groups: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     """Members of the user groups that `groups_needed` names."""
     refusal: str = ""
-    """Why Slack tells something of them to nobody, in sentences; empty for what passes."""
+    """Why Slack gives some of these facts to nobody, in sentences; empty if temporary."""
     user_usd: float = 0.0
     """Spent by this user since `day_of(now)`."""
     all_usd: float = 0.0
     user_open_usd: float = 0.0
-    """What this user's requests at work may spend beyond that."""
+    """What this user's running requests may spend beyond that."""
     all_open_usd: float = 0.0
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The rules that hold for one request, each from the closest place that sets it."""
+    """The rules for one request, each from the closest place that sets it."""
 
     answer: bool
     mention_needed: bool
@@ -70,17 +207,19 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Gathers what a decision rests on, and decides."""
+    """Gathers the facts of a decision, and decides. Its methods raise StoreError."""
 
     file: PolicyFile
     people: People
-    inbox: Inbox
+    inbox: RequestQueue
     cost_usd: float
-    """`limits.cost_usd`: of a request for which no rule says otherwise."""
+    """`limits.cost_usd`, for requests without a rule of their own."""
 
-    async def decide(self, incoming: Incoming, usual_usd: float | None = None) -> Decision:
-        """Whether a stored request is answered; `usual_usd` is what one of its kind may cost where
-        no rule says otherwise. Raises StoreError."""
+    async def decide(self, incoming: Incoming, usual_usd: float | None = None) -> AdmissionDecision:
+        """Decide whether a stored request is answered.
+
+        `usual_usd` is the cost limit of its kind, used if no rule sets one.
+        """
         try:
             policy = await self.file.read()
         except PolicyFault as fault:
@@ -89,41 +228,43 @@ class Admission:
         asked = await self.asked(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
 
-    async def _closed(self, incoming: Incoming, fault: PolicyFault) -> Decision:
-        """While the rules cannot be read: only a colleague who asked us is told, and not why."""
+    async def _closed(self, incoming: Incoming, fault: PolicyFault) -> AdmissionDecision:
+        """Decide while the rules cannot be read: only a colleague is told, and not why."""
         person = await self.people.person(incoming.user, incoming.team)
         known = person is not None and person.kind == "member"
         facts = None if incoming.kind == DIRECT else await self.people.channel(incoming.channel)
         inside = incoming.kind == DIRECT or (facts is not None and not facts.shared)
         if incoming.kind == FOLLOW_UP or not known or not inside:
             return Silent(fault.reason)
-        return Refused(CLOSED)
+        return NotPermitted(CLOSED)
 
     async def gather(self, incoming: Incoming, give_up_s: float) -> None:
-        """Ask Slack for what a decision rests on, and while it is down again. Raises StoreError."""
+        """Gather the facts of a decision, and retry while Slack is down."""
         at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
         while True:
             await self.decide(at)
-            if waited >= give_up_s or not self.people.passing(at.user, at.team, at.channel):
+            if waited >= give_up_s or not self.people.passing(at.user, at.channel):
                 return
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE_S)
 
-    async def asked(self, policy: Policy, user: str, team: str, channel: str, kind: str) -> Asked:
-        """What a decision about this user in this place rests on. Raises StoreError."""
+    async def asked(
+        self, policy: Policy, user: str, team: str, channel: str, kind: str
+    ) -> AdmissionFacts:
+        """Return the facts for a decision about this user in this place."""
         now = datetime.now(UTC)
         async with asyncio.TaskGroup() as tasks:
             person = tasks.create_task(self.people.person(user, team))
             if kind != DIRECT:
                 facts = tasks.create_task(self.people.channel(channel))
         known = None if kind == DIRECT else facts.result()
-        asked = Asked(user, channel, kind, person.result(), known, now=now)
+        asked = AdmissionFacts(user, channel, kind, person.result(), known, now=now)
         user_usd, user_open = await self._spent(policy.user_daily_usd, user, now)
         all_usd, all_open = await self._spent(policy.daily_usd, None, now)
         needed = groups_needed(policy, asked)
         groups = {g: await self.people.group(g) for g in needed}
         refusals = [
-            self.people.refusal("user", team, user),
+            self.people.refusal("user", user),
             "" if kind == DIRECT else self.people.refusal("channel", channel),
             *(self.people.refusal("group", group) for group in needed),
         ]
@@ -143,8 +284,8 @@ class Admission:
         return (0.0, 0.0) if limit is None else await self.inbox.spent(user, day_of(now))
 
 
-def decide(policy: Policy, asked: Asked, cost_usd: float) -> Decision:
-    """Whether a request is answered, and with what; `cost_usd` holds where no rule sets one."""
+def decide(policy: Policy, asked: AdmissionFacts, cost_usd: float) -> AdmissionDecision:
+    """Decide whether a request is answered, and its limits; `cost_usd` is the default limit."""
     rules = ruling(policy, asked.user, asked.channel, asked.kind, asked.facts)
     person, follow_up = asked.person, asked.kind == FOLLOW_UP
     if person and person.kind in ("bot", "deleted"):
@@ -153,29 +294,29 @@ def decide(policy: Policy, asked: Asked, cost_usd: float) -> Decision:
         return Silent("a mention is needed" if rules.answer else "answering is off here")
     if person is None or (asked.kind != DIRECT and asked.facts is None):
         what = "who you are" if person is None else "this channel"
-        return Refused(asked.refusal or UNCHECKED.format(what=what))
+        return NotPermitted(asked.refusal or UNCHECKED.format(what=what))
     if not rules.answer:
-        return Refused(_not_here(policy, asked))
+        return NotPermitted(_not_here(policy, asked))
     if asked.facts and asked.facts.shared and not rules.shared:
         why = "This channel is shared with another company, so I do not answer here."
         refusal = f"{why} Ask me elsewhere, or ask {admin(policy)} to allow it."
     else:
         refusal = _not_you(policy, rules, person, asked)
     if refusal:
-        return Silent(refusal) if follow_up else Refused(refusal)
+        return Silent(refusal) if follow_up else NotPermitted(refusal)
     return _within_budget(policy, rules, asked, cost_usd)
 
 
 def ruling(
     policy: Policy, user: str, channel: str, kind: str, facts: ChannelFacts | None
 ) -> Ruling:
-    """The closest rule, key by key: user, channel, direct, everywhere."""
+    """Return the closest rule, key by key: user, channel, direct, everywhere."""
     ways = list(_closest_first(policy, user, channel, kind, facts.name if facts else ""))
-    return Ruling(**{name: _first(ways, name) for name in Rules.model_fields})
+    return Ruling(**{name: _first(ways, name) for name in PolicyRules.model_fields})
 
 
-def groups_needed(policy: Policy, asked: Asked) -> tuple[str, ...]:
-    """The user groups that must be looked into before `decide`; mostly there are none."""
+def groups_needed(policy: Policy, asked: AdmissionFacts) -> tuple[str, ...]:
+    """Return the user groups to look up before `decide`; usually there are none."""
     rules = ruling(policy, asked.user, asked.channel, asked.kind, asked.facts)
     if not asked.person or asked.person.kind != "member":
         return ()
@@ -185,19 +326,19 @@ def groups_needed(policy: Policy, asked: Asked) -> tuple[str, ...]:
 
 
 def day_of(now: datetime) -> datetime:
-    """The beginning of the UTC day that daily budgets count in."""
+    """Return the beginning of the UTC day that daily budgets count in."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def admin(policy: Policy) -> str:
-    """Whom to ask, as Slack shows it."""
+    """Return whom to ask, as Slack shows it."""
     named = " or ".join(f"<@{each}>" for each in policy.admins[:2])
     return f"an admin ({named})" if named else "an admin"
 
 
 def _closest_first(
     policy: Policy, user: str, channel: str, kind: str, name: str
-) -> Iterator[Rules]:
+) -> Iterator[PolicyRules]:
     if user in policy.users:
         yield policy.users[user]
     if channel in policy.channels:
@@ -210,12 +351,12 @@ def _closest_first(
     yield policy.everywhere
 
 
-def _first(ways: list[Rules], name: str) -> Any:
+def _first(ways: list[PolicyRules], name: str) -> Any:
     return next((v for v in (getattr(rules, name) for rules in ways) if v is not None), None)
 
 
-def _not_here(policy: Policy, asked: Asked) -> str:
-    """Why there is no answer in this place, and where there might be one."""
+def _not_here(policy: Policy, asked: AdmissionFacts) -> str:
+    """Return why there is no answer in this place, and where there might be one."""
     own = policy.users.get(asked.user)
     if own and own.answer is False:
         return f"I am switched off for you. Ask {admin(policy)} to change that."
@@ -230,16 +371,16 @@ def _not_you(
     policy: Policy,
     rules: Ruling,
     person: Person,
-    asked: Asked,
+    asked: AdmissionFacts,
 ) -> str:
-    """Why this user may not ask here; empty for one who may."""
+    """Return why this user may not ask here; empty if they may."""
     if person.id in rules.ask:
         return ""
     add = f"Ask {admin(policy)} to add you."
     if person.kind == "guest":
         return "" if "guests" in rules.ask else f"Guests may not ask me here. {add}"
     if person.kind == "external":
-        other = "People of other companies may not ask me here. Ask whoever invited you."
+        other = "People of other companies may not ask me here. Ask the person who invited you."
         return "" if "external" in rules.ask else other
     named = [each for each in rules.ask if each.startswith("S")]
     if "members" in rules.ask or any(person.id in (asked.groups.get(g) or ()) for g in named):
@@ -249,7 +390,9 @@ def _not_you(
     return f"You are not among those who may ask me here. {add}"
 
 
-def _within_budget(policy: Policy, rules: Ruling, asked: Asked, cost_usd: float) -> Decision:
+def _within_budget(
+    policy: Policy, rules: Ruling, asked: AdmissionFacts, cost_usd: float
+) -> AdmissionDecision:
     limit = cost_usd if rules.cost_usd is None else rules.cost_usd
     budgets = (
         ("You have", asked.user_usd, asked.user_open_usd, policy.user_daily_usd),
@@ -261,13 +404,13 @@ def _within_budget(policy: Policy, rules: Ruling, asked: Asked, cost_usd: float)
         if most - spent < LEAST_USD:
             raised = f"Ask {admin(policy)} to raise it."
             when = _until_reset(asked.now) if most >= LEAST_USD else raised
-            return Refused(f"{who} spent ${spent:.2f} of the ${most:.2f} for today. {when}")
+            return NotPermitted(f"{who} spent ${spent:.2f} of the ${most:.2f} for today. {when}")
     for _, spent, at_work, most in budgets:
         if most is not None:
             limit = min(limit, most - spent - at_work)
     if limit < LEAST_USD and any(at_work for _, _, at_work, most in budgets if most is not None):
         return Later()
-    return Allowed(Limits(rules.scopes, rules.models, limit))
+    return Permitted(rules.scopes, rules.models, limit, rules.cost_usd is not None)
 
 
 def _until_reset(now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""The thread that a request stands in, rebuilt from Slack for each turn: nothing of it is kept."""
+"""Rebuild the thread of a request from Slack for each turn; nothing of it is stored."""
 
 from __future__ import annotations
 
@@ -8,83 +8,75 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-from bot.hearing.said import Message, dicts, has_words, people_in, words_of
-from bot.requests.names import FAILURES, Names
+import aiohttp
+
+from bot.slack.messages import Message, dicts, has_words, people_in, words_of
+from bot.slack.people import People
+from bot.storage.requests import Incoming
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import NOT_MESSAGES, Maker, plain, shown
-from scopes.tool import Item, estimate_tokens, one_line, readable
-from subagents.fence import shorten
+from scopes.tool import Item, SourceFailed, estimate_tokens, one_line, readable
+from subagents.delimiter import shorten
 
 log = logging.getLogger(__name__)
 
+FAILURES = (Absent, SourceFailed, aiohttp.ClientError, TimeoutError, OSError)
+"""Exceptions that a call to Slack may raise."""
 READ_S = 20.0
-"""Seconds for reading a thread; what was read by then counts."""
+"""Seconds for reading a thread; what was read by then is used."""
 HEAD_SHARE = 0.25
 """Share of the tokens for the root and the first replies; the last ones get the rest."""
 MESSAGE_SHARE = 0.2
-"""Share of the tokens that one message may take; the request itself may take half."""
+"""Share of the tokens for one message; the request itself may take half."""
 OWN = "your own earlier answer"
-"""The note of a message that the assistant wrote."""
+"""The note on a message that the assistant wrote."""
 ASSISTANT = "assistant"
 BREAKS = re.compile(r"\s*\n\s*")
-"""A message is one line: its own lines stand apart by slashes."""
-
-
-class Asking(Protocol):
-    """What is needed of `bot.requests.inbox.Incoming`."""
-
-    @property
-    def channel(self) -> str: ...
-    @property
-    def ts(self) -> str: ...
-    @property
-    def thread_ts(self) -> str: ...
-    @property
-    def user(self) -> str: ...
-    @property
-    def event(self) -> Mapping[str, Any]: ...
+"""Line breaks in a message, which are replaced by slashes: a message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A request with what was said before it."""
+    """A request with the messages before it."""
 
     text: str
     """One line a message, oldest first, the request last; never empty. Data, not instructions."""
     items: tuple[Item, ...]
-    """The messages that `text` shows, the request last."""
+    """The messages in `text`, the request last."""
     label: Label
-    """Of what others said: a request that stands alone is its author's to pass on."""
+    """Label of what others said; a request without context belongs to its author."""
     runs: tuple[str, ...]
-    """Ids of the runs whose answers stand in the thread, oldest first."""
+    """Ids of the runs whose answers are in the thread, oldest first."""
     request: str
     """The words of the request as people see them, without the mention; empty when there are none.
     As they are now: an edit counts."""
     said: str = ""
-    """The request as Slack sent it, with its marks for channels and people; empty where it has no
-    words of its own."""
+    """The request as Slack sent it, with its marks for channels and people.
+
+    It is empty if the request has no words of its own.
+    """
     note: str = ""
-    """What of the thread is missing and why, in a sentence; empty when nothing is."""
+    """What is missing of the thread and why, in a sentence; empty if nothing is."""
     others: tuple[Message, ...] = ()
-    """The messages that it shows besides the request and earlier answers, as Slack has them."""
+    """The messages besides the request and earlier answers, as Slack has them."""
     attached: bool = False
-    """Whether something is attached to the request or unfurled in it."""
+    """Whether a file or link preview is attached to the request."""
 
 
 async def rebuild(
     client: SlackClient,
-    incoming: Asking,
+    incoming: Incoming,
     max_tokens: int,
     bot_user: str,
-    names: Names,
+    people: People,
     label_of: Callable[[str], Awaitable[Label]],
     url: str = "",
     answers: Mapping[str, str] = MappingProxyType({}),
 ) -> Thread:
-    """The thread as it stands in Slack now, up to the request, in at most about `max_tokens`.
+    """Return the thread as it is in Slack now, up to the request, in about `max_tokens`.
 
     `label_of` says who may read a channel (`SlackReader.label`), `url` is the workspace's address
     for links, `answers` holds the text of our own earlier answers by run, as it was written: with
@@ -93,24 +85,23 @@ async def rebuild(
     but cancellation.
     """
     asked = _request_of(incoming)
-    if incoming.thread_ts == incoming.ts:
-        told = _Told(
-            incoming, bot_user, url, _closed(incoming), names.known(people_in([asked])), answers
-        )
-        return told.thread([], asked, max_tokens, "")
-    said, note = await _read(client, incoming)
-    asked = next((m for m in said if m["ts"] == incoming.ts), asked)
+    said: list[dict[str, Any]] = []
+    note, label = "", _closed(incoming)
+    if incoming.thread_ts != incoming.ts:
+        said, note = await _read(client, incoming)
+        asked = next((m for m in said if m["ts"] == incoming.ts), asked)
+        label = await _label(incoming, label_of)
     before = [m for m in said if m["ts"] != incoming.ts]
-    label = await _label(incoming, label_of)
-    bare = _Told(incoming, bot_user, url, label, {}, answers)
-    head, tail = bare.fitting(before, asked, max_tokens)
-    ids = people_in([*before[:head], *before[len(before) - tail :], asked])
-    people = await names.of(i for i in ids if i != bot_user)
-    told = replace(bare, people=people)
-    return told.thread(before, asked, max_tokens, note)
+    lines = ThreadLines(incoming, bot_user, url, label, {}, answers)
+    if incoming.thread_ts != incoming.ts:
+        head, tail = lines.fitting(before, asked, max_tokens)
+        ids = people_in([*before[:head], *before[len(before) - tail :], asked])
+        names = await people.names((i for i in ids if i != bot_user), incoming.team)
+        lines = replace(lines, people=names)
+    return lines.thread(before, asked, max_tokens, note)
 
 
-def _request_of(incoming: Asking) -> Message:
+def _request_of(incoming: Incoming) -> Message:
     event = readable(dict(incoming.event))
     text = event.get("text")
     return {
@@ -121,8 +112,8 @@ def _request_of(incoming: Asking) -> Message:
     }
 
 
-async def _read(client: SlackClient, incoming: Asking) -> tuple[list[dict[str, Any]], str]:
-    """What people and bots said in the thread up to the request, oldest first, and what failed."""
+async def _read(client: SlackClient, incoming: Incoming) -> tuple[list[dict[str, Any]], str]:
+    """Return what was said in the thread up to the request, oldest first, and what failed."""
     said: list[dict[str, Any]] = []
     pages = client.pages(
         "conversations.replies",
@@ -162,7 +153,7 @@ def _order(ts: str) -> tuple[int, str]:
     return int(seconds) if seconds.isdigit() else 0, rest.ljust(6, "0")
 
 
-async def _label(incoming: Asking, label_of: Callable[[str], Awaitable[Label]]) -> Label:
+async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]) -> Label:
     try:
         async with asyncio.timeout(READ_S):
             return await label_of(incoming.channel)
@@ -171,18 +162,18 @@ async def _label(incoming: Asking, label_of: Callable[[str], Awaitable[Label]]) 
         return _closed(incoming)
 
 
-def _closed(incoming: Asking) -> Label:
-    """A label made without a call: public where the event says so, else for the asker only."""
+def _closed(incoming: Incoming) -> Label:
+    """Return a label without a call: public if the event says so, else for the asker only."""
     public = incoming.event.get("channel_type") == "channel"
     readers = WORKSPACE if public else frozenset({incoming.user})
     return Label(untrusted=True, readers=readers, sources=frozenset({incoming.channel}))
 
 
 @dataclass(frozen=True)
-class _Told:
+class ThreadLines:
     """Turns the messages of one thread into lines."""
 
-    incoming: Asking
+    incoming: Incoming
     bot_user: str
     url: str
     label: Label
@@ -206,17 +197,17 @@ class _Told:
         return made
 
     def _is_known(self, message: Message) -> bool:
-        """The requester's own, or an answer of ours whose label the caller knows and joins."""
+        """Return whether a message is the requester's, or our answer with a known label."""
         own = message.get("user") == self.incoming.user
         return own or self._run(message) in self.answers
 
     def request(self, message: Message) -> str:
-        """The words of the request: the mention that calls the bot is no part of them."""
+        """Return the text of the request, without the mention of the bot."""
         bare = self._unaddressed(words_of(message))
         return plain(bare, {**self.people, self.bot_user: ASSISTANT}).strip()
 
     def own_words(self, message: Message) -> str:
-        """What its author typed: not what a forwarded message or an unfurled link says."""
+        """Return what the author typed, without forwarded messages and link previews."""
         return self._unaddressed(str(message["text"])) if has_words(message) else ""
 
     def _unaddressed(self, text: str) -> str:
@@ -228,7 +219,7 @@ class _Told:
         return item, f"REQUEST: {item.line().strip()}"
 
     def fitting(self, before: Sequence[Message], asked: Message, room: int) -> tuple[int, int]:
-        """How many of the first and of the last messages fit beside the request."""
+        """Return how many of the first and of the last messages fit beside the request."""
         left = room - estimate_tokens(self.last(asked, room // 2)[1]) - 20
         each = int(room * MESSAGE_SHARE)
         sizes = [estimate_tokens(self.item(m, each).line()) + 1 for m in before]
@@ -265,8 +256,11 @@ class _Told:
         )
 
     def said_label(self, before: Sequence[Message], asked: Message) -> Label:
-        """Nobody else's words: nobody's label. An answer of ours has that of its run; whatever
-        else we wrote, a card or something sent for somebody, that of the conversation."""
+        """Return the label of what others said; the requester's words add nothing to it.
+
+        Our answers have the label of their run; our other messages, such as a card or something
+        sent for somebody, have that of the conversation.
+        """
         alone = all(has_words(m) and self._is_known(m) for m in before)
         direct = self.incoming.channel.startswith("D")
         if not has_words(asked) or not (alone and (direct or not before)):
@@ -274,7 +268,7 @@ class _Told:
         return Label(untrusted=bool(before))
 
     def _run(self, message: Message) -> str:
-        """The run whose answer this message is: only what the bot itself wrote can say so."""
+        """Return the run whose answer this message is; only the bot's own messages can be one."""
         metadata = message.get("metadata")
         if message.get("user") != self.bot_user or not isinstance(metadata, dict):
             return ""
@@ -286,7 +280,7 @@ class _Told:
 
 
 def _fit(sizes: Sequence[int], room: int) -> int:
-    """How many of these, from the first on, fit."""
+    """Count how many of these fit, from the first on."""
     for count, size in enumerate(sizes):
         room -= size
         if room < 0:

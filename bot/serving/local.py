@@ -1,4 +1,4 @@
-"""The sample workspace to serve: a Slack with a page, and the mailbox of one of its people."""
+"""Serve the sample workspace: a Slack with a page, and the mailbox of one of its people."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from bot.accounts.connected import GOOGLE
-from bot.accounts.credentials import Credentials
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.page import page_routes
@@ -21,6 +19,8 @@ from bot.local.sample_mailbox import OWNER, load_sample_mailbox
 from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
+from bot.mailbox.accounts import GOOGLE
+from bot.mailbox.credentials import Credentials
 from bot.storage.database import Database
 from config.settings import Settings
 
@@ -30,26 +30,26 @@ OAUTH = "/oauth"
 
 @dataclass(frozen=True, slots=True)
 class LocalWorkspace:
-    """What is served, and how to serve it."""
+    """The served workspace, and how to connect to it."""
 
     settings: Settings
     page: str
-    """Address of the page to try it on."""
+    """Address of the page where it can be used."""
     owner: str
-    """Slack id of whom the mailbox belongs to."""
+    """Slack id of the mailbox's owner."""
     address: str
-    """Of the mailbox."""
+    """Address of the mailbox."""
 
     async def connect(self, database: Database) -> None:
         """Connect the mailbox, as its owner would from App Home."""
-        told = {"access_token": TOKEN, "refresh_token": "local", "address": self.address}
-        tokens = {name: SecretStr(value) for name, value in told.items()}
+        values = {"access_token": TOKEN, "refresh_token": "local", "address": self.address}
+        tokens = {name: SecretStr(value) for name, value in values.items()}
         await Credentials(database).put(GOOGLE, self.owner, tokens)
 
 
 @contextmanager
 def local_workspace(settings: Settings) -> Iterator[LocalWorkspace]:
-    """The sample workspace, while inside."""
+    """Run the sample workspace inside the context."""
     slack, mailbox, accounts = LocalSlack(load_sample()), load_sample_mailbox(), LocalGoogleOauth()
     slack.app.router.routes.extend(page_routes(slack))
     google = LocalGoogle(mailbox, whose=accounts.whose)

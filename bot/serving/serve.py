@@ -1,88 +1,85 @@
-"""`assistant serve`: everything put together, from the sockets to the finished reply."""
+"""Run `assistant serve`: assemble all parts, from the event sources to the replies."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot.accounts.connect_pages import connect_routes
-from bot.accounts.connecting import Connecting
-from bot.accounts.credentials import Credentials
-from bot.approval.approvals import Approvals
-from bot.approval.grants import Grants
-from bot.approval.proposals import Proposals
-from bot.durable import Durable
-from bot.erasure.noticed import forgetting
+from bot.approvals.service import Approvals, CardPoster
+from bot.approvals.store import Actions
 from bot.errors import SetupError
-from bot.faces.abilities import Reach
-from bot.faces.faces import Faces
-from bot.hearing.backfill import Backfill
-from bot.hearing.cursors import Cursors
-from bot.hearing.heard import Bot
-from bot.hearing.intake import Intake
-from bot.hearing.listening import listening
-from bot.hearing.sockets import Sockets
-from bot.mail.mailboxes import Mailboxes
-from bot.mail.watching import mail_followed
+from bot.listeners.app import build_listeners
+from bot.listeners.backfill import Backfill
+from bot.listeners.digest import DigestActing
+from bot.listeners.intake import Cursors, Intake
+from bot.listeners.interactions import Interactions
+from bot.listeners.socket_mode import Sockets
+from bot.local_mode import model_client
+from bot.logging import written
+from bot.mailbox.accounts import Mailboxes
+from bot.mailbox.credentials import Credentials
+from bot.mailbox.oauth import Connecting
+from bot.mailbox.oauth_pages import connect_routes
+from bot.metrics import Metrics, timed
 from bot.policy.directory import SlackDirectory
-from bot.policy.people import People
-from bot.policy.policy import Admission
-from bot.policy.policy_file import PolicyFile
-from bot.replies.outbox import Outbox
-from bot.replies.writer import Writer
-from bot.requests.answering import Answering
-from bot.requests.dispatch import Dispatch
-from bot.requests.finishing import Finishing
-from bot.requests.inbox import Inbox
-from bot.requests.names import Names
-from bot.requests.surroundings import Surroundings
-from bot.runs.patient import Patient
-from bot.runs.runs import Runs, Subagents
-from bot.runs.workflows import durable_of, give_workflows
-from bot.schedule.checking import Checking
-from bot.schedule.desk import ChatDesk
-from bot.schedule.wiring import Schedules
-from bot.serving.health import DatabaseProbe, Health, LoopLag
-from bot.serving.metrics import Metrics
-from bot.serving.upkeep import collect_when_idle, reaped, tidied
-from bot.serving.watch import Watch, timed
+from bot.policy.grants import Grants
+from bot.policy.policy import Admission, PolicyFile
+from bot.privacy.forget import forgetting
+from bot.requests.capabilities import Capabilities
+from bot.requests.context import ContextReader
+from bot.requests.delivery import Delivery
+from bot.requests.handler import RequestHandler
+from bot.requests.worker import RequestWorker
+from bot.runs.durable import Durable
+from bot.runs.run import Runs, Subagents
+from bot.runs.store import Store
+from bot.schedules.chat import ScheduleService
+from bot.schedules.scheduler import Schedules
+from bot.schedules.validation import ScheduleValidator
+from bot.serving.local import LocalWorkspace, local_workspace
+from bot.serving.maintenance import collect_when_idle, reaped, tidied
+from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
 from bot.serving.web import served, web_app
-from bot.serving.workspace import clients, only_process, who_am_i
-from bot.storage.store import Store
-from bot.storage.vault import vault_of
-from bot.tooling.kit import Toolkit
-from bot.tooling.wiring import toolkit_of
-from bot.triage.digest_acting import DigestActing
-from config.settings import Settings
+from bot.slack.client import clients, only_process, who_am_i
+from bot.slack.people import People
+from bot.slack.stream import Writer
+from bot.slack.writer import MessageWriter
+from bot.storage.database import RetryingDatabase
+from bot.storage.encryption import cipher_of
+from bot.storage.requests import RequestQueue
+from bot.terminal import DONE, guarded, tell
+from bot.tooling.registry import toolkit_of
+from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.schedules import ScheduleDesk
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
 from scopes.slack_writer import SlackWriter
-from subagents.governor import RateGovernor
 from subagents.model import ModelClient
+from subagents.rate_limiter import RateLimiter
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class Bench:
-    """The parts of a serving process that others look at."""
+class Server:
+    """The parts of a serving process that others need."""
 
     settings: Settings
-    dispatch: Dispatch
+    dispatch: RequestWorker
     durable: Durable
     intake: Intake
-    outbox: Outbox
+    writer: MessageWriter
     approvals: Approvals
     schedules: Schedules
     health: Health
@@ -91,169 +88,283 @@ class Bench:
     backfill: Backfill
     connecting: Connecting
     url: str = ""
-    """Of /healthz and the rest."""
-    mail: Callable[[], Coroutine[Any, Any, None]] | None = None
-    """Knows of new mail between triages."""
+    """Address of the HTTP server (/healthz and others)."""
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
 
     async def drained(self, seconds: float) -> bool:
-        """Begin nothing more, and wait for what is at work; whether all of it has ended."""
-        lanes = self.schedules.lanes
-        return all(await asyncio.gather(self.dispatch.drained(seconds), lanes.drained(seconds)))
+        """Start nothing more, and wait for current work; return whether all of it has ended."""
+        worker = self.schedules.worker
+        return all(await asyncio.gather(self.dispatch.drained(seconds), worker.drained(seconds)))
 
 
 @asynccontextmanager
-async def working(
+async def run_server(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
-) -> AsyncIterator[Bench]:
-    """A bot at work while inside. `name` is the model's: `claude` or `offline`."""
+) -> AsyncIterator[Server]:
+    """Run the bot inside the context. `name` is the model's: `claude` or `offline`."""
     async with AsyncExitStack() as stack:
-        bench = await _bench(stack, settings, policy_path, model, name)
-        bench.url = await stack.enter_async_context(
-            served(_web(bench), settings.serve.host, settings.serve.port)
+        server = await _assemble(stack, settings, policy_path, model, name)
+        server.url = await stack.enter_async_context(
+            served(_web(server), settings.serve.host, settings.serve.port)
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                begun = [tasks.create_task(each) for each in bench.tasks]
-                yield bench
-                for task in begun:
+                running = [tasks.create_task(each) for each in server.tasks]
+                yield server
+                for task in running:
                     task.cancel()
         except* SetupError as errors:
             raise errors.exceptions[0] from None
 
 
-async def _bench(
+async def _assemble(
     stack: AsyncExitStack,
     settings: Settings,
     policy_path: Path | None,
     model: ModelClient,
     name: str,
-) -> Bench:
-    store, executor = await _store(stack, settings)
+) -> Server:
+    url = settings.database_url
+    if not url:
+        stack.enter_context(only_process(settings.data_dir))
+    store = await Store.open(settings.data_dir, url, cipher_of(settings))
+    stack.push_async_callback(store.aclose)
+    executor = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client)
-    inbox, outbox = Inbox(store.database), Outbox(web, settings.slack)
+    inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
     metrics, health, cursors = Metrics(), Health(), Cursors(inbox)
     people, policy = People(client), PolicyFile(policy_path, settings.policy)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
     stack.push_async_callback(members.aclose)
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
-    governor, kept = RateGovernor(settings.limits.max_concurrency), Store(Patient(store.database))
-    toolkit = _toolkit(stack, settings, kept)
-    directory = _directory(members, people, Grants(kept.database), bot, toolkit)
-    desks = _desks(settings, outbox)
-    mail = Mailboxes(settings, Credentials(kept.database), people.address)
-    runs = Runs(kept, model, governor, reader, executor, metrics, directory, desks, mailboxes=mail)
-    runs.toolkit = toolkit
-    durable = durable_of(settings, executor, settings.database_url)
-    dispatch = Dispatch(inbox, durable, runs, settings.serve.max_requests)
-    asked, slots = Inbox(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
-    known = (Names(client), people, settings.reply, bot.user, address)
-    around = Surroundings(kept, asked, client.web, *known)
-    cards = (kept.database, outbox, admission, directory, address)
-    proposals = Proposals.made(settings.approvals, *cards)
-    finishing = Finishing(settings, kept, asked, outbox, runs, proposals)
-    approvals = Approvals.made(proposals, store.database, web, durable, bot.team, finishing)
-    answering = Answering(
-        *(settings, name, kept, asked, outbox, runs, durable),
-        *(replace(admission, inbox=asked), around, metrics, finishing),
-    )
-    checking = Checking(reader, directory, admission.file, mail)
-    made = (settings, name, kept, runs, durable, outbox, admission, checking, proposals)
-    schedules = Schedules.made(*made)
-    desks[ScheduleDesk] = ChatDesk(schedules.book, checking)
-    children = Subagents(runs, kept, slots, metrics)
-    give_workflows(durable, dispatch, answering, children, approvals, schedules)
-    pressed = (approvals, DigestActing(inbox, mail, outbox), Reach(toolkit, directory))
-    face = Faces(settings, admission, web, address, *pressed)
-    parts = (inbox, cursors, outbox, client, web, bot, face, dispatch, metrics)
-    intake, backfill, sockets = listening(stack, settings, *parts)
-    seen = (health, metrics, sockets, backfill, face.connecting)
-    bench = Bench(settings, dispatch, durable, intake, outbox, approvals, schedules, *seen)
-    bench.mail = partial(mail_followed, mail, store.database, outbox, policy, metrics, health)
-    await _begin(stack, bench, store, cursors, await _watch(stack, bench, store, admission))
-    return bench
-
-
-async def _store(stack: AsyncExitStack, settings: Settings) -> tuple[Store, str]:
-    """The state, and what this process is called among those that share it."""
-    url = settings.database_url
-    if not url:
-        stack.enter_context(only_process(settings.data_dir))
-    store = await Store.open(settings.data_dir, url, vault_of(settings))
-    stack.push_async_callback(store.aclose)
-    return store, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}" if url else "single"
-
-
-def _toolkit(stack: AsyncExitStack, settings: Settings, store: Store) -> Toolkit:
-    """What tools work with besides Slack and mail, until the process ends."""
-    toolkit = toolkit_of(settings, store.database)
+    rate_limiter = RateLimiter(settings.limits.max_concurrency)
+    kept = Store(RetryingDatabase(store.database))
+    toolkit = toolkit_of(settings, kept.database)
     stack.push_async_callback(toolkit.aclose)
-    return toolkit
+    grants = Grants(kept.database)
+    directory = SlackDirectory(members, people, grants.covering, bot.user, bot.team)
+    directory.things, directory.anybodys = toolkit.readers(), toolkit.anybodys()
+    written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
+    mail = Mailboxes(settings, Credentials(kept.database), people.address)
+    runs = Runs(
+        kept, model, rate_limiter, reader, executor, metrics, directory, written_to, mailboxes=mail
+    )
+    runs.toolkit = toolkit
+    durable = Durable(
+        executor=executor,
+        bodies={},
+        file=settings.data_dir / "workflows.sqlite",
+        url=url,
+        max_concurrency=settings.limits.max_concurrency,
+        max_crashes=settings.serve.max_crashes,
+        per_minute=settings.serve.subagents_per_minute,
+    )
+    dispatch = RequestWorker(inbox, durable, settings.serve.max_requests, runs)
+    asked, slots = RequestQueue(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
+    around = ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address)
+    cards = (Actions(kept.database), writer, admission, directory, address)
+    proposals = CardPoster(*cards, settings.approvals)
+    delivery = Delivery(settings, kept, asked, writer, runs, proposals)
+    decided = (Actions(store.database), proposals, Grants(kept.database))
+    approvals = Approvals(*decided, web, durable, bot.team, delivery)
+    answering = RequestHandler(
+        *(settings, name, kept, asked, writer, runs, durable),
+        *(replace(admission, inbox=asked), around, metrics, delivery),
+    )
+    validator = ScheduleValidator(reader, directory, admission.file, mail)
+    made = (settings, name, kept, runs, durable, writer, admission, validator, proposals)
+    schedules = Schedules(*made)
+    written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
+    children = Subagents(runs, kept, slots, metrics)
+    _register_workflows(durable, dispatch, answering, children, approvals, schedules)
+    pressed = (approvals, DigestActing(inbox, mail, writer), Capabilities(toolkit, directory))
+    interactions = Interactions(settings, admission, web, address, *pressed)
+    parts = (inbox, cursors, writer, client, web, bot, interactions, dispatch, metrics)
+    intake, backfill, sockets = build_listeners(stack, settings, *parts)
+    seen = (health, metrics, sockets, backfill, interactions.connecting)
+    server = Server(settings, dispatch, durable, intake, writer, approvals, schedules, *seen)
+    await _start(stack, server, store, cursors, await _watch(stack, server, store, admission))
+    return server
 
 
-def _desks(settings: Settings, outbox: Outbox) -> dict[type, object]:
-    """What tools write to."""
-    return {SlackWriter: Writer(outbox, settings.reply)}
-
-
-def _directory(
-    members: Members, people: People, grants: Grants, bot: Bot, toolkit: Toolkit
-) -> SlackDirectory:
-    """Who may read what, as Slack and the settings say it."""
-    made = SlackDirectory(members, people, grants.covering, bot.user, bot.team)
-    made.things, made.anybodys = toolkit.readers(), toolkit.anybodys()
-    return made
-
-
-async def _begin(
-    stack: AsyncExitStack, bench: Bench, store: Store, cursors: Cursors, watch: Watch
+def _register_workflows(
+    durable: Durable,
+    dispatch: RequestWorker,
+    answering: RequestHandler,
+    subagents: Subagents,
+    approvals: Approvals,
+    schedules: Schedules,
 ) -> None:
-    """Go on with what an earlier process left, and say what is to be done from now on."""
-    dispatch, durable, backfill = bench.dispatch, bench.durable, bench.backfill
-    inbox, runs, sockets = dispatch.inbox, dispatch.runs, bench.sockets
-    lanes = bench.schedules.lanes
-    await inbox.adopt(durable.executor, durable.executor)  # the books of its earlier life
+    """Register the body of each workflow, and how to adopt the work of a dead replica."""
+
+    async def request(key: str, attempt: int) -> dict[str, Any]:
+        await dispatch.mark_started(key)
+        try:
+            state = await answering.work(key, attempt)
+        except BaseException:
+            dispatch.ended(key, lost=True)
+            raise
+        dispatch.ended(key)
+        return state
+
+    async def apology(key: str) -> dict[str, Any]:
+        try:
+            return await answering.apologise(key)
+        finally:
+            dispatch.ended(key)
+
+    async def adopt(dead: str) -> None:
+        log.warning("replica %s is dead; its work goes on here", dead)
+        await dispatch.inbox.adopt(dead, durable.executor)
+        await approvals.adopt(dead)
+        await schedules.occurrences.adopt(dead, durable.executor)
+
+    async def owners() -> set[str]:
+        at_work = {r.owner for r in await dispatch.inbox.at_work() if r.owner}
+        return at_work | await approvals.actions.owners() | await schedules.occurrences.owners()
+
+    async def recover() -> None:
+        await dispatch.recover()
+        await approvals.recover()
+        await schedules.worker.recover()
+
+    durable.bodies |= {"request": request, "subagent": subagents.work, "apology": apology}
+    durable.bodies |= {"action": approvals.execute, **schedules.bodies()}
+    durable.on_dead, durable.owners = adopt, owners
+    durable.on_adopted = recover
+
+
+async def _start(
+    stack: AsyncExitStack, server: Server, store: Store, cursors: Cursors, watch: Watch
+) -> None:
+    """Resume what an earlier process left, and start the background tasks."""
+    dispatch, durable, backfill = server.dispatch, server.durable, server.backfill
+    inbox, runs, sockets = dispatch.inbox, dispatch.runs, server.sockets
+    worker = server.schedules.worker
+    await inbox.adopt(durable.executor, durable.executor)  # reservations of a crashed process
     await durable.open()
     stack.push_async_callback(durable.aclose)
     await dispatch.recover()
-    await bench.approvals.recover()
-    await bench.schedules.begin()
+    await server.approvals.recover()
+    await server.schedules.begin()
     backfill.ask()
-    bench.tasks = [
+    server.tasks = [
         dispatch.run(),
         dispatch.watch_stops(),
-        bench.approvals.run(),
-        *bench.schedules.tasks(),
+        server.approvals.run(),
+        *server.schedules.tasks(),
         cursors.run(),
         backfill.run(),
-        tidied(bench.settings.retention, store, inbox, durable),
-        forgetting(store.database, bench.settings.data_dir),
+        tidied(server.settings.retention, store, inbox, durable),
+        forgetting(store.database, server.settings.data_dir),
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
-        collect_when_idle(lambda: not (dispatch.at_work or runs.ids or lanes.at_work)),
-        *([bench.mail()] if bench.mail else []),
+        collect_when_idle(lambda: not (dispatch.at_work or runs.ids or worker.at_work)),
         *([sockets.run()] if sockets else []),
     ]
-    for task in bench.tasks:
-        stack.callback(task.close)  # where it comes to nothing, they never ran
+    for task in server.tasks:
+        stack.callback(task.close)  # if startup fails, they never ran
 
 
-async def _watch(stack: AsyncExitStack, bench: Bench, store: Store, admission: Admission) -> Watch:
-    lag, probe = LoopLag(bench.metrics.lagged), DatabaseProbe(store.database)
+async def _watch(
+    stack: AsyncExitStack, server: Server, store: Store, admission: Admission
+) -> Watch:
+    lag, probe = LoopLag(server.metrics.lag.set), DatabaseProbe(store.database)
     await stack.enter_async_context(lag.sampled())
     stack.push_async_callback(probe.aclose)
-    seen = (bench.dispatch, bench.outbox, bench.intake, bench.backfill, bench.sockets)
-    watch = Watch(bench.health, bench.metrics, *seen)
-    await admission.file.read()  # what is wrong at the start ends it; later nobody is answered
+    seen = (server.dispatch, server.writer, server.intake, server.backfill, server.sockets)
+    watch = Watch(server.health, server.metrics, *seen)
+    await admission.file.read()  # an invalid policy at the start ends it; later nobody is answered
     watch.register(lag, probe, admission)
     return watch
 
 
-def _web(bench: Bench) -> Any:
-    heard = timed(bench.intake.from_http, bench.metrics.acked)
-    http = bench.settings.slack.mode == "http"
-    pages = connect_routes(bench.connecting) if bench.connecting.oauth else []
-    return web_app(bench.health, bench.metrics, heard if http else None, pages=pages)
+def _web(server: Server) -> Any:
+    heard = timed(server.intake.from_http, server.metrics.ack.observe)
+    http = server.settings.slack.mode == "http"
+    pages = connect_routes(server.connecting) if server.connecting.oauth else []
+    return web_app(server.health, server.metrics, heard if http else None, pages=pages)
+
+
+def run_serve(local: bool, model: str | None, port: int | None) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+
+    def run() -> int:
+        settings = _with_port(load_settings(), port)
+        with ExitStack() as stack:
+            stack.enter_context(written(settings.serve, settings.secrets))
+            path: Path | None = settings_file()
+            sample = stack.enter_context(local_workspace(settings)) if local else None
+            settings = sample.settings if sample else settings
+            name = model or ("offline" if local else "claude")
+            asyncio.run(_serve(settings, path, name, sample))
+        return DONE
+
+    return guarded(run, as_json=False)
+
+
+async def serve(
+    settings: Settings,
+    policy_path: Path | None,
+    model: ModelClient,
+    name: str,
+    ready: Callable[[Server], Awaitable[None]] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then finish current work; the rest resumes at the next start.
+
+    Raises SetupError if it cannot start.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopping.is_set():
+            _end_at_once()
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    async with run_server(settings, policy_path, model, name) as server:
+        log.info("serving; health and metrics at %s", server.url)
+        if ready:
+            await ready(server)
+        await stopping.wait()
+        drain_s = settings.serve.drain_s
+        log.info(
+            "finishing current work, for at most %.0f s; a second signal ends at once", drain_s
+        )
+        if not await server.drained(settings.serve.drain_s):
+            left = len(server.dispatch.at_work) + len(server.schedules.worker.at_work)
+            log.warning("%d requests and reports continue after the next start", left)
+            _end_at_once()
+
+
+def _end_at_once() -> None:
+    """Exit at once. Killing loses nothing, while closing under running work might."""
+    logging.shutdown()
+    os._exit(0)
+
+
+async def _serve(
+    settings: Settings, path: Path | None, name: str, sample: LocalWorkspace | None
+) -> None:
+    async def ready(server: Server) -> None:
+        if sample:
+            await sample.connect(server.dispatch.inbox.database)
+            tell(f"A workspace to try it in: {sample.page}  (Ctrl-C ends it)")
+            tell("As Helena Vasconcelos, write to the assistant: triage my inbox")
+
+    with model_client(settings, name) as model:
+        try:
+            await serve(settings, path, model, name, ready)
+        finally:
+            await model.aclose()
+
+
+def _with_port(settings: Settings, port: int | None) -> Settings:
+    if port is None:
+        return settings
+    return settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})

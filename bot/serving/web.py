@@ -1,4 +1,4 @@
-"""The bot's own HTTP side: Slack's events where they come by HTTP, health and metrics."""
+"""Serve HTTP: Slack's events if they come by HTTP, health, and metrics."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from starlette.types import ASGIApp, Message
 
 from bot.errors import SetupError
 from bot.local.listeners import close_listeners
-from bot.serving.health import Health, Report
-from bot.serving.metrics import CONTENT_TYPE, Metrics
+from bot.metrics import CONTENT_TYPE, Metrics
+from bot.serving.observability import Health, HealthReport
 
 log = logging.getLogger(__name__)
 
 Events = Callable[[Request], Awaitable[Response]]
-"""Such as the `handle` of Bolt's AsyncSlackRequestHandler."""
+"""For example the `handle` of Bolt's AsyncSlackRequestHandler."""
 
 EVENTS_PATH = "/slack/events"
 MOST_BYTES = 1_000_000
-"""Of a request's body; Slack's own are far smaller."""
+"""Bytes of a request's body; Slack's own are far smaller."""
 BODY_S = 5.0
 _STOP_S = 5.0
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -43,16 +43,16 @@ def web_app(
     body_s: float = BODY_S,
     pages: Sequence[Route] = (),
 ) -> Starlette:
-    """`/healthz`, `/readyz` and `/metrics`, Slack's events if they are taken here, and `pages`.
+    """Return the app: `/healthz`, `/readyz`, `/metrics`, `pages`, and Slack's events if enabled.
 
-    Anything else is answered in JSON with 404. `body_s`: seconds that a body has to come in.
+    Anything else gets a JSON 404. `body_s`: seconds in which a body must arrive.
     """
 
     async def healthz(request: Request) -> Response:
-        return _told(await health.alive())
+        return _report(await health.alive())
 
     async def readyz(request: Request) -> Response:
-        return _told(await health.ready())
+        return _report(await health.ready())
 
     async def numbers(request: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE)
@@ -70,14 +70,14 @@ def web_app(
     return app
 
 
-def _told(report: Report) -> Response:
+def _report(report: HealthReport) -> Response:
     return JSONResponse(report.to_json(), 200 if report.ok else 503, _NO_STORE)
 
 
 def _guarded(events: Events, body_s: float) -> Events:
-    """Reads the body itself, within size and time, and answers 500 for what is not foreseen.
+    """Read the body with limits on size and time, and answer 500 for unexpected errors.
 
-    Slack sends an event again that it got no 200 for.
+    Slack resends an event that did not get a 200.
     """
 
     async def handle(request: Request) -> Response:
@@ -99,8 +99,8 @@ def _guarded(events: Events, body_s: float) -> Events:
 
 
 async def _body(request: Request, within_s: float) -> bytes:
-    told = request.headers.get("content-length", "0")
-    if not told.isdecimal() or int(told) > MOST_BYTES:
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > MOST_BYTES:
         raise HTTPException(413, f"a body may have {MOST_BYTES:,} bytes")
     body = bytearray()
     try:
@@ -122,10 +122,10 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 @asynccontextmanager
 async def served(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
-    """The app's URL while it is served from this event loop; port 0 takes a free one.
+    """Serve the app from this event loop, and yield its URL; port 0 takes a free one.
 
-    At the end requests at work get 5 s. Installs no signal handlers. Raises SetupError where the
-    address cannot be had.
+    At the end, open requests get 5 s. Installs no signal handlers. Raises SetupError if the address
+    is not available.
     """
     with await _listening(host, port) as listener:
         server = _Server(app)
@@ -145,7 +145,7 @@ async def _listening(host: str, port: int) -> socket.socket:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, _, _, address = found[0]
-        # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
+        # asyncio disables Nagle's delay (40 ms a response) only if the protocol is named
         listener = socket.socket(family, kind, socket.IPPROTO_TCP)
     except OSError as error:
         raise _unusable(host, port, error) from error
@@ -166,7 +166,7 @@ def _unusable(host: str, port: int, error: OSError) -> SetupError:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers, started and stopped by events, not by ten looks a second."""
+    """uvicorn without signal handlers, started and stopped by events, not by polling."""
 
     def __init__(self, app: ASGIApp) -> None:
         config = uvicorn.Config(
@@ -193,13 +193,13 @@ class _Server(uvicorn.Server):
         await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Where nobody is connected there is nothing to wait a tenth of a second for."""
+        """Skip uvicorn's pause of a tenth of a second if nobody is connected."""
         await close_listeners(self.servers)
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
 
     async def begun(self, serving: asyncio.Task[None]) -> None:
-        """Return when requests are taken; raises what the start failed with."""
+        """Return when requests are accepted; raise the error if startup failed."""
         ready = asyncio.ensure_future(self._ready.wait())
         await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -212,5 +212,5 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM is the serve command's, which drains first."""
+        """Leave SIGTERM to the serve command, which drains first."""
         yield

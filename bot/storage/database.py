@@ -1,51 +1,256 @@
-"""The database: an own SQLite file, or Postgres where replicas share it."""
+"""The database: a SQLite file of its own, or Postgres shared by replicas."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
 from bot.errors import StoreError
-from bot.storage.complaints import FILE_ELSEWHERE, URL_ELSEWHERE, explaining
-from bot.storage.key_check import check
-from bot.storage.schema import MIGRATING, migrate
-from bot.storage.sealed import dumps
-from bot.storage.together import Together
-from bot.storage.vault import Vault, vault_here
+from bot.storage.encryption import Cipher, WrongKey, cipher_here
+from bot.storage.tables import REVISIONS, credentials, flags
+
+MIGRATING = 7_002
+"""Advisory lock of Postgres that a replica holds while it migrates."""
+INDEXES = ("notes_search", "conversations_search")
+"""Tables of SQLite that FTS5 searches: created in bot/migrations."""
+KEY_CHECK = "key_check"
+"""Flag with an encrypted text, which reveals a wrong key at the start."""
+
+
+def migrate(engine: sa.Engine, where: object, elsewhere: str) -> None:
+    """Create the schema in an empty database, once among concurrent processes.
+
+    `elsewhere` says how to use another one. Raises StoreError for a database that is not ours, or
+    has the schema of another version.
+    """
+    with engine.connect() as connection:
+        if _revision(connection, where, elsewhere) == REVISIONS[-1]:
+            return
+    with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
+        if _revision(connection, where, elsewhere) != REVISIONS[-1]:  # no other process did it
+            _upgrade(connection)
+
+
+def check_key(engine: sa.Engine, cipher: Cipher) -> None:
+    """Raise WrongKey if this database was first used with a key that the cipher lacks.
+
+    If another key than the first one was in use, the tokens are encrypted with the first one.
+    """
+    find = sa.select(flags.c.value).where(flags.c.name == KEY_CHECK)
+    with engine.connect() as connection:
+        found: str | None = connection.execute(find).scalar()
+    if found is None:
+        row = {"name": KEY_CHECK, "value": cipher.encrypt(KEY_CHECK), "at": datetime.now(UTC)}
+        made = postgresql if engine.dialect.name == "postgresql" else sqlite
+        with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
+            connection.execute(made.insert(flags).values(row).on_conflict_do_nothing())
+            found = str(connection.execute(find).scalar_one())
+    cipher.decrypt(found)
+    if not cipher.is_current(found):
+        _rotate(engine, cipher)
+
+
+def _rotate(engine: sa.Engine, cipher: Cipher) -> None:
+    """Encrypt with the first key what is kept permanently: the OAuth tokens."""
+    c = credentials.c
+    with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
+        rows = connection.execute(sa.select(c.provider, c.account, c.body).with_for_update()).all()
+        for provider, account, body in rows:  # read and written again: the first key encrypts
+            mine = sa.and_(c.provider == provider, c.account == account)
+            connection.execute(sa.update(credentials).where(mine).values(body=body))
+        mine = flags.c.name == KEY_CHECK
+        connection.execute(sa.update(flags).where(mine).values(value=cipher.encrypt(KEY_CHECK)))
+
+
+def _revision(connection: sa.Connection, where: object, elsewhere: str) -> str | None:
+    """Return the schema revision of the database, None for an empty one."""
+    tables = sa.inspect(connection).get_table_names()
+    if not tables:
+        return None
+    found: str | None = None
+    if "alembic_version" in tables:
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if found is None:
+        raise StoreError(where, "holds something else", f"Move that away, or {elsewhere}")
+    if found in REVISIONS:
+        return found
+    what = f"was written by another version of the assistant (schema {found}, not {REVISIONS[-1]})"
+    raise StoreError(where, what, f"Use that version, move it away, or {elsewhere}")
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    # Imported here: Alembic takes 0.15 s to import, which nearly every start can do without.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "bot:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+FILE_ELSEWHERE = "set data_dir to another directory."
+URL_ELSEWHERE = "set DATABASE_URL to another database."
+_MOVE = "Move it away to start with an empty one."
+_COMPLAINTS = {
+    sqlite3.SQLITE_FULL: ("has no space left", f"Free some, or {FILE_ELSEWHERE}"),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be written: the disk is full, has a size limit or is faulty",
+        f"Free some space, or {FILE_ELSEWHERE}",
+    ),
+    sqlite3.SQLITE_READONLY: ("is read-only", f"Make it writable, or {FILE_ELSEWHERE}"),
+    sqlite3.SQLITE_PERM: ("may not be used by this account", f"Allow it, or {FILE_ELSEWHERE}"),
+    sqlite3.SQLITE_CANTOPEN: (
+        "cannot be opened",
+        f"Make it and its directory readable and writable, or {FILE_ELSEWHERE}",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        "is in use by another assistant",
+        "Try again when that one has finished.",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE),
+    sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE),
+}
+_STATES = ("08", "25006", "28", "3D", "3F", "40", "42501", "53", "55", "57", "58", "XX")
+"""SQLSTATEs, or their classes, for faults of a server or an account, not of a query."""
+
+
+@contextmanager
+def translate_errors(where: object) -> Iterator[None]:
+    """Translate errors of the disk and the database into StoreError."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        code = getattr(cause, "sqlite_errorcode", None) or 0
+        if code & 0xFF in _COMPLAINTS:
+            raise StoreError(where, *_COMPLAINTS[code & 0xFF]) from error
+        if code or not isinstance(error, sa.exc.DBAPIError) or not _is_of_the_server(error):
+            raise
+        said = str(error.orig).strip().splitlines()
+        hint = f"Check that Postgres runs and takes this account, or {URL_ELSEWHERE}"
+        raise StoreError(where, f"cannot be used: {said[0] if said else error}", hint) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = f"Fix that, or {FILE_ELSEWHERE}"
+        raise StoreError(where, f"cannot be used: {reason}", hint) from error
+
+
+def _is_of_the_server(error: sa.exc.DBAPIError) -> bool:
+    if state := getattr(error.orig, "sqlstate", None):
+        return bool(state.startswith(_STATES))
+    return isinstance(error, sa.exc.OperationalError | sa.exc.ProgrammingError)
+
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+class BatchWriter(Generic[Given, Made]):
+    """Passes to `work` in one batch everything that was asked for while the previous batch ran.
+
+    `work` returns for each item, in order, its result or its error; what it raises is raised for
+    all. If a waiting caller is cancelled, its item is still processed. If the work itself is
+    cancelled, as at the end of a loop, all callers are cancelled.
+    """
+
+    def __init__(
+        self, work: Callable[[Sequence[Given]], Awaitable[Sequence[Made | Exception]]]
+    ) -> None:
+        self._work = work
+        self._asked: list[tuple[Given, asyncio.Future[Made]]] = []
+        self._working: asyncio.Task[None] | None = None
+
+    def ask(self, given: Given) -> asyncio.Future[Made]:
+        """Add an item; return a future of its result. It is processed even if nobody waits."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Made] = loop.create_future()
+        self._asked.append((given, done))
+        if self._working is None:
+            self._working = loop.create_task(self._work_on_all())
+        return done
+
+    async def aclose(self) -> None:
+        """Wait until everything that was asked for is done."""
+        if self._working:
+            await self._working
+
+    async def _work_on_all(self) -> None:
+        asked: list[tuple[Given, asyncio.Future[Made]]] = []
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, []
+                outcomes = await self._outcomes([given for given, _ in asked])
+                for (_, done), outcome in zip(asked, outcomes, strict=True):
+                    if done.cancelled():
+                        continue
+                    if isinstance(outcome, Exception):
+                        done.set_exception(outcome)
+                    else:
+                        done.set_result(outcome)
+        finally:
+            self._working = None
+            for _, done in (*asked, *self._asked):
+                done.cancel()
+            self._asked = []
+
+    async def _outcomes(self, given: Sequence[Given]) -> Sequence[Made | Exception]:
+        try:
+            return await self._work(given)
+        except Exception as error:  # raised for all who wait
+            return [error] * len(given)
+
+
+CHUNK = 500
+"""Maximum values of one condition or rows of one transaction: others wait for it."""
+
+
+def chunks(values: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
+    """Yield the values, sorted, in lists of at most this size."""
+    ordered = sorted(values)
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
+
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
-"""Runs inside a transaction; it may be run again where that one fails."""
+"""Runs inside a transaction; it may run again if that one fails."""
 
 BUSY_SECONDS = 10
-"""How long a command waits for another process that is writing."""
+"""Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
-"""Where the tables lie in Postgres: whatever else is in that database is left alone."""
+"""Schema of our tables in Postgres: everything else in that database is left alone."""
 
 
-def open_file(path: Path, vault: Vault) -> sa.Engine:
-    """An engine for the file, which is made readable by its owner only, at today's schema.
+def open_file(path: Path, cipher: Cipher) -> sa.Engine:
+    """Open an engine for the file, readable only by its owner, at the current schema.
 
-    Blocks for a few milliseconds, or 0.2 s where a schema has to be made. Raises StoreError.
+    Blocks for a few milliseconds, or 0.2 s if a schema has to be created. Raises StoreError.
     """
-    with explaining(path):
+    with translate_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private(path)
-        return _ready(_file_engine(path), vault, path, FILE_ELSEWHERE)
+        return _ready(_file_engine(path), cipher, path, FILE_ELSEWHERE)
 
 
 def make_private(path: Path) -> None:
-    """Make a database file, or an old one, its owner's only, and what SQLite keeps beside it."""
+    """Restrict a database file, and what SQLite keeps beside it, to its owner."""
     if not path.exists():
         path.touch(mode=0o600)  # SQLite gives the files beside it the same mode
     for file in (path, *(path.with_name(f"{path.name}-{kind}") for kind in ("wal", "shm"))):
@@ -54,25 +259,25 @@ def make_private(path: Path) -> None:
                 file.chmod(0o600)
 
 
-def open_server(url: str, vault: Vault) -> sa.Engine:
-    """An engine for a Postgres database, at today's schema. Raises StoreError."""
+def open_server(url: str, cipher: Cipher) -> sa.Engine:
+    """Open an engine for a Postgres database, at the current schema. Raises StoreError."""
     address = server_url(url)
     where = place_of(address)
-    with explaining(where):
+    with translate_errors(where):
         engine = sa.create_engine(
             address,
             pool_size=2,
             max_overflow=0,
-            hide_parameters=True,  # an error that is logged must not tell what people wrote
-            pool_pre_ping=True,  # a server that was restarted is found again
+            hide_parameters=True,  # a logged error must not reveal what people wrote
+            pool_pre_ping=True,  # reconnect after the server was restarted
             connect_args={"options": f"-csearch_path={SCHEMA}", "connect_timeout": BUSY_SECONDS},
             json_serializer=dumps,
         )
-        return _ready(engine, vault, where, URL_ELSEWHERE)
+        return _ready(engine, cipher, where, URL_ELSEWHERE)
 
 
 def server_url(url: str) -> URL:
-    """The address with the driver that is installed. Raises StoreError for one of another kind."""
+    """Return the address with the installed driver. Raises StoreError for one of another kind."""
     try:
         address = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
@@ -84,18 +289,18 @@ def server_url(url: str) -> URL:
 
 
 def place_of(address: URL) -> str:
-    """A server's database as it may be shown: without account and password."""
+    """Return a server's database as it may be shown: without account and password."""
     return f"{address.database or ''} on {address.host or 'this machine'}"
 
 
-def _ready(engine: sa.Engine, vault: Vault, where: object, elsewhere: str) -> sa.Engine:
-    """At today's schema, with the vault that its columns are encrypted by, which has the key."""
-    engine.dialect.vault = vault  # type: ignore[attr-defined]  # bot/storage/sealed.py looks for it there
+def _ready(engine: sa.Engine, cipher: Cipher, where: object, elsewhere: str) -> sa.Engine:
+    """Bring the schema up to date and check the key; return the engine."""
+    engine.dialect.cipher = cipher  # type: ignore[attr-defined]  # EncryptedText looks for it there
     try:
         if engine.dialect.name == "postgresql":
             _make_schema(engine)
         migrate(engine, where, elsewhere)
-        engine.dialect.digest_key = check(engine, vault)  # type: ignore[attr-defined]  # the same
+        check_key(engine, cipher)
     except BaseException:
         engine.dispose()
         raise
@@ -105,7 +310,7 @@ def _ready(engine: sa.Engine, vault: Vault, where: object, elsewhere: str) -> sa
 def _make_schema(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
-        if not sa.inspect(connection).has_schema(SCHEMA):  # an account may own no more than it
+        if not sa.inspect(connection).has_schema(SCHEMA):  # the account may own nothing else
             connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
 
 
@@ -115,17 +320,17 @@ def _file_engine(path: Path) -> sa.Engine:
         # One connection for reads and one for changes: see Database.
         pool_size=2,
         max_overflow=0,
-        hide_parameters=True,  # an error that is logged must not tell what people wrote
+        hide_parameters=True,  # a logged error must not reveal what people wrote
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
         json_serializer=dumps,
     )
 
-    # The driver opens transactions by itself, late and not round DDL; we say when.
+    # The driver would open transactions by itself, late and not around DDL; we open them.
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None
         write_ahead(connection)
-        # What is deleted is overwritten: whoever has the key shall not find it in the file, either.
+        # Deleted text is overwritten: nobody shall find it in the file.
         for pragma in ("foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -136,12 +341,22 @@ def _file_engine(path: Path) -> sa.Engine:
     return engine
 
 
-def write_ahead(connection: sqlite3.Connection) -> None:
-    """Let changes be written ahead (WAL), so that reads do not wait for them.
+def dumps(value: Any) -> str:
+    """Return compact JSON that can be encoded as UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: JSON can spell it, UTF-8 cannot
+        return json.dumps(value, separators=(",", ":"))
+    return text
 
-    SQLite itself refuses at once where another process begins to write to a file that is not in
-    this mode yet, as two do that start together on a new one. Raises sqlite3.OperationalError
-    where that one has not finished after BUSY_SECONDS.
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Turn on write-ahead logging (WAL), so that reads do not wait for changes.
+
+    SQLite itself refuses at once if another process begins to write to a file that is not in this
+    mode yet, as two do that start together on a new one. Raises sqlite3.OperationalError if that
+    process has not finished after BUSY_SECONDS.
     """
     until = time.monotonic() + BUSY_SECONDS
     while True:
@@ -154,71 +369,70 @@ def write_ahead(connection: sqlite3.Connection) -> None:
 
 
 class Database:
-    """Reads in one thread, changes in another, so that neither the event loop nor a read waits.
+    """Reads in one thread and changes in another, so that neither the event loop nor a read waits.
 
     Changes that are asked for while a transaction runs share the next one: a transaction waits 2 to
-    6 ms for the disk, and a fan-out of 200 would wait for a second and more.
+    6 ms for the disk, and a fan-out of 200 would otherwise wait for more than a second. Methods
+    that read or write raise StoreError.
     """
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.where = where
         self.shared = engine.dialect.name == "postgresql"
-        """Whether other processes work on it, too."""
-        self.vault: Vault = engine.dialect.vault  # type: ignore[attr-defined]
+        """True if other processes use it, too."""
         self.fault = ""
-        """Why nothing could be written just now; empty = it could."""
+        """Why the last write failed; empty = it succeeded."""
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
         self._reader, self._writer = (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"store-{name}")
             for name in ("reads", "writes")
         )
-        self._changes: Together[Work, Any] = Together(self._outcomes)
+        self._changes: BatchWriter[Work, Any] = BatchWriter(self._outcomes)
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
-
-    @property
-    def digest_key(self) -> bytes:
-        """Of what is hidden where rows are looked for by it."""
-        key: bytes = self._engine.dialect.digest_key  # type: ignore[attr-defined]
-        return key
 
     @classmethod
     async def open(
-        cls, data_dir: Path, url: str | None = None, vault: Vault | None = None
+        cls, data_dir: Path, url: str | None = None, cipher: Cipher | None = None
     ) -> Database:
-        """`assistant.sqlite` in this directory, or the Postgres database of `url`.
+        """Open `assistant.sqlite` in this directory, or the Postgres database of `url`.
 
-        Without a vault that of this account and environment is taken. Raises StoreError for a
-        database that is damaged, foreign, newer than this program, written with another key, out of
+        Without a cipher, the keys of this account and environment are used. Raises StoreError for a
+        database that is damaged, foreign, of another version, written with another key, out of
         reach or not writable.
         """
-        if vault is None:
-            vault = await asyncio.to_thread(vault_here, data_dir)
+        if cipher is None:
+            cipher = await asyncio.to_thread(cipher_here, data_dir)
         if url:
-            engine = await asyncio.to_thread(open_server, url, vault)
+            engine = await asyncio.to_thread(open_server, url, cipher)
             return cls(engine, place_of(engine.url))
         path = data_dir / "assistant.sqlite"
-        return cls(await asyncio.to_thread(open_file, path, vault), str(path))
+        return cls(await asyncio.to_thread(open_file, path, cipher), str(path))
 
     async def aclose(self) -> None:
-        """Close it when what was asked for is done."""
+        """Finish what was asked for, then close the database."""
         await self._changes.aclose()
-        await self._do(self._reader, lambda: None)
-        await self._do(self._writer, self._engine.dispose)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        # The threads first: what came after the connections were closed would open one again.
         self._reader.shutdown()
         self._writer.shutdown()
+        with translate_errors(self.where):
+            self._engine.dispose()
 
     def insert(self, table: sa.Table) -> sqlite.Insert:
-        """An INSERT with ON CONFLICT, which both kinds of database spell alike."""
+        """Return an INSERT that supports ON CONFLICT, for either kind of database."""
         made = (postgresql if self.shared else sqlite).insert(table)
         return cast(sqlite.Insert, made)
 
     def upsert(
         self, table: sa.Table, index: tuple[str, ...] = (), changed: tuple[str, ...] = ()
     ) -> sqlite.Insert:
-        """An INSERT of rows; where one with this `index` is there, it changes these columns of it.
+        """Return an INSERT of rows; a row with the same `index` gets these columns updated.
 
-        Without columns what is there stays. Made once each: that takes as long as running it.
+        Without columns an existing row stays. Built once each: building takes as long as running
+        it.
         """
         key = (table.name, index, changed)
         if key not in self._upserts:
@@ -231,30 +445,50 @@ class Database:
             )
         return self._upserts[key]
 
-    async def read(self, query: sa.Select[Any], **values: Any) -> list[dict[str, Any]]:
-        """The rows of a query; `values` are for its parameters, where it was made beforehand."""
+    async def read(self, query: sa.Select[Any], **values: Any) -> Sequence[sa.Row[Any]]:
+        """Return the rows of a query; `values` are its parameters, if it was built before."""
 
-        def fetch() -> list[dict[str, Any]]:
+        def fetch() -> Sequence[sa.Row[Any]]:
             with self._engine.connect() as connection:
-                return [dict(row) for row in connection.execute(query, values).mappings()]
+                return connection.execute(query, values).all()
 
         return await self._do(self._reader, fetch)
 
     async def change(self, work: Callable[[sa.Connection], T]) -> T:
-        """What `work` returns, when its changes are stored. Raises StoreError, or what it raises.
+        """Run `work` in a transaction; return its result when its changes are stored.
 
-        Who is cancelled while waiting leaves the change to be made.
+        Raises what `work` raises. If the caller is cancelled, the change is still made.
         """
         made: T = await self._changes.ask(work)
         return made
 
     async def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
-        """Run one statement; returns the number of rows that it touched."""
-        counted = statement.execution_options(preserve_rowcount=True)  # of an INSERT, too
+        """Run one statement; return the number of rows that it touched."""
+        counted = statement.execution_options(preserve_rowcount=True)  # for an INSERT, too
         return await self.change(lambda connection: connection.execute(counted).rowcount)
 
+    async def empty_log(self) -> None:
+        """Remove traces of deleted rows from an SQLite file.
+
+        The search indexes are merged, and the write-ahead log is emptied.
+        """
+        if self.shared:
+            return
+
+        def merge(connection: sa.Connection) -> None:
+            for index in INDEXES:
+                connection.exec_driver_sql(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
+
+        def empty() -> None:
+            with self._engine.connect() as connection:
+                driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+        await self.change(merge)
+        await self._do(self._writer, empty)
+
     async def _outcomes(self, works: Sequence[Work]) -> list[Any]:
-        """What each work returned or raised: all in one transaction, or else each in its own."""
+        """Return what each work returned or raised: in one transaction, or else each in its own."""
         try:
             outcomes = await self._do(self._writer, lambda: self._commit(works))
             self.fault = ""
@@ -271,7 +505,46 @@ class Database:
 
     async def _do(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         def explained() -> T:
-            with explaining(self.where):
+            with translate_errors(self.where):
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(thread, explained)
+
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 2.0
+
+
+class RetryingDatabase(Database):
+    """The same database, but what fails is retried forever. Raises only WrongKey.
+
+    Work that was paid for is not lost to a fault that somebody can fix.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.where, self.shared = database.where, database.shared
+        self._database = database
+        self._upserts = {}
+
+    async def aclose(self) -> None:
+        """Do nothing: the opener of the database closes it."""
+
+    async def read(self, query: sa.Select[Any], **values: Any) -> Sequence[sa.Row[Any]]:
+        return await self._patiently(lambda: self._database.read(query, **values))
+
+    async def change(self, work: Callable[[sa.Connection], T]) -> T:
+        return await self._patiently(lambda: self._database.change(work))
+
+    async def empty_log(self) -> None:
+        await self._patiently(self._database.empty_log)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
+            except WrongKey:  # one value was changed, and waiting does not fix that
+                raise
+            except StoreError as error:
+                log.error("%s It is tried again every %.0f s.", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)

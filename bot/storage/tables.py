@@ -1,27 +1,27 @@
-"""The product's own tables and their rows. A change needs a migration in `bot/migrations/`."""
+"""The product's own tables. A change needs a migration in `bot/migrations/`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
 
-from bot.storage.sealed import Sealed, SealedJson
-from subagents.gate import Decision
-from subagents.trajectory import Context, Entry, Origin, Recording, Reply, Request, Trajectory
+from bot.storage.encryption import EncryptedJson, EncryptedText
+from subagents.gate import Action
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0010",)
 """Schema revisions that this program knows, oldest first."""
 
 METADATA = sa.MetaData()
 
 
 class UtcTime(sa.types.TypeDecorator[datetime]):
-    """A UTC-aware datetime, stored as ISO 8601 text: it sorts, and a person can read it."""
+    """A UTC-aware datetime, stored as ISO 8601 text: sortable and readable."""
 
     impl = sa.String
     cache_ok = True
@@ -33,63 +33,78 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return datetime.fromisoformat(value) if value else None
 
 
+class PlainText(sa.types.TypeDecorator[str]):
+    """Text without what PostgreSQL refuses: NUL and halves of surrogate pairs."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        if value is None:
+            return None
+        return value.encode("utf-8", "replace").decode().replace("\0", "")
+
+
 JSON = sa.JSON(none_as_null=True)
 
 
-def of_run(**options: Any) -> sa.Column[str]:
-    """The run that a row belongs to; it goes with it."""
-    return sa.Column("run", sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, **options)
+Columns = list[sa.Column[Any]]
 
 
-def text_column(name: str, **options: Any) -> sa.Column[str]:
-    return sa.Column(name, sa.String, nullable=False, **options)
+def columns(type: Any, *names: str, **options: Any) -> Columns:
+    """Return columns of one type, which are not null."""
+    return [sa.Column(name, type, **{"nullable": False, **options}) for name in names]
 
 
-runs = sa.Table(
+def optional(type: Any, *names: str, **options: Any) -> Columns:
+    """Return columns of one type, which may be null."""
+    return columns(type, *names, nullable=True, **options)
+
+
+def of_run(**options: Any) -> Columns:
+    """Return a column for the run that a row belongs to; the row is deleted with the run."""
+    return columns(sa.ForeignKey("runs.id", ondelete="CASCADE"), "run", **options)
+
+
+def table(name: str, *parts: Columns | sa.schema.SchemaItem, **options: Any) -> sa.Table:
+    """Declare a table."""
+    items = [part if isinstance(part, list) else [part] for part in parts]
+    return sa.Table(name, METADATA, *chain.from_iterable(items), **options)
+
+
+runs = table(
     "runs",
-    METADATA,
-    sa.Column("id", sa.String, primary_key=True),
-    text_column("kind"),
-    text_column("status"),
-    sa.Column("question", Sealed, nullable=False),
-    text_column("model"),
-    sa.Column("args", JSON, nullable=False),
-    sa.Column("started", UtcTime, nullable=False, index=True),
-    sa.Column("finished", UtcTime),
-    sa.Column("result", SealedJson),
-    sa.Column("cost_usd", sa.Float),
-    sa.Column("error", SealedJson),
-    sa.Column("requester", sa.String, index=True),
-    sa.Column("request", sa.String, index=True),
+    columns(sa.String, "id", primary_key=True),
+    columns(sa.String, "kind", "status", "model"),
+    columns(PlainText, "question"),
+    columns(JSON, "args"),
+    columns(UtcTime, "started", index=True),
+    optional(UtcTime, "finished"),
+    optional(JSON, "result", "error"),
+    optional(sa.Float, "cost_usd"),
+    optional(sa.String, "requester", "request", index=True),
 )
 
-subagents = sa.Table(
+subagents = table(
     "subagents",
-    METADATA,
     of_run(primary_key=True),
-    text_column("id", primary_key=True),
-    sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("brief", SealedJson, nullable=False),
-    text_column("template", index=True),
-    sa.Column("result", SealedJson),
-    text_column("status"),
-    text_column("stopped_by"),
-    sa.Column("cost_usd", sa.Float),
+    columns(sa.String, "id", primary_key=True),
+    columns(sa.Integer, "position"),
+    columns(JSON, "brief"),
+    columns(sa.String, "template", index=True),
+    optional(JSON, "result"),
+    columns(sa.String, "status", "stopped_by"),
+    optional(sa.Float, "cost_usd"),
 )
 
-decisions = sa.Table(
+decisions = table(
     "decisions",
-    METADATA,
-    sa.Column("seq", sa.Integer, primary_key=True),
-    text_column("run", index=True),
-    text_column("context"),
-    text_column("tool"),
-    text_column("args_hash"),
-    text_column("verdict"),
-    text_column("rule"),
-    sa.Column("at", UtcTime, nullable=False),
-    sa.Column("requester", sa.String),
-    sa.Column("label", JSON),
+    columns(sa.Integer, "seq", primary_key=True),
+    columns(sa.String, "run", index=True),
+    columns(sa.String, "context", "tool", "args_hash", "verdict", "rule"),
+    columns(UtcTime, "at"),
+    optional(sa.String, "requester"),
+    optional(JSON, "label"),
     sa.UniqueConstraint(
         "run", "context", "tool", "args_hash", "at", "verdict", name="decisions_once"
     ),
@@ -97,63 +112,50 @@ decisions = sa.Table(
 )
 """Append-only by triggers, and without a reference to its runs: it outlives them."""
 
-contexts = sa.Table(
+contexts = table(
     "contexts",
-    METADATA,
-    sa.Column("seq", sa.Integer, primary_key=True),
+    columns(sa.Integer, "seq", primary_key=True),
     of_run(),
-    text_column("id"),
-    sa.Column("parent", sa.String),
-    text_column("kind"),
-    text_column("scope"),
-    text_column("model"),
-    text_column("template"),
-    sa.Column("tools", JSON, nullable=False),
-    sa.Column("created", UtcTime, nullable=False),
+    columns(sa.String, "id", "kind", "scope", "model", "template"),
+    optional(sa.String, "parent"),
+    columns(JSON, "tools"),
+    columns(UtcTime, "created"),
     sa.UniqueConstraint("run", "id"),
 )
 
-blocks = sa.Table(
+blocks = table(
     "blocks",
-    METADATA,
-    sa.Column("hash", sa.String, primary_key=True),
-    sa.Column("body", Sealed, nullable=False),
+    columns(sa.String, "hash", primary_key=True),
+    columns(EncryptedText, "body"),
 )
 
-ledger = sa.Table(
+ledger = table(
     "ledger",
-    METADATA,
-    sa.Column("seq", sa.Integer, primary_key=True),
+    columns(sa.Integer, "seq", primary_key=True),
     of_run(),
-    text_column("context"),
-    text_column("origin"),
-    sa.Column("hash", sa.ForeignKey("blocks.hash"), nullable=False, index=True),
-    text_column("ref"),
+    columns(sa.String, "context", "origin", "ref"),
+    columns(sa.ForeignKey("blocks.hash"), "hash", index=True),
     sa.UniqueConstraint("run", "context", "origin", "hash", "ref"),
 )
 
-requests = sa.Table(
+requests = table(
     "requests",
-    METADATA,
-    sa.Column("number", sa.Integer, primary_key=True),
+    columns(sa.Integer, "number", primary_key=True),
     of_run(),
-    text_column("context"),
-    sa.Column("seq", sa.Integer, nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("parts", JSON, nullable=False),
+    columns(sa.String, "context"),
+    columns(sa.Integer, "seq", "attempt"),
+    columns(JSON, "parts"),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
-replies = sa.Table(
+replies = table(
     "replies",
-    METADATA,
-    sa.Column("number", sa.Integer, primary_key=True),
+    columns(sa.Integer, "number", primary_key=True),
     of_run(),
-    text_column("context"),
-    sa.Column("seq", sa.Integer, nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("blocks", JSON, nullable=False),
-    sa.Column("outcome", SealedJson, nullable=False),
+    columns(sa.String, "context"),
+    columns(sa.Integer, "seq", "attempt"),
+    columns(JSON, "blocks"),
+    columns(EncryptedJson, "outcome"),
     sa.UniqueConstraint("run", "context", "seq", "attempt"),
 )
 
@@ -164,7 +166,7 @@ class StoredRun:
 
     id: str
     kind: str
-    """`ask` or `sweep`."""
+    """Either `ask` or `sweep`."""
     status: str
     """`running` until it is finished; a run that was killed stays so."""
     question: str
@@ -177,7 +179,7 @@ class StoredRun:
     cost_usd: float | None = None
     error: Mapping[str, Any] | None = None
     requester: str | None = None
-    """Who asked; None on the command line without --as-user."""
+    """The requester; None on the command line without --as-user."""
     request: str | None = None
     """Key of the message in Slack that asked; None = it was not asked there."""
 
@@ -189,7 +191,7 @@ class StoredSubagent:
     run: str
     id: str
     position: int
-    """Place in call order."""
+    """Position in call order."""
     brief: Mapping[str, Any]
     template: str
     result: Mapping[str, Any] | None
@@ -202,66 +204,338 @@ class StoredSubagent:
         return self.status in ("failed", "partial") or self.stopped_by == "needs_context"
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
-    """How the subagents of one template version ended."""
+inbox = table(
+    "inbox",
+    columns(sa.String, "key", primary_key=True),
+    columns(sa.String, "team", "channel", "ts", "thread_ts", "user", "kind", "state"),
+    columns(JSON, "event"),
+    optional(sa.String, "run", "owner"),
+    columns(sa.Integer, "attempt"),
+    columns(UtcTime, "received"),
+    optional(UtcTime, "not_before"),
+    optional(JSON, "reply"),
+    sa.Index("inbox_by_thread", "team", "channel", "thread_ts"),
+    sa.Index("inbox_by_state", "state", "received"),
+)
+"""Messages that ask something, by (team, channel, ts); `owner` is the process that works on it."""
 
-    template: str
-    total: int
-    troubled: tuple[StoredSubagent, ...]
-    """Those that failed, stayed partial or lacked something in their brief; newest first."""
+cursors = table(
+    "cursors",
+    columns(sa.String, "team", "channel", primary_key=True),
+    columns(sa.String, "ts"),
+)
+"""The newest message of each channel that was received."""
+
+flags = table(
+    "flags",
+    columns(sa.String, "name", primary_key=True),
+    optional(JSON, "value"),
+    columns(UtcTime, "at"),
+)
+
+stops = table(
+    "stops",
+    of_run(primary_key=True),
+    columns(sa.String, "by"),
+    columns(UtcTime, "at"),
+)
+
+feedback = table(
+    "feedback",
+    columns(sa.String, "request", "user", primary_key=True),
+    columns(sa.String, "value"),
+    columns(UtcTime, "at"),
+)
+
+steps = table(
+    "steps",
+    of_run(primary_key=True),
+    columns(sa.String, "key", primary_key=True),
+    columns(JSON, "body"),
+)
+"""Results of the steps of a durable run: a replay returns them instead of repeating them."""
+
+templates = table(
+    "templates",
+    columns(sa.String, "version", primary_key=True),
+    columns(JSON, "body"),
+)
+"""Prompt and schemas of a template version, so that a subagent begun before an update ends with
+the texts that it began with."""
+
+budgets = table(
+    "budgets",
+    of_run(primary_key=True),
+    columns(sa.BigInteger, "cap_nanousd", "cap_tokens", "cap_steps"),
+    columns(sa.BigInteger, "spent_nanousd", "spent_tokens", "spent_steps"),
+    columns(sa.BigInteger, "reserved_nanousd", "reserved_tokens", "reserved_steps"),
+)
+
+reservations = table(
+    "reservations",
+    of_run(primary_key=True),
+    columns(sa.String, "key", primary_key=True),
+    columns(sa.BigInteger, "nanousd", "tokens", "steps"),
+    columns(sa.String, "state"),
+    columns(sa.String, "owner", index=True),
+)
+"""State: `held` for a call that may come, `waits` for the same while its context waits for room,
+`kept` for the call that reads the results of others, `sent` for one in progress, `settled`
+with its actual cost; `owner` is the process that makes the call."""
+
+_ADDRESS = re.compile(r"<([^<>\s]++)>\s*$")
 
 
-WAITING = {"status": "waiting", "stopped_by": "none", "cost_usd": 0.0}
-"""What stands for the result of a subagent that no process has begun, or ended, yet."""
+def address_of(sender: str) -> str:
+    """Return the address in `Name <address>`, or the address itself, in lower case."""
+    found = _ADDRESS.search(sender)
+    named = found[1] if found and "@" in found[1][1:-1] else sender.strip()
+    return named.lower()
 
 
-def row_of(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a subagent; its id ends in its number, which is its place in call order."""
-    digits = re.search(r"\d*$", result["id"])
+class Author(sa.types.TypeDecorator[str]):
+    """Id of an author; a mail address is stored without the name beside it, in lower case."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        return address_of(value) if value and "@" in value else value
+
+
+actions = table(
+    "actions",
+    columns(sa.String, "id", primary_key=True),
+    of_run(index=True),
+    columns(sa.String, "tool", "requester", "digest", "state"),
+    columns(PlainText, "body"),
+    columns(UtcTime, "made"),
+    optional(UtcTime, "expires", "decided_at"),
+    optional(JSON, "card", "outcome"),
+    optional(sa.String, "decided_by", "instead_of", "owner"),
+    sa.Index("actions_by_state", "state", "made"),
+)
+"""`subagents.gate.Action` by id. `state`: proposed, asked (its card is shown at `card`, a
+`bot.approvals.store.CardPlace`), then approved, denied, expired or edited (replaced by the
+action whose `instead_of` names it); an approved one ends as done or failed, as `outcome`
+describes. `owner` is the process that executes."""
+
+grants = table(
+    "grants",
+    columns(sa.String, "id", primary_key=True),
+    columns(JSON, "sources"),
+    columns(sa.String, "destination", index=True),
+    columns(sa.String, "by"),
+    columns(UtcTime, "at"),
+    optional(sa.String, "revoked_by"),
+    optional(UtcTime, "revoked_at"),
+)
+"""Sources whose text may appear in a destination although not all there may read them, allowed
+once by an administrator."""
+
+quoted = table(
+    "quoted",
+    columns(sa.String, "item", primary_key=True),
+    of_run(primary_key=True),
+    columns(sa.String, "channel"),
+    optional(Author, "author"),
+    sa.Index("quoted_by_run", "run"),
+)
+"""Which run holds text of which item; ids only. A row is written for each item that is read:
+more indexes would double the cost, and scanning all rows takes a second for millions."""
+
+credentials = table(
+    "credentials",
+    columns(sa.String, "provider", "account", primary_key=True),
+    columns(EncryptedText, "body"),
+    columns(UtcTime, "at"),
+)
+"""OAuth tokens."""
+
+oauth_states = table(
+    "oauth_states",
+    columns(sa.String, "state", primary_key=True),
+    columns(sa.String, "account", index=True),
+    columns(sa.String, "phase"),
+    columns(sa.Integer, "tries"),
+    columns(UtcTime, "expires", index=True),
+    columns(EncryptedText, "body"),
+)
+"""Accounts that are being connected, for minutes: `state` is the hash of what the browser
+carries. `phase`: `asked`, `begun` in one browser, `spent`, then `granted` until the person
+has entered the code that this browser shows. `body` holds secrets."""
+
+
+def proposal(action: Action) -> dict[str, Any]:
+    """Return the row of an action that was just proposed."""
     return {
-        "run": run,
-        "position": int((digits and digits[0]) or 0),
-        "brief": brief,
-        "template": brief["template"],
-        "result": result,
-        **{name: result[name] for name in ("id", "status", "stopped_by", "cost_usd")},
+        **{n: getattr(action, n) for n in ("id", "run", "tool", "requester", "digest", "made")},
+        "body": action.body(),
+        "state": "proposed",
     }
 
 
-def rows_of(
-    recording: Recording, log: Sequence[Decision]
-) -> list[tuple[sa.Table, list[dict[str, Any]]]]:
-    """The rows of a recording, in an order in which everything referred to comes first."""
-    return [
-        (blocks, [{"hash": h, "body": body} for h, body in recording.blocks.items()]),
-        (contexts, [_plain(c) for c in recording.contexts]),
-        (ledger, [_plain(e) for e in recording.entries]),
-        (requests, [_plain(r) for r in recording.requests]),
-        (replies, [_plain(r) for r in recording.replies]),
-        (decisions, [_plain(d) for d in log]),
-    ]
+mail_cursors = table(
+    "mail_cursors",
+    columns(sa.String, "account", primary_key=True),
+    columns(sa.Text, "cursor"),
+    columns(sa.String, "run"),
+    columns(UtcTime, "at"),
+)
+"""Where the next triage begins: `bot.mailbox.sync.Cursor`; `run` is the last one to move it."""
 
+mail_threads = table(
+    "mail_threads",
+    columns(sa.String, "account", "thread", primary_key=True),
+    columns(sa.String, "state", "history"),
+    columns(JSON, "messages"),
+    optional(sa.String, "run"),
+    columns(UtcTime, "at"),
+    optional(UtcTime, "until"),
+    sa.Index("mail_threads_by_state", "account", "state"),
+    sa.Index("mail_threads_by_time", "at"),
+)
+"""Handled threads; ids only. `state`: handled, or owed (a triage left it to the next one).
+`messages`: ids of those that were read, including all that the thread had at `history`.
+`until`: the user wants to see it again then."""
 
-def trajectory_of(
-    run: str,
-    contexts: Sequence[Mapping[str, Any]],
-    ledger: Sequence[Mapping[str, Any]],
-    requests: Sequence[Mapping[str, Any]],
-    replies: Sequence[Mapping[str, Any]],
-    blocks: Mapping[str, str],
-) -> Trajectory:
-    """The trajectory that these rows hold: JSON gives lists and names where values were."""
-    return Trajectory(
-        run,
-        tuple(Context(**{**row, "tools": tuple(row["tools"])}) for row in contexts),
-        tuple(Entry(**{**row, "origin": Origin(row["origin"])}) for row in ledger),
-        tuple(Request(**{**row, "parts": tuple(map(tuple, row["parts"]))}) for row in requests),
-        tuple(Reply(**{**row, "blocks": tuple(row["blocks"])}) for row in replies),
-        blocks,
-    )
+mail_corrections = table(
+    "mail_corrections",
+    columns(sa.String, "account", "thread", "field", primary_key=True),
+    columns(PlainText, "sender", "value"),
+    columns(UtcTime, "at"),
+)
+"""A user's correction: the field of a thread's verdict, for mails of this sender."""
 
+mail_acts = table(
+    "mail_acts",
+    columns(sa.String, "account", "key", primary_key=True),
+    columns(sa.String, "thread"),
+    optional(JSON, "outcome"),
+    columns(UtcTime, "at"),
+)
+"""Button actions, each done once; without an outcome it has been in progress since `at`."""
 
-def _plain(value: Any) -> dict[str, Any]:
-    """The fields of a slotted dataclass; `asdict` copies deeply and takes ten times as long."""
-    return {name: getattr(value, name) for name in value.__slots__}
+notes = table(
+    "notes",
+    columns(sa.Integer, "id", primary_key=True, autoincrement=True),
+    columns(sa.String, "space", index=True),
+    columns(sa.String, "key", unique=True),
+    columns(PlainText, "title", "text"),
+    columns(JSON, "label"),
+    columns(sa.String, "context"),
+    columns(sa.Text, "title_words", "words"),
+    optional(sa.String, "run", index=True),
+    columns(UtcTime, "at"),
+    sqlite_autoincrement=True,  # the id of a deleted note is never reused
+)
+"""`space`: owner of the note, see `scopes.spaces`. `title_words` and `words` are searched: see
+`bot.memory.search`."""
+
+resources = table(
+    "resources",
+    columns(sa.Integer, "id", primary_key=True, autoincrement=True),
+    columns(sa.String, "space", index=True),
+    columns(PlainText, "name"),
+    columns(sa.Integer, "version", "size"),
+    columns(sa.String, "key", unique=True),
+    columns(sa.String, "kind"),
+    columns(JSON, "label"),
+    columns(sa.LargeBinary, "body"),
+    optional(sa.String, "run", index=True),
+    columns(UtcTime, "at"),
+    sa.UniqueConstraint("space", "name", "version", name="resources_versions"),
+)
+"""Named files. `space`: `run:<id>`, or the owner, as for notes. `kind` is the media type, `size`
+in bytes, `body` the compressed content."""
+
+conversations = table(
+    "conversations",
+    columns(sa.Integer, "id", primary_key=True, autoincrement=True),
+    columns(sa.String, "run", unique=True),
+    columns(sa.String, "place", index=True),
+    optional(sa.String, "requester"),
+    columns(PlainText, "question", "answer"),
+    columns(JSON, "label"),
+    columns(sa.Text, "words"),
+    columns(UtcTime, "at", index=True),
+)
+"""Questions and answers of the bot. `place`: the Slack conversation that they are in, else the
+owner, as for notes. `words` is searched."""
+
+outside_tools = table(
+    "outside_tools",
+    columns(sa.String, "server", "tool", primary_key=True),
+    columns(sa.String, "approved", "seen"),
+    columns(UtcTime, "at"),
+)
+"""Digests of the description of an outside tool: the one that was approved (empty = none), and
+the one that was seen last."""
+
+outside_calls = table(
+    "outside_calls",
+    columns(sa.String, "key", primary_key=True),
+    columns(sa.String, "run"),
+    columns(UtcTime, "at", index=True),
+)
+"""Calls of outside tools that were begun and change something: none is made twice."""
+
+schedules = table(
+    "schedules",
+    columns(sa.String, "id", primary_key=True),
+    columns(sa.String, "origin", "state"),
+    optional(PlainText, "why"),
+    columns(sa.Text, "body"),
+    columns(UtcTime, "made", "changed", "watermark"),
+    optional(sa.String, "at_work"),
+    optional(sa.String, "worker", index=True),
+    optional(JSON, "trouble"),
+)
+"""`origin`: config or chat. `state`: active, paused, refused (`why` says what its owner has to
+fix) or deleted. `body` holds the `config.schedules.Schedule`. `watermark`: up to this time
+its occurrences are rows. `at_work`: the workflow that works for it, of the process `worker`;
+there is one at a time. `trouble`: since when it fails, and whether its owner was told."""
+
+schedule_runs = table(
+    "schedule_runs",
+    columns(sa.String, "schedule", primary_key=True),
+    columns(UtcTime, "at", primary_key=True),
+    columns(sa.String, "state"),
+    optional(PlainText, "why"),
+    optional(sa.String, "run"),
+    optional(UtcTime, "oldest", "latest", "not_before", "begun", "ended"),
+    optional(sa.Float, "cost_usd"),
+    columns(sa.Integer, "tries", default=0),
+    optional(JSON, "extra"),
+    sa.Index("schedule_runs_by_state", "state", "schedule"),
+)
+"""`state`: due, running, then ran, failed or skipped (`why` says why). A run that failed for a
+temporary reason is due again, not before `not_before`; `tries` counts those. `run`, `begun`
+and `ended` are of the latest try, `cost_usd` of all of them. Its report covers `[oldest,
+latest)`. `extra`: data to be recorded when the report is delivered."""
+
+deliveries = table(
+    "deliveries",
+    columns(sa.String, "schedule", primary_key=True),
+    columns(UtcTime, "at", primary_key=True),
+    columns(sa.String, "state"),
+    optional(PlainText, "why"),
+    columns(sa.Integer, "tries"),
+    optional(UtcTime, "not_before", "delivered"),
+    optional(JSON, "place", "figures"),
+    sa.Index("deliveries_by_state", "state", "schedule"),
+)
+"""The delivery of the occurrence of the same key, once it ran. `state`: waiting, then delivered,
+quiet (nothing was new, so nothing was sent) or superseded (a later report covers its window
+too). `place`: where the message is. `figures`: counts by which reports are compared."""
+
+issues = table(
+    "issues",
+    columns(sa.String, "schedule", "id", primary_key=True),
+    columns(sa.String, "state"),
+    columns(JSON, "body"),
+    columns(UtcTime, "first", "last"),
+    sa.Index("issues_by_state", "schedule", "state"),
+)
+"""The issues in a schedule's delivered reports, each under one id however it is worded. `state`
+is that of its last report; `body` holds its evidence (ids of messages) and its text."""

@@ -1,4 +1,4 @@
-"""What the tools of the scope data work with: the databases that the settings or a command name."""
+"""The databases and sheets of the scope data, from the settings or a command."""
 
 from __future__ import annotations
 
@@ -8,53 +8,130 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import scopes.databases.tables
-from bot.cli.options import Options
-from bot.storage.database import Database
-from bot.tooling.bigquery import bigquery_of
-from bot.tooling.google import has_credentials, missing_credentials
-from bot.tooling.kit import Kit, Opened, readers_of
+from bot.errors import SetupError
+from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
+from bot.tooling.registry import NO_DATABASES, NO_SHEETS
+from config.sections import DatabaseSettings, SheetSettings
 from config.settings import Settings
-from config.tools import Database as Configured
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import DuckPool
-from scopes.databases.tables import DATA, Databases
+from scopes.databases.tables import DATA, Databases, SourceDatabase
+from scopes.effects import SHEET
 from scopes.label import WORKSPACE, Label, Readers
 
-NONE = "No database is configured: set data.databases in assistant.yaml, or give --database FILE."
+if TYPE_CHECKING:  # what asks Google is imported where something of it is configured
+    from scopes.databases.bigquery import BigQuery
+    from scopes.google.client import GoogleClient
+    from scopes.google.spreadsheet import Spreadsheet
+
+HELP = "docs/google.md says how to set it up."
+
+
+def has_credentials(settings: Settings, own: Path | None, *, operator: bool) -> bool:
+    """Return whether there are credentials for a source; `own` is the key file that it names."""
+    token = operator and settings.secrets.google_access_token
+    return bool(own or settings.google.service_account or token)
+
+
+def google_of(
+    settings: Settings,
+    source: str,
+    own: Path | None,
+    scope: str,
+    endpoint: str | None,
+    *,
+    operator: bool,
+) -> GoogleClient | None:
+    """Return a client for a source (`data.sheets.targets`); None = there are no credentials.
+
+    Its own service account takes precedence, then the token of the operator at the command line,
+    then the shared service account. Raises SetupError if the key file cannot be used.
+    """
+    from scopes.google.auth import Sentences, delegated_credentials, token_credentials
+    from scopes.google.client import GoogleClient
+    from scopes.google.errors import GoogleError
+
+    google, token = settings.google, settings.secrets.google_access_token
+    if not own and operator and token:
+        return GoogleClient(token_credentials(token.get_secret_value()), google, endpoint)
+    key = own or (Path(google.service_account) if google.service_account else None)
+    if key is None:
+        return None
+    setting = f"{source}.service_account" if own else "google.service_account"
+    sentences = Sentences(
+        f"Google does not accept the key in {setting}: make a new one.",
+        f"Google does not accept the key in {setting}: its account was deleted.",
+        setting,
+    )
+    oauth = settings.endpoints.google_oauth_endpoint
+    try:
+        access = delegated_credentials(key, None, oauth, google.timeout_s, (scope,), sentences)
+    except GoogleError as error:
+        raise SetupError("google", f"{source}: {error}", HELP) from None
+    return GoogleClient(access, google, endpoint)
+
+
+def missing_credentials(source: str) -> str:
+    """Return the message for a source without credentials."""
+    return (
+        f"{source} has no credentials: name a key file in {source}.service_account or in "
+        "google.service_account (docs/google.md)."
+    )
+
+
+def bigquery_of(
+    settings: Settings, name: str, config: DatabaseSettings, *, operator: bool
+) -> BigQuery | None:
+    """Return the dataset of `data.databases.<name>`; None = there are no credentials.
+
+    `operator`: the fixed token of the environment counts, too. Raises SetupError if a key file
+    cannot be used, ValueError if `config` is not a dataset.
+    """
+    from scopes.databases.bigquery import BIGQUERY_SCOPE, BigQuery
+
+    if not config.bigquery:
+        raise ValueError(f"{name} is no dataset of BigQuery")
+    project, _, dataset = config.bigquery.rpartition(".")
+    endpoint, source = settings.endpoints.bigquery_api_endpoint, f"data.databases.{name}"
+    own = config.service_account
+    google = google_of(settings, source, own, BIGQUERY_SCOPE, endpoint, operator=operator)
+    if google is None:
+        return None
+    limits = settings.data
+    size = limits.max_result_mb * 1_000_000
+    return BigQuery(google, project, dataset, limits.query_s, limits.bigquery_usd, size)
+
+
 TOOLS = ("list_tables", "describe_table", "execute_query")
 
 
-@dataclass(frozen=True)
-class DataKit(Kit):
+@dataclass
+class DataTools(ToolProvider):
     """Databases of the settings, and those of a command line."""
 
-    settings: Settings
-    database: Database
-    given: Options | None
-    """Options of a command; None = it serves Slack."""
-    _made: dict[str, scopes.databases.tables.Database] = field(default_factory=dict)
+    _made: dict[str, SourceDatabase] = field(default_factory=dict)
     """Handle -> what was opened; one for all runs, as they hold connections."""
 
     @cached_property
     def pool(self) -> DuckPool:
         return DuckPool(self.settings.data.memory_mb)
 
-    async def open(self, run: str, requester: str | None) -> Opened:
-        """Raises SetupError where a database of the settings cannot be used as they are."""
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        """Open the databases. Raises SetupError if one of the settings cannot be used."""
         by_handle = dict(self._sources())
         if not by_handle:
-            return Opened()
+            return OpenedTools()
         if any(isinstance(source, Duck) for source in by_handle.values()):
             self.pool.warm()
         who = self.readers()
         labels = {h: Label(True, who[h], frozenset({h}), outside=True) for h in by_handle}
         client = Databases(by_handle, labels, self.settings.data.max_rows)
-        return Opened({Databases: client}, {h: h.removeprefix(DATA) for h in by_handle})
+        return OpenedTools({Databases: client}, {h: h.removeprefix(DATA) for h in by_handle})
 
-    def _sources(self) -> Iterator[tuple[str, scopes.databases.tables.Database]]:
-        """Handle and database of each that can be opened."""
+    def _sources(self) -> Iterator[tuple[str, SourceDatabase]]:
+        """Return handle and database of each that can be opened."""
         for name, config in self.settings.data.databases.items():
             handle = f"{DATA}{name}"
             if handle not in self._made:
@@ -68,7 +145,7 @@ class DataKit(Kit):
 
     @cached_property
     def _given(self) -> Mapping[str, Path]:
-        """Handle -> database of the command line; each is named by its file."""
+        """Return handle -> database of the command line; each is named by its file."""
         found: dict[str, Path] = {}
         given = self.given.databases if self.given else ()
         for path in dict.fromkeys(each.resolve() for each in given):
@@ -77,7 +154,7 @@ class DataKit(Kit):
             found[next(h for h in chain([name], again) if h not in found)] = path
         return found
 
-    def _source(self, name: str, config: Configured) -> scopes.databases.tables.Database | None:
+    def _source(self, name: str, config: DatabaseSettings) -> SourceDatabase | None:
         if config.path:
             return self._duck(config.path, config.schema_)
         if config.postgres:
@@ -104,7 +181,11 @@ class DataKit(Kit):
             each.bigquery is None or self._has_credentials(each) for each in databases.values()
         ):
             return {}
-        why = missing_credentials(f"data.databases.{next(iter(databases))}") if databases else NONE
+        why = (
+            missing_credentials(f"data.databases.{next(iter(databases))}")
+            if databases
+            else NO_DATABASES
+        )
         return dict.fromkeys(TOOLS, why)
 
     def problems(self) -> Sequence[str]:
@@ -114,7 +195,7 @@ class DataKit(Kit):
             if each.bigquery and not self._has_credentials(each)
         ]
 
-    def _has_credentials(self, config: Configured) -> bool:
+    def _has_credentials(self, config: DatabaseSettings) -> bool:
         operator = self.given is not None
         return has_credentials(self.settings, config.service_account, operator=operator)
 
@@ -127,6 +208,75 @@ class DataKit(Kit):
 
 
 def handle_of(path: Path) -> str:
-    """The handle of a database that a command line names."""
+    """Return the handle of a database that a command line names."""
     name = re.sub(r"[^a-z0-9_-]+", "-", path.resolve().stem.lower()).strip("-_")[:40]
     return f"{DATA}{name or 'database'}"
+
+
+"""Prefix of the handle of a sheet."""
+
+
+@dataclass
+class SheetTools(ToolProvider):
+    """Spreadsheets of Google Sheets."""
+
+    _made: dict[str, Spreadsheet] = field(default_factory=dict)
+    """Spreadsheets by handle; one for all runs, as they hold connections and a token."""
+
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        """Open the spreadsheets. Raises SetupError if a key file cannot be used."""
+        from scopes.sheets import Sheets
+
+        books = dict(self._books())
+        if not books:
+            return OpenedTools()
+        who = self.readers()
+        labels = {h: Label(True, who[h], frozenset({h}), outside=True) for h in books}
+        titles = {handle: handle.removeprefix(SHEET) for handle in books}
+        return OpenedTools({Sheets: Sheets(books, labels)}, titles)
+
+    def _books(self) -> Iterator[tuple[str, Spreadsheet]]:
+        """Return those with credentials."""
+        from scopes.google.spreadsheet import SHEETS_SCOPE, Spreadsheet
+
+        endpoint, operator = self.settings.endpoints.sheets_api_endpoint, self.given is not None
+        for name, sheet in self.settings.data.sheets.items():
+            handle, source, own = f"{SHEET}{name}", f"data.sheets.{name}", sheet.service_account
+            if handle not in self._made:
+                google = google_of(
+                    self.settings, source, own, SHEETS_SCOPE, endpoint, operator=operator
+                )
+                if google is None:
+                    continue
+                self._made[handle] = Spreadsheet(google, sheet.id)
+            yield handle, self._made[handle]
+
+    def readers(self) -> Mapping[str, Readers]:
+        return {
+            f"{SHEET}{name}": readers_of(sheet.readers)
+            for name, sheet in self.settings.data.sheets.items()
+        }
+
+    def missing(self) -> Mapping[str, str]:
+        sheets = self.settings.data.sheets
+        if any(map(self._has_credentials, sheets.values())):
+            return {}
+        why = missing_credentials(f"data.sheets.{next(iter(sheets))}") if sheets else NO_SHEETS
+        return dict.fromkeys(("read_sheet", "append_rows"), why)
+
+    def problems(self) -> Sequence[str]:
+        return [
+            missing_credentials(f"data.sheets.{name}")
+            for name, sheet in self.settings.data.sheets.items()
+            if not self._has_credentials(sheet)
+        ]
+
+    def _has_credentials(self, sheet: SheetSettings) -> bool:
+        operator = self.given is not None
+        return has_credentials(self.settings, sheet.service_account, operator=operator)
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        while self._made:
+            _, book = self._made.popitem()
+            await book.aclose()

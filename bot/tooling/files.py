@@ -1,4 +1,4 @@
-"""What the tools of the scope files work with: folders of the settings, and each request's own."""
+"""The folders of the scope files: those of the settings, and each request's own."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from bot.cli.options import Options
 from bot.errors import SetupError
-from bot.storage.database import Database
 from bot.storage.tables import runs
-from bot.tooling.kit import Kit, Opened, readers_of
-from config.settings import Settings
-from config.tools import Project as Configured
-from scopes.folders.bringing import Bringing
-from scopes.folders.commands import Commands
+from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
+from config.sections import ProjectSettings
+from scopes.clients import Clients, Opener
+from scopes.effects import PROJECT, RUN_FOLDER
 from scopes.folders.folder import KB, Folder, digest_of
-from scopes.folders.folders import KIND, MB, RUN, Folders, Project
-from scopes.folders.git import Git, Repository, apart
-from scopes.folders.git_push import Pushing, Remote
 from scopes.label import Readers
+
+if TYPE_CHECKING:
+    from scopes.folders.commands import Commands
+    from scopes.folders.folders import Folders, ProjectFolder
 
 log = logging.getLogger(__name__)
 
+"""Prefix of the handle of a folder."""
+MB = 1 << 20
 TIDY_EVERY_S = 3_600.0
 DAY_S = 86_400.0
-"""A folder is left alone so long after it was last written: something may wait for approval."""
+"""A folder is kept this long after its last write: something may wait for approval."""
 LOCKS = "locks"
 SPARE_S = 5.0
-"""What a command leaves of the time of a tool call."""
+"""Seconds of a tool call's time that a command leaves unused."""
 INSIDE = ("HEAD", "objects", "refs")
-"""What a bare repository or a folder `.git` holds: what is written there is settings and hooks."""
+"""Names in a bare repository or a folder `.git`: writing there would change settings and hooks."""
 NO_GIT = "No folder here is a git repository: name one under files.projects in the settings."
 NO_PUSH = "No project may be pushed: set push: true at one under files.projects."
 NO_CARD = "A push needs a click in Slack, and there is none at the command line."
@@ -45,34 +47,53 @@ NO_SANDBOX = "No sandbox is configured: set files.sandbox to a command such as b
 
 
 @dataclass
-class FilesKit(Kit):
+class FileTools(ToolProvider):
     """Folders of the settings or of the command line, and one of its own for each request."""
 
-    settings: Settings
-    database: Database
-    given: Options | None
-    """Options of a command; None = it serves Slack."""
-    _projects: dict[str, Project] | None = None
+    _projects: dict[str, ProjectFolder] | None = None
     _gone: dict[str, str] = field(default_factory=dict)
     """Project of the settings that cannot be opened -> why."""
     _tidied: float = field(default=float("-inf"))
 
-    async def open(self, run: str, requester: str | None) -> Opened:
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
         await self._tidy()
         projects = await asyncio.to_thread(self._found)
-        files = self.settings.files
-        sizes = files.max_file_kb * KB, files.max_folder_mb * MB
+        handles = {RUN_FOLDER: "run"} | {p.handle: p.title for p in projects.values()}
         home = self._work / place_of(run)
-        folders = Folders(home, projects, *sizes)
-        clients: dict[type, object] = {Folders: folders, Bringing: Bringing(folders)}
+        unopened: dict[str, Opener] = {}
+        if self.settings.files.sandbox:
+            unopened["scopes.folders.commands:Commands"] = cache(lambda: self._commands(home))
+        if not projects:
+            folders = cache(lambda: self._folders(home, {}))
+            unopened["scopes.folders.folders:Folders"] = folders
+            return OpenedTools(Clients({}, unopened), handles)
+        from scopes.folders.bringing import Bringing
+        from scopes.folders.folders import Folders
+        from scopes.folders.git import Git
+        from scopes.folders.git_push import GitPush
+
+        found = self._folders(home, projects)
+        clients: dict[type, object] = {Folders: found, Bringing: Bringing(found)}
         if any(p.repository for p in projects.values()):
             clients[Git] = Git()
         if any(p.remote for p in projects.values()):
-            clients[Pushing] = Pushing()
-        if files.sandbox:
-            seconds = min(files.sandbox_s, self.settings.limits.tool_timeout_s - SPARE_S)
-            clients[Commands] = Commands(files.sandbox, seconds, sizes[1], home / "commands")
-        return Opened(clients, {RUN: "run"} | {p.handle: p.title for p in projects.values()})
+            clients[GitPush] = GitPush()
+        return OpenedTools(Clients(clients, unopened), handles)
+
+    def _folders(self, home: Path, projects: Mapping[str, ProjectFolder]) -> Folders:
+        from scopes.folders.folders import Folders
+
+        files = self.settings.files
+        return Folders(home, projects, files.max_file_kb * KB, files.max_folder_mb * MB)
+
+    def _commands(self, home: Path) -> Commands:
+        from scopes.folders.commands import Commands
+
+        files = self.settings.files
+        assert files.sandbox
+        seconds = min(files.sandbox_s, self.settings.limits.tool_timeout_s - SPARE_S)
+        size = files.max_folder_mb * MB
+        return Commands(files.sandbox, seconds, size, home / "commands")
 
     def readers(self) -> Mapping[str, Readers]:
         return {handle: project.readers for handle, project in self._found().items()}
@@ -84,7 +105,7 @@ class FilesKit(Kit):
             missing |= {"git_commit": NO_GIT, "git_push": NO_GIT}
         elif not any(p.remote for p in projects):
             missing |= {"git_push": NO_CARD if self.given else NO_PUSH}
-        missing |= {f"files/{KIND}{name}": why for name, why in self._gone.items()}
+        missing |= {f"files/{PROJECT}{name}": why for name, why in self._gone.items()}
         return missing | ({} if self.settings.files.sandbox else {"run_command": NO_SANDBOX})
 
     def problems(self) -> Sequence[str]:
@@ -95,17 +116,22 @@ class FilesKit(Kit):
     def _work(self) -> Path:
         return work_of(self.settings.data_dir)
 
-    def _found(self) -> dict[str, Project]:
-        """Handle -> project, looked at once. One of the settings that is not there is left out.
-        Raises SetupError for one of the command line."""
-        if self._projects is None:
+    def _found(self) -> dict[str, ProjectFolder]:
+        """Return handle -> project, checked once; a missing one of the settings is left out.
+
+        Raises SetupError for one of the command line.
+        """
+        if self._projects is None and not (named := self._named()):
+            self._projects = {}
+        elif self._projects is None:
+            from scopes.folders.git import apart
+
             apart()
-            named = self._named()
             made = [self._opened(name, each) for name, each in named.items()]
             self._projects = {project.handle: project for project in made if project}
         return self._projects
 
-    def _opened(self, name: str, each: Configured) -> Project | None:
+    def _opened(self, name: str, each: ProjectSettings) -> ProjectFolder | None:
         try:
             return self._project(name, each)
         except SetupError as error:
@@ -115,13 +141,17 @@ class FilesKit(Kit):
             log.warning("%s", self._gone[name])
             return None
 
-    def _named(self) -> Mapping[str, Configured]:
+    def _named(self) -> Mapping[str, ProjectSettings]:
         if self.given and self.given.folder:
             path = self.given.folder.resolve()
-            return {name_of(path): Configured(path=path)}
+            return {name_of(path): ProjectSettings(path=path)}
         return {} if self.given and self.given.sample else self.settings.files.projects
 
-    def _project(self, name: str, each: Configured) -> Project:
+    def _project(self, name: str, each: ProjectSettings) -> ProjectFolder:
+        from scopes.folders.folders import ProjectFolder
+        from scopes.folders.git import Repository
+        from scopes.folders.git_push import Remote
+
         root = each.path.expanduser().resolve()
         if not root.is_dir():
             raise SetupError("files", f"There is no folder {each.path}.", "Name one that exists.")
@@ -137,11 +167,13 @@ class FilesKit(Kit):
             token = self.settings.secrets.git_token
             remote = Remote(repository, each.remote, token.get_secret_value() if token else None)
         readers = readers_of(each.readers)
-        return Project(f"{KIND}{name}", name, folder, readers, repository, remote)
+        return ProjectFolder(f"{PROJECT}{name}", name, folder, readers, repository, remote)
 
     async def _tidy(self) -> None:
-        """Delete the folders of requests whose results are not kept any more, and of those that
-        were forgotten, now and then. Raises StoreError."""
+        """Delete folders of requests that are forgotten or past their retention, now and then.
+
+        Raises StoreError.
+        """
         now = time.monotonic()
         if now - self._tidied < TIDY_EVERY_S:
             return
@@ -154,15 +186,13 @@ class FilesKit(Kit):
         await asyncio.to_thread(_delete, gone)
 
     async def _remembered(self, ids: Sequence[str]) -> set[str]:
-        """The runs among these of which it is still stored what they were asked."""
-        asked = sa.type_coerce(runs.c.question, sa.Text)  # emptied, it is not sealed
-        query = sa.select(runs.c.id).where(runs.c.id.in_(ids), asked != "")
-        return {row["id"] for row in await self.database.read(query)} if ids else set()
+        """Return the runs among these whose question is still stored."""
+        query = sa.select(runs.c.id).where(runs.c.id.in_(ids), runs.c.question != "")
+        return {row.id for row in await self.database.read(query)} if ids else set()
 
 
 def idle_folders(work: Path, before: float) -> dict[Path, float]:
-    """Folders of requests in which nothing was written since then -> when it was last; in seconds
-    since 1970."""
+    """Return idle folders of requests -> their last write; times in seconds since 1970."""
     found = {}
     for each in work.iterdir() if work.is_dir() else ():
         marks = [path for path in (each, each / "log.jsonl") if path.exists()]
@@ -180,16 +210,16 @@ def _delete(folders: Iterable[Path]) -> None:
 
 
 def work_of(data_dir: Path) -> Path:
-    """Where the folders of requests lie."""
+    """Return the folder that contains the folders of requests."""
     return data_dir / "work"
 
 
 def place_of(run: str) -> str:
-    """The name of a request's folder."""
+    """Return the name of a request's folder."""
     return run if re.fullmatch(r"\w[\w.-]{0,99}", run) else digest_of(run.encode())
 
 
 def name_of(path: Path) -> str:
-    """The name of a project for a folder of the command line."""
+    """Return the name of a project for a folder of the command line."""
     name = re.sub(r"[^a-z0-9_-]+", "-", path.name.lower()).lstrip("-_0123456789")[:40].rstrip("-")
-    return name if name and f"{KIND}{name}" != RUN else f"{name or 'the'}-folder"
+    return name if name and f"{PROJECT}{name}" != RUN_FOLDER else f"{name or 'the'}-folder"

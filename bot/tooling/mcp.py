@@ -1,90 +1,172 @@
-"""Servers of tools: connected once for the process, their tools put together for each run."""
+"""Tool servers: connected once for the process; their tools are collected for each run."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+import sqlalchemy as sa
 from mcp.client._transport import TransportStreams
 
 import scopes
-from bot.cli.options import Options
 from bot.errors import SetupError
 from bot.storage.database import Database
-from bot.tooling.kit import Kit, Opened, readers_of
-from bot.tooling.outside_tools import OutsideTools, State
-from config.settings import Settings
-from config.tools import McpServer
+from bot.storage.tables import outside_calls, outside_tools
+from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
+from config.sections import McpServer
+from scopes.effects import Access
 from scopes.label import WORKSPACE, Readers
-from scopes.mcp import Server, tool_name, tool_of
+from scopes.mcp import ServerTools, tool_name, tool_of
+from scopes.mcp_servers.answers import NoToken, Offer
+from scopes.mcp_servers.schema import Unfit
+from scopes.mcp_servers.servers import Connection, Unreachable, Way
+from scopes.mcp_servers.transports import address, process
 from scopes.outside import Outside
-from scopes.servers.said import NoToken, Offer
-from scopes.servers.schema import Unfit
-from scopes.servers.servers import Connection, Unreachable, Way
-from scopes.servers.ways import address, process
-from scopes.tool import Access, Tool
+from scopes.tool import Tool
+
+log = logging.getLogger(__name__)
+
+State = Literal["on", "new", "changed"]
+"""State of a tool: approved as it is; never approved; approved with another description."""
+SERVER = ""
+"""The row of this name records that a server was ever seen."""
+
+
+class OutsideTools:
+    """Stored data about outside tools in one database. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def states(self, server: str, digests: Mapping[str, str]) -> dict[str, State]:
+        """Return the current state of each tool that a server describes, by name.
+
+        When a server is seen for the first time, its descriptions count as approved: the person
+        who added it to the settings has checked it.
+        """
+        rows = await self._database.read(_of(server))
+        if not rows:
+            first = _rows(server, {SERVER: "", **digests}, {SERVER: "", **digests})
+            insert = self._database.upsert(outside_tools)  # another process may have come first
+            await self._database.change(lambda connection: connection.execute(insert, first))
+            rows = await self._database.read(_of(server))
+        seen = {row.tool: row.seen for row in rows}
+        unseen = {tool: digest for tool, digest in digests.items() if seen.get(tool) != digest}
+        if unseen:
+            await self._saw(server, unseen)
+        approved = {row.tool: row.approved for row in rows}
+        return {
+            tool: "on" if approved.get(tool) == d else "changed" if approved.get(tool) else "new"
+            for tool, d in digests.items()
+        }
+
+    async def approved(self, server: str) -> dict[str, str]:
+        """Return tool -> the digest that was approved; empty for none."""
+        rows = await self._database.read(_of(server))
+        return {row.tool: row.approved for row in rows if row.tool != SERVER}
+
+    async def confirm(self, server: str, digests: Mapping[str, str]) -> None:
+        """Approve tools as they are described by these digests."""
+        rows = _rows(server, {SERVER: "", **digests}, digests)
+        upsert = self._database.upsert(
+            outside_tools, ("server", "tool"), ("approved", "seen", "at")
+        )
+        await self._database.change(lambda connection: connection.execute(upsert, rows))
+
+    async def _saw(self, server: str, unseen: Mapping[str, str]) -> None:
+        """Record descriptions that were not seen before, and warn of them once."""
+        rows = _rows(server, dict.fromkeys(unseen, ""), unseen)
+        upsert = self._database.upsert(outside_tools, ("server", "tool"), ("seen", "at"))
+        await self._database.change(lambda connection: connection.execute(upsert, rows))
+        log.warning(
+            "%d tools of the server %s have new descriptions (%s): they are off until an "
+            "administrator confirms them by `assistant mcp confirm`",
+            len(unseen),
+            server,
+            ", ".join(ascii(tool[:60]) for tool in list(unseen)[:5]),
+        )
+
+    async def begin(self, key: str, run: str) -> bool:
+        """Record that a call begins; False = it began before, in this life or an earlier one."""
+        row = {"key": key, "run": run, "at": datetime.now(UTC)}
+        insert = self._database.insert(outside_calls).values(row)
+        return await self._database.write(insert.on_conflict_do_nothing()) == 1
+
+
+def _of(server: str) -> sa.Select[tuple[object, ...]]:
+    return sa.select(outside_tools).where(outside_tools.c.server == server)
+
+
+def _rows(
+    server: str, approved: Mapping[str, str], seen: Mapping[str, str]
+) -> list[dict[str, object]]:
+    now = datetime.now(UTC)
+    return [
+        {"server": server, "tool": t, "approved": a, "seen": seen.get(t, ""), "at": now}
+        for t, a in approved.items()
+    ]
+
 
 MAX_TOOLS = 40
-"""Of one server: each subagent of its scope is sent all of them."""
+"""Maximum tools of one server: each subagent of its scope is sent all of them."""
 SPARE_S = 2.0
-"""Seconds that a call ends before the time of the tool call that it is made by."""
+"""Seconds that a call ends before the deadline of its tool call."""
 OFF = {
     "new": "it came after the server was configured",
     "changed": "it was described otherwise when it was approved",
 }
-"""Why a tool is off that waits for an administrator."""
+"""Why a tool that waits for an administrator is off."""
 NO_SUCH = "The server has no such tool"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One tool of a server as it stands now."""
+class ServerStatus:
+    """The current status of one tool of a server."""
 
     offer: Offer
     name: str
-    """As a subagent is offered it."""
+    """Name under which it is offered to a subagent."""
     tool: Tool | None
     why: str = ""
-    """Why it is not offered; empty where it is."""
+    """Why it is not offered; empty if it is."""
 
 
-@dataclass(frozen=True)
-class McpKit(Kit):
-    """The servers of the settings. SetupError for one that is put where it does not fit."""
+@dataclass
+class McpTools(ToolProvider):
+    """The servers of the settings. Raises SetupError for one with an unfit scope."""
 
-    settings: Settings
-    database: Database
-    given: Options | None
-    """Options of a command; None = it serves Slack."""
-    servers: list[Server] = field(default_factory=list, init=False)
+    servers: list[ServerTools] = field(default_factory=list, init=False)
     book: OutsideTools = field(init=False)
     _made: dict[tuple[str, str], Tool] = field(default_factory=dict, init=False)
     """Server and digest of a description -> the tool: the same one in each run."""
     _missing: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "book", OutsideTools(self.database))
-        if self.given and self.given.sample:  # a sample asks nobody
+        self.book = OutsideTools(self.database)
+        if self.given and self.given.sample:  # sample data needs no servers
             return
-        for name, said in self.settings.mcp.servers.items():
-            _check(name, said)
-            self.servers.append(self._server(name, said))
+        for name, config in self.settings.mcp.servers.items():
+            _check(name, config)
+            self.servers.append(self._server(name, config))
         for server in self.servers:
             server.connection.begin()
 
-    def _server(self, name: str, said: McpServer) -> Server:
-        timeout_s = min(said.timeout_s, self.settings.limits.tool_timeout_s - SPARE_S)
-        way = way_to(said, self._folder(name))
+    def _server(self, name: str, config: McpServer) -> ServerTools:
+        timeout_s = min(config.timeout_s, self.settings.limits.tool_timeout_s - SPARE_S)
+        way = way_to(config, self._folder(name))
         connection = Connection(name, way, max(1.0, timeout_s))
-        readers = WORKSPACE if said.readers == "public" else readers_of(said.readers)
-        return Server(name, said.scope, said.access, readers, connection, self.book.begin)
+        readers = WORKSPACE if config.readers == "public" else readers_of(config.readers)
+        return ServerTools(name, config.scope, config.access, readers, connection, self.book.begin)
 
-    async def open(self, run: str, requester: str | None) -> Opened:
-        """What servers offer that are there now; one that is not costs two seconds at most."""
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        """Return the tools of reachable servers; an unreachable one costs at most two seconds."""
         mine = [s for s in self.servers if _may(s, requester)]
         found = await asyncio.gather(*(self._offered(server) for server in mine))
         by_scope: dict[str, tuple[Tool, ...]] = {}
@@ -96,47 +178,46 @@ class McpKit(Kit):
         handles = {
             s.handle: f"scope {s.scope}" for s, tools in zip(mine, found, strict=True) if tools
         }
-        return Opened({Outside: Outside(by_scope)} if by_scope else {}, handles)
+        return OpenedTools({Outside: Outside(by_scope)} if by_scope else {}, handles)
 
-    async def _offered(self, server: Server) -> Sequence[Tool]:
+    async def _offered(self, server: ServerTools) -> Sequence[Tool]:
         try:
-            stand = await self.standings(server, server.connection.patience_s())
+            statuses = await self.statuses(server, server.connection.patience_s())
         except Unreachable as error:
             why = f"The server {error}. `assistant mcp` looks again."
             self._missing[server.name] = {f"{server.scope}/{server.handle}": why}
             return ()
         self._missing[server.name] = {
             f"{server.scope}/{each.name}": f"{each.why[:1].upper()}{each.why[1:]}."
-            for each in stand
+            for each in statuses
             if each.why
         } | {
-            f"{server.scope}/{server.name}_{name}": f"{NO_SUCH}: mend `tools:`."
-            for name in self.unknown(server, stand)
+            f"{server.scope}/{server.name}_{name}": f"{NO_SUCH}: fix `tools:`."
+            for name in self.unknown(server, statuses)
         }
-        tools = [each.tool for each in stand if each.tool]
+        tools = [each.tool for each in statuses if each.tool]
         return sorted(tools, key=lambda tool: tool.name)  # in whatever order it lists them
 
-    async def standings(self, server: Server, within_s: float) -> list[Standing]:
-        """All tools of a server, and why those that are off are off. Raises Unreachable."""
+    async def statuses(self, server: ServerTools, within_s: float) -> list[ServerStatus]:
+        """Return all tools of a server, with why those that are off are off. Raises Unreachable."""
         offers = await server.connection.offers(within_s)
         chosen = self.settings.mcp.servers[server.name].tools
         digests = {o.name: o.digest for o in offers if chosen is None or o.name in chosen}
         states = await self.book.states(server.name, digests)
-        found, room = list[Standing](), MAX_TOOLS
+        found, room = list[ServerStatus](), MAX_TOOLS
         for offer in offers:
-            made = self._standing(server, offer, _why(states.get(offer.name), room))
+            made = self._status(server, offer, _why(states.get(offer.name), room))
             room -= made.tool is not None
             found.append(made)
         return found
 
-    def unknown(self, server: Server, stand: Sequence[Standing]) -> list[str]:
-        """Names that the settings choose and the server has no tool of."""
+    def unknown(self, server: ServerTools, statuses: Sequence[ServerStatus]) -> list[str]:
+        """Return names that the settings choose and the server has no tool of."""
         chosen = self.settings.mcp.servers[server.name].tools or ()
-        return sorted({*chosen} - {each.offer.name for each in stand})
+        return sorted({*chosen} - {each.offer.name for each in statuses})
 
-    def last_words(self, server: Server) -> str:
-        """Where the operator finds what a process said before it ended; empty where it is not
-        known."""
+    def last_words(self, server: ServerTools) -> str:
+        """Return where the operator finds the stderr of a process that ended; empty if unknown."""
         if not self.settings.mcp.servers[server.name].command:
             return ""
         logs = [self._folder(server.name) / name for name in ("stderr.log", "stderr.old.log")]
@@ -144,47 +225,47 @@ class McpKit(Kit):
         return f"What it wrote to stderr: {found}." if found else ""
 
     def _folder(self, name: str) -> Path:
-        """The home of a server that is a process."""
+        """Return the home folder of a server that is a process."""
         return self.settings.data_dir / "mcp" / name
 
-    def _standing(self, server: Server, offer: Offer, why: str) -> Standing:
+    def _status(self, server: ServerTools, offer: Offer, why: str) -> ServerStatus:
         name = tool_name(server.name, offer.name, list(self.settings.mcp.servers))
         if why:
-            return Standing(offer, name, None, why)
+            return ServerStatus(offer, name, None, why)
         key = (server.name, offer.digest)
         try:
             self._made[key] = self._made.get(key) or tool_of(server, offer, name)
         except Unfit as error:
-            return Standing(offer, name, None, str(error))
-        return Standing(offer, name, self._made[key])
+            return ServerStatus(offer, name, None, str(error))
+        return ServerStatus(offer, name, self._made[key])
 
     def readers(self) -> Mapping[str, Readers]:
         return {server.handle: server.readers for server in self.servers}
 
     def anybodys(self) -> Collection[str]:
-        said = self.settings.mcp.servers
-        return [s.handle for s in self.servers if said[s.name].readers == "public"]
+        config = self.settings.mcp.servers
+        return [s.handle for s in self.servers if config[s.name].readers == "public"]
 
     def missing(self) -> Mapping[str, str]:
-        """`<scope>/<tool>` -> why, as of the last time that a run was opened."""
+        """Return `<scope>/<tool>` -> why, as of the last time that a run was opened."""
         return {tool: why for tools in self._missing.values() for tool, why in tools.items()}
 
     async def aclose(self) -> None:
         await asyncio.gather(*(server.connection.aclose() for server in self.servers))
 
 
-def way_to(said: McpServer, folder: Path) -> Way:
-    if said.command:
-        return partial(process, said.command, folder)
-    assert said.url, "the settings take one of command and url"
-    return partial(_with_token, said.url, said.token_file)
+def way_to(config: McpServer, folder: Path) -> Way:
+    if config.command:
+        return partial(process, config.command, folder)
+    assert config.url, "the settings take one of command and url"
+    return partial(_with_token, config.url, config.token_file)
 
 
 @asynccontextmanager
 async def _with_token(
     url: str, token_file: Path | None, ended: Callable[[str], None]
 ) -> AsyncIterator[TransportStreams]:
-    """The way to an address. Raises NoToken where there is no token for it."""
+    """Connect to an address. Raises NoToken if there is no token for it."""
     try:
         if token_file:
             await asyncio.to_thread(token_file.read_bytes)
@@ -196,15 +277,15 @@ async def _with_token(
         yield streams
 
 
-def _check(name: str, said: McpServer) -> None:
-    known = [*scopes.MODULES, *([scopes.ALL] if said.access == "read" else [])]
-    if said.scope not in known:
-        why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {said.scope!r}."
+def _check(name: str, config: McpServer) -> None:
+    known = [*scopes.MODULES, *([scopes.ALL] if config.access == "read" else [])]
+    if config.scope not in known:
+        why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {config.scope!r}."
         raise SetupError("bad_settings", why, f"Take one of {', '.join(known)}.")
 
 
 def _why(state: State | None, room: int) -> str:
-    """Why a tool of this state is not offered; None = the settings do not choose it."""
+    """Return why a tool of this state is not offered; None = the settings do not choose it."""
     if state is None:
         return "the settings do not choose it"
     if state != "on":
@@ -212,6 +293,6 @@ def _why(state: State | None, room: int) -> str:
     return "" if room else f"{MAX_TOOLS} of a server are offered at most; choose by `tools:`"
 
 
-def _may(server: Server, requester: str | None) -> bool:
-    """Whether it is any business of theirs; the gate asks again, for what is called."""
+def _may(server: ServerTools, requester: str | None) -> bool:
+    """Return whether the requester may use it; the gate checks again for each call."""
     return requester is None or server.readers == WORKSPACE or requester in server.readers

@@ -1,46 +1,140 @@
-"""What the tools of the scope web work with: one reader, one sandbox and one search engine."""
+"""The clients of the scope web: one page reader, one sandbox and one search engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bot.cli.options import Options
-from bot.storage.database import Database
-from bot.tooling.kit import Kit, Opened
-from bot.tooling.model_search import ModelSearch
-from config.settings import Settings
-from scopes.pages.fetching import Reach
-from scopes.pages.pages import Pages
-from scopes.sandbox import Sandbox
-from scopes.searching import BRAVE, TAVILY, Brave, Searching, SearXNG, Tavily
-from scopes.web import OPEN_WEB, READ_WEB
+from bot.tooling.provider import OpenedTools, ToolProvider
+from config.prompts import prompt
+from scopes.clients import Clients
+from scopes.effects import OPEN_WEB, READ_WEB
+from scopes.tool import SourceFailed, ToolError
+from subagents.brief import text_block
+from subagents.budget import Amount
+from subagents.errors import BudgetExceeded, ModelFailed, ModelMisconfigured
+from subagents.model import ModelCall, ModelReply
+from subagents.run import Run
+from subagents.trajectory import Origin
+
+if TYPE_CHECKING:
+    from scopes.pages.fetcher import FetchReach
+    from scopes.pages.pages import Pages
+    from scopes.sandbox import Sandbox
+    from scopes.search_engines import SearchEngine, SearchHit
+
+ROLE = "subagent_fast"
+PROMPT = "web_search"
+
+
+@dataclass
+class ModelSearch:
+    """Searches with a model for one run, after it is bound to the run."""
+
+    run: Run | None = None
+
+    async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
+        """Return what the model found; `key` is that of a tool's call: `<run>/<context>/<call>`."""
+        from scopes.anthropic_search import PRICE_NANOUSD, hits_in, searches_in
+
+        assert self.run, "bound where the run is opened"
+        run, fee = self.run, f"{key}/search"
+        final = f"{key.rpartition('/')[0]}/final"  # the searching context holds it meanwhile
+        try:
+            await run.budget.reserve(fee, Amount(PRICE_NANOUSD), behind=(final,))
+        except BudgetExceeded:
+            raise ToolError("No money is left for a search. Work with what you have.") from None
+        spent = Amount(PRICE_NANOUSD)  # unless a reply says otherwise
+        try:
+            reply = await self._ask(run, query, key, (fee, final))
+            spent = Amount(searches_in(reply.content) * PRICE_NANOUSD)
+        except BudgetExceeded:
+            spent = Amount()
+            raise ToolError("No money is left for a search. Work with what you have.") from None
+        except ModelMisconfigured as error:
+            raise SourceFailed("the model refuses to search: its key or settings") from error
+        except ModelFailed:
+            raise ToolError("The search gave no answer. Try once more.") from None
+        finally:
+            await run.budget.settle(fee, spent)
+        if not spent.nanousd:
+            raise ToolError("Nothing was searched. Try other words.")
+        return hits_in(reply.content, limit)
+
+    async def _ask(self, run: Run, query: str, key: str, held: Sequence[str]) -> ModelReply:
+        from scopes.anthropic_search import MODEL_TOOL, PROMPT_TOKENS
+
+        context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        system, asked = text_block(prompt(PROMPT)), text_block(query)
+        self._record(run, context, key, str(MODEL_TOOL["name"]))
+        run.sink.note(run.id, context, Origin.PROMPT, system)
+        run.sink.note(run.id, context, Origin.SCHEMA, MODEL_TOOL, MODEL_TOOL["name"])
+        run.sink.note(run.id, context, Origin.BRIEF, asked)
+        call = ModelCall(
+            run=run.id,
+            context=context,
+            seq=1,
+            role=ROLE,
+            system=[system],
+            tools=[MODEL_TOOL],
+            messages=[{"role": "user", "content": [asked]}],
+            prompt_tokens=PROMPT_TOKENS,
+            max_tokens=run.model.role(ROLE).max_tokens,
+            behind=held,
+            single=True,
+        )
+        reply = await run.model.complete(
+            call, budget=run.budget, rate_limiter=run.rate_limiter, sink=run.sink
+        )
+        for block in reply.content:  # what the API has found is what this context has read
+            run.sink.note(run.id, context, Origin.MATERIAL, block)
+        return reply
+
+    def _record(self, run: Run, context: str, key: str, tool: str) -> None:
+        run.declare(
+            context,
+            scope="web",
+            role=ROLE,
+            template=PROMPT,
+            tools=(tool,),
+            kind="search",
+            parent=key.split("/")[1] if key.count("/") > 1 else None,
+        )
+
+
+def bind(run: Run) -> None:
+    """Charge a model's searches to the run that they are made for."""
+    for client in run.clients.values():
+        if isinstance(client, ModelSearch):
+            client.run = run
+
 
 MINUTE_S = 60.0
 
 
 @dataclass
-class WebKit(Kit):
-    """The pages that were read, and the processes that read them, are shared by all runs."""
+class WebTools(ToolProvider):
+    """Pages that were read, and the processes that read them, are shared by all runs."""
 
-    settings: Settings
-    database: Database
-    given: Options | None
-    """Options of a command; None = it serves Slack."""
-    reach: Reach = field(default_factory=Reach)
-    _shared: dict[type, object] = field(default_factory=dict)
+    reach: FetchReach | None = None
+    """Where pages may be fetched from; None = public addresses."""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    async def open(self, run: str, requester: str | None) -> Opened:
-        if not self._shared:
-            self._shared = self._made()
-        search = self._search()
-        clients = dict(self._shared)
-        if search:
-            clients[Searching] = search
-        return Opened(clients, {OPEN_WEB if search else READ_WEB: ""})
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        unopened = {
+            "scopes.pages.pages:Pages": lambda: self.pages,
+            "scopes.sandbox:Sandbox": lambda: self.sandbox,
+        }
+        if self._why_no_search():
+            return OpenedTools(Clients({}, unopened), {READ_WEB: ""})
+        from scopes.search_engines import SearchEngine
+
+        return OpenedTools(Clients({SearchEngine: self._search()}, unopened), {OPEN_WEB: ""})
 
     def missing(self) -> Mapping[str, str]:
         why = self._why_no_search()
@@ -49,18 +143,29 @@ class WebKit(Kit):
     async def aclose(self) -> None:
         await self._stack.aclose()
 
-    def _made(self) -> dict[type, object]:
-        web = self.settings.web
-        pages = Pages(web.timeout_s, web.max_mb, web.cache_minutes * MINUTE_S, self.reach)
-        sandbox = Sandbox(web.python_s, web.python_mb)
-        self._stack.push_async_callback(pages.aclose)
-        self._stack.push_async_callback(sandbox.aclose)
-        return {Pages: pages, Sandbox: sandbox}
+    @cached_property
+    def pages(self) -> Pages:
+        from scopes.pages.fetcher import FetchReach
+        from scopes.pages.pages import Pages
 
-    def _search(self) -> Searching | None:
-        """The engine of the settings, for one run; None where none can be asked."""
-        if self._why_no_search():
-            return None
+        web = self.settings.web
+        reach = self.reach or FetchReach()
+        pages = Pages(web.timeout_s, web.max_mb, web.cache_minutes * MINUTE_S, reach)
+        self._stack.push_async_callback(pages.aclose)
+        return pages
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        from scopes.sandbox import Sandbox
+
+        sandbox = Sandbox(self.settings.web.python_s, self.settings.web.python_mb)
+        self._stack.push_async_callback(sandbox.aclose)
+        return sandbox
+
+    def _search(self) -> SearchEngine:
+        """Return the search engine of the settings for one run."""
+        from scopes.search_engines import BRAVE, TAVILY, Brave, SearXNG, Tavily
+
         web, keys, endpoints = self.settings.web, self.settings.secrets, self.settings.endpoints
         if web.search == "brave" and keys.brave_api_key:
             key = keys.brave_api_key.get_secret_value()
@@ -73,7 +178,7 @@ class WebKit(Kit):
         return ModelSearch()
 
     def _why_no_search(self) -> str:
-        """Why the web cannot be searched, and what to do about it; empty where it can be."""
+        """Return why the web cannot be searched, and what to do about it; empty if it can be."""
         chosen, keys = self.settings.web.search, self.settings.secrets
         if chosen is None:
             return (

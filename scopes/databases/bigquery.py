@@ -14,13 +14,14 @@ from typing import Any, Final
 from scopes.databases.bigquery_values import column_of, kind_of, notes_of, parameter_of, row_of
 from scopes.databases.statement import REFUSED
 from scopes.databases.tables import Rows, StatementFailed, TableInfo, Value
-from scopes.google.client import Google, GoogleAbsent, GoogleError
+from scopes.google.client import GoogleClient
+from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.sizes import size_of
 from scopes.tool import ToolError, one_line
 
 Json = Mapping[str, Any]
 
-SCOPE: Final = "https://www.googleapis.com/auth/bigquery"
+BIGQUERY_SCOPE: Final = "https://www.googleapis.com/auth/bigquery"
 """What jobs.insert takes; there is none that only reads. The roles Data Viewer and Job User do."""
 USD_PER_TIB: Final = 6.25
 """On demand, US regions (cloud.google.com/bigquery/pricing); the first TiB of a month is free."""
@@ -42,7 +43,7 @@ MENDABLE: Final = frozenset(
     {"invalid", "invalidQuery", "resourcesExceeded", "responseTooLarge", "notFound"}
     | {"bytesBilledLimitExceeded", "timeout", "badRequest", "tableUnavailable"}
 )
-"""BigQuery's words for what another query may mend."""
+"""BigQuery's words for what another query may fix."""
 CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 
 
@@ -50,10 +51,10 @@ CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 class BigQuery:
     """One dataset, read only; see `scopes.databases.tables.Database`.
 
-    Its methods raise GoogleError for what no model can mend.
+    Its methods raise GoogleError for what no model can fix.
     """
 
-    google: Google
+    google: GoogleClient
     project: str
     dataset: str
     query_s: float = 30.0

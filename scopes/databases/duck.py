@@ -10,9 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from scopes.databases.duck_pool import Child, ChildGone, DuckPool, Place
-from scopes.databases.machine import TELLS
+from scopes.databases.duck_pool import Child, ChildGone, DuckPlace, DuckPool
 from scopes.databases.statement import REFUSED
+from scopes.databases.system_names import TELLS
 from scopes.databases.table_kinds import is_duckdb
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.tool import SourceFailed, ToolError
@@ -40,12 +40,12 @@ FAILED = {
 }
 
 
-def place_of(path: Path, schema: str | None = None) -> Place:
+def place_of(path: Path, schema: str | None = None) -> DuckPlace:
     """What lies at a path, by its first bytes. Raises OSError where nothing can be read."""
     path = path.resolve()
     if path.is_dir():
-        return Place(path, True, schema)
-    return Place(path, not is_duckdb(path), schema)
+        return DuckPlace(path, True, schema)
+    return DuckPlace(path, not is_duckdb(path), schema)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Duck:
             else StatementFailed(ending["message"])
         )
 
-    async def _answered(self, place: Place, request: Mapping[str, Any]) -> list[Any]:
+    async def _answered(self, place: DuckPlace, request: Mapping[str, Any]) -> list[Any]:
         """All lines; a process that had ended before it was asked is replaced, once."""
         for _ in range(2):
             used = False

@@ -29,7 +29,7 @@ class ChildGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DuckPlace:
     """What a process works on: one, for all its life."""
 
     path: Path
@@ -43,13 +43,13 @@ class Child:
     """One process."""
 
     process: asyncio.subprocess.Process
-    place: Place | None = None
+    place: DuckPlace | None = None
     used: bool = False
     spent: bool = False
     """It ran out of memory, and what is left of its heap is not worth keeping; or it is still at
     work on a file that it has given up."""
 
-    async def bind(self, place: Place) -> None:
+    async def bind(self, place: DuckPlace) -> None:
         """Tell a new one what it works on. Raises ChildGone."""
         if self.place is None:
             self.place = place
@@ -104,7 +104,7 @@ class DuckPool:
             self._idle.append(await self._started())
 
     @asynccontextmanager
-    async def child(self, place: Place) -> AsyncIterator[Child]:
+    async def child(self, place: DuckPlace) -> AsyncIterator[Child]:
         """A process for this place, for one request; kept only where all went well."""
         async with self._turns:
             child = await self._taken(place)
@@ -122,7 +122,7 @@ class DuckPool:
             while len(self._idle) > MAX_IDLE:
                 await self._idle.pop(0).end()
 
-    async def _taken(self, place: Place) -> Child:
+    async def _taken(self, place: DuckPlace) -> Child:
         if self._warming is not None:
             await asyncio.shield(self._warming)
             self._warming = None

@@ -15,17 +15,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import duckdb
 
-from scopes.confine import confined
+from scopes.confinement import confined
 from scopes.databases.duck_cells import INEXACT, Cells, exactly
-from scopes.databases.duck_source import OURS, Failed, Source, catalog_of
+from scopes.databases.duck_source import OURS, DuckSource, Failed, catalog_of
 from scopes.databases.duck_tree import reaches_out
-from scopes.databases.machine import tells_of_machine
+from scopes.databases.system_names import tells_of_machine
 from scopes.databases.table_rows import quoted
-from scopes.leash import limit
+from scopes.process_limits import limit
 
 MEGABYTE = 1 << 20
 LINGER_S = 1.0
@@ -33,6 +33,8 @@ LINGER_S = 1.0
 IDLE_S = 120.0
 FEW_COLUMNS = 120
 """Up to so many in all, a list of tables tells the columns too."""
+COUNTED_AT_ONCE = 50
+"""Tables; one statement for each takes three times as long."""
 READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 LIST = f"""
 SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
@@ -46,7 +48,7 @@ WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
 
 @dataclass
 class Program:
-    source: Source
+    source: DuckSource
     out: BinaryIO
     reserved: frozenset[str] = frozenset()
 
@@ -75,9 +77,13 @@ class Program:
         listed = connection.execute(LIST).fetchall()
         columns = connection.execute(COLUMNS).fetchall()
         few = len(columns) <= FEW_COLUMNS
+        home = _home_of(connection)
+        counted = _counted(connection, home.catalog, [t[:2] for t in listed[:most] if t[3]])
         for schema, table, note, is_table in listed[:most]:
             mine = [c[2:] for c in columns if c[:2] == (schema, table)] if few else []
-            self._say(self._table(connection, schema, table, note, is_table, mine))
+            rows = counted.get((schema, table))
+            name = self._name(connection, home, schema, table)
+            self._say(self._table(name, table, note, is_table, rows, mine))
         for file, why in self.source.loaded.unreadable.items():
             self._say({"name": file, "rows": None, "note": f"not readable: {why}", "columns": []})
         return {"end": None}
@@ -85,53 +91,47 @@ class Program:
     def _describe(self, connection: duckdb.DuckDBPyConnection, wanted: str) -> dict[str, Any]:
         """One table; of those that a bare name may mean, the one that a query would take."""
         wanted = wanted.casefold().replace('"', "")
-        here = self._schema(connection)
+        home = _home_of(connection)
         found = [
             row
             for row in connection.execute(LIST).fetchall()
             if wanted in (row[1].casefold(), f"{row[0]}.{row[1]}".casefold())
         ]
-        for schema, table, note, is_table in sorted(found, key=lambda row: row[0] != here)[:1]:
+        for schema, table, note, is_table in sorted(found, key=lambda row: row[0] != home.schema)[
+            :1
+        ]:
             listed = connection.execute(COLUMNS).fetchall()
             columns = [c[2:] for c in listed if c[:2] == (schema, table)]
-            self._say(self._table(connection, schema, table, note, is_table, columns))
+            counted = _counted(connection, home.catalog, [(schema, table)] if is_table else [])
+            name = self._name(connection, home, schema, table)
+            rows = counted.get((schema, table))
+            self._say(self._table(name, table, note, is_table, rows, columns))
         return {"end": None}
 
     def _table(
         self,
-        connection: duckdb.DuckDBPyConnection,
-        schema: str,
+        name: str,
         table: str,
         note: str | None,
         is_table: bool,
+        rows: int | None,
         columns: Sequence[tuple[str, str, str | None]],
     ) -> dict[str, Any]:
-        full = ".".join(map(quoted, (catalog_of(connection), schema, table)))
-        count = f"SELECT {OURS}.count_star() FROM {full}"
-        counted = connection.execute(count).fetchone() if is_table else None
         file = self.source.loaded.tables.get(table)
         told = "; ".join(
             filter(None, ("" if is_table else "a view", note, file and f"from {file}"))
         )
-        return {
-            "name": self._name(connection, schema, table),
-            "rows": counted[0] if counted else None,
-            "note": told,
-            "columns": [[name, kind, said or ""] for name, kind, said in columns],
-        }
+        columns_told = [[column, kind, said or ""] for column, kind, said in columns]
+        return {"name": name, "rows": rows, "note": told, "columns": columns_told}
 
-    def _name(self, connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> str:
+    def _name(
+        self, connection: duckdb.DuckDBPyConnection, home: Namespace, schema: str, table: str
+    ) -> str:
         """As a query names it: without a prefix where it needs none, quoted where it must be."""
-        parts = [table] if schema == self._schema(connection) else [schema, table]
-        catalog = catalog_of(connection)
-        if len(parts) > 1 and schema.casefold() == catalog.casefold():
-            parts = [catalog, *parts]  # else DuckDB cannot tell the schema from the file
+        parts = [table] if schema == home.schema else [schema, table]
+        if len(parts) > 1 and schema.casefold() == home.catalog.casefold():
+            parts = [home.catalog, *parts]  # else DuckDB cannot tell the schema from the file
         return ".".join(self._plain(connection, part) for part in parts)
-
-    def _schema(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """The one that needs no prefix."""
-        here = connection.execute(f"SELECT {OURS}.current_schema()").fetchone()
-        return str(here[0]) if here else ""
 
     def _plain(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
         if not self.reserved:
@@ -169,6 +169,34 @@ class Program:
     def _say(self, reply: dict[str, Any]) -> None:
         self.out.write(_line(reply))
         self.out.flush()
+
+
+class Namespace(NamedTuple):
+    """Where names without a prefix are looked up."""
+
+    catalog: str
+    schema: str
+
+
+def _home_of(connection: duckdb.DuckDBPyConnection) -> Namespace:
+    here = connection.execute(f"SELECT {OURS}.current_schema()").fetchone()
+    return Namespace(catalog_of(connection), str(here[0]) if here else "")
+
+
+def _counted(
+    connection: duckdb.DuckDBPyConnection, catalog: str, tables: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Count the rows of these tables (schema, name), many in one statement."""
+    counted: dict[tuple[str, str], int] = {}
+    for start in range(0, len(tables), COUNTED_AT_ONCE):
+        some = tables[start : start + COUNTED_AT_ONCE]
+        counts = [
+            f"SELECT {n}, {OURS}.count_star() FROM {'.'.join(map(quoted, (catalog, *table)))}"
+            for n, table in enumerate(some)
+        ]
+        for n, rows in connection.execute(" UNION ALL ".join(counts)).fetchall():
+            counted[some[n]] = rows
+    return counted
 
 
 def _line(value: Any) -> bytes:
@@ -221,7 +249,7 @@ def main(memory_mb: int) -> None:
         try:
             told = requests.get(timeout=IDLE_S)
             place = Path(told["place"])
-            source = Source(place, told["files"], told["schema"], memory_mb)
+            source = DuckSource(place, told["files"], told["schema"], memory_mb)
             program = Program(source, out)
             waited = 0.0
             while waited < IDLE_S:

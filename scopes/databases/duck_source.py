@@ -1,4 +1,4 @@
-"""Where the tables of one process are: opened, locked down, opened anew when a file changed."""
+"""Where the tables of one process are: opened, locked down, opened again when a file changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Failed(Exception):
 
 
 @dataclass
-class Source:
+class DuckSource:
     """Where the tables are, and what is open of it."""
 
     place: Path
@@ -45,7 +45,7 @@ class Source:
     loaded: Loaded = field(default_factory=Loaded)
 
     def opened(self) -> duckdb.DuckDBPyConnection:
-        """The connection, made anew where a file has changed. Raises Failed."""
+        """The connection, made again where a file has changed. Raises Failed."""
         mark = self._mark()
         if self.connection is None or mark != self.mark:
             self.close()

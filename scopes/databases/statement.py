@@ -63,7 +63,7 @@ REFUSED = "Only one SELECT may be run at a time, and nothing else."
 def refusal(text: str) -> str:
     """Why this is not, beyond doubt, a single statement that only reads; empty where it is one.
 
-    A sentence that a model can mend its statement by.
+    A sentence that a model can fix its statement by.
     """
     if len(text) > MOST:
         return f"A statement has at most {MOST:,} characters."

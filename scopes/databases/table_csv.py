@@ -42,7 +42,7 @@ FAILURES = (duckdb.InvalidInputException, duckdb.ConversionException)
 def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
     """Make a table of a file, and say what is to be known of it. Raises what DuckDB does."""
     file = CsvFile(connection, name, path, _encoding(path), _lines(path))
-    made: Made | None = None
+    made: WrittenCsv | None = None
     for options in TRIES:
         try:
             made = file.made(options)
@@ -55,7 +55,7 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Made:
+class WrittenCsv:
     """A table as it came out."""
 
     left_out: int = 0
@@ -79,23 +79,23 @@ class CsvFile:
     lines: int
     """Rows and header are no more."""
 
-    def made(self, options: str) -> Made:
+    def made(self, options: str) -> WrittenCsv:
         """Its table, instead of one that was made before. Raises what DuckDB does."""
         self._read(f"CREATE OR REPLACE TABLE {quoted(self.name)} AS FROM read_csv", options)
         padded = bool(options)
         if not padded and self._is_unsplit():
-            return Made(fits=False)
+            return WrittenCsv(fits=False)
         header = not all(re.fullmatch(r"column\d+", name) for name, _ in self._columns())
         ((rows,),) = self._asked("SELECT count(*)")
         if rows + header >= self.lines:
-            return Made(padded=padded)
+            return WrittenCsv(padded=padded)
         asked = "SELECT SkipRows, HasHeader, Delimiter FROM sniff_csv"
         ((skipped, header, separator),) = self._read(asked, options)
         if skipped > MAX_TITLE:
-            return Made(skipped, padded, padded)
+            return WrittenCsv(skipped, padded, padded)
         above = self._first(skipped)
         is_title = header and len(above) <= rows + 1 and self._is_title(above, separator)
-        return Made(len(above), padded, padded or not above or is_title)
+        return WrittenCsv(len(above), padded, padded or not above or is_title)
 
     def _is_unsplit(self) -> bool:
         """Whether a single column has separators in its name and in most rows."""

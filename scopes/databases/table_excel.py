@@ -11,7 +11,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from scopes.databases.table_rows import Part, Row, Unreadable
+from scopes.databases.table_rows import Row, RowsPart, TableUnreadable
 
 MAX_UNPACKED = 300_000_000
 """Bytes of an Excel file."""
@@ -24,7 +24,7 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 YEARS = range(1900, 2101)
 
 
-def sheets(file: Path, name: str) -> Iterator[Part]:
+def sheets(file: Path, name: str) -> Iterator[RowsPart]:
     """The sheets that hold anything.
 
     What reads them is loaded only where there is such a file: it takes 0.2 s.
@@ -49,18 +49,18 @@ def _check(file: Path) -> None:
     """Raises Unreadable."""
     with file.open("rb") as opened:
         if opened.read(len(OLE)) == OLE:
-            raise Unreadable("it has a password, is an old .xls, or is damaged")
+            raise TableUnreadable("it has a password, is an old .xls, or is damaged")
         opened.seek(0)
         try:
             with zipfile.ZipFile(opened) as packed:
                 size = sum(entry.file_size for entry in packed.infolist())
         except zipfile.BadZipFile:
-            raise Unreadable("it is damaged, or no Excel file") from None
+            raise TableUnreadable("it is damaged, or no Excel file") from None
     if size > MAX_UNPACKED:
-        raise Unreadable(f"it unpacks to more than {MAX_UNPACKED // 1_000_000} MB")
+        raise TableUnreadable(f"it unpacks to more than {MAX_UNPACKED // 1_000_000} MB")
 
 
-def _part(title: str, begin: list[Row], rest: Iterator[Row]) -> Part:
+def _part(title: str, begin: list[Row], rest: Iterator[Row]) -> RowsPart:
     """A table with the columns of its first row, and those right of it that are filled soon."""
     above = _title(begin)
     head, *below = begin[above:]
@@ -74,7 +74,7 @@ def _part(title: str, begin: list[Row], rest: Iterator[Row]) -> Part:
     cells = _cells(head, columns)
     names = ["" if cell is None or not is_header else str(cell) for cell in cells]
     rows = chain(below if is_header else (head, *below), rest)
-    return Part(title, _rows(names, columns, rows, notes), notes)
+    return RowsPart(title, _rows(names, columns, rows, notes), notes)
 
 
 def _rows(

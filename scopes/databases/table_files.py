@@ -25,7 +25,7 @@ from scopes.databases.deadline import Late, within
 from scopes.databases.table_csv import csv
 from scopes.databases.table_excel import sheets
 from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, SQLITE, TABLES, is_duckdb
-from scopes.databases.table_rows import OPEN, Part, Unreadable, insert, quoted, sqlite
+from scopes.databases.table_rows import OPEN, RowsPart, TableUnreadable, insert, quoted, sqlite
 
 OTHER = {
     ".xls": "save it as .xlsx",
@@ -89,7 +89,7 @@ def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
     """
     loaded, room, files = Loaded(), MAX_ALL, candidates(place)
     waiting = sorted(files[:MAX_FILES], key=_patience)
-    readings = {file: Reading(file, n) for n, file in enumerate(waiting)}
+    readings = {file: FileReading(file, n) for n, file in enumerate(waiting)}
     until = time.monotonic() + FOLDER_S
     for n, (file, reading) in enumerate(readings.items()):
         left = until - time.monotonic()
@@ -102,7 +102,7 @@ def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
         except Late as late:
             loaded.unreadable[file.name] = LATE
             loaded.stuck = loaded.stuck or late.stuck
-        except Unreadable as error:
+        except TableUnreadable as error:
             loaded.unreadable[file.name] = str(error)
         except (MemoryError, duckdb.OutOfMemoryException, duckdb.TransactionException):
             # in memory nothing else keeps a table from being committed
@@ -131,7 +131,7 @@ def _patience(file: Path) -> float:
 
 
 @dataclass
-class Reading:
+class FileReading:
     """One file on its way: its tables have numbers until all files are read."""
 
     file: Path
@@ -162,9 +162,9 @@ class Reading:
                 for part in sheets(path, self.file.stem) if suffix in EXCEL else sqlite(path):
                     self._insert(connection, part)
         if not self.titles:
-            raise Unreadable("it holds no table")
+            raise TableUnreadable("it holds no table")
 
-    def _insert(self, connection: duckdb.DuckDBPyConnection, part: Part) -> None:
+    def _insert(self, connection: duckdb.DuckDBPyConnection, part: RowsPart) -> None:
         """A view that fails takes no other table along."""
         name = self._next(part.title)
         try:
@@ -225,9 +225,9 @@ def _opened(file: Path) -> Iterator[tuple[Path, int]]:
 
 def _check_kind(mode: int) -> None:
     if stat.S_ISLNK(mode):
-        raise Unreadable("it is a link, and links are not followed")
+        raise TableUnreadable("it is a link, and links are not followed")
     if not stat.S_ISREG(mode):
-        raise Unreadable("it is no file")
+        raise TableUnreadable("it is no file")
 
 
 def _reason(error: Exception, file: Path) -> str:
@@ -248,16 +248,16 @@ def _check(file: Path, path: Path, size: int, room: int) -> None:
     suffix = file.suffix.lower()
     if suffix in OTHER:
         is_other = suffix != ".duckdb" or is_duckdb(path)
-        raise Unreadable(OTHER[suffix] if is_other else "it is no DuckDB file")
+        raise TableUnreadable(OTHER[suffix] if is_other else "it is no DuckDB file")
     if size > min(MAX_FILE, room):
-        raise Unreadable(
+        raise TableUnreadable(
             f"more than {MAX_FILE // 1_000_000} MB, or {MAX_ALL // 1_000_000} MB with those "
             "read before; make a DuckDB file of it"
         )
     if not size:
-        raise Unreadable("it is empty")
+        raise TableUnreadable("it is empty")
     if set(file.name) & set("*?["):
-        raise Unreadable("rename it without * ? [")
+        raise TableUnreadable("rename it without * ? [")
 
 
 def _wanted(title: str) -> str:

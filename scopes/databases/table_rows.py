@@ -30,7 +30,7 @@ KINDS: tuple[tuple[frozenset[type], str], ...] = (
 """Types of all values of a column -> what the column becomes; text where none holds."""
 
 
-class Unreadable(Exception):
+class TableUnreadable(Exception):
     """Why a file is no table, as an operator can act on it."""
 
 
@@ -42,7 +42,7 @@ Row = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class RowsPart:
     """What becomes a table."""
 
     title: str
@@ -52,14 +52,14 @@ class Part:
     """What is to be known of it; complete when all rows are read."""
 
 
-def sqlite(file: Path) -> Iterator[Part]:
+def sqlite(file: Path) -> Iterator[RowsPart]:
     """The tables of an SQLite file, then its views, which may have no end."""
     connected = sqlite3.connect(_uri(file), uri=True, timeout=BUSY_S)
     with file.open("rb") as opened, closing(connected) as source:
         if opened.read(16) != b"SQLite format 3\0":
-            raise Unreadable("it is no SQLite file")
+            raise TableUnreadable("it is no SQLite file")
         if OPEN in file.parents and _times_open(opened.fileno()) < 3:
-            raise Unreadable("it was replaced meanwhile")
+            raise TableUnreadable("it was replaced meanwhile")
         source.text_factory = lambda raw: raw.decode(errors="replace")
         source.set_progress_handler(lambda: 0, 10_000)  # Python code, which can be ended
         listed = source.execute(
@@ -67,7 +67,7 @@ def sqlite(file: Path) -> Iterator[Part]:
             " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name"
         ).fetchall()
         for (name,) in listed:
-            yield Part(name, _selected(source, name))
+            yield RowsPart(name, _selected(source, name))
 
 
 def _selected(source: sqlite3.Connection, name: str) -> Iterator[Row]:

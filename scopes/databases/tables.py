@@ -67,8 +67,8 @@ def spelled(cell: Value) -> str:
     return format(cell, "f") if isinstance(cell, Decimal) else str(cell)
 
 
-class Database(Protocol):
-    """One database, read only. What the model can mend (a column that is not there, a query that
+class SourceDatabase(Protocol):
+    """One database, read only. What the model can fix (a column that is not there, a query that
     takes too long or costs too much) is a ToolError; it says what to do. What holds words of the
     database is a StatementFailed."""
 
@@ -93,7 +93,7 @@ class Database(Protocol):
 class Databases:
     """The databases of one run, by handle: the client of the tools of `data`."""
 
-    by_handle: Mapping[str, Database] = field(default_factory=dict)
+    by_handle: Mapping[str, SourceDatabase] = field(default_factory=dict)
     labels: Mapping[str, Label] = field(default_factory=dict)
     """Of all that comes out of it: untrusted, its readers, `data:<name>` as its source."""
     max_rows: int = 10_000

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scopes.closing import Left
+from scopes.closing import LeftUndone
 from scopes.effects import Access, Effect, FolderId
-from scopes.folders.folders import Folders, Project, in_copy
-from scopes.locked import waiting
+from scopes.file_lock import run_in_thread
+from scopes.folders.folders import Folders, ProjectFolder, in_copy
 from scopes.tool import ToolContext, ToolError, ToolResult, tool
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 async def bring_files(ctx: ToolContext, folder: FolderId) -> ToolResult:
     """Bring what this context wrote in its own copy, and has not committed, into the folder."""
     folders = ctx.client(Folders)
-    undone = await waiting(_brought, folders, ctx.context, folders.projects[folder])
+    undone = await run_in_thread(_brought, folders, ctx.context, folders.projects[folder])
     return ToolResult(undone={in_copy(folder): undone})
 
 
@@ -29,10 +29,10 @@ class Bringing:
 
     folders: Folders
 
-    def left(self, context: str) -> Sequence[Left]:
+    def left(self, context: str) -> Sequence[LeftUndone]:
         copies, projects = self.folders.copies, self.folders.projects.values()
         return [
-            Left(
+            LeftUndone(
                 bring_files,
                 {"folder": each.handle},
                 in_copy(each.handle),
@@ -44,7 +44,7 @@ class Bringing:
         ]
 
 
-def _brought(folders: Folders, context: str, project: Project) -> str:
+def _brought(folders: Folders, context: str, project: ProjectFolder) -> str:
     """What of a copy did not come into its folder, in words; empty where all did."""
     title, where = project.title, folders.copies.told(context, project.title)
     try:

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from scopes.folders.folder import MAX_ENTRIES, Folder, Look
 from scopes.folders.search import walk
-from scopes.leash import leashed, limit
+from scopes.process_limits import die_with_parent, limit
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ MAX_FILES, MAX_PROCESSES = 256, 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnded:
     """A command that has ended."""
 
     code: int | None
@@ -58,7 +58,7 @@ class Commands:
     home: Path
     """Where the copies are, those that a killed process left among them."""
 
-    async def run(self, folder: Folder, command: str) -> Ended:
+    async def run(self, folder: Folder, command: str) -> CommandEnded:
         """Run a command over a copy of the folder, which is thrown away. Raises ToolError."""
         made = await asyncio.to_thread(self._room)
         try:
@@ -77,7 +77,7 @@ class Commands:
                     shutil.rmtree(left, ignore_errors=True)
         return tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
 
-    async def _run(self, argv: Sequence[str], folder: str) -> Ended:
+    async def _run(self, argv: Sequence[str], folder: str) -> CommandEnded:
         said, code = _Said(), None
         async with _pipe() as (stream, end):
             process = await _started(argv, folder, end)
@@ -90,7 +90,7 @@ class Commands:
             finally:
                 _kill(process.pid)
                 await process.wait()
-        return Ended(code, said.kept.decode(errors="replace"), said.cut)
+        return CommandEnded(code, said.kept.decode(errors="replace"), said.cut)
 
 
 def copied(folder: Folder, to: Path, max_bytes: int) -> None:
@@ -171,7 +171,7 @@ class _Said:
 
 
 def _limited(bot: int) -> None:
-    leashed(bot)
+    die_with_parent(bot)
     limit(memory=MAX_MEMORY, file_bytes=MAX_FILE, files=MAX_FILES, processes=MAX_PROCESSES)
 
 

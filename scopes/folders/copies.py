@@ -10,20 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from scopes.file_lock import Busy, lock_file
 from scopes.folders.alike import called
 from scopes.folders.folder import MAKE, Changed, Folder
 from scopes.folders.git import Repository
 from scopes.folders.git_trees import is_executable
 from scopes.folders.log import FolderLog
 from scopes.folders.paths import parts_of
-from scopes.locked import Busy, locked
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class CopyLeft:
     """Paths of changes that did not come into a folder."""
 
     others: tuple[str, ...]
@@ -52,7 +52,7 @@ class Copies:
     def make(self, context: str, title: str, repository: Repository) -> Folder:
         """The files of the branch's last commit, as a folder of a context's own."""
         tree = self._tree(context, title)
-        with locked(self.lock(f"{tree.name}.copy")):
+        with lock_file(self.lock(f"{tree.name}.copy")):
             if not tree.is_dir():  # else another call of the same turn made it
                 beside = tree.with_name(f"{tree.name}.tmp")
                 shutil.rmtree(beside, ignore_errors=True)
@@ -83,7 +83,7 @@ class Copies:
                 with os.fdopen(opened, "wb") as out:
                     out.write(file.data)
 
-    def empty(self, context: str, handle: str, title: str, folder: Folder) -> Left:
+    def empty(self, context: str, handle: str, title: str, folder: Folder) -> CopyLeft:
         """Bring what a context changed in its copy, and has not committed, into the project's
         folder, file by file."""
         copy = self.get(context, title)
@@ -99,7 +99,7 @@ class Copies:
                     self.log.brought(context, handle, path)
                 else:
                     others.add(path)
-        return Left(tuple(sorted(others)), tuple(sorted(shut)))
+        return CopyLeft(tuple(sorted(others)), tuple(sorted(shut)))
 
     def told(self, context: str, title: str) -> str:
         """Where the copy of a context lies, in words for who is told of what was left in it."""

@@ -16,8 +16,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from scopes.file_lock import lock_file
 from scopes.folders.paths import MAX_DEPTH, MAX_PATH, is_name, parts_of
-from scopes.locked import locked
 from scopes.tool import ToolError, not_found
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,7 +30,7 @@ Put = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FileFound:
     """A file as it was at one moment."""
 
     data: bytes
@@ -43,7 +43,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """What stands in a folder, by its path."""
 
     path: str
@@ -81,7 +81,7 @@ def digest_of(data: bytes) -> str:
 @dataclass(frozen=True)
 class Folder:
     """The folder `root`, which exists; all methods block, and raise ToolError for what a model can
-    mend."""
+    fix."""
 
     root: Path
     max_bytes: int
@@ -89,7 +89,7 @@ class Folder:
     lock: Path
     """File that is locked while a file is replaced; shared by all who write here."""
 
-    def read(self, path: str) -> Found | None:
+    def read(self, path: str) -> FileFound | None:
         """The file of this path; None where there is nothing."""
         names = parts_of(path)
         with self._at(names[:-1]) as parent:
@@ -99,7 +99,7 @@ class Folder:
 
     def replace(
         self, path: str, data: bytes, expected: str | None, *, executable: bool | None = None
-    ) -> Found | None:
+    ) -> FileFound | None:
         """Put these bytes there if what is there has the digest `expected` (None = nothing is);
         what was there. `executable`: None = as it was. Raises `Changed` where it is another."""
         with self.changing(path, data, executable=executable) as (found, put):
@@ -111,7 +111,7 @@ class Folder:
     @contextmanager
     def changing(
         self, path: str, data: bytes, *, executable: bool | None = None
-    ) -> Iterator[tuple[Found | None, Put]]:
+    ) -> Iterator[tuple[FileFound | None, Put]]:
         """What is there now, and how to put these bytes in its place; nobody else of ours writes
         in between."""
         names = parts_of(path)
@@ -119,7 +119,7 @@ class Folder:
             raise ToolError(not_found("file", path))
         if len(data) > self.max_bytes:
             raise ToolError(f"A file may have {self.max_bytes // KB} kB here. Write less.")
-        with locked(self.lock), self._at(names[:-1], make=True) as parent:
+        with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None
             found = self._found(parent, names[-1], path)
             mode = found.mode if found else None
@@ -137,14 +137,14 @@ class Folder:
     def remove(self, path: str, expected: str) -> bool:
         """Delete a file if it has this digest; whether it did."""
         names = parts_of(path)
-        with locked(self.lock), self._at(names[:-1]) as parent:
+        with lock_file(self.lock), self._at(names[:-1]) as parent:
             found = self._found(parent, names[-1], path) if parent is not None else None
             if parent is None or found is None or found.digest != expected:
                 return False
             os.unlink(names[-1], dir_fd=parent)
             return True
 
-    def listed(self, path: str = "", look: Look | None = None) -> list[Entry] | None:
+    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
         """What stands in one folder, by name; None where it is no folder. `.git` is left out, and
         what no path may name."""
         names = parts_of(path)
@@ -173,7 +173,7 @@ class Folder:
             if here >= 0:
                 os.close(here)
 
-    def _found(self, parent: int, name: str, path: str) -> Found | None:
+    def _found(self, parent: int, name: str, path: str) -> FileFound | None:
         try:
             opened = os.open(name, LOOK, dir_fd=parent)
         except FileNotFoundError:
@@ -191,7 +191,7 @@ class Folder:
             os.close(opened)
         if data is None:
             raise ToolError(f"{path} is larger than {self.max_bytes // KB} kB and is not opened.")
-        return Found(data, seen.st_mode & 0o777)
+        return FileFound(data, seen.st_mode & 0o777)
 
 
 class Closed(ToolError):
@@ -201,7 +201,7 @@ class Closed(ToolError):
 class Changed(Exception):
     """What was to be replaced is not what was expected; `found` is what is there."""
 
-    def __init__(self, found: Found | None) -> None:
+    def __init__(self, found: FileFound | None) -> None:
         self.found = found
         super().__init__("the file is another one by now")
 
@@ -257,7 +257,7 @@ def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> 
     os.fsync(parent)
 
 
-def _entry(here: int, names: tuple[str, ...], name: str) -> Entry | None:
+def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
     if not is_name(name):
         return None
     path = "/".join((*names, name))
@@ -270,7 +270,7 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> Entry | None:
     mode = seen.st_mode
     kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
     kind = next((word for test, word in kinds if test(mode)), "special")
-    return Entry(path, kind, seen.st_size if kind == "file" else 0)
+    return FolderEntry(path, kind, seen.st_size if kind == "file" else 0)
 
 
 def _why(parent: int, name: str, path: str) -> ToolError:

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from scopes.effects import RUN_FOLDER
+from scopes.file_lock import lock_file
 from scopes.folders.copies import Copies
-from scopes.folders.folder import Changed, Folder, Found, Look, digest_of
-from scopes.folders.git import Made, Repository
+from scopes.folders.folder import Changed, FileFound, Folder, Look, digest_of
+from scopes.folders.git import GitCommit, Repository
 from scopes.folders.git_push import Remote
 from scopes.folders.git_trees import (
     Change,
     Conflict,
-    Told,
+    TreeChange,
     entry_of,
     is_plain,
     size_of,
@@ -28,16 +28,13 @@ from scopes.folders.log import FolderLog, Landed, Wrote
 from scopes.folders.paths import parts_of
 from scopes.held import only, open_to
 from scopes.label import Label, Readers
-from scopes.locked import locked
 from scopes.tool import ToolContext, ToolError, not_found
 
-RUN: Final = RUN_FOLDER
-KIND: Final = "files:"
 MB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectFolder:
     """A folder that the settings name, or the command line."""
 
     handle: str
@@ -56,7 +53,7 @@ def in_copy(handle: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FolderPlace:
     """Where one context works."""
 
     handle: str
@@ -64,7 +61,7 @@ class Place:
     folder: Folder
     label: Label
     """Of all that is read there."""
-    project: Project | None
+    project: ProjectFolder | None
     copy: str = ""
     """Where the copy of its own lies, which its commits are taken from; empty where it has none."""
 
@@ -90,7 +87,7 @@ class Folders:
 
     home: Path
     """Where the run keeps what it writes; made when it first writes."""
-    projects: Mapping[str, Project]
+    projects: Mapping[str, ProjectFolder]
     max_bytes: int
     """Of one file."""
     max_total: int
@@ -109,10 +106,10 @@ class Folders:
         request's own. What is not named in the call is asked about here."""
         if folder:
             return folder
-        found = await open_to(ctx, {RUN, *self.projects})
-        return only("folder", [h for h in found if h != RUN] or found)
+        found = await open_to(ctx, {RUN_FOLDER, *self.projects})
+        return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
-    def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> Place:
+    def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
         """Where a context works in this folder: in the folder itself, or, once it has written
         beside others in a git project, in a copy of its own."""
         project = self.projects.get(handle)
@@ -129,18 +126,18 @@ class Folders:
         if writes and ctx.beside and project.repository and copy is None:
             copy = self.copies.make(ctx.context, project.title, project.repository)
         where = self.copies.told(ctx.context, project.title) if copy else ""
-        return Place(handle, project.title, copy or project.folder, label, project, where)
+        return FolderPlace(handle, project.title, copy or project.folder, label, project, where)
 
-    def _run_place(self, handle: str, writes: bool) -> Place:
-        if handle != RUN:
+    def _run_place(self, handle: str, writes: bool) -> FolderPlace:
+        if handle != RUN_FOLDER:
             raise ToolError(not_found("folder", handle))
         root = self.home / "folder"
         if writes:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = Folder(root, self.max_bytes, self._lock("folder"))
-        return Place(handle, "run", folder, self._run_label(), None)
+        return FolderPlace(handle, "run", folder, self._run_label(), None)
 
-    def read(self, ctx: ToolContext, place: Place, path: str) -> Found:
+    def read(self, ctx: ToolContext, place: FolderPlace, path: str) -> FileFound:
         """A file, noted as read by this context."""
         names = parts_of(path)
         found = place.folder.read(path) if self._is_there(place) else None
@@ -151,16 +148,16 @@ class Folders:
         self.log.saw(ctx.context, place.handle, "/".join(names), found.digest)
         return found
 
-    def version(self, ctx: ToolContext, place: Place, path: str, digest: str) -> str:
+    def version(self, ctx: ToolContext, place: FolderPlace, path: str, digest: str) -> str:
         """What tells this version of a file from the one that a context was shown first."""
         first = self.log.first_seen(ctx.context, place.handle, path)
         return "" if first in (None, digest) else f"@{digest[:6]}"
 
     @staticmethod
-    def _is_there(place: Place) -> bool:
+    def _is_there(place: FolderPlace) -> bool:
         return place.folder.root.is_dir()
 
-    def write(self, ctx: ToolContext, place: Place, path: str, data: bytes) -> None:
+    def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
         """Replace a file, or make it; once for each call.
 
         Raises ToolError where this context has not seen what it would replace.
@@ -190,17 +187,17 @@ class Folders:
                     self.log.saw(ctx.context, place.handle, path, here or "")
                 raise
 
-    def _may_write(self, ctx: ToolContext, place: Place, size: int) -> None:
+    def _may_write(self, ctx: ToolContext, place: FolderPlace, size: int) -> None:
         if self.log.total() + size > self.max_total:
             raise ToolError(f"This request has written {self.max_total // MB} MB, which is all.")
         if place.project is None or ctx.requester is None or ctx.label.within(place.label):
             return
         raise ToolError(
             f"What you read is for fewer people than those who read {place.title}, so nothing is "
-            f"written there. Use {RUN} if you hold it, else your result."
+            f"written there. Use {RUN_FOLDER} if you hold it, else your result."
         )
 
-    def commit(self, ctx: ToolContext, place: Place, message: str) -> Made:
+    def commit(self, ctx: ToolContext, place: FolderPlace, message: str) -> GitCommit:
         """Commit what this context changed in a project; once for each call."""
         assert place.project
         repository = place.project.repository
@@ -212,14 +209,14 @@ class Folders:
             found = place.folder.read(path)
             changes[path] = Change(base, found.data if found else None)
         try:
-            made = repository.commit(changes, message, Told(ctx.key, ctx.requester))
+            made = repository.commit(changes, message, TreeChange(ctx.key, ctx.requester))
         except Conflict as error:
             raise self._told(ctx, place, repository, error) from error
         self.log.land(Landed(ctx.context, place.handle, made.commit, made.paths))
         return made
 
     def _told(
-        self, ctx: ToolContext, place: Place, repository: Repository, error: Conflict
+        self, ctx: ToolContext, place: FolderPlace, repository: Repository, error: Conflict
     ) -> ToolError:
         """What is to be done about a conflict; a copy of one's own gets what the others wrote."""
         if not place.own:
@@ -239,16 +236,16 @@ class Folders:
         self.log.land(Landed(ctx.context, place.handle, "", error.paths))
         return ToolError(
             f"{error} Your copy of it holds their text now, without your change: read it, change "
-            "it anew, and commit. What you cannot read there is for its owner to change."
+            "it again, and commit. What you cannot read there is for its owner to change."
         )
 
-    def label(self, place: Place) -> Label:
+    def label(self, place: FolderPlace) -> Label:
         """Of all that stands there now; asked after reading, it holds of what was read."""
         return place.label if place.project else self._run_label()
 
     def _run_label(self) -> Label:
         """Of the request's own folder: of all that was written there."""
-        own = Label(True, sources=frozenset({RUN}))
+        own = Label(True, sources=frozenset({RUN_FOLDER}))
         try:
             return own.join(Label.of(json.loads(self._label_file.read_bytes())))
         except FileNotFoundError:
@@ -258,12 +255,12 @@ class Folders:
     def _label_file(self) -> Path:
         return self.home / "label.json"
 
-    def _join(self, ctx: ToolContext, place: Place) -> None:
+    def _join(self, ctx: ToolContext, place: FolderPlace) -> None:
         """Let what is written in the request's own folder be for no more people than what its
         writer read."""
         if place.project is not None:
             return
-        with locked(self._lock("label")):
+        with lock_file(self._lock("label")):
             label = self._run_label().join(ctx.label)
             beside = self._label_file.with_suffix(f".{os.getpid()}.tmp")
             beside.write_text(json.dumps(label.to_json()))

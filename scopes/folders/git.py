@@ -14,13 +14,14 @@ from typing import Any
 import pygit2
 from pygit2.enums import ConfigLevel, RepositoryOpenFlag
 
+from scopes.file_lock import lock_file
 from scopes.folders.folder import Changed, Folder
-from scopes.folders.git_home import stray
-from scopes.folders.git_stands import Stands, restage
+from scopes.folders.git_index import IndexState, restage
+from scopes.folders.git_ownership import ownership_problem
 from scopes.folders.git_trees import (
     AUTHOR,
     Change,
-    Told,
+    TreeChange,
     call_of,
     changed,
     commit_at,
@@ -37,7 +38,6 @@ from scopes.folders.git_trees import (
     tree_of,
     turns,
 )
-from scopes.locked import locked
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ PAUSE_S = 0.2
 TIMEOUT_MS = 15_000
 BEHIND = (
     " Somebody else's git held the index, so git status there tells of files as they were: the "
-    "next call here mends that, or `git reset` where nothing else is staged."
+    "next call here fixes that, or `git reset` where nothing else is staged."
 )
 
 
@@ -65,7 +65,7 @@ class Git:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class GitCommit:
     """A commit, and what became of the working folder."""
 
     commit: str
@@ -87,7 +87,7 @@ class Repository:
 
     def open(self) -> pygit2.Repository:
         """Freshly opened: one is not for several threads."""
-        if why := stray(self.folder.root):
+        if why := ownership_problem(self.folder.root):
             log.warning("the repository of %s is not opened: %s", self.folder.root, why)
             raise ToolError(f"Git does not open this folder: {why}. Tell its owner.")
         try:
@@ -128,23 +128,23 @@ class Repository:
         for path, file in files_of(tip.tree, "") if tip else ():
             yield path, size_of(repo, file), file
 
-    def commit(self, changes: Mapping[str, Change], message: str, told: Told) -> Made:
+    def commit(self, changes: Mapping[str, Change], message: str, told: TreeChange) -> GitCommit:
         """Put these changes, and nothing else, on the branch; once for each call.
 
         Where others changed the same files meanwhile they are merged. The working folder follows
         where nobody has changes of their own in it, and the index where nobody else's git holds it.
         """
-        with locked(self.lock):
+        with lock_file(self.lock):
             repo = self.open()
             found = self._made(repo, told.call)
             if found is None:
                 found = self._commit(repo, changes, message, told)
             was = tree_of(repo, parent_of(found))
             left = self.follow(repo, was, found.tree)
-            return Made(str(found.id), changed(was, found.tree), left, self.behind)
+            return GitCommit(str(found.id), changed(was, found.tree), left, self.behind)
 
     def _commit(
-        self, repo: pygit2.Repository, changes: Mapping[str, Change], message: str, told: Told
+        self, repo: pygit2.Repository, changes: Mapping[str, Change], message: str, told: TreeChange
     ) -> pygit2.Commit:
         ref, text = self.ref(repo), message_of(message, told)
         for _ in range(TRIES):
@@ -178,14 +178,14 @@ class Repository:
         """Bring the working folder from one commit's tree to that of the branch, and the index,
         where nobody has changes of their own; the paths where somebody has them in the folder.
 
-        `move` brings the branch there, between the two: who was killed before it begins anew.
+        `move` brings the branch there, between the two: who was killed before it starts again.
         """
         paths = changed(was, now)
         left = [p for p in paths if not self._place(repo, p, entry_of(was, p), entry_of(now, p))]
         ref = self.ref(repo)
-        known = Stands.read(self._behind) if self.behind else None
-        stands = known if known and known.ref == ref else Stands(ref, str(was.id))
-        replace(stands, left=(*stands.left, *left)).write(self._behind)
+        known = IndexState.read(self._behind) if self.behind else None
+        state = known if known and known.ref == ref else IndexState(ref, str(was.id))
+        replace(state, left=(*state.left, *left)).write(self._behind)
         if move:
             move()
         for _ in range(TRIES):
@@ -202,13 +202,13 @@ class Repository:
 
     @property
     def _behind(self) -> Path:
-        """Holds where the index stands, until it follows."""
+        """Holds the state of the index until it follows its branch."""
         return self.lock.with_name(f"{self.lock.name}.behind")
 
     def catch_up(self) -> None:
         """Bring the index to where the branch is, if it is behind and can be had now."""
         if self.behind:
-            with locked(self.lock):
+            with lock_file(self.lock):
                 self._settled(self.open())
 
     def _settled(self, repo: pygit2.Repository) -> bool:
@@ -217,8 +217,8 @@ class Repository:
         somebody's own doing."""
         if not self.behind:
             return True
-        stands = Stands.read(self._behind)
-        ref, tree = stands.ref, stands.tree
+        state = IndexState.read(self._behind)
+        ref, tree = state.ref, state.tree
         if ref and ref != _checked_out(repo):
             return False
         was, tip = repo.get(tree) if tree else None, tip_of(repo, ref) if ref else None
@@ -227,7 +227,7 @@ class Repository:
             index.read()
 
             def taken_back(path: str, before: Any, after: Any) -> bool:
-                if path in stands.left or not self._takes(repo, after):
+                if path in state.left or not self._takes(repo, after):
                     return False
                 return self._here(path) == _name(before) != _name(after)
 

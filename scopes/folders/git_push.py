@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pygit2
 from pygit2.enums import CredentialType
 
+from scopes.file_lock import lock_file
 from scopes.folders.git import BEHIND, Repository
 from scopes.folders.git_trees import (
     Conflict,
@@ -23,7 +24,6 @@ from scopes.folders.git_trees import (
     tip_of,
     tree_of,
 )
-from scopes.locked import locked
 from scopes.tool import ToolError, one_line
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ TOKEN_USER = "x-access-token"
 """The login beside a token: GitHub wants this one, GitLab and others take any."""
 
 
-class Pushing:
+class GitPush:
     """Offered where a project of the settings may be pushed."""
 
 
@@ -68,7 +68,7 @@ class Remote:
     def push(self, commits: Sequence[str]) -> str:
         """Put them on top of what the remote has; what was done, in a sentence. Those that it has
         already are left out, so that it may be called again."""
-        with locked(self.repository.lock):
+        with lock_file(self.repository.lock):
             repo = self.repository.open()
             mine = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
@@ -196,7 +196,7 @@ def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit 
 
 
 def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit) -> pygit2.Commit:
-    """The commit with `head` below it: itself where that is so, else its change made anew."""
+    """The commit with `head` below it: itself where that is so, else its change made again."""
     parent = parent_of(commit)
     if parent is not None and parent.id == head.id:
         return commit
@@ -204,7 +204,7 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
         tree = merged_trees(repo, tree_of(repo, parent), commit.tree, head.tree)
     except Conflict as error:
         raise ToolError(
-            f"{error} On the remote, that is: pull there, commit the change anew, and push."
+            f"{error} On the remote, that is: pull there, commit the change again, and push."
         ) from error
     who = (commit.author, commit.committer)
     made = repo.create_commit(None, *who, commit.message, tree, [head.id])

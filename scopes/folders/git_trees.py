@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TreeChange:
     """What the message of a commit says besides its text."""
 
     call: str
@@ -111,7 +111,7 @@ def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def message_of(message: str, told: Told) -> str:
+def message_of(message: str, told: TreeChange) -> str:
     """The text of a commit: what a model wrote of it, and under it what code knows."""
     text = _UNPRINTABLE.sub(" ", _TRAILER.sub("", message)).strip()[:MAX_MESSAGE]
     if not text:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import dropwhile
 
 from scopes.folders.alike import called, nfc
-from scopes.folders.folder import MAX_ENTRIES, Closed, Entry, Folder, Found, Look
+from scopes.folders.folder import MAX_ENTRIES, Closed, FileFound, Folder, FolderEntry, Look
 from scopes.folders.paths import parts_of
 from scopes.sizes import size_of
 from scopes.tool import ToolError, not_found
@@ -36,7 +36,7 @@ _PLACE = re.compile(r"[1-9]\d{0,8}(~[1-9]\d{0,8})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Some lines of a file."""
 
     at: str
@@ -45,7 +45,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class FileHit:
     path: str
     line: int
     text: str
@@ -57,7 +57,7 @@ class Hit:
 class Hits:
     """What a search found, and why it ended before all was looked at."""
 
-    found: list[Hit] = field(default_factory=list)
+    found: list[FileHit] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
     """Paths of the files that were looked through."""
     closed: list[str] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Hits:
         return len(self.searched)
 
 
-def text_of(found: Found, path: str) -> str:
+def text_of(found: FileFound, path: str) -> str:
     """The text of a file, its lines ended by line feeds. Raises ToolError where it is none."""
     try:
         text = found.data.decode()
@@ -85,7 +85,7 @@ def bytes_of(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ToolError("The text holds half a character. Write it anew.") from None
+        raise ToolError("The text holds half a character. Write it again.") from None
 
 
 def ends_in_crlf(text: str) -> bool:
@@ -93,7 +93,7 @@ def ends_in_crlf(text: str) -> bool:
     return "\r\n" in text and text.count("\r\n") == text.count("\n")
 
 
-def edited(found: Found, path: str, old: str, new: str) -> bytes:
+def edited(found: FileFound, path: str, old: str, new: str) -> bytes:
     """A file with a text that it holds once replaced. Raises ToolError where it does not."""
     text = text_of(found, path)
     if "\r\n" in text and text.count(old) == 1:
@@ -122,13 +122,13 @@ def _before_ends(text: str, at: int) -> int:
     return at
 
 
-def pieces(text: str, first: int) -> Iterator[Piece]:
+def pieces(text: str, first: int) -> Iterator[FilePiece]:
     """The text from line `first` on, in pieces that are small enough to be cited."""
     held: list[str] = []
     start = first
     for number, line in enumerate(lines_of(text)[first - 1 :], first):
         if held and (len(held) >= PIECE_LINES or sum(map(len, held)) + len(line) > PIECE_CHARS):
-            yield Piece(str(start), "\n".join(held))
+            yield FilePiece(str(start), "\n".join(held))
             held, start = [], number
         if len(line) > PIECE_CHARS:
             yield from _parts(line, number)
@@ -136,10 +136,10 @@ def pieces(text: str, first: int) -> Iterator[Piece]:
         else:
             held.append(line)
     if held:
-        yield Piece(str(start), "\n".join(held))
+        yield FilePiece(str(start), "\n".join(held))
 
 
-def read_from(found: Found, path: str, line: str) -> tuple[list[Piece], int]:
+def read_from(found: FileFound, path: str, line: str) -> tuple[list[FilePiece], int]:
     """The pieces of a file from a line on (`12`), or from a piece of one (`12~3`), and how many
     lines it has. Raises ToolError where there is no such place, and for what is no text."""
     text = text_of(found, path)
@@ -158,26 +158,26 @@ def lines_of(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _parts(line: str, number: int) -> Iterator[Piece]:
+def _parts(line: str, number: int) -> Iterator[FilePiece]:
     for part, start in enumerate(range(0, len(line), PIECE_CHARS), 1):
         at = f"{number}~{part}" if part > 1 else str(number)
-        yield Piece(at, line[start : start + PIECE_CHARS])
+        yield FilePiece(at, line[start : start + PIECE_CHARS])
 
 
-def walk(folder: Folder, look: Look, path: str = "") -> Iterator[Entry]:
+def walk(folder: Folder, look: Look, path: str = "") -> Iterator[FolderEntry]:
     """All that stands below a folder, as far as the look goes, each folder before what is in it;
     none that is skipped is entered. Raises ToolError where there is no such folder."""
     return _below(folder, _top(folder, path, look), look)
 
 
-def _top(folder: Folder, path: str, look: Look) -> list[Entry]:
+def _top(folder: Folder, path: str, look: Look) -> list[FolderEntry]:
     top = folder.listed(path, look)
     if top is None:
         raise ToolError(not_found("folder", path))
     return top
 
 
-def _below(folder: Folder, top: list[Entry], look: Look) -> Iterator[Entry]:
+def _below(folder: Folder, top: list[FolderEntry], look: Look) -> Iterator[FolderEntry]:
     waiting = top[::-1]
     while waiting:
         entry = waiting.pop()
@@ -219,7 +219,7 @@ def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str, list[
     return folders, _unseen(look).strip(), _readable(entries)
 
 
-def _readable(entries: Iterable[Entry], *more: str) -> list[str]:
+def _readable(entries: Iterable[FolderEntry], *more: str) -> list[str]:
     """Paths of the files among entries, and of those of the kinds `more`, with a slash behind."""
     kept = [e for e in entries if e.kind in ("file", *more) and not is_skipped(e.path)]
     return [f"{e.path}/" if e.kind == "folder" else e.path for e in kept]
@@ -237,7 +237,7 @@ def may_not(closed: Sequence[str]) -> str:
     return f"These may not be read: {', '.join(closed[:MAX_CLOSED])}{more}"
 
 
-def _word(entry: Entry) -> str:
+def _word(entry: FolderEntry) -> str:
     name = entry.path.rpartition("/")[2]
     if entry.kind == "file":
         return f"{name} {size_of(entry.size)}"
@@ -295,5 +295,5 @@ def _looked(folder: Folder, path: str, holds: Callable[[str], bool], hits: Hits)
         if holds(line):
             if len(hits.found) >= MAX_HITS:
                 return False
-            hits.found.append(Hit(path, number, line[:HIT], digest))
+            hits.found.append(FileHit(path, number, line[:HIT], digest))
     return True

@@ -24,7 +24,7 @@ CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_cli
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class GoogleTokens:
     """What Google gave when a user connected a mailbox, or when it was renewed."""
 
     access: str = field(repr=False)
@@ -61,7 +61,7 @@ DELEGATED = Sentences(
 )
 
 
-class Access:
+class GoogleAccess:
     """One account's credentials; every Google of the account shares them."""
 
     def __init__(
@@ -145,20 +145,20 @@ class Access:
         return self.refused()
 
 
-def token_credentials(token: str) -> Access:
+def token_credentials(token: str) -> GoogleAccess:
     """A fixed token, from GOOGLE_ACCESS_TOKEN; when it ends nothing renews it."""
     inner = google.oauth2.credentials.Credentials(token)  # type: ignore[no-untyped-call]
-    return Access(inner, FIXED)
+    return GoogleAccess(inner, FIXED)
 
 
 def user_credentials(
-    tokens: Tokens,
+    tokens: GoogleTokens,
     client_id: str,
     client_secret: str,
     oauth_endpoint: str | None = None,
-    on_refresh: Callable[[Tokens], Awaitable[None]] | None = None,
+    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
     timeout_s: float = 30.0,
-) -> Access:
+) -> GoogleAccess:
     """A mailbox that its user connected.
 
     `on_refresh` is awaited with renewed tokens before they are used; it stores them. The endpoint
@@ -176,9 +176,9 @@ def user_credentials(
     async def renewed() -> None:
         if on_refresh:
             expires = inner.expiry and inner.expiry.replace(tzinfo=UTC)
-            await on_refresh(Tokens(str(inner.token), str(inner.refresh_token), expires))
+            await on_refresh(GoogleTokens(str(inner.token), str(inner.refresh_token), expires))
 
-    return Access(inner, USER, renewed, timeout_s, direct=oauth_endpoint is not None)
+    return GoogleAccess(inner, USER, renewed, timeout_s, direct=oauth_endpoint is not None)
 
 
 def delegated_credentials(
@@ -188,7 +188,7 @@ def delegated_credentials(
     timeout_s: float = 30.0,
     scopes: Sequence[str] = (MODIFY,),
     sentences: Sentences = DELEGATED,
-) -> Access:
+) -> GoogleAccess:
     """A service account that acts for one user of its Google Workspace; None = as itself.
 
     Raises GoogleError when the key file cannot be used.
@@ -205,7 +205,7 @@ def delegated_credentials(
     else:
         uri = _token_uri(oauth_endpoint)
         inner = inner.with_token_uri(uri) if oauth_endpoint else inner
-        return Access(inner, sentences, None, timeout_s, direct=oauth_endpoint is not None)
+        return GoogleAccess(inner, sentences, None, timeout_s, direct=oauth_endpoint is not None)
     raise failed
 
 

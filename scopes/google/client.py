@@ -13,15 +13,15 @@ from google.auth.credentials import AnonymousCredentials
 from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 
-from config.settings import Google as Limits
-from scopes.google.auth import Access
+from config.sections import GoogleSettings as Limits
+from scopes.google.auth import GoogleAccess
 from scopes.google.auth import token_credentials as token_credentials
-from scopes.google.errors import LOST, Fault, Garbled, GoogleUnsure, fault_of
+from scopes.google.errors import LOST, Garbled, GoogleFault, GoogleUnsure, fault_of
 from scopes.google.errors import GoogleAbsent as GoogleAbsent
 from scopes.google.errors import GoogleBusy as GoogleBusy
 from scopes.google.errors import GoogleError as GoogleError
 from scopes.google.errors import GoogleRevoked as GoogleRevoked
-from scopes.google.http import Attempt, Lines
+from scopes.google.http import Attempt, HeaderLines
 from scopes.google.quota import Quota
 
 RETRY_AFTER_CAP_S = 60.0
@@ -31,7 +31,7 @@ BACKOFF_CAP_S = 16.0
 CLOSE_S = 1.0
 
 
-class Google:
+class GoogleClient:
     """One account's calls of Google's APIs. They run on threads: the client library is not async.
 
     No two threads share a connection, which httplib2 does not survive.
@@ -39,7 +39,7 @@ class Google:
 
     def __init__(
         self,
-        credentials: Access,
+        credentials: GoogleAccess,
         settings: Limits,
         endpoint: str | None = None,
         quota: Quota | None = None,
@@ -53,7 +53,7 @@ class Google:
         self._sleep = sleep
         self._slots = asyncio.Semaphore(settings.workers)
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="google")
-        self._lines = Lines(settings.timeout_s, direct=endpoint is not None)
+        self._lines = HeaderLines(settings.timeout_s, direct=endpoint is not None)
         self._running: dict[Attempt, Future[dict[str, Any]]] = {}
         self._services: dict[str, Any] = {}
 
@@ -109,7 +109,7 @@ class Google:
         for service in self._services.values():
             service.close()
 
-    async def _attempt(self, request: Any, units: int, once: bool) -> dict[str, Any] | Fault:
+    async def _attempt(self, request: Any, units: int, once: bool) -> dict[str, Any] | GoogleFault:
         """One attempt; a second at once when the token turns out to have ended."""
         spent: str | None = None
         async with self._slots:
@@ -123,9 +123,9 @@ class Google:
                 if isinstance(outcome, dict) or outcome.error.code != 401:
                     return outcome
                 spent = token
-        return Fault(self._access.refused())
+        return GoogleFault(self._access.refused())
 
-    async def _run(self, request: Any, token: str, once: bool) -> dict[str, Any] | Fault:
+    async def _run(self, request: Any, token: str, once: bool) -> dict[str, Any] | GoogleFault:
         attempt = Attempt(request, token, self._lines, once)
         future = self._pool.submit(attempt.run)
         self._running[attempt] = future
@@ -137,17 +137,17 @@ class Google:
             fault = fault_of(error, request.methodId)
         finally:
             attempt.give_up()  # an end that comes from here, too, frees the thread
-        return fault if attempt.sent else Fault(fault.error, fault.retry)
+        return fault if attempt.sent else GoogleFault(fault.error, fault.retry)
 
 
-def _pause(fault: Fault, attempt: int) -> float:
+def _pause(fault: GoogleFault, attempt: int) -> float:
     """Seconds before the next attempt: what Google asks, up to the cap, or backoff with jitter."""
     if fault.wait is not None:
         return min(fault.wait, RETRY_AFTER_CAP_S) + random.uniform(0.0, 0.5)
     return min(BACKOFF_CAP_S, 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
 
 
-def _unsure(request: Any, fault: Fault) -> GoogleUnsure:
+def _unsure(request: Any, fault: GoogleFault) -> GoogleUnsure:
     return GoogleUnsure(
         f"It is not known whether Google carried out a call ({request.methodId}): no proper "
         "answer came.",

@@ -27,7 +27,6 @@ LOST = (OSError, http.client.HTTPException, httplib2.HttpLib2Error)
 
 APIS: Mapping[str, str] = {
     "gmail": "Gmail",
-    "pubsub": "Cloud Pub/Sub",
     "bigquery": "BigQuery",
     "sheets": "Google Sheets",
 }
@@ -83,7 +82,7 @@ class Garbled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class GoogleFault:
     """Why one attempt gave nothing."""
 
     error: GoogleError
@@ -97,22 +96,24 @@ class Fault:
     """Seconds that Google asks us to wait; None = it said nothing."""
 
 
-def fault_of(error: Exception, method: str) -> Fault:
+def fault_of(error: Exception, method: str) -> GoogleFault:
     """What an exception of the client library means for a call of this API method."""
     if isinstance(error, GoogleBusy):  # there was no token to be had
-        return Fault(error, retry=True)
+        return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):
-        return Fault(error)
+        return GoogleFault(error)
     if isinstance(error, HttpError):
         return _refusal(error, method)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Fault(GoogleError(f"The certificate of Google's server is not valid ({method})."))
+        return GoogleFault(
+            GoogleError(f"The certificate of Google's server is not valid ({method}).")
+        )
     what = "gave no proper answer" if isinstance(error, Garbled) else "could not be reached"
     busy = GoogleBusy(f"Google {what} ({method}, {type(error).__name__}). Try again later.")
-    return Fault(busy, retry=True, undone=False)
+    return GoogleFault(busy, retry=True, undone=False)
 
 
-def _refusal(error: HttpError, method: str) -> Fault:
+def _refusal(error: HttpError, method: str) -> GoogleFault:
     code, inner = int(error.resp.status), _error_in(error.content)
     reasons = list(dict.fromkeys(_reasons(inner)))
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
@@ -121,30 +122,32 @@ def _refusal(error: HttpError, method: str) -> Fault:
         return _limited(error, inner, reasons, said)
     if code == 408 or code >= 500:
         busy = GoogleBusy(f"Google could not answer ({said}). Try again later.", code, reason)
-        return Fault(busy, retry=True, undone=False, wait=_wait(error, inner))
+        return GoogleFault(busy, retry=True, undone=False, wait=_wait(error, inner))
     told = " ".join(str(inner.get("message") or "").split())[:MAX_SAID]
     told = told if method.startswith(TELLS) else ""
     if code == 404:
-        return Fault(GoogleAbsent(f"Google does not have that ({said}).", code, reason, told))
+        return GoogleFault(GoogleAbsent(f"Google does not have that ({said}).", code, reason, told))
     if code == 403 and keys & SCOPE:
-        return Fault(_scope_missing(error, method, reason))
+        return GoogleFault(_scope_missing(error, method, reason))
     known = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "").format(_api(method))
     text = f"{known} ({said})" if known else f"Google did not accept a call ({said})."
-    return Fault(GoogleError(text, code, reason, told))
+    return GoogleFault(GoogleError(text, code, reason, told))
 
 
 def _api(method: str) -> str:
     return APIS.get(method.partition(".")[0], "Google")
 
 
-def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: str) -> Fault:
+def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: str) -> GoogleFault:
     code, reason = int(error.resp.status), reasons[0] if reasons else ""
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
         text = f"The day's {_api(said)} quota of this Google Cloud project is used up ({said})."
-        return Fault(GoogleBusy(f"{text} It is refilled at midnight in California.", code, reason))
+        return GoogleFault(
+            GoogleBusy(f"{text} It is refilled at midnight in California.", code, reason)
+        )
     text = f"{_api(said)} asks to be called less often ({said}). Try again later."
     wait = _wait(error, inner)
-    return Fault(GoogleBusy(text, code, reason), retry=True, limited=True, wait=wait)
+    return GoogleFault(GoogleBusy(text, code, reason), retry=True, limited=True, wait=wait)
 
 
 def _scope_missing(error: HttpError, method: str, reason: str) -> GoogleError:

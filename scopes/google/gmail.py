@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scopes.google.client import Google, GoogleAbsent, GoogleError
+from scopes.google.client import GoogleClient
+from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail_calls import ME, PAGE, UNITS, pages
-from scopes.google.gmail_compose import Report
-from scopes.google.gmail_outgoing import Outgoing
+from scopes.google.gmail_compose import DeliveryReport
 from scopes.google.gmail_payload import apart, decoded, thread_of
+from scopes.google.gmail_writer import GmailWriter
 from scopes.mail import Changes, MailLabel, MailThread, ThreadRef
 
 MOST_KEPT = 100
@@ -19,13 +20,13 @@ MOST_KEPT = 100
 
 
 class HistoryTooOld(Exception):
-    """Gmail no longer knows what has changed since then: everything has to be looked at anew."""
+    """Gmail no longer knows what has changed since then: everything has to be looked at again."""
 
 
 class Gmail:
     """The mailbox that a `Google` is let into. One for each run: it fetches nothing twice."""
 
-    def __init__(self, google: Google, owner: str, cursor: str = "") -> None:
+    def __init__(self, google: GoogleClient, owner: str, cursor: str = "") -> None:
         """`owner` is whose it is: a Slack user id, or the mailbox's address at the command line.
 
         `cursor` is the history id at which the last triage ended, where there was one.
@@ -33,14 +34,10 @@ class Gmail:
         self.google, self.owner, self.cursor = google, owner, cursor
         self._users: Any = google.gmail()
         self._get_thread: Any = self._users.threads().get  # the library makes its methods anew
-        self._outgoing = Outgoing(google, self._users)
+        self._outgoing = GmailWriter(google, self._users)
         self._address = ""
         self._labels: list[MailLabel] | None = None
         self._threads: OrderedDict[str, asyncio.Task[MailThread]] = OrderedDict()
-
-    def fresh(self, cursor: str | None = None) -> Gmail:
-        """The same mailbox for another run."""
-        return Gmail(self.google, self.owner, self.cursor if cursor is None else cursor)
 
     # ---- reading
 
@@ -107,26 +104,23 @@ class Gmail:
             return None
 
     async def changes(self, since: str) -> Changes:
-        """What has come and gone since a history id. Raises HistoryTooOld."""
+        """Return what has come since a history id. Raises HistoryTooOld."""
         asked = {
             "startHistoryId": since,
-            "historyTypes": ["messageAdded", "messageDeleted"],
+            "historyTypes": ["messageAdded"],
             "maxResults": PAGE,
         }
-        threads, gone, reached = dict[str, str](), dict[str, None](), since
-        incoming = set[str]()
+        threads, reached = dict[str, None](), since
         listing = self._users.history().list
         try:
             async for page in pages(self.google, listing, UNITS["history"], asked):
                 reached = str(page.get("historyId") or reached)
                 for record in page.get("history") or ():
-                    added = _told(record, "messagesAdded")
-                    threads |= {str(m["threadId"]): str(record.get("id") or reached) for m in added}
-                    incoming |= {str(m["threadId"]) for m in added if _came(m)}
-                    gone |= {str(m["id"]): None for m in _told(record, "messagesDeleted")}
+                    for added in record.get("messagesAdded") or ():
+                        threads[str(added["message"]["threadId"])] = None
         except GoogleAbsent as error:
             raise HistoryTooOld(f"nothing is known from history id {since[:20]} on") from error
-        return Changes(reached, tuple(threads), tuple(gone), threads, frozenset(incoming))
+        return Changes(reached, tuple(threads))
 
     # ---- labels
 
@@ -191,7 +185,7 @@ class Gmail:
         body: str,
         key: str,
         thread: MailThread | None = None,
-        report: Report | None = None,
+        report: DeliveryReport | None = None,
     ) -> str:
         """Send a mail to these addresses, once for each key; the id of the message.
 
@@ -204,16 +198,6 @@ class Gmail:
         found = await self.google.call(self._users.getProfile(userId=ME), UNITS["profile"])
         self._address = str(found["emailAddress"])
         return found
-
-
-def _told(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    return [each["message"] for each in record.get(key) or ()]
-
-
-def _came(message: Mapping[str, Any]) -> bool:
-    """Whether it came in, rather than being written here or sorted away by a filter."""
-    labels = message.get("labelIds") or ()
-    return "INBOX" in labels and "DRAFT" not in labels
 
 
 def _ref(each: Mapping[str, Any]) -> ThreadRef:

@@ -12,8 +12,8 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 
+from scopes.extraction.characters import line
 from scopes.mail import MailMessage, MailThread
-from scopes.reduction.characters import line
 from scopes.tool import readable
 
 MARK = "X-Assistant-Key"
@@ -47,7 +47,7 @@ class Composed:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class MailAttachment:
     """A file that goes with a mail."""
 
     name: str
@@ -57,11 +57,11 @@ class Attached:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DeliveryReport:
     """What a mail that code makes holds besides its text."""
 
     html: str
-    files: tuple[Attached, ...] = ()
+    files: tuple[MailAttachment, ...] = ()
 
 
 def is_address(text: str) -> bool:
@@ -82,7 +82,7 @@ def compose(
     body: str,
     key: str,
     answers: MailMessage | None = None,
-    report: Report | None = None,
+    report: DeliveryReport | None = None,
 ) -> Composed:
     """A mail to these addresses and to nobody else: plain text, but for a report. Raises
     NoRecipient.
@@ -108,7 +108,7 @@ def compose(
     return Composed(mark, raw, tuple(to), bool(before))
 
 
-def _add(mail: EmailMessage, report: Report) -> None:
+def _add(mail: EmailMessage, report: DeliveryReport) -> None:
     mail["Auto-Submitted"] = "auto-generated"  # no program is to answer it: RFC 3834, 5
     mail.add_alternative(readable(report.html), subtype="html")
     for file in report.files:

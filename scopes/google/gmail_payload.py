@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from email.message import Message
 from typing import Any
 
+from scopes.extraction.characters import line
+from scopes.extraction.mail_text import MailText, MailTextLimits, reduce_part
+from scopes.extraction.mime import KIND, MAX_HEADER, MimePart, words
+from scopes.extraction.quotations import without_repeats
 from scopes.mail import MailMessage, MailThread
-from scopes.reduction.characters import line
-from scopes.reduction.mail_text import Limits, MailText, reduce_part
-from scopes.reduction.mime import KIND, MAX_HEADER, Part, words
-from scopes.reduction.quoted import without_repeats
 from scopes.tool import readable
 
 Json = Mapping[str, Any]
 
-LIMITS = Limits()
+LIMITS = MailTextLimits()
 MAX_APART = 8
 """Texts of one message that are fetched from where Gmail keeps them apart."""
 MAX_HEADERS = 500
@@ -38,7 +38,7 @@ _STATEFUL = re.compile(r"iso2022|hz|utf-16|utf-32", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class PayloadPart(Part):
+class PayloadPart(MimePart):
     """A part as Gmail gives it: cut into its own parts, its transfer encoding undone."""
 
     inside: tuple[Json, ...]
@@ -77,10 +77,10 @@ class PayloadPart(Part):
     def content(self, most: int) -> bytes:
         return self.body[:most]
 
-    def parts(self, default: str = "text/plain") -> Iterator[Part] | None:
+    def parts(self, default: str = "text/plain") -> Iterator[MimePart] | None:
         return (part_of(each, self.fetched) for each in self.inside) if self.inside else None
 
-    def message(self, most: int) -> Part:
+    def message(self, most: int) -> MimePart:
         """What it carries: Gmail gives the inner message as its one part, or that one's parts."""
         if len(self.inside) == 1:
             return part_of(self.inside[0], self.fetched)

@@ -101,7 +101,7 @@ def _readable(sock: socket.socket) -> bool:
         return bool(selector.select(0))
 
 
-class Lines:
+class HeaderLines:
     """The idle connections of one account; a thread takes one and gives it back."""
 
     def __init__(self, timeout_s: float, direct: bool) -> None:
@@ -135,7 +135,7 @@ class Lines:
 class Attempt:
     """One request on a worker thread, which is let go when nobody waits for it any more."""
 
-    def __init__(self, request: Any, token: str, lines: Lines, once: bool) -> None:
+    def __init__(self, request: Any, token: str, lines: HeaderLines, once: bool) -> None:
         """`request` is the client library's; `once`: it must not be sent a second time."""
         self.sent = True
         """Whether Google may have got it; taken for granted until it is known better."""

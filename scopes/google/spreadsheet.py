@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from scopes.google.cells import Area, parsed
-from scopes.google.client import Google, GoogleAbsent, GoogleError
-from scopes.google.errors import GoogleUnsure
+from scopes.google.client import GoogleClient
+from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 
-SCOPE: Final = "https://www.googleapis.com/auth/spreadsheets"
+SHEETS_SCOPE: Final = "https://www.googleapis.com/auth/spreadsheets"
 """Reading and changing the spreadsheets that the account was let into."""
 MARK: Final = "assistant.rows"
 """Key of the mark that is set together with rows that were appended."""
@@ -49,7 +49,7 @@ class Block:
 class Spreadsheet:
     """Its methods raise GoogleError."""
 
-    def __init__(self, google: Google, id: str) -> None:
+    def __init__(self, google: GoogleClient, id: str) -> None:
         self.google, self.id = google, id
 
     @cached_property
@@ -120,7 +120,7 @@ class Spreadsheet:
         try:
             return await self.google.call(request, 0, repeat=repeat)
         except GoogleAbsent as error:
-            text = "There is no spreadsheet of this id: mend it in data.sheets."
+            text = "There is no spreadsheet of this id: fix it in data.sheets."
             raise GoogleAbsent(text, error.code, error.reason) from error
         except GoogleError as error:
             if error.code != 403 or "scope" in str(error) or "switched on" in str(error):

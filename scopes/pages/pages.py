@@ -12,9 +12,9 @@ from functools import partial
 from urllib.parse import urldefrag
 from weakref import WeakSet
 
-from scopes.pages.fetching import Fetcher, NotFetched, Reach
+from scopes.pages.fetcher import Fetcher, FetchReach, NotFetched
 from scopes.pages.robots import Robots
-from scopes.pages.text import PageReader, PageText, Unreadable, kind_of
+from scopes.pages.text import PageReader, PageText, PageUnreadable, kind_of
 
 MEGABYTE = 1_000_000
 MAX_KEPT = 200
@@ -60,7 +60,7 @@ class Rest:
         self._wanted.set()
         found = await asyncio.shield(self._task)
         if isinstance(found, str):
-            raise Unreadable(found)
+            raise PageUnreadable(found)
         return found
 
     async def aclose(self) -> None:
@@ -72,7 +72,7 @@ class Rest:
             await asyncio.wait_for(self._wanted.wait(), PAUSE_S)
         try:
             return await read()
-        except Unreadable as error:  # which holds the frames it came through, and their page
+        except PageUnreadable as error:  # which holds the frames it came through, and their page
             return str(error)
 
 
@@ -84,7 +84,7 @@ class Pages:
         timeout_s: float = 10.0,
         max_mb: float = 2.0,
         cache_s: float = 900.0,
-        reach: Reach | None = None,
+        reach: FetchReach | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetcher = Fetcher(timeout_s, reach)
@@ -127,11 +127,11 @@ class Pages:
             await self._robots.check(found.url)
         kind = kind_of(found.type, found.body)
         if kind == "pdf" and found.cut:
-            raise Unreadable(f"It is larger than {self._max_bytes / MEGABYTE:g} MB.")
+            raise PageUnreadable(f"It is larger than {self._max_bytes / MEGABYTE:g} MB.")
         read = partial(self._reader.read, kind, found.url, found.charset, found.body)
         content = await read(START)
         if not content.text.strip():
-            raise Unreadable("It holds no text: it may be made of pictures, or by scripts.")
+            raise PageUnreadable("It holds no text: it may be made of pictures, or by scripts.")
         page = Page(found.url, content, found.cut or len(content.text) >= MAX_CHARS)
         until = self._clock() + self._cache_s
         if content.more:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pypdfium2_raw as pdfium
 
-from scopes.confine import confined
-from scopes.leash import limit
+from scopes.confinement import confined
+from scopes.process_limits import limit
 
 MAX_MEMORY = 512 << 20
 NO_FONTS: Final = (POINTER(c_char) * 1)()

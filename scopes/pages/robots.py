@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlsplit
 
-from scopes.pages.fetching import AGENT, Fetcher, NotFetched
+from scopes.pages.fetcher import AGENT, Fetcher, NotFetched
 
 MAX_BYTES = 500_000
 """A longer file is read as far as this (RFC 9309, 2.5)."""
@@ -21,7 +21,7 @@ MAX_HOSTS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RobotsRule:
     """A beginning of paths; `*` in it stands for anything, `$` behind it for their end."""
 
     pattern: str
@@ -42,9 +42,9 @@ class Rule:
         return not whole or (path.endswith(rest[-1]) if rest else at == len(path))
 
 
-def rules_of(text: str) -> tuple[Rule, ...]:
+def rules_of(text: str) -> tuple[RobotsRule, ...]:
     """The rules for us: of the groups that name us, else of those for all."""
-    found: dict[str, list[Rule]] = {}
+    found: dict[str, list[RobotsRule]] = {}
     agents: set[str] = set()
     ended = True
     for line in text.splitlines():
@@ -60,11 +60,11 @@ def rules_of(text: str) -> tuple[Rule, ...]:
             ended = True
             for agent in agents if value else ():
                 if len(found[agent]) < MAX_RULES:
-                    found[agent].append(Rule(_spelled(value), name == "allow"))
+                    found[agent].append(RobotsRule(_spelled(value), name == "allow"))
     return tuple(found.get(AGENT, found.get("*", [])))
 
 
-def allows(rules: tuple[Rule, ...], url: str) -> bool:
+def allows(rules: tuple[RobotsRule, ...], url: str) -> bool:
     """The longest rule that fits decides, of two as long the one that allows."""
     parts = urlsplit(url)
     path = _spelled((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
@@ -83,7 +83,7 @@ class Robots:
 
     def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetcher, self._clock = fetcher, clock
-        self._kept: OrderedDict[str, tuple[float, tuple[Rule, ...] | str]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, tuple[RobotsRule, ...] | str]] = OrderedDict()
 
     async def check(self, url: str) -> None:
         """Raises NotFetched where its host asks us not to read it, and where it could not say."""
@@ -101,7 +101,7 @@ class Robots:
         if not allows(said, url):
             raise NotFetched("Its host asks programs not to read it (robots.txt).")
 
-    async def _ask(self, site: str) -> tuple[Rule, ...] | str:
+    async def _ask(self, site: str) -> tuple[RobotsRule, ...] | str:
         """The rules of a site, or why it could not say."""
         try:
             found = await self._fetcher.get(f"{site}/robots.txt", MAX_BYTES)

@@ -35,7 +35,7 @@ KINDS: Final = {
 """Media type -> how it is read; all of `text/` but HTML is text."""
 
 
-class Unreadable(Exception):
+class PageUnreadable(Exception):
     """Its text is a sentence that says why."""
 
 
@@ -73,9 +73,9 @@ def kind_of(media_type: str, body: bytes) -> str:
     kind = KINDS.get(media_type) or ("text" if media_type.startswith("text/") else "")
     if not kind:
         known = media_type if media_type in types_map.values() else "an unknown one"
-        raise Unreadable(f"It is of a type that is not read ({known}).")
+        raise PageUnreadable(f"It is of a type that is not read ({known}).")
     if kind == "text" and b"\0" in body[:4096] and not body.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable("It says that it is text and is none.")
+        raise PageUnreadable("It says that it is text and is none.")
     return kind
 
 
@@ -107,13 +107,13 @@ class PageReader:
                     found = await self._answered(json.dumps(asked).encode() + b"\n" + body, limit)
             except (TimeoutError, EOFError, OSError):
                 await self._end()
-                raise Unreadable("It takes too much to read it.") from None
+                raise PageUnreadable("It takes too much to read it.") from None
             except asyncio.CancelledError:
                 await self._end()  # its answer would be taken for that of the next page
                 raise
         if "error" in found:
             how = "needs a password" if found["error"] == "encrypted" else "is damaged"
-            raise Unreadable(f"It {how}.")
+            raise PageUnreadable(f"It {how}.")
         return PageText(
             title=found["title"],
             date=found["date"],

@@ -23,13 +23,13 @@ import trafilatura
 from lxml import etree
 
 from scopes.clean import printable
-from scopes.confine import confined
-from scopes.leash import limit
+from scopes.confinement import confined
+from scopes.extraction.characters import decoded
+from scopes.extraction.visible import Visible, source_of, visible_text
 from scopes.pages import pdf
-from scopes.pages.beside import Beside, Ended
+from scopes.pages.fork import ForkedProcess, ProgramEnded
 from scopes.pages.start import start_of
-from scopes.reduction.characters import decoded
-from scopes.reduction.visible import Visible, source_of, visible_text
+from scopes.process_limits import limit
 
 MAX_MEMORY = 512 << 20
 MAX_CPU_S = 8
@@ -64,7 +64,7 @@ _ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)
 _ADDED = re.compile(r"^ *\d+\. |</?su[bp]>")
 """What stands in Markdown and not on the page: numbers of lists, and HTML where it has no sign."""
 
-Look = Beside[str, Visible]
+Look = ForkedProcess[str, Visible]
 """`visible_text`, beside the rest of the reading, which takes as long."""
 
 
@@ -216,7 +216,7 @@ def look_at(text: str) -> Visible:
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until there are no more."""
-    look = Beside(look_at)
+    look = ForkedProcess(look_at)
     sink.write(bytes(4))
     sink.flush()
     while len(size := source.read(4)) == 4:
@@ -224,7 +224,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
         limit(seconds=MAX_CPU_S)
         try:
             found = answer(json.loads(head), page, look)
-        except Ended:
+        except ProgramEnded:
             raise  # both are started anew for the next page
         except Exception:  # the seam: a damaged page raises whatever it meets in the libraries
             found = {"error": "damaged"}

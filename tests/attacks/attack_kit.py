@@ -366,5 +366,5 @@ async def _seen(
         cost_usd=sum(run.cost_usd or 0 for run in runs),
         subagents=sum(s.status not in ("refused",) for s in subagents),
         table=world.table(),
-        schedules=[row.id for row in await bot.bench.schedules.book.all()],
+        schedules=[row.id for row in await bot.bench.schedules.store.all()],
     )

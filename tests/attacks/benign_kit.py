@@ -19,7 +19,7 @@ from gullible import ids_held, submission
 from serve_kit import Served, mentioned, ruled, serving
 from world import SCOPES, Hit, World, served
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER, Effect

@@ -20,7 +20,7 @@ from typing import Any
 from engine_kit import is_child, line, results, turn, use
 from hostile import EVIL, MALLORY, Aim, calls_for
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from subagents.brief import SUBMIT
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from engine_kit import line, opening, turn, use
 from gullible import SPAWN, Gullible, all_text, brief, offered
 from hostile import EVIL, Aim
 
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from subagents.brief import SUBMIT
 
 Json = dict[str, Any]

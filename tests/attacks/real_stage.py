@@ -22,11 +22,10 @@ from web_kit import Names, small_web
 
 from bot.local.slack.server import LocalSlack
 from bot.local.web import LocalWeb, Page
-from bot.memory.notes import NoteShelf
-from bot.memory.resources import ResourceShelf
-from bot.tooling.web import WebKit
+from bot.memory.store import NoteStore, ResourceStore
+from bot.tooling.web import WebTools
+from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings
-from config.tools import Database, McpServer, Project
 from scopes.label import Label
 
 ENTRIES = ("row", "column", "page", "note", "file", "resource", "result", "description")
@@ -114,7 +113,7 @@ async def company(folder: Path) -> AsyncIterator[Company]:
 def _lead(bot: Served, names: Names) -> None:
     """Let names of the web lead to the small one."""
     for kit in bot.bench.dispatch.runs.toolkit.kits:
-        if isinstance(kit, WebKit):
+        if isinstance(kit, WebTools):
             kit.reach = names.reach
 
 
@@ -152,12 +151,12 @@ def _settings(
 ) -> Settings:
     both = (ANA, LUIS)
     databases = {
-        "sales": Database(path=folder / "sales.duckdb", readers=both),
-        "payroll": Database(path=folder / "payroll.duckdb", readers=(EVA,)),
+        "sales": DatabaseSettings(path=folder / "sales.duckdb", readers=both),
+        "payroll": DatabaseSettings(path=folder / "payroll.duckdb", readers=(EVA,)),
     }
     projects = {
-        "handbook": Project(path=folder / "handbook", push=True, readers=("members",)),
-        "vault": Project(path=folder / "vault", readers=(EVA,)),
+        "handbook": ProjectSettings(path=folder / "handbook", push=True, readers=("members",)),
+        "vault": ProjectSettings(path=folder / "vault", readers=(EVA,)),
     }
     everywhere = settings.policy.everywhere.model_copy(update={"shared": True, "ask": ANYBODY})
     changed = {
@@ -173,7 +172,7 @@ def _settings(
 async def _keep(bot: Served) -> None:
     """Notes and files that people have kept before."""
     database = bot.store.database
-    notes, files = NoteShelf(database), ResourceShelf(database)
+    notes, files = NoteStore(database), ResourceStore(database)
     open_to_all = Label(True)
     notes_of: tuple[tuple[str, str, Label], ...] = (
         ("team", planted("note"), open_to_all),

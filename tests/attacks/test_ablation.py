@@ -20,9 +20,9 @@ from serve_kit import serving
 from test_one_click import ATTACKS
 from world import SITE, World
 
-from bot.approval.deciding import CLICK_RULES
+from bot.approvals.service import CLICK_RULES
 from config.settings import Settings
-from scopes.reduction import visible
+from scopes.extraction import visible
 from subagents.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ def test_an_attack_gets_through_only_without_what_stops_it(outcomes: Outcomes, n
     assert outcomes[name] == (False, True)
 
 
-MAKERS = {"Gate": 3, "Runs": 8, "Deciding": 3, "Executing": 8}
+MAKERS = {"Gate": 3, "Runs": 8, "Approvals": 7}
 """What takes rules, and at which position."""
 PASSED_ON = {"self.rules", "rules"}
 """What may stand there: what a test has passed further out."""
@@ -134,5 +134,4 @@ def names_in(schema: Any) -> Iterator[str]:
 async def test_the_served_bot_has_all_rules(tmp_path: Path) -> None:
     async with serving(tmp_path) as bot:
         assert bot.bench.dispatch.runs.rules is RULES
-        assert bot.bench.approvals.clicking.deciding.rules is CLICK_RULES
-        assert bot.bench.approvals.executing.rules is CLICK_RULES
+        assert bot.bench.approvals.rules is CLICK_RULES

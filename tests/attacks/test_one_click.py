@@ -24,20 +24,18 @@ from mail_kit import mail
 from serve_kit import ASKER, Served
 from test_inbox_triage import with_mail
 
-import subagents.stored
+import subagents.rules
 from bot.local.google.server import LocalGoogle
-from bot.local.model.server import Answer
+from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Message, Workspace
-from bot.memory.notes import NoteShelf
-from bot.memory.resources import ResourceShelf
-from bot.schedule.book import ScheduleBook
-from config.sections import ToolCalls
+from bot.memory.store import NoteStore, ResourceStore
+from bot.schedules.store import ScheduleStore
+from config.sections import ProjectSettings, ToolCalls
 from config.settings import Settings
-from config.tools import Project
 from scopes.label import Label
-from subagents.call import Call
 from subagents.rules import RULES
+from subagents.tool_call import Call
 
 Json = dict[str, Any]
 
@@ -147,8 +145,8 @@ class Stage:
     async def kept(self, *words: str) -> bool:
         """Whether the team's notes or files hold these."""
         database = self.bot.store.database
-        notes = await NoteShelf(database).search(["team"], "", 99)
-        files = await ResourceShelf(database).listed("team")
+        notes = await NoteStore(database).search(["team"], "", 99)
+        files = await ResourceStore(database).listed("team")
         told = [f"{each.title} {each.text}" for each in notes] + [each.name for each in files]
         return any(all(word in each for word in words) for each in told)
 
@@ -157,7 +155,7 @@ class Stage:
         return [each.message for each in repo.walk(repo.head.target)]
 
     async def scheduled(self) -> list[str]:
-        return [each.id for each in await ScheduleBook(self.bot.store.database).all()]
+        return [each.id for each in await ScheduleStore(self.bot.store.database).all()]
 
 
 def workspace() -> Workspace:
@@ -173,7 +171,7 @@ def workspace() -> Workspace:
 @asynccontextmanager
 async def stage(folder: Path) -> AsyncIterator[Stage]:
     repository(folder / "handbook", {"README.md": "# Handbook\n"})
-    project = Project(path=folder / "handbook", readers=("members",))
+    project = ProjectSettings(path=folder / "handbook", readers=("members",))
 
     def more(settings: Settings) -> Settings:
         limits = settings.limits.model_copy(update={"tool_calls": MOST, "seconds": 90.0})
@@ -182,7 +180,7 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
 
     mind = Obedient()
     async with with_mail(folder, KIM, BO, mind=mind, more=more, space=workspace()) as (bot, google):
-        await NoteShelf(bot.store.database).save(
+        await NoteStore(bot.store.database).save(
             f"user:{ASKER}", "k1", "Salaries", SALARY, Label(True, frozenset({ASKER})), "earlier"
         )
         google.gmail.label("Layoffs in May")
@@ -319,7 +317,7 @@ async def without(at: Stage, what: str) -> AsyncIterator[None]:
     runs = at.bot.bench.dispatch.runs
     with pytest.MonkeyPatch.context() as patch:
         if what == "arguments are judged":
-            patch.setattr(subagents.stored, "is_literal", of_the_text_alone)
+            patch.setattr(subagents.rules, "is_literal", of_the_text_alone)
         else:
             runs.rules = [rule for rule in RULES if rule.name != what]
         try:

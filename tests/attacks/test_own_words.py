@@ -13,7 +13,7 @@ from benign_kit import at_work
 from benign_office import GENERAL
 from engine_kit import engine, led_by, say, store_at
 
-from bot.parent import Ask
+from bot.tasks.ask import Ask
 from scopes.intent import Intent
 
 
@@ -23,9 +23,9 @@ async def test_addresses_of_what_was_forwarded_are_dead(tmp_path: Path) -> None:
         await store.start_run("r1", "ask", "x", "claude", {})
         made = e.ask(f"See {EXIT}", store)
         forwarded = replace(made.request, intent=Intent(home="C00000001"))
-        document = await Ask(made.app, e.run, forwarded).answer()
-        assert "https://" not in document["answer"]
-        assert "https://" in (await made.answer())["answer"], "at the command line all is typed"
+        document = await Ask(made.app, e.run, forwarded).work()
+        assert "https://" not in document.answer
+        assert "https://" in (await made.work()).answer, "at the command line all is typed"
 
 
 PASTED = (

@@ -33,17 +33,16 @@ from reader_stage import (
 )
 
 import bot.policy.directory
-import bot.requests.surroundings
+import bot.requests.context
 import bot.tooling.data
 import scopes.slack_items
 import scopes.spaces
 import scopes.web
 import subagents.rules
-from bot.erasure.forget import Forget
-from bot.erasure.targets import Target
-from bot.memory.notes import NoteShelf
-from bot.memory.resources import ResourceShelf
+from bot.memory.store import NoteStore, ResourceStore
 from bot.policy.directory import SlackDirectory
+from bot.privacy.forget import Forget
+from bot.storage.deletions import ForgetTarget
 from scopes.label import TRUSTED, WORKSPACE, Label
 from subagents.agent import Agent
 from subagents.gate import Gate
@@ -76,7 +75,7 @@ async def keep_notes(stage: Stage) -> None:
     """Each of the two has a note of their own."""
     for user, text in SECRETS.items():
         label = Label(False, frozenset({user}))
-        shelf = NoteShelf(stage.bot.store.database)
+        shelf = NoteStore(stage.bot.store.database)
         await shelf.save(f"user:{user}", f"k/{user}", "plan", text, label, "earlier")
 
 
@@ -85,7 +84,7 @@ def notes_told(granted: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
 
     async def tried(stage: Stage) -> bool:
         await keep_notes(stage)
-        grants = stage.bot.bench.approvals.executing.grants
+        grants = stage.bot.bench.approvals.grants
         await grants.add([granted], TEAM, BOSS, "g1")
         await stage.ask("What did I note?", MINE, user=user)
         return SECRETS[user] in stage.told(TEAM)
@@ -261,7 +260,7 @@ ATTACKS: Mapping[str, Attack] = {
             thread=at(SHARED).partition("/")[2],
             web=((search(SPELLED.format("shared")),),),
         ),
-        without((bot.requests.surroundings.Surroundings, "_is_outside", nobody_outside)),
+        without((bot.requests.context.ContextReader, "_is_outside", nobody_outside)),
     ),
     "words of a channel after an earlier answer on an outsider's page": Attack(
         leaves(
@@ -348,7 +347,7 @@ async def found_before(stage: Stage) -> None:
     script = Script(
         ((part("web", "web", "web:search", "notes:team"),),), {"web": (*web, fetch(first))}
     )
-    shelf = ResourceShelf(stage.bot.store.database)
+    shelf = ResourceStore(stage.bot.store.database)
     label = Label(True, WORKSPACE, frozenset({SHARED}), outside=True)
     await shelf.save("team", "k", "plan.md", "text/markdown", b"Plan K7", label, "earlier")
     await stage.ask("Is our plan right?", script)
@@ -403,7 +402,7 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         request = await stage.bot.inbox.request(latest.request or "")
         assert request
         assert set(request.lookups) == set(LOOKED_UP)
-        await Forget(stage.bot.store.database)(Target.source("data:crm"))
+        await Forget(stage.bot.store.database)(ForgetTarget.source("data:crm"))
         request = await stage.bot.inbox.request(latest.request or "")
         assert request
         assert request.lookups == (), "what was approved was read in the database"

@@ -21,9 +21,8 @@ from stage import PUBLIC
 from world import World
 
 from bot.local.slack.state import BOT_USER
-from bot.memory.notes import NoteShelf, notes
-from bot.memory.resources import ResourceShelf
-from bot.storage.tool_tables import resources
+from bot.memory.store import NoteStore, ResourceStore
+from bot.storage.tables import notes, resources
 from subagents.rules import MAX_KEPT, RULES
 
 ASK = f"Compare sales, the handbook, our notes, {PAGE} and #board"
@@ -99,7 +98,7 @@ def files(at: Company) -> Iterator[str]:
 async def kept(at: Company) -> list[str]:
     """What notes and files say to whom, and how much one context has kept."""
     database, found = at.bot.store.database, []
-    shelves = NoteShelf(database), ResourceShelf(database)
+    shelves = NoteStore(database), ResourceStore(database)
     rows = [(t.name, row) for t in (notes, resources) for row in await rows_of(at, t)]
     for space in sorted({row["space"] for _, row in rows}):
         audience = readers_of(at, space)
@@ -120,7 +119,7 @@ async def kept(at: Company) -> list[str]:
 
 async def rows_of(at: Company, table: sa.Table) -> list[dict[str, str]]:
     query = sa.select(table.c.space, table.c.key, table.c.run)
-    return [dict(row) for row in await at.bot.store.database.read(query)]
+    return [row._asdict() for row in await at.bot.store.database.read(query)]
 
 
 def readers_of(at: Company, space: str) -> frozenset[str] | str | None:

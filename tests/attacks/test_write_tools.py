@@ -43,11 +43,12 @@ from fleet_kit import fleet
 from serve_kit import ASKER, Served, request_in, serving
 
 from bot.local.mind.mind import answer as offline_mind
-from bot.local.model.server import Answer, Mind
-from bot.local.slack.server import Fault
+from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
+from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
-from bot.requests.sentences import SENT_IN_PRIVATE
+from bot.messages import SENT_IN_PRIVATE
 from subagents.rules import MAX_FREE
 
 ELSEWHERE = channel_id(3)
@@ -373,7 +374,7 @@ async def test_after_the_grant_the_answer_is_public_until_it_is_revoked(tmp_path
         second = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)
         assert FOUND in str(second.blocks)
 
-        grants = bot.bench.approvals.executing.grants
+        grants = bot.bench.approvals.grants
         (grant,) = await grants.all()
         assert await grants.revoke(grant.id, BOSS)
         third = await bot.answer(bot.ask(SWEEP, channel=TEAM), channel=TEAM)

@@ -26,8 +26,8 @@ from starlette.routing import Route
 
 import scopes
 import subagents.brief
-import subagents.guide
-from config.prompt import prompt
+import subagents.system_prompt
+from config.prompts import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
 from scopes.label import Label
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
@@ -129,7 +129,8 @@ def served(world: World) -> Iterator[World]:
             module = f"attack_scope_{name}"
             patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=tools))
             patch.setitem(scopes.MODULES, name, module)
-        patch.setattr(subagents.guide, "prompt", _prompt)
+            patch.delitem(scopes.NEEDS, name, raising=False)
+        patch.setattr(subagents.system_prompt, "prompt", _prompt)
         _forget()
         try:
             yield world

@@ -1,4 +1,4 @@
-"""users.getProfile, labels, drafts, history and watch of the local Gmail."""
+"""users.getProfile, labels, drafts and history of the local Gmail."""
 
 from bot.local.google import gmail_messages
 from bot.local.google.call import Method, invalid
@@ -14,10 +14,8 @@ from bot.local.google.gmail_shapes import (
     message_json,
     reference_json,
 )
-from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft, Watch
+from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft
 
-WATCH_MS = 7 * 24 * 3600 * 1000
-"""A watch ends after a week: developers.google.com/gmail/api/guides/push."""
 KINDS = {
     "messageAdded": "messagesAdded",
     "messageDeleted": "messagesDeleted",
@@ -148,30 +146,12 @@ def _bears(change: Change, label: str) -> bool:
     return not label or label in change.labels + change.changed
 
 
-def _watch(call: GmailCall) -> Json:
-    topic = str(call.body.get("topicName") or "")
-    if not topic.startswith("projects/") or "/topics/" not in topic:
-        invalid("Invalid topicName does not match projects/*/topics/*")
-    state = call.state
-    expires = int(state.now() * 1000) + WATCH_MS
-    state.watch = Watch(topic, call.names("labelIds"), expires)
-    state.announce()  # a watch that succeeds is told of at once
-    return {"historyId": str(state.history_id), "expiration": str(expires)}
-
-
-def _stop(call: GmailCall) -> None:
-    call.state.watch = None
-
-
 _USERS = "gmail/v1/users/{userId}/"
 _LIST = frozenset({"q", "includeSpamTrash", "maxResults", "pageToken"})
 _HISTORY = frozenset({"startHistoryId", "historyTypes", "labelId", "maxResults", "pageToken"})
 _LABEL = frozenset({"id", "name", "type", "color", "messageListVisibility", "labelListVisibility"})
-_WATCH = frozenset({"topicName", "labelIds", "labelFilterAction", "labelFilterBehavior"})
 METHODS = gmail_messages.METHODS | {
     "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile, 1, READ | _COMPOSE),
-    "gmail.users.watch": Method("POST", _USERS + "watch", _watch, 100, READ, body=_WATCH),
-    "gmail.users.stop": Method("POST", _USERS + "stop", _stop, 50, READ),
     "gmail.users.history.list": Method("GET", _USERS + "history", _list_history, 2, READ, _HISTORY),
     "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels, 1, READ | _NAMING),
     "gmail.users.labels.get": Method("GET", _USERS + "labels/{id}", _get_label, 1, READ | _NAMING),

@@ -1,6 +1,5 @@
 """The state of a running local Gmail: one mailbox that can change, and what changed in it."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -97,15 +96,6 @@ class Draft:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What `users.watch` was told."""
-
-    topic: str
-    labels: tuple[str, ...]
-    expires_ms: int
-
-
 class GmailState:
     """One mailbox, served from a thread of its own: hold `lock` through what reads it.
 
@@ -132,9 +122,6 @@ class GmailState:
         self.drafts: dict[str, Draft] = {}
         self.history: list[Change] = []
         self.history_id = FIRST_HISTORY
-        self.watch: Watch | None = None
-        self.publish: Callable[[str, bytes], None] = lambda topic, data: None
-        """Tells a Pub/Sub topic."""
         self.sent: list[str] = []
         """Ids of the messages that the API sent, in order."""
         self._label_numbers = count(1)
@@ -243,15 +230,6 @@ class GmailState:
         self.history.append(
             Change(self.history_id, kind, held.id, held.thread, labels, tuple(changed))
         )
-        watch = self.watch
-        if watch and (not watch.labels or {*watch.labels} & {*labels, *changed}):
-            self.announce()
-
-    def announce(self) -> None:
-        """Tell the topic of a watch where the mailbox stands, if it has not ended."""
-        if self.watch and self.now() * 1000 < self.watch.expires_ms:
-            told = {"emailAddress": self.address, "historyId": self.history_id}
-            self.publish(self.watch.topic, json.dumps(told).encode())
 
 
 def refers(held: Held, ids: set[str]) -> bool:

@@ -26,7 +26,7 @@ CLIENT_ID = "local-client.apps.googleusercontent.com"
 CLIENT_SECRET = "local-client-secret"
 CODE_S = 600.0
 TOKEN_S = 3_599
-AS_ITSELF = ("pubsub", "bigquery", "spreadsheets")
+AS_ITSELF = ("bigquery", "spreadsheets")
 """OAuth scopes, the last part of their names, that a service account may have for itself."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 

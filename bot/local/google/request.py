@@ -10,7 +10,6 @@ from starlette.requests import Request
 
 from bot.local.google import bigquery as google_bigquery
 from bot.local.google import gmail_mailbox
-from bot.local.google import pubsub as google_pubsub
 from bot.local.google import sheets as google_sheets
 from bot.local.google.batch import Sent
 from bot.local.google.call import EVERYWHERE, Json, Method
@@ -21,7 +20,6 @@ METHODS: Mapping[str, Method] = {**gmail_mailbox.METHODS}
 """Of Gmail."""
 SERVED: Mapping[str, Method] = {
     **METHODS,
-    **google_pubsub.METHODS,
     **google_bigquery.METHODS,
     **google_sheets.METHODS,
 }

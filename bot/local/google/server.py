@@ -1,5 +1,4 @@
-"""Google on loopback: the APIs that the product uses: Gmail, BigQuery, Sheets, and what of Pub/Sub
-tells of mail."""
+"""Google on loopback: the APIs that the product uses: Gmail, BigQuery and Sheets."""
 
 import asyncio
 import json
@@ -15,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bot.local.google import bigquery as google_bigquery
-from bot.local.google import pubsub as google_pubsub
 from bot.local.google.batch import Answer, Sent, batched, calls_in
 from bot.local.google.bigquery_jobs import BigQueryState
 from bot.local.google.call import Call, Json
@@ -25,7 +23,6 @@ from bot.local.google.fields import selected
 from bot.local.google.gmail_mime import INLINE_BYTES
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
-from bot.local.google.pubsub import PubsubState
 from bot.local.google.request import METHODS, SERVED, arguments_of, body_of, method_at, sent_in
 from bot.local.google.sheets_state import SheetsState
 from bot.local.server import drop_connection
@@ -36,7 +33,7 @@ TOKEN = "ya29.local"
 """The default access token, of the first mailbox."""
 SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
 """OAuth scopes of that token: all of Gmail, BigQuery and Sheets."""
-SERVICE = google_pubsub.SCOPES | {"bigquery", "spreadsheets"}
+SERVICE = frozenset({"bigquery", "spreadsheets"})
 """OAuth scopes of a service account as itself."""
 NOBODY = Mailbox("operator@local.example", ())
 """The mailbox of a Google that is there for other things."""
@@ -87,8 +84,8 @@ class LocalGoogle:
     """Google's APIs for one or several accounts; `app` is the ASGI app.
 
     `gmail` is the first mailbox, `mailboxes` are all, by address. `tokens` are those that are
-    taken: one that is deleted there is revoked. `pubsub` is told where a mailbox is watched;
-    `bigquery` and `sheets` are those of all accounts.
+    taken: one that is deleted there is revoked. `bigquery` and `sheets` are those of all
+    accounts.
     `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
     `requests` is the log of all calls.
     """
@@ -114,13 +111,10 @@ class LocalGoogle:
         self._now = now
         self._inline_bytes = inline_bytes
         self._whose = whose
-        self.pubsub = PubsubState(now)
         self.bigquery = bigquery
         self.sheets = sheets or SheetsState()
         self.mailboxes: dict[str, GmailState] = {}
         self.tokens: dict[str, Grant] = dict(tokens or {})
-        puller = Grant(google_pubsub.ACCOUNT, google_pubsub.SCOPES)
-        self.tokens.setdefault(google_pubsub.TOKEN, puller)
         self.gmail = self.join(mailbox, TOKEN)
         self.faults: list[Fault] = []
         self.latency_s = latency_s
@@ -138,7 +132,6 @@ class LocalGoogle:
     def join(self, mailbox: Mailbox, token: str) -> GmailState:
         """Serve another account's mailbox to whoever has this token."""
         state = GmailState(mailbox, now=self._now, inline_bytes=self._inline_bytes)
-        state.publish = self.pubsub.publish
         self.mailboxes[state.address] = state
         self.tokens[token] = Grant(state.address)
         return state
@@ -191,8 +184,6 @@ class LocalGoogle:
         fault = next_fault(self.faults, method)
         if fault:
             await before(fault)
-        if method == google_pubsub.PULL:
-            await self.pubsub.held(progress.path)
         if method == google_bigquery.RESULTS and self.bigquery:
             await self.bigquery.held(progress.path, parse_qs(query))
         body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
@@ -225,7 +216,7 @@ class LocalGoogle:
         api = method.partition(".")[0]
         if api == "gmail":
             return self.mailboxes[grant.address]
-        state = {"pubsub": self.pubsub, "bigquery": self.bigquery, "sheets": self.sheets}[api]
+        state = {"bigquery": self.bigquery, "sheets": self.sheets}[api]
         if state is None:
             raise GoogleRefused("notFound")
         return state

@@ -7,6 +7,7 @@ from typing import Any
 from bot.local.mind import earlier as mind_earlier
 from bot.local.mind import hello as mind_hello
 from bot.local.mind import post as mind_post
+from bot.local.mind import reports as mind_reports
 from bot.local.mind import schedule as mind_schedule
 from bot.local.mind.calls import use
 from bot.local.mind.cues import asked_for, fold, spoken, without
@@ -64,6 +65,11 @@ def answer_as_parent(heard: Heard) -> Answer:
     free = bool(heard.tools) and not heard.must_end
     if turn := mind_schedule.turn(asked.text, heard, free):
         return Answer(list(turn.calls)) if turn.calls else _say(f"{turn.text}\n\n{OFFLINE}")
+    if report := mind_reports.turn(asked.text, heard, free):
+        if report.calls:
+            return Answer(list(report.calls))
+        over = report.text == mind_reports.NOTHING_TO_ADD
+        return _say(report.text if over else f"{report.text}\n\n{OFFLINE}")
     if order := mind_post.order(asked.text):
         calls = [] if heard.exchanges or not free else mind_post.calls(order, heard)
         return Answer(calls) if calls else _say(f"{mind_post.told(heard)}\n\n{OFFLINE}")

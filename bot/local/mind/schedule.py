@@ -58,7 +58,6 @@ _CHANNEL = re.compile(r"#?[\w-]*\*|#[\w-]+|\b[CG][A-Z0-9]{8,}\b")
 _ZONE = re.compile(r"\b(?:[A-Z][A-Za-z]+/[A-Z]\w+|UTC)\b")
 _TRACKER = re.compile(r"\bF[A-Z0-9]{6,}\b")
 _NAMED = re.compile(r"\b(?:named|called)\s+['\"“]?([\w-]+)", re.IGNORECASE)
-_MONTH = re.compile(r"\$(\d+(?:\.\d+)?) (?:a|per) month", re.IGNORECASE)
 _DOLLARS = re.compile(r"\$(\d+(?:\.\d+)?)(?![\d.]| (?:a|per) month)")
 _QUIET = re.compile(r"\b(?:quiet|only (?:if|when) something is new)\b", re.IGNORECASE)
 _LIST = re.compile(
@@ -178,12 +177,11 @@ def _mail(text: str) -> str:
 
 def _more(text: str) -> Mapping[str, Any]:
     zone, tracker = _ZONE.search(text), _TRACKER.search(text)
-    month, dollars = _MONTH.search(text), _DOLLARS.search(text)
+    dollars = _DOLLARS.search(text)
     return {
         **({"zone": zone[0]} if zone else {}),
         **({"tracker": tracker[0]} if tracker else {}),
         **({"budget_usd": float(dollars[1])} if dollars else {}),
-        **({"month_usd": float(month[1])} if month else {}),
         **({"quiet": True} if _QUIET.search(text) else {}),
     }
 

@@ -1,0 +1,504 @@
+"""Build approval cards and their forms, and parse clicks on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import scopes
+from bot.approvals.store import GRANT, GrantOffer, StoredAction
+from bot.slack.blocks import (
+    Block,
+    Element,
+    MessagePart,
+    bold,
+    channel,
+    date,
+    format_decider,
+    format_json,
+    length,
+    linked,
+    paragraph,
+    pre,
+    rich,
+    show_invisible,
+    spelled,
+    user,
+)
+from bot.slack.messages import first, id_of, mapping, sanitize_json, ts_of
+from scopes.effects import Effect, Part
+from scopes.label import is_conversation
+from scopes.tool import Tool
+from subagents.gate import Action
+
+APPROVE, DENY, EDIT = "approve", "deny", "edit"
+ACTIONS = {
+    "action_approve": APPROVE,
+    "action_deny": DENY,
+    "action_edit": EDIT,
+    "action_approve_all": APPROVE,
+    "action_deny_all": DENY,
+}
+"""Action id of a button -> its purpose."""
+FORM = "action_edited"
+"""Callback id of the form in which a text is edited."""
+MAX_TYPED = 3_000
+"""Characters that a field of a form takes (docs.slack.dev, plain-text input)."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class CardClicked:
+    """A button of a card was clicked."""
+
+    team: str
+    """Workspace of the person who clicked; empty if the payload does not have it."""
+    user: str
+    what: str
+    """`approve`, `deny` or `edit`."""
+    all: bool
+    """Whether the button is for a whole batch."""
+    id: str
+    """The action id that the button carries; empty if it is not one."""
+    channel: str
+    ts: str
+    """The message with the button."""
+    thread_ts: str = ""
+    trigger: str = ""
+    """Opens a form, within three seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormSubmitted:
+    """The form of a card was submitted."""
+
+    team: str
+    user: str
+    id: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Name of an argument -> the text that was entered."""
+
+
+def card_click(body: Mapping[str, Any]) -> CardClicked | None:
+    """Parse a click on a card; None for any other click, or one by nobody."""
+    action, person = first(body.get("actions")), mapping(body.get("user"))
+    name, user = action.get("action_id"), id_of(person.get("id"), "UW")
+    if not isinstance(name, str) or name not in ACTIONS or not user:
+        return None
+    place, message = mapping(body.get("container")), mapping(body.get("message"))
+    channel = id_of(place.get("channel_id"), "CDG")
+    ts, trigger = ts_of(place.get("message_ts")), body.get("trigger_id")
+    told = id_of(mapping(body.get("channel")).get("id"), "CDG"), ts_of(message.get("ts"))
+    if told != (channel, ts) or place.get("is_ephemeral"):
+        ts = ""  # two places in one payload: none that we showed
+    return CardClicked(
+        team=id_of(person.get("team_id"), "TE"),
+        user=user,
+        what=ACTIONS[name],
+        all=name.endswith("_all"),
+        id=_action_id(action.get("value")),
+        channel=channel,
+        ts=ts,
+        thread_ts=ts_of(place.get("thread_ts")) or ts_of(message.get("thread_ts")),
+        trigger=trigger if isinstance(trigger, str) else "",
+    )
+
+
+def submission(body: Mapping[str, Any]) -> FormSubmitted | None:
+    """Parse a submitted form of ours; None for any other view, or one by nobody."""
+    view, person = mapping(body.get("view")), mapping(body.get("user"))
+    user = id_of(person.get("id"), "UW")
+    if view.get("callback_id") != FORM or not user:
+        return None
+    texts = {}
+    for name, inputs in mapping(mapping(view.get("state")).get("values")).items():
+        typed = mapping(mapping(inputs).get(FORM)).get("value")
+        if isinstance(typed, str) and isinstance(name, str) and _NAME.fullmatch(name):
+            texts[name] = sanitize_json(typed)
+    team = id_of(person.get("team_id"), "TE")
+    return FormSubmitted(team, user, _action_id(view.get("private_metadata")), texts)
+
+
+def _action_id(value: Any) -> str:
+    return value if isinstance(value, str) and _ID.fullmatch(value) else ""
+
+
+INLINE = 300
+"""Longest value that is shown on the line of its name."""
+RECIPIENTS = (
+    *("to", "cc", "bcc", "recipient", "recipients", "attendees", "people", "emails", "email"),
+    *("user", "users", "channel", "channels", "address", "url", "sheet", "table", "range"),
+)
+"""Arguments that are shown first, besides those that are handles."""
+SCHEDULED = {
+    "schedule_create": "Set up",
+    "schedule_pause": "Pause",
+    "schedule_delete": "Delete",
+}
+"""Tool -> what it does to a schedule."""
+
+
+def tool_of(action: Action) -> Tool | None:
+    """Return the tool that would run; None if it no longer exists."""
+    try:
+        tools = scopes.tools_of(action.scope)
+    except scopes.UnknownScope:
+        return None
+    return next((tool for tool in tools if tool.name == action.tool), None)
+
+
+def editable(action: Action) -> dict[str, str]:
+    """Return the texts that can be edited, by argument; none if one is too long."""
+    tool = tool_of(action)
+    names = [n for n, role in tool.parts.items() if role is Part.SAID] if tool else []
+    texts = {name: action.args.get(name) for name in names}
+    if not all(isinstance(text, str) and len(text) <= MAX_TYPED for text in texts.values()):
+        return {}
+    return {name: str(text) for name, text in texts.items()}
+
+
+def title(action: Action) -> str:
+    """Describe in a line what would happen."""
+    tool = tool_of(action)
+    if verb := SCHEDULED.get(action.tool):
+        what = "Resume" if action.args.get("resume") else verb
+        return f"{what} the schedule {spelled(str(action.args.get('name', '')))}"
+    goals = [_named(action, str(action.args[n])) for n in _handles(tool) if action.args.get(n)]
+    if not goals:
+        found = (action.args.get(name) for name in ("to", "recipient", "recipients"))
+        goals = [spelled(_short(value)) for value in found if value]
+    to = f" to {goals[0]}" if goals else ""
+    if tool and tool.effect is Effect.POST:
+        return f"Send a message{to}"
+    if tool and tool.effect is Effect.REACT:
+        return f"Add a reaction{to}"
+    if tool and tool.effect is Effect.DRAFT:
+        return "Put a reply into your drafts"
+    words = show_invisible(action.tool.replace("_", " ")).strip()
+    return f"{words[:1].upper()}{words[1:]}{to}"
+
+
+def _handles(tool: Tool | None) -> Mapping[str, str]:
+    return tool.handle_arguments if tool else {}
+
+
+def _named(action: Action, value: str) -> str:
+    """Format a thing by its id, then by its name, which anybody may choose.
+
+    A message is named by its conversation.
+    """
+    name = action.handles.get(value) or action.handles.get(value.partition("/")[0])
+    return f"{spelled(value)} ({spelled(name)})" if name else spelled(value)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else ", ".join(map(str, value))
+    return text if len(text) <= INLINE else f"{text[:INLINE]}…"
+
+
+def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, value and whether it is a text, of all arguments: recipients first, texts last.
+
+    Texts that others would read are shown as they are; any other text is followed by its ASCII
+    form. Optional arguments without a value are left out.
+    """
+    tool = tool_of(action)
+    handles, parts = _handles(tool), tool.parts if tool else {}
+
+    def rank(name: str) -> int:
+        if parts.get(name) is Part.SAID:
+            return 3
+        return 0 if name in handles else 1 if name.lower() in RECIPIENTS else 2
+
+    for name in sorted(action.args, key=rank):
+        value = action.args[name]
+        if _is_left_out(tool, name, value):
+            continue
+        if name in handles and isinstance(value, str):
+            yield name, _named(action, value) if value else "(empty)", False
+        elif isinstance(value, str) and rank(name) == 3:
+            yield name, show_invisible(value), True
+        else:
+            text = _format_value(value)
+            yield name, text, len(text) > INLINE
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, str):
+        return spelled(value) or "(empty)"
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return ", ".join(map(spelled, value)) or "(none)"
+    return format_json(value)
+
+
+def _is_left_out(tool: Tool | None, name: str, value: Any) -> bool:
+    known = tool.input_model.model_fields.get(name) if tool else None
+    if known is None or known.is_required() or value not in (None, "", [], {}):
+        return False
+    return bool(known.get_default() == value)
+
+
+SHOWN = 2_900
+"""Characters of a text in one piece; a longer one continues in messages before the card."""
+MAX_CARD = 10_000
+"""Characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""
+MOST_SOURCES = 20
+"""Sources that a card names; the rest is counted."""
+MOST_MESSAGES = 20
+"""Messages for the texts of one card; an action that needs more cannot be approved."""
+WHY = {
+    "consequence": "it does more than answer",
+    "draft": "it may hold more than the mails that it answers, and leaves with one click",
+    "flood": "one request leaves only a few messages by itself",
+}
+"""Rule of the gate -> its explanation for people."""
+DONE_BY = {
+    "approved": "Approved by ",
+    "done": "Approved by ",
+    "failed": "Approved by ",
+    "denied": "Denied by ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalCard:
+    """The messages that are shown for approval."""
+
+    before: tuple[MessagePart, ...]
+    """Messages with the full text of what is too long for the card."""
+    last: MessagePart
+    """The message with the buttons."""
+
+
+def waiting(action: Action, until: datetime) -> ApprovalCard | None:
+    """Return the card of one action; None if it is too long to be shown."""
+    texts = sum(is_text for *_, is_text in arguments(action))
+    texts += sum("\n" in value for value in action.told.values())
+    excerpt = min(SHOWN, MAX_CARD // 2 // max(texts, 1))
+    named, why = title(action), f" It needs approval: {_why(action)}."
+    foot = paragraph("\n", *_rests_on(action), *_asked_by(action), why, *_valid(until))
+    pieces = list(_pieces(action, named))
+    short = list(_pieces(action, named, excerpt))
+    return _card(pieces, short, foot, _buttons(action.id, "", bool(editable(action))))
+
+
+def batch(id: str, actions: Sequence[Action], until: datetime) -> ApprovalCard | None:
+    """Return one card for several actions, each shown in full; None if it is too long."""
+    most, pieces, short = MAX_CARD // 2 // len(actions), [], []
+    for number, action in enumerate(actions, 1):
+        named, why = f"{number}. {title(action)}", f"It needs approval: {_why(action)}.\n\n"
+        pieces += [*_pieces(action, named), paragraph(*_rests_on(action), why)]
+        short += [paragraph(f"{_in_short(action, named, most)}\n")]
+    head = paragraph(bold(f"{len(actions)} things wait for your approval\n"))
+    foot = paragraph("\n", *_asked_by(actions[0]), *_valid(until))
+    return _card([head, *pieces], [head, *short], foot, _buttons(id, "_all", False))
+
+
+def offer(action: Action, until: datetime) -> ApprovalCard | None:
+    """Return the question to administrators whether sources may be shown in a place permanently.
+
+    None if there are too many sources to show.
+    """
+    grant = GrantOffer.model_validate(action.args)
+    place = spelled(grant.destination_name)
+    names = "\n".join(f"• {spelled(i)} ({spelled(n)})" for i, n in grant.sources.items())
+    goal = f"{spelled(grant.destination)} ({place})"
+    pieces = (
+        paragraph(bold(f"Allow answers in {goal} to rest on these sources?\n")),
+        paragraph(names),
+        paragraph(
+            f"\nNot everyone in {place} is a member of them; everyone there would read what "
+            "answers say of them, until the grant is revoked. ",
+            user(action.requester),
+            " asked for such an answer and has it in private.\n",
+        ),
+        paragraph("Only administrators decide.", *_valid(until)),
+    )
+    if _size(pieces) > MAX_CARD:
+        return None
+    shown = (rich(*pieces), _buttons(action.id, "", False))
+    return ApprovalCard((), MessagePart("A grant needs your approval.", shown))
+
+
+def _card(
+    pieces: Sequence[Element], short: Sequence[Element], foot: Element, buttons: Block
+) -> ApprovalCard | None:
+    """Return a card with all pieces, or with short ones if the whole needs messages before it."""
+    before: tuple[MessagePart, ...] = ()
+    shown = [*pieces, foot]
+    if _size(shown) > MAX_CARD:
+        before = _messages(pieces)
+        where = paragraph(f"\nAll of it is in the {len(before)} messages before this one.\n")
+        shown = [*short, where, foot]
+    if len(before) > MOST_MESSAGES or _size(shown) > MAX_CARD:
+        return None
+    text = "Something waits for your approval."
+    return ApprovalCard(before, MessagePart(text, (rich(*shown), buttons)))
+
+
+def form(action: Action) -> Block | None:
+    """Return the form in which the texts can be edited."""
+    fields = [
+        {
+            "type": "input",
+            "block_id": name,
+            "label": {"type": "plain_text", "text": name.replace("_", " ").capitalize()},
+            "element": {
+                "type": "plain_text_input",
+                "action_id": FORM,
+                "multiline": True,
+                "max_length": MAX_TYPED,
+                **({"initial_value": text} if text else {}),
+            },
+        }
+        for name, text in editable(action).items()
+    ]
+    if not fields:
+        return None
+    return {
+        "type": "modal",
+        "callback_id": FORM,
+        "private_metadata": action.id,
+        "title": {"type": "plain_text", "text": "Change the text"},
+        "submit": {"type": "plain_text", "text": "Back to the card"},
+        "close": {"type": "plain_text", "text": "Cancel"},
+        "blocks": fields,
+    }
+
+
+def _why(action: Action) -> str:
+    if action.asks:
+        return "it would tell the internet of what was read. The request is then answered again"
+    return WHY.get(action.rule, f"the rule {show_invisible(action.rule)} requires it")
+
+
+def _asked_by(action: Action) -> tuple[str | Element, ...]:
+    return "Asked for by ", user(action.requester), "."
+
+
+def _valid(until: datetime) -> tuple[str | Element, ...]:
+    return " Valid until ", date(until), "."
+
+
+def _rests_on(action: Action) -> Iterator[str | Element]:
+    """Yield what the text may be based on: everything that was read before it was written."""
+    sources, public = action.label.sources, action.label.is_open
+    heads = {source.partition("/")[0] for source in sources}
+    places = sorted({head for head in heads if is_conversation(head)})
+    places += sorted({s for s in sources if s.partition("/")[0] not in places})
+    if not places and public:
+        return
+    yield "Rests on: "
+    for number, place in enumerate(places[:MOST_SOURCES]):
+        yield ", " if number else ""
+        yield channel(place) if place[0] in "CG" and is_conversation(place) else spelled(place)
+    more = len(places) - MOST_SOURCES
+    yield f" and {more:,} more" if more > 0 else "" if places else "what not everyone may read"
+    yield ".\n"
+
+
+def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
+    """Yield everything that an action does; with `most`, only so many characters of each text.
+
+    What code says of it is a line, or a text with a heading.
+    """
+    yield paragraph(bold(f"{named}\n"))
+    for name, value in action.told.items():
+        heading, _, text = value.partition("\n")
+        yield paragraph(bold(f"{show_invisible(name).capitalize()}: "), f"{spelled(heading)}\n")
+        if text:
+            yield from _text(show_invisible(text), most)
+    if action.told:
+        yield paragraph("\nAll of it, as it is stored:\n")
+    for name, value, is_text in arguments(action):
+        if not is_text:
+            yield paragraph(bold(f"{show_invisible(name)}: "), f"{value}\n")
+            continue
+        yield paragraph(bold(show_invisible(name)), f" ({len(value):,} characters)\n")
+        yield from _text(value, most)
+
+
+def _text(value: str, most: int) -> Iterator[Element]:
+    shown = value[:most] if most else value
+    for start in range(0, max(len(shown), 1), SHOWN):
+        if start:
+            yield paragraph("(it goes on)\n")
+        yield pre(shown[start : start + SHOWN])
+    if len(shown) < len(value):
+        yield paragraph(f"… {len(value) - len(shown):,} characters more\n")
+
+
+def _in_short(action: Action, named: str, most: int) -> str:
+    """Summarize what would happen, with only the headings of what code says of it."""
+    headings = ((name, value.partition("\n")[0]) for name, value in action.told.items())
+    told = "; ".join(f"{show_invisible(name)}: {spelled(heading)}" for name, heading in headings)
+    return f"{named}\n{told[:most]}{'…' if len(told) > most else ''}".rstrip()
+
+
+def _messages(pieces: Sequence[Element]) -> tuple[MessagePart, ...]:
+    """Pack the pieces into as few messages as possible."""
+    groups: list[list[Element]] = [[]]
+    for piece in pieces:
+        if groups[-1] and _size([*groups[-1], piece]) > MAX_CARD:
+            groups.append([])
+        groups[-1].append(piece)
+    return tuple(MessagePart("For your approval", (rich(*group),)) for group in groups)
+
+
+def _size(pieces: Sequence[Element]) -> int:
+    return sum(map(length, pieces))
+
+
+def _buttons(id: str, all: str, edit: bool) -> Block:
+    def button(name: str, words: str, **more: str) -> Block:
+        text = {"type": "plain_text", "text": words}
+        action = f"action_{name}{all}"
+        return {"type": "button", "action_id": action, "value": id, "text": text, **more}
+
+    every = " all" if all else ""
+    shown = [button("approve", f"Approve{every}", style="primary")]
+    shown += [button("edit", "Edit")] if edit else []
+    shown += [button("deny", f"Deny{every}", style="danger")]
+    return {"type": "actions", "elements": shown}
+
+
+def ended(rows: Sequence[StoredAction], address: str) -> MessagePart:
+    """Show the result of an action, or of each one in a batch, without buttons.
+
+    `address` is the workspace's: only links that begin with it are links.
+    """
+    pieces = []
+    for number, each in enumerate(rows, 1):
+        count = f"{number}. " if len(rows) > 1 else ""
+        named = f"{count}{_title(each)}\n"
+        pieces.append(paragraph(bold(named), *_state(each, address), "\n"))
+    return MessagePart("A card that was decided on.", (rich(*pieces),))
+
+
+def _title(row: StoredAction) -> str:
+    if row.tool != GRANT:
+        return title(row.action)
+    names = ", ".join(spelled(name) for name in row.grant.sources.values())
+    return f"Allow answers in {spelled(row.grant.destination_name)} to rest on {names}"[:1_000]
+
+
+def _state(row: StoredAction, address: str) -> Iterator[str | Element]:
+    if row.state == "expired":
+        yield "This has expired; nothing was done. Please ask again."
+        return
+    if row.state == "failed":
+        yield "Not done: "
+    yield from linked(show_invisible(row.said), address)
+    if row.state in DONE_BY:
+        yield " " if row.said else ""
+        yield DONE_BY[row.state]
+        yield format_decider(row.decided_by)
+        if row.decided_at:
+            yield ", "
+            yield date(row.decided_at)
+        yield "; it is being done." if row.state == "approved" else "."

@@ -1,0 +1,661 @@
+"""Post approval cards, authorize clicks on them, and execute what was approved."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.approvals import cards
+from bot.approvals.cards import APPROVE, EDIT, ApprovalCard, CardClicked, FormSubmitted, editable
+from bot.approvals.store import (
+    BATCH,
+    GRANT,
+    OURS,
+    WAITS,
+    Actions,
+    Batch,
+    CardPlace,
+    GrantOffer,
+    StoredAction,
+)
+from bot.errors import StoreError
+from bot.policy.grants import Grants
+from bot.policy.policy import Admission, PolicyFault
+from bot.requests.delivery import Delivery, NotDone
+from bot.runs.durable import Durable
+from bot.slack.assistant_pane import attempt
+from bot.slack.blocks import MessagePart
+from bot.slack.client import (
+    ChannelClosed,
+    ContentRefused,
+    MessageGone,
+    OutcomeUnknown,
+    WriteFailed,
+    retry_until,
+)
+from bot.slack.writer import MessageWriter
+from bot.storage.requests import StoredRequest
+from config.sections import ApprovalSettings, Policy
+from scopes.intent import Intent
+from scopes.label import TRUSTED, Label
+from subagents.directory import Directory
+from subagents.gate import Action, Decision
+
+log = logging.getLogger(__name__)
+
+MOST_CARDS = 3
+"""Separate cards of one request; more actions share one card."""
+MOST_ADMINS = 10
+"""Administrators who are asked about one grant."""
+OVER = ("denied", "expired", "done", "failed")
+"""States in which a card is final; that of an edited action shows its replacement."""
+UNSHOWABLE = (
+    "I dropped something that I was to do for you, because I cannot show it to you for approval: "
+    "it is too long, or rests on what you may not read (any more)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CardPoster:
+    """Posts cards, each exactly once, and updates them.
+
+    Its methods raise WriteFailed and StoreError.
+    """
+
+    actions: Actions
+    """Uses a database that retries: a workflow waits for it."""
+    writer: MessageWriter
+    admission: Admission
+    directory: Directory
+    address: str
+    """Address of the workspace: only links that begin with it are links on a card."""
+    settings: ApprovalSettings
+
+    async def show(self, run: str, request: StoredRequest) -> int:
+        """Post cards for what a run proposed; return how many actions wait now.
+
+        All external look-ups share one card. May be called again.
+        """
+        rows = await self.actions.of_run(run)
+        many = sum(not row.action.asks for row in rows) > MOST_CARDS
+        unseen = [row for row in rows if row.state == "proposed" and row.card is None]
+        lookups = [row for row in unseen if row.action.asks]
+        others = [row for row in unseen if not row.action.asks]
+        for group, shared in ((lookups, True), (others, many)):
+            for together in [group] if shared and group else [[row] for row in group]:
+                await self._show(together, request)
+        return sum(row.state == "asked" for row in await self.actions.of_run(run))
+
+    async def _show(self, rows: Sequence[StoredAction], request: StoredRequest) -> None:
+        """Post one card for one action or several, which a batch names in its arguments."""
+        until = self._until()
+        if rows[1:]:
+            head = await self.actions.add(_batch_of(rows))
+            card = cards.batch(head.id, [row.action for row in rows], until)
+        else:
+            head, card = rows[0], cards.waiting(rows[0].action, until)
+        async for channel, thread in self._places(head.action.label, request):
+            if card is None:
+                break
+            after = request.ts if channel == request.channel else ""
+            try:
+                ts = await self._post(f"action/{head.id}", card, channel, thread, after)
+            except ChannelClosed as error:
+                log.warning("no card in %s: %s", channel, error)
+                continue
+            except ContentRefused as error:
+                log.warning("Slack does not show %s: %s", head.id, error)
+                break
+            homes = homes_of(request)
+            place = CardPlace(messages=((channel, ts),), thread=thread, teams=homes, drawn="asked")
+            part = place.model_copy(update={"messages": (), "batch": head.id})
+            await self.actions.ask({**{row.id: part for row in rows}, head.id: place}, until)
+            return
+        root = None if request.thread_ts == request.ts else request.thread_ts
+        await self._drop([head, *(rows if rows[1:] else ())], request.channel, root)
+
+    async def _places(self, label: Label, request: StoredRequest) -> AsyncIterator[tuple[str, str]]:
+        """Yield where the card may be posted: at the answer, else to the requester alone."""
+        if not await self.directory.obstacles(label, request.channel):
+            yield request.channel, request.thread_ts
+        if not await self.directory.obstacles(label, request.user):
+            try:
+                channel = await self.writer.direct(request.user)
+            except ChannelClosed as error:
+                log.warning("no direct conversation with %s: %s", request.user, error)
+            else:
+                yield channel, ""
+
+    async def offer_grant(
+        self, run: str, request: StoredRequest, sources: Mapping[str, str], destination: str
+    ) -> None:
+        """Ask the administrators whether text of these sources may be shown in a place permanently.
+
+        `sources` is id -> name. May be called again.
+        """
+        try:
+            admins = (await self.admission.file.read()).admins[:MOST_ADMINS]
+        except PolicyFault:
+            admins = ()
+        if not admins:
+            log.info("nobody can be asked about a grant for %s", destination)
+            return
+        facts = await self.admission.people.channel(destination)
+        name = f"#{facts.name}" if facts and facts.name else destination
+        offer = Action(
+            id=_id(GRANT, run, destination, *sorted(sources)),
+            run=run,
+            context="",
+            tool=GRANT,
+            scope="",
+            args=GrantOffer(
+                sources=dict(sources), destination=destination, destination_name=name
+            ).model_dump(),
+            requester=request.user,
+            label=TRUSTED,
+            handles={},
+            intent=Intent(),
+            rule="audience",
+            made=datetime.now(UTC),
+        )
+        stored = await self.actions.add(offer)
+        if stored.state != "proposed":
+            return
+        for other in await self.actions.in_state("asked"):
+            same = other.tool == GRANT and other.action.args == stored.action.args
+            if same and other.expires and not other.place.batch:  # they were asked for it already
+                await self.actions.ask({stored.id: CardPlace(batch=other.id)}, other.expires)
+                return
+        await self._offer(stored, admins)
+
+    async def _offer(self, row: StoredAction, admins: Sequence[str]) -> None:
+        until = datetime.now(UTC) + timedelta(hours=self.settings.grant_hours)
+        card, messages = cards.offer(row.action, until), []
+        if card is None:
+            log.warning("nobody is asked about %s: its sources are too many to be shown", row.id)
+            return
+        for admin in admins:
+            try:
+                channel = await self.writer.direct(admin)
+                key = f"action/{row.id}/{admin}"
+                messages.append((channel, await self._post(key, card, channel, "")))
+            except (ChannelClosed, ContentRefused) as error:
+                log.warning("%s is not asked about a grant: %s", admin, error)
+        if messages:
+            place = CardPlace(messages=tuple(messages), drawn="asked")
+            await self.actions.ask({row.id: place}, until)
+
+    async def _post(
+        self, key: str, card: ApprovalCard, channel: str, thread: str, after: str = ""
+    ) -> str:
+        """Post a card and the messages before it; return its ts. It may have been posted already.
+
+        Raises ContentRefused if Slack accepts it in no form that shows all of it.
+        """
+        await self._post_texts(key, card, channel, thread, after)
+        return await self._post_part(key, card.last, channel, thread, after)
+
+    async def _post_texts(
+        self, key: str, card: ApprovalCard, channel: str, thread: str, after: str
+    ) -> None:
+        for number, part in enumerate(card.before, 1):
+            await self._post_part(f"{key}/text/{number}", part, channel, thread, after)
+
+    async def _post_part(
+        self, key: str, part: MessagePart, channel: str, thread: str, after: str
+    ) -> str:
+        where = (key, channel, thread or None)
+        return await self.writer.post(
+            *where, part.text, part.blocks, look_first=True, exact=True, after=after
+        )
+
+    async def _drop(self, rows: Sequence[StoredAction], channel: str, thread: str | None) -> None:
+        """Close actions that cannot be shown, and so not approved, and notify their requester."""
+        user = rows[0].requester
+        for row in rows:
+            await self.actions.decide(row, "denied", "", (), among=("proposed",))
+        log.warning("%s cannot be shown to %s", [row.id for row in rows], user)
+        try:
+            await self.writer.whisper(channel, user, UNSHOWABLE, thread)
+        except WriteFailed as error:
+            log.warning("%s is not told: %s", user, error)
+
+    async def reshow(self, row: StoredAction) -> None:
+        """Show an edited action in the card of the one that it replaces."""
+        place, until = row.place, self._until()
+        card = cards.waiting(row.action, until)
+        if card and await self._replaced(row, card):
+            await self.actions.ask({row.id: place.model_copy(update={"drawn": "asked"})}, until)
+            return
+        for channel, _ in place.messages[:1]:
+            await self._drop([row], channel, place.thread or None)
+
+    async def _replaced(self, row: StoredAction, card: ApprovalCard) -> bool:
+        """Replace the messages of a card; return whether they still exist."""
+        key, place, last = f"action/{row.id}", row.place, card.last
+        try:
+            for channel, ts in place.messages:
+                await self._post_texts(key, card, channel, place.thread, ts)
+                await self.writer.update(key, channel, ts, last.text, last.blocks, exact=True)
+        except (MessageGone, ChannelClosed, ContentRefused) as error:
+            log.warning("the card of %s cannot be shown: %s", row.id, error)
+            return False
+        return True
+
+    async def draw(self, id: str) -> None:
+        """Update a card to its action's current state; a deleted card is ignored."""
+        row = await self.actions.get(id)
+        if row and row.place.batch:
+            row = await self.actions.get(row.place.batch)
+        if row is None or not row.place.messages or row.state not in (*OVER, "approved"):
+            return
+        part = cards.ended(await self.actions.parts(row), self.address)
+        for channel, ts in row.place.messages:
+            try:
+                await self.writer.update(f"action/{row.id}", channel, ts, part.text, part.blocks)
+            except (MessageGone, ChannelClosed) as error:
+                log.info("the card of %s is not there any more: %s", row.id, error)
+        await self.actions.mark_drawn(row.id, row.place.model_copy(update={"drawn": row.state}))
+
+    async def tidy(self, since: datetime) -> None:
+        """Show edited actions, and update the cards of actions since then that are out of date."""
+        for row in await self.actions.in_state("proposed"):
+            if row.instead_of and row.card:
+                await self.reshow(row)
+        for row in await self.actions.in_state(*OVER, since=since):
+            place = row.place
+            if place.messages and not place.batch and place.drawn != row.state:
+                await self.draw(row.id)
+
+    def _until(self) -> datetime:
+        return datetime.now(UTC) + timedelta(minutes=self.settings.expires_minutes)
+
+
+def _batch_of(rows: Sequence[StoredAction]) -> Action:
+    """Return the action that stands for several, each named in its arguments."""
+    ids = tuple(row.id for row in rows)
+    return replace(
+        rows[0].action,
+        id=_id(BATCH, *ids),
+        tool=BATCH,
+        scope="",
+        args=Batch(ids=ids, tools=tuple(row.tool for row in rows)).model_dump(mode="json"),
+        label=reduce(Label.join, (row.action.label for row in rows)),
+        handles={},
+        made=datetime.now(UTC),
+        told={},
+        asks=(),
+    )
+
+
+def homes_of(request: StoredRequest) -> tuple[str, ...]:
+    """Return the workspaces that the requester may belong to, as the signed event said."""
+    said = (request.team, request.event.get("user_team"), request.event.get("team"))
+    return tuple(dict.fromkeys(each for each in said if isinstance(each, str) and each))
+
+
+def _id(*parts: str) -> str:
+    """Return the same id for the same thing, so that it is asked for once."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+CLICKER, BOUND, EXPIRY, ONCE, RECHECK = "clicker", "bound", "expiry", "once", "recheck"
+CLICK_RULES = frozenset({CLICKER, BOUND, EXPIRY, ONCE, RECHECK})
+"""All of them apply, always: only tests pass fewer."""
+OWN_RIGHTS = frozenset({"schedule_create"})
+"""Tools whose calls use the requester's permissions: nobody else can approve them."""
+PERSON_S = 2.0
+"""Seconds for asking Slack who clicked; Slack expires the click after three."""
+ANY_STATE = (*WAITS, "approved", "denied", "expired", "edited", "done", "failed")
+
+UNKNOWN = "There is nothing to decide on behind this button."
+UNBOUND = "This is not the card that was shown for it, so nothing was done."
+EXPIRED = "This has expired, so nothing was done. Please ask again."
+UNCHECKED = "I could not check just now who you are, so nothing was done. Please press again."
+NOT_MEMBER = "Only full members of this workspace decide on this."
+NOT_YOURS = "Only the person who asked for this, or an approver of the policy, decides on it."
+NOT_RIGHTS = "Only the person who asked for this decides on it: it would go on using their rights."
+NOT_ADMIN = "Only an administrator of the assistant decides on this."
+NO_FORM = "The form could not be opened. Please press again."
+PAUSED = "All work is paused by {by}, so nothing was done. Press again when work is resumed."
+DECIDED = {
+    "proposed": "This card is still being posted. Press again in a moment.",
+    "approved": "{by} has approved this already.",
+    "done": "{by} has approved this, and it is done.",
+    "failed": "{by} has approved this already.",
+    "denied": "{by} has denied this already.",
+    "edited": "{by} has changed the text; the card is being brought up to date.",
+    "expired": EXPIRED,
+}
+
+WORKFLOW = "action"
+"""Name of the workflow that runs `Approvals.execute`."""
+SLACK_GONE_S = 900.0
+"""How long Slack may be unavailable before an approved action is given up."""
+HOLDS_FOR = timedelta(days=1)
+"""How long an approval stays valid while nothing can be executed."""
+
+FAILED = "Something went wrong inside; whether it was done is not known."
+UNSETTLED = "Slack gave no answer; whether it was done is not known."
+CRASHED = "Each try ended with the process; whether it was done is not known."
+LATE = "It was approved too long ago. Please ask again."
+STOPPED = "All work was paused by {by} before it could be done. Please ask again."
+LOOKED_UP = "It may be looked up now, and the request is answered again."
+OVERTAKEN = "The request was answered again meanwhile. Please ask again."
+GRANTED = "The grant stands, and the answer that was held back is where it was asked for."
+GRANTED_ONLY = "The grant stands from now on. The answer itself could not be shown there."
+
+TIDY_EVERY_S = 20.0
+UNSEEN_FOR = timedelta(days=1)
+"""An action that was never shown expires after this time."""
+REDRAWN_FOR = timedelta(days=2)
+"""How long an outdated card is retried."""
+
+Click = CardClicked | FormSubmitted
+After = Coroutine[Any, Any, None]
+"""The work that follows a click after its ack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """Authorizes clicks and executes what was approved. Its methods raise StoreError."""
+
+    actions: Actions
+    """Its database does not retry: a click must be acked within three seconds."""
+    cards: CardPoster
+    grants: Grants
+    web: AsyncWebClient
+    durable: Durable
+    team: str
+    """The workspace where we are installed."""
+    delivery: Delivery
+    rules: frozenset[str] = CLICK_RULES
+
+    async def clicked(self, click: Click) -> After:
+        """Decide and store before the ack; return the work to be done after it."""
+        row = await self.actions.get(click.id) if click.id else None
+        if row is None:
+            return await self._refuse(click, row, BOUND, UNKNOWN)
+        for rule, check in (
+            (BOUND, self._check_place),
+            (CLICKER, self._check_clicker),
+            (ONCE, self._check_state),
+            (EXPIRY, self._check_expiry),
+            (RECHECK, self._check_paused),
+        ):
+            if rule in self.rules and (sentence := await check(click, row)):
+                return await self._refuse(click, row, rule, sentence)
+        if isinstance(click, FormSubmitted):
+            return await self._edit(click, row)
+        if click.what == EDIT:
+            return self._open_form(click, row)
+        return await self._decide(click, row)
+
+    async def _check_place(self, click: Click, row: StoredAction) -> str:
+        """Check that the click came from a place where the card is shown."""
+        if row.state == "proposed":
+            return DECIDED["proposed"]
+        if isinstance(click, FormSubmitted):
+            return UNBOUND if row.tool in OURS or row.place.batch else ""
+        shown = (click.channel, click.ts) in row.place.messages
+        whole = click.all == (row.tool == BATCH) and not row.place.batch
+        return "" if shown and whole and (click.what != EDIT or row.tool not in OURS) else UNBOUND
+
+    async def _check_clicker(self, click: Click, row: StoredAction) -> str:
+        admission = self.cards.admission
+        try:
+            policy = await admission.file.read()
+        except PolicyFault:
+            return UNCHECKED
+        if not _may_decide(policy, click, row, self.team):
+            if row.tool == GRANT:
+                return NOT_ADMIN
+            return NOT_RIGHTS if _uses_own_rights(row) else NOT_YOURS
+        try:
+            async with asyncio.timeout(PERSON_S):
+                person = await admission.people.person(click.user, self.team, fresh=True)
+        except TimeoutError:
+            return UNCHECKED
+        if person is None:
+            return admission.people.refusal("user", click.user) or UNCHECKED
+        return "" if person.kind == "member" else NOT_MEMBER
+
+    async def _check_state(self, click: Click, row: StoredAction) -> str:
+        return "" if row.state == "asked" else _decided(row)
+
+    async def _check_expiry(self, click: Click, row: StoredAction) -> str:
+        late = row.state == "expired" or row.expires is None or row.expires <= datetime.now(UTC)
+        return EXPIRED if late else ""
+
+    async def _check_paused(self, click: Click, row: StoredAction) -> str:
+        """Reject approvals while all work is paused; a denial or an edit is allowed."""
+        if isinstance(click, FormSubmitted) or click.what != APPROVE:
+            return ""
+        by = await self.cards.admission.inbox.paused()
+        return PAUSED.format(by=by) if by else ""
+
+    async def _decide(self, click: CardClicked, row: StoredAction) -> After:
+        approved = click.what == APPROVE
+        state = "approved" if approved else "denied"
+        lines = await self._lines(click, row, state)
+        owner = self.durable.executor if approved else None
+        among = ("asked",) if ONCE in self.rules else ANY_STATE
+        if not await self.actions.decide(row, state, click.user, lines, owner=owner, among=among):
+            return await self._too_late(click, row)
+        log.info("%s has %s the action %s", click.user, state, row.id)
+        return self._begin(row.id) if approved else self.cards.draw(row.id)
+
+    async def _edit(self, click: FormSubmitted, row: StoredAction) -> After:
+        old = row.action
+        if not click.texts.keys() <= editable(old).keys():
+            return await self._refuse(click, row, BOUND, UNBOUND)
+        new = old.edited(click.texts)
+        if new.args != old.args:
+            lines = await self._lines(click, row, "edited")
+            if not await self.actions.replace(row, new, click.user, lines):
+                return await self._too_late(click, row)
+            log.info("%s has edited the action %s, now %s", click.user, row.id, new.id)
+        return self._reshow(new.id)
+
+    async def _too_late(self, click: Click, row: StoredAction) -> After:
+        """Handle a click after somebody else decided."""
+        now = await self.actions.get(row.id) or row
+        return await self._refuse(click, now, ONCE, _decided(now))
+
+    async def _refuse(
+        self, click: Click, row: StoredAction | None, rule: str, sentence: str
+    ) -> After:
+        log.warning("a click of %s on %s counts for nothing: %s", click.user, click.id, rule)
+        for line in await self._lines(click, row, "refused", rule):
+            await self.actions.log(line)
+        return self._tell(click, row, sentence)
+
+    async def _lines(
+        self, click: Click, row: StoredAction | None, verdict: str, rule: str = ""
+    ) -> Sequence[Decision]:
+        """Return the gate's log of a click; one line for each action of a batch.
+
+        `rule` is the one that the click broke, else the one that requires approval.
+        """
+        now = datetime.now(UTC)
+        if row is None:
+            return [Decision("", "", "click", "", verdict, rule, now, click.user)]
+        return [
+            Decision(
+                *(each.run, each.id, each.tool, each.digest[:16]),
+                *(verdict, rule or each.rule, now, click.user),
+            )
+            for each in await self.actions.parts(row)
+        ]
+
+    async def _tell(self, click: Click, row: StoredAction | None, sentence: str) -> None:
+        """Tell only the person who clicked."""
+        place = row.place if row else CardPlace()
+        (channel, _), thread = (place.messages or (("", ""),))[0], place.thread
+        if isinstance(click, CardClicked):
+            channel, thread = click.channel, click.thread_ts
+        try:
+            if channel:
+                await self.cards.writer.whisper(channel, click.user, sentence, thread or None)
+        except WriteFailed as error:
+            log.warning("%s is not told of a click: %s", click.user, error)
+        if row and row.state not in WAITS:
+            await self.cards.draw(row.id)
+
+    async def _open_form(self, click: CardClicked, row: StoredAction) -> None:
+        view = cards.form(row.action)
+        opened = self.web.views_open(trigger_id=click.trigger, view=view) if view else None
+        if opened is None or await attempt("the form of a card", opened):
+            await self._tell(click, row, NO_FORM)
+
+    async def _reshow(self, id: str) -> None:
+        row = await self.actions.get(id)
+        if row and row.state == "proposed":
+            await self.cards.reshow(row)
+
+    async def _begin(self, id: str) -> None:
+        await self.durable.begin(WORKFLOW, f"{WORKFLOW}/{id}", id)
+
+    async def execute(self, id: str) -> dict[str, Any]:
+        """Run the workflow of an approved action, or of a batch in its order."""
+        actions = self.cards.actions
+        row = await actions.get(id)
+        if row is None:
+            return {"state": "gone"}
+        if row.state == "approved":
+            await self._draw(id)  # disable its buttons
+            approved = [e for e in await actions.parts(row) if e.state == "approved"]
+            for each in approved:
+                if not each.action.asks:
+                    await self._carry_out(each)
+            await self._look_up([e for e in approved if e.action.asks])
+            if row.tool == BATCH:
+                await actions.finish(id, "done", "")
+        await self._draw(id)
+        found = await actions.get(id)
+        return {"state": found.state if found else "gone"}
+
+    async def _carry_out(self, row: StoredAction) -> None:
+        state, said = "failed", await self._objection(row)
+        if not said:
+            try:
+                said = await retry_until(lambda: self._do(row), SLACK_GONE_S)
+                state = "done"
+            except NotDone as refusal:
+                said = str(refusal)
+            except WriteFailed as error:
+                log.warning("the action %s failed: %s", row.id, error)
+                unsettled = isinstance(error, OutcomeUnknown)
+                said = UNSETTLED if unsettled else f"Slack did not take it: {error.code}."
+            except StoreError:
+                raise
+            except Exception:  # top-level boundary: one action must not take down the worker
+                log.exception("the action %s failed", row.id)
+                said = FAILED
+        await self.cards.actions.finish(row.id, state, said)
+
+    async def _look_up(self, rows: Sequence[StoredAction]) -> None:
+        """Answer a request again, with these external look-ups now allowed."""
+        if not rows:
+            return
+        said = {row.id: await self._objection(row) for row in rows}
+        asks = [ask for row in rows if not said[row.id] for ask in row.action.asks]
+        (first, *_) = rows
+        again = bool(asks) and await self.delivery.again(first.run, asks)
+        for row in rows:
+            done = again and not said[row.id]
+            told = LOOKED_UP if done else said[row.id] or OVERTAKEN
+            await self.cards.actions.finish(row.id, "done" if done else "failed", told)
+
+    async def _do(self, row: StoredAction) -> str:
+        if row.tool != GRANT:
+            return await self.delivery.perform(row.action)
+        offer, by, actions = row.grant, row.decided_by or "", self.cards.actions
+        await self.grants.add(filter(None, offer.sources), offer.destination, by, row.id)
+        for other in await actions.in_state("asked"):
+            same = other.place.batch == row.id and other.action.args == row.action.args
+            if same:  # asked for meanwhile
+                await self.delivery.publish(other.run)
+                await actions.decide(other, "done", by, ())
+        return GRANTED if await self.delivery.publish(row.run) else GRANTED_ONLY
+
+    async def _objection(self, row: StoredAction) -> str:
+        """Return why it must not be executed although it was approved."""
+        if row.decided_at is None or datetime.now(UTC) - row.decided_at > HOLDS_FOR:
+            return LATE
+        by = await self.delivery.inbox.paused() if RECHECK in self.rules else None
+        return STOPPED.format(by=by) if by else ""
+
+    async def _draw(self, id: str) -> None:
+        """Update the card. Best effort: a failed update is repeated later."""
+        try:
+            await self.cards.draw(id)
+        except WriteFailed as error:
+            log.warning("the card of %s is not up to date: %s", id, error)
+
+    async def adopt(self, dead: str) -> None:
+        """Claim what a dead replica had to execute; `recover` starts it."""
+        await self.actions.adopt(dead, self.durable.executor)
+
+    async def recover(self) -> None:
+        """Resume what an earlier process of this id, or a dead replica, had left."""
+        for row in (await self._approved()).values():
+            await self._begin(row.id)
+
+    async def _approved(self) -> dict[str, StoredAction]:
+        """Return what this process has to execute, by workflow."""
+        rows = await self.cards.actions.in_state("approved", owner=self.durable.executor)
+        return {f"{WORKFLOW}/{row.id}": row for row in rows if not row.place.batch}
+
+    async def run(self) -> None:
+        """Expire undecided actions and update outdated cards until cancelled."""
+        while True:
+            try:
+                await self.tidy()
+            except (StoreError, WriteFailed) as error:
+                log.warning("the cards are not up to date: %s", error)
+            except Exception:  # top-level boundary: one pass must not stop the next
+                log.exception("the cards are not up to date")
+            await asyncio.sleep(TIDY_EVERY_S)
+
+    async def tidy(self) -> None:
+        """Run one such pass. Raises WriteFailed."""
+        now, actions = datetime.now(UTC), self.cards.actions
+        await actions.expire(now, now - UNSEEN_FOR)
+        approved = await self._approved()
+        for lost in await self.durable.lost(approved):
+            row = approved[lost]
+            log.error("the action %s is given up: each try ended with the process", row.id)
+            for each in (*await actions.parts(row), row):
+                await actions.finish(each.id, "failed", CRASHED)
+        await self.cards.tidy(now - REDRAWN_FOR)
+
+
+def _may_decide(policy: Policy, click: Click, row: StoredAction, team: str) -> bool:
+    if row.tool == GRANT:
+        return click.user in policy.admins and click.team == team
+    if click.user == row.requester:
+        return bool(click.team) and click.team in row.place.teams
+    approver = click.user in policy.approvers and click.team == team
+    return approver and not _uses_own_rights(row)
+
+
+def _uses_own_rights(row: StoredAction) -> bool:
+    """Return whether it, or one of a batch, would use its requester's permissions."""
+    tools = row.batch.tools if row.tool == BATCH else (row.tool,)
+    return not OWN_RIGHTS.isdisjoint(tools)
+
+
+def _decided(row: StoredAction) -> str:
+    """Say who decided, in a text that Slack parses: only an id becomes a mention."""
+    by = row.decided_by
+    named = f"<@{by}>" if by and by[0] in "UW" and by.isalnum() else (by or "Somebody")
+    return DECIDED.get(row.state, UNKNOWN).format(by=named)

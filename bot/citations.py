@@ -1,0 +1,291 @@
+"""Citations in a parent's text: known ids stay for code to link, unknown ones are removed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+
+from scopes.clean import printable, redacted
+from scopes.resources import NAMED
+from scopes.tool import Item, one_line
+from subagents.evidence import SourceLog
+from subagents.result import Finding, SubagentResult
+
+CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
+SPACED = re.compile(rf"(?:(?<![ \t])[ \t]+)?{CITED.pattern}")
+ID = r"[^\[\],;\s/]++(?:/[^\[\],;\n]{1,120}+)?"
+"""Id of a finding, or of an item as a tool showed it: after a slash it may contain spaces."""
+SHAPED = re.compile(
+    r"F\d+\.\d+|note/\d+|talk/[\da-f]{8,}|schedule/[a-z\d-]+|file/[^@]+@\d+(?::\d+)?"
+    r"|[A-Z](?=[A-Z]*\d)[A-Z\d]+/\d+\.\d{6}|\d{10}\.\d{6}"
+    r"|[CDGUW](?:0[A-Z\d]{7,}|(?=[A-Z]*\d+[A-Z])[A-Z\d]{8})"
+)
+"""Matches what can only be an id: if nothing known has it, it is removed.
+
+Ids of Slack have a 0 after the first letter; old ones have nine characters, in which digits and
+letters alternate. So the number of an account, and a word with a number, stay.
+"""
+WRITTEN = re.compile(rf"(?:(?<![ \t])[ \t]+)?\[({ID}(?:\s*[,;]\s*{ID})*+)\]")
+OPEN = re.compile(
+    rf"(?:(?<![ \t])[ \t]+)?"
+    rf"(?:\[(?:{ID}\s*[,;]\s*)*+[^\[\],;\s/]*+(?:/[^\[\],;\n]{{0,120}}+)?\s*)?\Z"
+)
+"""The end of a text that may still become a citation, with the space before it."""
+WHOLE_HEADING = re.compile(
+    r"(\*{1,3})(?!\s)(?:[^*]|(?<=\w)\*(?=\w))+\1|(_{1,3})(?:[^_]|(?<=\w)_(?=\w))+\2|[|\s:-]+"
+)
+"""A line that is all emphasis, or the rule of a table."""
+MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?=\s)|\d{1,2}[.)](?=\s))\s*)*")
+"""Markers at the beginning of a line of a list, a quote or a heading."""
+MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
+MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
+"""Slack's markup of a link, and the end of a text that may still become it."""
+ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
+"""The length of a scheme is limited; otherwise a long word would be scanned from each letter on."""
+ALLOWED = re.compile(r"https://(?P<host>[a-zA-Z0-9.-]+)(?:/[a-zA-Z0-9._~!$&'*+,;=:/%-]*)?")
+"""An address that has nothing but an ASCII host and a path."""
+FILES = (
+    "json|ya?ml|txt|csv|tsv|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|html?|xml|log|toml|ini|cfg|conf"
+    "|env|lock|sql|jsx?|tsx?|css|exe|java|cpp|rb"
+)
+"""File name extensions that are not top-level domains."""
+BARE = re.compile(
+    r"(?P<web>https?://[^\s()]+)"
+    rf"|(?<![\w-])(?<![\w-]\.)(?:[\w-]+\.)+(?!(?:{FILES})(?![^\W_]))[^\W\d_]{{2,24}}(?![^\W_]|@)",
+    re.IGNORECASE,
+)
+"""Matches at least the last two names of a host, whatever surrounds them; a punycode ending
+begins with letters, which is enough to separate it from the name before. Only the first of names
+that dots join begins a match, so the time stays linear."""
+WEB = re.compile(r"https?://|www\.", re.IGNORECASE)
+MAX_HELD = 2_500
+"""Maximum characters that a stream holds back: the longest address and list of citations."""
+STOPS = ".,;:!?"
+"""Characters that end a sentence rather than the address before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A sentence or line of an answer, and what it rests on."""
+
+    text: str
+    """Text without citations."""
+    findings: tuple[str, ...]
+    """Ids of findings, and of what was looked up."""
+
+
+def ids_in(text: str) -> list[str]:
+    return [i for group in CITED.findall(text) for i in re.findall(r"F\d+\.\d+", group)]
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def drop_unknown(
+    text: str,
+    known: Collection[str],
+    looked_up: Mapping[str, str] = NOTHING,
+    files: Mapping[str, str] = NOTHING,
+) -> str:
+    """Return the text with one bracket for each known id, and without unknown ids.
+
+    `known` are findings; an item of `looked_up` gets its id for the answer in place of its own. Of
+    `files` the name stays, without a bracket: they are attached to the answer and are not its
+    source.
+    """
+
+    def put(match: re.Match[str]) -> str:
+        ids = [each.strip() for each in re.split("[,;]", match[1])]
+        if not all(i in looked_up or SHAPED.fullmatch(i) for i in ids):
+            return match.group()
+        found = [i if i in known else looked_up[i] for i in ids if i in known or i in looked_up]
+        names = ", ".join(files[i] for i in ids if i in files and i not in looked_up)
+        space = match.group().partition("[")[0]
+        return space + names + "".join(f"[{i}]" for i in found) if found or names else ""
+
+    return WRITTEN.sub(put, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The addresses that may stay clickable in what a model wrote."""
+
+    asked: str = ""
+    """The requester's own text: an address in it may be repeated exactly."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that an administrator allows, for https without query, fragment, port or user."""
+    made: Collection[str] = ()
+    """Addresses that code makes."""
+
+    def defused(self, text: str) -> str:
+        """Return the text with no clickable address except these."""
+        asked = _addresses(self.asked)
+
+        def put(match: re.Match[str]) -> str:
+            address = match.group().rstrip(STOPS)
+            if address in asked or self._is_allowed(address):
+                return match.group()
+            return match.group().rpartition("://")[2].replace(".", "[.]")
+
+        bare = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
+        return ADDRESS.sub(put, bare)
+
+    def may_link(self, address: str) -> bool:
+        """Return whether Slack may make a link of it."""
+        if address in self.made:
+            return True
+        is_web = re.match(r"https?://", address) is not None
+        return is_web and (address in _addresses(self.asked) or self._is_allowed(address))
+
+    def _is_allowed(self, address: str) -> bool:
+        match = ALLOWED.fullmatch(address)
+        return match is not None and match["host"].lower() in self.hosts
+
+
+@lru_cache(maxsize=64)
+def _addresses(text: str) -> frozenset[str]:
+    found = (address.rstrip(STOPS) for address in ADDRESS.findall(text))
+    return frozenset(address for address in found if WEB.match(address))
+
+
+def defused(text: str, allowed: str, hosts: Sequence[str] = ()) -> str:
+    """Return the text with no clickable address except those in `allowed` or at `hosts`."""
+    return Links(allowed, tuple(hosts)).defused(text)
+
+
+def neutralize_links(text: str) -> str:
+    """Return the text so that Slack makes no links of bare hosts and mail addresses."""
+    return BARE.sub(lambda m: m[0] if m["web"] else m[0].replace(".", "[.]"), text)
+
+
+def settled(text: str) -> int:
+    """Return how much of an unfinished text cannot become part of a citation or an address."""
+
+    def solid(match: re.Match[str]) -> str:
+        return "x" * len(match.group())
+
+    words = OPEN.sub(solid, WRITTEN.sub(solid, MARKED.sub(solid, text)))
+    link = MARKING.search(text)
+    return min(len(words) - len(re.split(r"\s", words)[-1]), link.start() if link else len(text))
+
+
+def statements(text: str, known: Collection[str]) -> list[Statement]:
+    """Return the statements of an answer, without headings and lines that only lead to a list."""
+    found = []
+    for line in text.splitlines():
+        bare = MARKERS.sub("", line, count=1).strip()
+        if not bare or line.lstrip().startswith("#") or bare.rstrip("*_ ").endswith(":"):
+            continue
+        if WHOLE_HEADING.fullmatch(bare) or (bare[0] == "(" and bare[-1] == ")"):
+            continue
+        for sentence in _sentences(bare):
+            cited = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
+            said = SPACED.sub("", sentence).strip(" .")
+            if said:
+                found.append(Statement(said, cited))
+            elif cited and found:  # a citation after the full stop
+                last = found.pop()
+                found.append(Statement(last.text, (*last.findings, *cited)))
+    return found
+
+
+def _sentences(line: str) -> list[str]:
+    return [s for s in re.split(r"(?<=[.!?])\s+(?=[^a-z\[])|(?<=\d\])\s*(?=[A-ZÀ-Þ*])", line) if s]
+
+
+OWN = "F0."
+"""Prefix of the ids of items that the parent looked up: no subagent has the number 0."""
+BEGINNING = 80
+"""Characters of an item that its source shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CitationIndex:
+    """The findings and items that a run may cite, as of now."""
+
+    earlier: Mapping[str, Finding]
+    results: Mapping[str, SubagentResult]
+    reading: SourceLog
+    """The parent's log: what its own tools returned."""
+
+    def findings(self) -> dict[str, list[str]]:
+        """Return the links of each finding by its id."""
+        found = [f for r in self.results.values() for f in r.findings]
+        return {f.id: f.links for f in (*self.earlier.values(), *found)}
+
+    def looked_up(self, first: int | None = None) -> dict[str, str]:
+        """Return the id of each item as shown to the parent -> its id in the answer.
+
+        `first`: only the first so many; what a text cites was shown before it was written.
+        """
+        return {item.id: id for id, item in self.items(first).items()}
+
+    def files(self) -> dict[str, str]:
+        """Return id -> name of each file that a subagent reports."""
+        texts = (t for r in self.results.values() for t in (r.text, *(f.claim for f in r.findings)))
+        return {id: name for text in texts for id, name in NAMED.findall(text)}
+
+    def links(self) -> dict[str, list[str]]:
+        """Return all links by their ids in the answer; an item may have none."""
+        own = {id: [item.link] if item.link else [] for id, item in self.items().items()}
+        return self.findings() | own
+
+    def items(self, first: int | None = None) -> dict[str, Item]:
+        """Return what the parent was shown, by the ids in the answer; only the `first` ones if
+        set."""
+        return {f"{OWN}{n}": item for n, item in enumerate(self.reading.shown(first), 1)}
+
+
+def without_own(text: str) -> str:
+    """Remove citations of looked-up items from an answer, for use in a later request."""
+    return re.sub(rf" ?\[{re.escape(OWN)}\d+\]", "", text)
+
+
+def beginning(item: Item) -> str:
+    """Return the beginning of an item, on one line without secrets."""
+    by = f"{item.by}: " if item.by else ""
+    text = one_line(redacted(printable(f"{by}{item.text}")))
+    return text if len(text) <= BEGINNING else text[: BEGINNING - 1].rstrip() + "…"
+
+
+@dataclass
+class CitationFilter:
+    """Streams text, holding back what may still become a citation or an address.
+
+    What does not end is released with a space after it, so that nothing more becomes part of it.
+    """
+
+    known: CitationIndex
+    allowed: str = ""
+    """Addresses that may stay: those in this text."""
+    hosts: Sequence[str] = ()
+    """Hosts whose addresses may stay."""
+    _held: str = field(default="")
+
+    def add(self, text: str) -> str:
+        """Take the next piece of text; return what is ready."""
+        self._held += text
+        start = settled(self._held)
+        ready, self._held = self._clean(self._held[:start]), self._held[start:]
+        if len(self._held) > MAX_HELD:
+            ready += f"{self.close()} "
+        return ready
+
+    def close(self) -> str:
+        """Return what is still held back."""
+        ready, self._held = self._clean(self._held), ""
+        return ready
+
+    def drop(self) -> None:
+        """Drop what is still held back: its text begins again."""
+        self._held = ""
+
+    def _clean(self, text: str) -> str:
+        if not text:
+            return ""
+        files = self.known.files() if "file/" in text else NOTHING  # all results are searched
+        kept = drop_unknown(text, self.known.findings(), self.known.looked_up(), files)
+        return defused(kept, self.allowed, self.hosts)

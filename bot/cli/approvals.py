@@ -1,0 +1,139 @@
+"""Implement `assistant approvals`: list what waits for approval, and standing approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from bot.approvals.cards import arguments, title
+from bot.approvals.store import BATCH, GRANT, WAITS, Actions, StoredAction
+from bot.cli.output import NOBODY, on_database
+from bot.errors import SetupError
+from bot.policy.grants import Grant, Grants
+from bot.slack.blocks import show_invisible
+from bot.storage.database import Database
+from bot.terminal import DONE, dump, say
+from config.settings import Settings
+from subagents.gate import Decision
+
+STATES = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
+CLICK = "To approve one, press the button of its card in Slack."
+
+
+def list_approvals(everything: bool, as_json: bool) -> int:
+    """List what waits and the valid grants; with `everything`, finished ones, too."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        rows = await Actions(database).in_state(*(STATES if everything else WAITS))
+        rows = [row for row in rows if row.tool != BATCH]
+        grants = await Grants(database).all()
+        standing = [g for g in grants if everything or g.revoked_at is None]
+        if as_json:
+            actions = [_document(row) for row in rows]
+            dump({"actions": actions, "grants": [asdict(each) for each in standing]})
+            return DONE
+        for row in rows:
+            say("\n".join(_lines(row)))
+        for grant in standing:
+            say(_grant_line(grant))
+        if not rows:
+            say("Nothing waits for approval." if not everything else "Nothing was proposed.")
+        elif any(row.state in WAITS for row in rows):
+            say(CLICK)
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def deny_action(id: str, as_json: bool) -> int:
+    """Deny a waiting action; its card shows this when `serve` has noticed it."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        actions = Actions(database)
+        row = await _waiting(actions, id)
+        now = datetime.now(UTC)
+        line = Decision(
+            row.run, row.id, row.tool, row.digest[:16], "denied", "command line", now, None
+        )
+        if not await actions.decide(row, "denied", NOBODY, (line,), among=WAITS):
+            raise SetupError("decided", f"{row.id} was decided on just now.", "")
+        dump({"id": row.id, "state": "denied"}) if as_json else say(f"Denied: {row.id}.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def revoke_grant(id: str, as_json: bool) -> int:
+    """Revoke a grant from now on; what was already posted in Slack stays."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        grants = Grants(database)
+        known = [g.id for g in await grants.all() if id and g.id.startswith(id)]
+        if len(known) != 1:
+            raise _unknown("grant", id, known)
+        changed = await grants.revoke(known[0], NOBODY)
+        if as_json:
+            dump({"id": known[0], "revoked": True, "changed": changed})
+        else:
+            say(f"Revoked: {known[0]}." if changed else f"{known[0]} was revoked before.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+async def _waiting(actions: Actions, id: str) -> StoredAction:
+    found = [row for row in await actions.in_state(*STATES) if id and row.id.startswith(id)]
+    if len(found) != 1:
+        raise _unknown("action", id, [row.id for row in found])
+    if found[0].state not in WAITS:
+        raise SetupError("decided", f"{found[0].id} is {found[0].state} already.", "")
+    return found[0]
+
+
+def _unknown(kind: str, id: str, found: list[str]) -> SetupError:
+    what = f"Several {kind}s begin with {id!r}." if found else f"There is no {kind} {id!r}."
+    return SetupError(f"no_{kind}", what, "`assistant approvals` lists them.")
+
+
+def _document(row: StoredAction) -> dict[str, Any]:
+    """Return a row with everything that its action does; the arguments are exact."""
+    action = row.action
+    return {
+        "id": row.id,
+        "run": row.run,
+        "state": row.state,
+        "what": title(action) if row.tool != GRANT else "Standing grant",
+        "tool": row.tool,
+        "args": dict(action.args),
+        "requester": row.requester,
+        "rule": action.rule,
+        "made": row.made,
+        "expires": row.expires,
+        "decided_by": row.decided_by,
+        "decided_at": row.decided_at,
+        "instead_of": row.instead_of,
+        "outcome": row.said or None,
+    }
+
+
+def _lines(row: StoredAction) -> Iterator[str]:
+    action = row.action
+    until = f", until {row.expires:%Y-%m-%d %H:%M} UTC" if row.expires else ""
+    what = title(action) if row.tool != GRANT else "Standing grant"
+    yield f"{row.id}  {row.state}{until}  {what}"
+    yield f"  asked for by {row.requester} in run {row.run}, rule {show_invisible(action.rule)}"
+    for name, value, _ in arguments(action):
+        yield "\n".join(f"  {each}" for each in f"{show_invisible(name)}: {value}".splitlines())
+    if row.said:
+        yield f"  {show_invisible(row.said)}"
+
+
+def _grant_line(grant: Grant) -> str:
+    revoked = f", revoked by {grant.revoked_by}" if grant.revoked_at else ""
+    sources = ", ".join(grant.sources)
+    return (
+        f"grant {grant.id}: {sources} -> {grant.destination}, by {grant.by} "
+        f"at {grant.at:%Y-%m-%d %H:%M} UTC{revoked}"
+    )

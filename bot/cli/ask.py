@@ -1,0 +1,356 @@
+"""Implement `assistant ask` and `sweep`: options, execution, output."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from bot.cli.output import present, result_text
+from bot.cli.plan import show_progress
+from bot.context import EPOCH, App, open_app
+from bot.errors import SetupError
+from bot.local.sample_mailbox import SAMPLE_OWNER
+from bot.local.sample_sales import SALES
+from bot.local_mode import no_workspace
+from bot.memory.files import add_files
+from bot.options import Options
+from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport
+from bot.reports.markdown import report_markdown
+from bot.reports.text import sweep_text
+from bot.tasks.ask import Ask
+from bot.tasks.base import Request
+from bot.tasks.reports import GMAIL
+from bot.tasks.sources import chosen
+from bot.tasks.sweep import Sweep
+from bot.terminal import DONE, INCOMPLETE, guarded, tell
+from config.schedules import Schedule
+from config.settings import Settings, load_settings
+from scopes.clients import Clients
+from scopes.databases.table_kinds import TABLES, is_duckdb
+from scopes.intent import Intent
+from scopes.slack_names import names_any
+
+if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
+    from bot.cli.triage import OpenMailbox
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """The options of `ask`, `sweep` and `triage`, as they were typed."""
+
+    slack_export: Path | None = None
+    sample: bool = False
+    as_of: str | None = None
+    since: str | None = None
+    model: str = "claude"
+    as_user: str | None = None
+    json: bool = False
+    database: tuple[Path, ...] | None = None
+    """None if the command reads no database."""
+    folder: Path | None = None
+    mbox: Path | None = None
+    me: str | None = None
+    mail: bool = False
+    """The command reads a mailbox instead of a Slack workspace."""
+
+    def options(self) -> Options:
+        """Parse the options. Raises SetupError."""
+        if self.model not in ("claude", "offline"):
+            raise SetupError(
+                "bad_model", f"No model {self.model!r}.", "Use --model claude or --model offline."
+            )
+        rivals = {
+            ("workspaces", "--slack-export"): self.slack_export,
+            ("mailboxes", "--mbox"): self.mbox,
+            ("databases", "--database"): self.database,
+        }
+        for (things, option), given in rivals.items():
+            if self.sample and given:
+                raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
+        check_address(self.me)
+        if self.me and not self.mbox:
+            raise SetupError("me_of_what", "--me is your address in a file.", "Give --mbox FILE.")
+        for each in self.database or ():
+            _check_database(each)
+        if self.folder and not self.folder.is_dir():
+            hint = "Give a folder that exists, such as a checkout."
+            raise SetupError("no_folder", f"No folder {self.folder}.", hint)
+        return Options(
+            model=self.model,
+            slack_export=self.slack_export,
+            sample=self.sample,
+            as_of=read_date(self.as_of) if self.as_of else None,
+            since=read_length(self.since) if self.since else None,
+            as_user=self.as_user,
+            mail=self.mail,
+            mbox=self.mbox,
+            me=self.me,
+            databases=(SALES,) if self.sample and self.database == () else self.database or (),
+            folder=self.folder,
+        )
+
+
+def check_address(me: str | None) -> None:
+    """Raise SetupError if it is not a mail address."""
+    if me is not None and not re.fullmatch(r"[^\s@]+@[^\s@]+", me.strip()):
+        raise SetupError("bad_me", f"--me is {me!r}, no mail address.", "Write it as a@b.example.")
+
+
+def _check_database(path: Path) -> None:
+    """Raise SetupError if the path contains nothing like tables."""
+    hint = "Give a DuckDB file, or a folder of CSV, Parquet, SQLite or Excel files."
+    try:
+        if path.is_dir():
+            found = any(each.suffix.lower() in TABLES for each in path.iterdir())
+        else:
+            found = is_duckdb(path) or path.suffix.lower() in TABLES
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}."
+        raise SetupError("no_database", text, hint) from None
+    if not found:
+        raise SetupError("no_database", f"{path} holds no tables.", hint)
+
+
+def read_date(text: str) -> datetime:
+    """Parse a day (00:00 UTC) or a time in ISO 8601. Raises SetupError."""
+    try:
+        at = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        at = at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise SetupError(
+            "bad_date", f"{text!r} is not a date.", "Write it as 2025-04-15."
+        ) from None
+    if at <= EPOCH:
+        raise SetupError("bad_date", f"{text!r} is before 1970.", "Write it as 2025-04-15.")
+    return at
+
+
+def read_length(text: str) -> timedelta:
+    """Parse a duration: `30d`, `12h`, `2w`. Raises SetupError."""
+    found = re.fullmatch(r"\s*(\d{1,5})\s*([hdw])\s*", text)
+    hours = {"h": 1, "d": 24, "w": 168}
+    if not found or int(found[1]) == 0:
+        raise SetupError("bad_length", f"{text!r} is not a length of time.", "Write it as 30d.")
+    return timedelta(hours=int(found[1]) * hours[found[2]])
+
+
+D = TypeVar("D", bound=Document)
+Work = Callable[[App], Awaitable[D]]
+TextOf = Callable[[D], str]
+
+
+def run_sweep(
+    given: ReadingOptions,
+    name: str | None,
+    channels: Sequence[str],
+    tracker: str | None,
+    limit: int | None,
+    *,
+    markdown: bool = False,
+) -> int:
+    """Run a sweep by its name in assistant.yaml, or of the given channels."""
+    text = partial(report_markdown, place="assistant sweep --json") if markdown else sweep_text
+
+    def run() -> int:
+        if bool(name) == bool(channels):
+            what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
+            hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
+            raise SetupError("which_sweep", what, hint)
+        if markdown and given.json:
+            what = "Both --markdown and --json are given."
+            raise SetupError("which_form", what, "Leave one of them out.")
+        spec = _named_sweep(load_settings(), name) if name else None
+        patterns = spec.channels if spec else channels
+        listed = tracker or (spec.tracker if spec else None)
+
+        async def work(app: App) -> SweepReport:
+            return await sweep(app, patterns, listed, limit, name or "", spec)
+
+        return reading(given, work, text)
+
+    return guarded(run, given.json)
+
+
+def _named_sweep(settings: Settings, name: str) -> Schedule:
+    """Return the sweep of this name in assistant.yaml. Raises SetupError."""
+    spec = settings.schedules.get(name)
+    if spec and spec.kind == "sweep":
+        return spec
+    sweeps = sorted(n for n, s in settings.schedules.items() if s.kind == "sweep")
+    known = f"There are {', '.join(sweeps)}." if sweeps else "Name one under `schedules`."
+    what = f"{name!r} is a {spec.kind}" if spec else f"There is no sweep {name!r}"
+    hint = f"{known} Or give --channels 'support-*'."
+    raise SetupError("unknown_schedule", f"{what} in assistant.yaml.", hint)
+
+
+def run_ask(given: ReadingOptions, question: str) -> int:
+    async def work(app: App) -> Answer:
+        if not question.strip():
+            raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
+        async with with_mailbox(app) as box:
+            return await answered(app, question, box)
+
+    return guarded(lambda: reading(given, work, result_text), given.json)
+
+
+async def answered(app: App, question: str, box: OpenMailbox | None = None) -> Answer:
+    """Answer one request from all open sources. Raises SetupError if Slack cannot be read.
+
+    Without a workspace, warn of a request that names something in Slack.
+    """
+    if app.reader:
+        await app.channels()
+    else:
+        if names_any(question):
+            tell(f"warning: {no_workspace()}")
+        if box:
+            app.as_of = app.options.as_of or box.as_of
+    for problem in app.toolkit.problems():
+        app.problems = (*app.problems, problem)
+        tell(f"warning: {problem}")
+    only_mail = box is not None and app.reader is None
+    window = app.window(app.as_of - EPOCH if only_mail else _week(app))
+    async with app.run("ask", question) as run:
+        request = Request(question, window, intent=Intent(question))
+        document = await Ask(app, run, request).work()
+        await add_files(run, document)
+        await app.finish(run, document)
+        return document
+
+
+@asynccontextmanager
+async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
+    """Open the mailbox of a file; that of the sample, for its owner alone, when it is first read.
+
+    Yields None if no file is given.
+    """
+    options = app.options
+    async with AsyncExitStack() as stack:
+        if options.mbox:
+            from bot.cli.triage import open_mailbox
+
+            opened = open_mailbox(app.settings, options, app.store.database)
+            box = await stack.enter_async_context(opened)
+            app.problems += box.problems
+            app.clients = {type(box.gmail): box.gmail}
+            yield box
+            return
+
+        def open_sample() -> object:
+            from bot.cli.triage import load_mailbox, serve_mailbox
+
+            return serve_mailbox(stack, app.settings, options, load_mailbox(options)).gmail
+
+        if options.sample and options.as_user in (None, SAMPLE_OWNER):
+            app.clients = Clients({}, {GMAIL: cache(open_sample)})
+        yield None
+
+
+async def sweep(
+    app: App,
+    patterns: Sequence[str],
+    tracker: str | None,
+    limit: int | None,
+    name: str = "",
+    spec: Schedule | None = None,
+) -> SweepReport:
+    """Sweep channels; the `spec` of a named sweep has its own budget, language and look back."""
+    channels = chosen(await app.channels(), patterns)
+    left_out = channels[limit:] if limit else []
+    question = f"sweep {name or ' '.join(patterns)}"
+    own = {"cost_usd": spec.budget_usd} if spec else {}
+    limits = app.settings.limits.model_copy(update={"seconds": app.settings.sweep.time_s, **own})
+    days = spec.since_days if spec else None
+    window = app.window(timedelta(days=days) if days else _week(app))
+    async with app.run("sweep", question, limits=limits) as run:
+        task = Sweep(
+            app,
+            run,
+            Request(question, window),
+            channels[:limit],
+            tracker,
+            title=name,
+            language=spec.language if spec else None,
+        )
+        document = await task.work()
+        missing = [f"{c.name}: left out by --limit {limit}" for c in left_out]
+        document.coverage.not_covered += missing
+        document.coverage.left_out = len(missing)
+        await app.finish(run, document)
+        return document
+
+
+def _week(app: App) -> timedelta:
+    return timedelta(days=app.settings.sweep.since_days)
+
+
+def reading(given: ReadingOptions, work: Work[D], text: TextOf[D]) -> int:
+    """Run one reading command from its options to its exit code."""
+    document, fault = read(load_settings(), given.options(), work)
+    present(document, given.json, text)
+    return ended(document, fault)
+
+
+def read(settings: Settings, options: Options, work: Work[D]) -> tuple[D, str]:
+    """Return the document, and why it was not stored; empty = it was stored."""
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+
+    async def go() -> tuple[D, str]:
+        with show_progress(sys.stderr) as emit:
+            async with open_app(settings, options, emit) as app:
+                _stop_by_ctrl_c(app)
+                for problem in app.problems:
+                    tell(f"warning: {problem}")
+                return await work(app), app.store_fault
+
+    try:
+        return asyncio.run(go())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def ended(document: Document, fault: str) -> int:
+    """Report what is wrong with a shown document; return its exit code."""
+    if fault:
+        tell(f"warning: the run was not stored: {fault}")
+    if why := _model_fault(document):
+        hint = "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models` in assistant.yaml."
+        tell(f"error: The model answered nothing: {why}. {hint}")
+    coverage = document.coverage
+    gaps = len(coverage.not_covered) - (coverage.left_out or 0)
+    whole = document.status == "complete" and not gaps
+    return DONE if whole and not fault else INCOMPLETE
+
+
+def _stop_by_ctrl_c(app: App) -> None:
+    """Make the first Ctrl-C end the run with partial results, and the second one the process.
+
+    An exception wherever the loop happens to be could lose a task, and then wait for it.
+    """
+    loop, work = asyncio.get_running_loop(), asyncio.current_task()
+    assert work
+
+    def stop() -> None:
+        loop.add_signal_handler(signal.SIGINT, work.cancel)
+        tell("stopping with what there is; Ctrl-C again to end at once")
+        app.stop.set()
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+
+
+def _model_fault(document: Document) -> str:
+    """Return the one reason why no model call succeeded, or nothing."""
+    own = [document] if isinstance(document, AnswerDocument) else []
+    parts = [*own, *document.subagents]
+    faults = {p.reason for p in parts if p.stopped_by in ("model_error", "rate_limit")}
+    return faults.pop() if document.status == "failed" and len(faults) == 1 else ""

@@ -1,0 +1,433 @@
+"""Implement `assistant schedules`: the status of each schedule, dry runs, and changes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from bot.cli.output import name_or_default, on_database
+from bot.doctor.services import serving
+from bot.mailbox.accounts import Mailboxes
+from bot.mailbox.credentials import Credentials
+from bot.policy.directory import SlackDirectory
+from bot.policy.grants import Grants
+from bot.policy.policy import PolicyFile
+from bot.runs.durable import LOCKS
+from bot.schedules import chat
+from bot.schedules.chat import in_the_way
+from bot.schedules.run import RunPlanner
+from bot.schedules.store import Occurrences, ScheduleError, ScheduleStore
+from bot.schedules.validation import (
+    CheckUnavailable,
+    ScheduleInvalid,
+    ScheduleValidator,
+    find_channel,
+)
+from bot.slack.client import clients, who_am_i
+from bot.slack.people import People
+from bot.storage.database import Database
+from bot.storage.schedules import Occurrence, State, StoredDelivery, StoredSchedule
+from bot.terminal import DONE, INCOMPLETE, dump, say, tell
+from config.schedules import Kind, Schedule
+from config.settings import Settings
+from scopes.members import Members
+from scopes.slack_client import open_session
+from scopes.slack_reader import SlackReader
+from scopes.tool import iso
+from subagents.directory import Obstacle
+
+LATEST = 20
+"""Occurrences that are searched for a finished one."""
+LAST_RUN = ("at", "state", "why", "run", "cost_usd", "tries", "not_before")
+"""Fields of an occurrence that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStatus:
+    """The status of one schedule."""
+
+    stored: StoredSchedule
+    taken_up: bool
+    """False: it is in the settings, but `serve` has not run since."""
+    next_run: datetime | None
+    waiting: int
+    """Occurrences that are due for the first time."""
+    last: Occurrence | None
+    """The latest one that has finished, is running, or waits for another try."""
+    delivery: StoredDelivery | None
+    """The latest one, delivered or not."""
+    month_usd: float
+
+    def to_json(self) -> dict[str, Any]:
+        spec, last, way = self.stored.spec, self.last, self.delivery
+        trouble = self.stored.trouble
+        return {
+            "name": self.stored.id,
+            "origin": self.stored.origin,
+            "state": self.stored.state if self.taken_up else "new",
+            "why": self.stored.why or None,
+            **spec.model_dump(mode="json"),
+            "next_run": self.next_run,
+            "due": self.waiting,
+            "last_run": last and {n: getattr(last, n) for n in LAST_RUN},
+            "last_delivery": way and {n: v for n, v in asdict(way).items() if n != "schedule"},
+            "month_usd_spent": self.month_usd,
+            "trouble": trouble.model_dump(mode="json") if trouble else None,
+        }
+
+
+async def schedule_statuses(
+    database: Database, settings: Mapping[str, Schedule], now: datetime
+) -> list[ScheduleStatus]:
+    """Return all schedules by name, including new ones of the settings. Raises StoreError."""
+    rows = {row.id: row for row in await ScheduleStore(database).all()}
+    new = {
+        name: StoredSchedule(name, "config", "active", "", spec, now, now, now)
+        for name, spec in settings.items()
+        if name not in rows or rows[name].origin != "config"
+    }
+    found = [await _status(database, row, True, now) for id, row in rows.items() if id not in new]
+    found += [await _status(database, row, False, now) for row in new.values()]
+    return sorted(found, key=lambda each: each.stored.id)
+
+
+async def _status(
+    database: Database, row: StoredSchedule, taken_up: bool, now: datetime
+) -> ScheduleStatus:
+    occurrences, runs = Occurrences(database), row.state == "active"
+    of = await occurrences.of(row.id, LATEST) if taken_up else []
+    ways = await occurrences.deliveries(row.id, 1) if taken_up else []
+    return ScheduleStatus(
+        row,
+        taken_up,
+        row.spec.timetable.after(now) if runs else None,
+        sum(occurrence.state == "due" and not occurrence.tries for occurrence in of),
+        next(
+            (occurrence for occurrence in of if occurrence.state != "due" or occurrence.tries), None
+        ),
+        ways[0] if ways else None,
+        await occurrences.cost(row.id, _month_of(now, row)) if taken_up else 0.0,
+    )
+
+
+def _month_of(at: datetime, schedule: StoredSchedule) -> datetime:
+    """Return the beginning of the calendar month of `at`, in the schedule's own zone."""
+    local = at.astimezone(schedule.spec.timetable.info)
+    return local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+
+def lines(each: ScheduleStatus, now: datetime) -> Iterator[str]:
+    """Format a schedule for the terminal: a heading, and a line for each fact."""
+    stored, spec = each.stored, each.stored.spec
+    what = f"{spec.kind} of {', '.join(spec.channels)}" if spec.channels else spec.kind
+    state = stored.state if each.taken_up else "new"
+    yield f"{stored.id}  {state}  {what}, '{spec.cron}' ({spec.zone}), to {spec.to}"
+    yield from (f"  {name:14} {text}" for name, text in _facts(each, now))
+
+
+def _facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str]]:
+    stored, spec, zone = each.stored, each.stored.spec, each.stored.spec.timetable.info
+    if not each.taken_up:
+        yield "next run", "none until `assistant serve` takes it up"
+    elif stored.state == "active":
+        due = f"; {each.waiting} due now" if each.waiting else ""
+        yield "next run", chat.next_runs(spec, now, 1) + due
+    else:
+        yield "next run", chat.state(stored, now)
+    last, way = each.last, each.delivery
+    if last:
+        yield "last run", _ran(last, zone)
+    else:
+        yield "last run", "none"
+    yield "last delivery", _way(way, zone) if way else "none"
+    cost = "" if last is None or last.cost_usd is None else f"${last.cost_usd:.2f} the last run, "
+    yield "cost", f"{cost}${each.month_usd:.2f} this month"
+    if stored.trouble and not stored.trouble.over:
+        yield "trouble", f"since {iso(stored.trouble.since)}: {stored.trouble.why}"
+
+
+def _ran(last: Occurrence, zone: Any) -> str:
+    waits = last.state == "due"
+    state, why = "failed" if waits else last.state, f": {last.why}" if last.why else ""
+    tried = f" after {last.tries} {'try' if last.tries == 1 else 'tries'}" if last.tries else ""
+    again = f" (next try {last.not_before.astimezone(UTC):%H:%M} UTC)" if last.not_before else ""
+    at = chat.moment(last.at.astimezone(zone))
+    return f"{at}, {state}{tried}{why}{again if waits else ''}"
+
+
+def _way(way: StoredDelivery, zone: Any) -> str:
+    if way.delivered:
+        said = f"{chat.moment(way.delivered.astimezone(zone))}, {way.state}"
+        return f"{said}: nothing was new" if way.state == "quiet" else said
+    again = f", next try {way.not_before.astimezone(UTC):%H:%M} UTC" if way.not_before else ""
+    why = f": {way.why}" if way.why else ""
+    of = chat.moment(way.at.astimezone(zone))
+    tried = f" after {way.tries} {'try' if way.tries == 1 else 'tries'}" if way.tries else ""
+    return f"{way.state}{tried}, that of {of}{why}{again if way.state == 'waiting' else ''}"
+
+
+async def is_served(database: Database, data_dir: Path) -> bool:
+    """Return whether a process is serving this database now. Raises StoreError."""
+    if database.shared:
+        names = ("locktype", "classid", "granted", "database")
+        columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
+        locks = sa.table("pg_locks", *columns)
+        held = sa.select(locks.c.classid).where(
+            *(locks.c.locktype == "advisory", locks.c.classid == LOCKS, locks.c.granted),
+            locks.c.database
+            == sa.select(sa.column("oid"))
+            .select_from(sa.table("pg_database"))
+            .where(sa.column("datname") == sa.func.current_database())
+            .scalar_subquery(),
+        )
+        return bool(await database.read(held))
+    return serving(data_dir) is not None
+
+
+MOST_SHOWN = 40
+"""Channels that the terminal shows; --json lists all."""
+NOT_SERVED = "Nothing serves at present: it is done as soon as `assistant serve` runs."
+
+
+class Span(BaseModel):
+    oldest: datetime
+    latest: datetime
+
+
+class PlannedChannel(BaseModel):
+    """A channel that a run would read."""
+
+    id: str
+    name: str
+    since: datetime
+
+
+class DryRun(BaseModel):
+    """What a run would read now, and where its report would go."""
+
+    name: str
+    kind: Kind
+    state: State
+    at: datetime
+    next_runs: tuple[datetime, ...]
+    window: Span | None = None
+    """None if it could not run."""
+    channels: tuple[PlannedChannel, ...] = ()
+    channels_added: tuple[str, ...] = ()
+    channels_gone: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    likely_usd: float | None = None
+    budget_usd: float
+    to: str
+    in_the_way: tuple[Obstacle, ...] = ()
+    wrong: str | None = None
+    """Why it could not run."""
+
+
+def run_list(as_json: bool) -> int:
+    """List all schedules, including those that no process has loaded yet."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        now = datetime.now(UTC)
+        found = await schedule_statuses(database, settings.schedules, now)
+        served = await is_served(database, settings.data_dir)
+        if as_json:
+            dump({"served": served, "schedules": [each.to_json() for each in found]})
+            return DONE
+        for each in found:
+            say("\n".join(lines(each, now)))
+        if not found:
+            tell("There is no schedule. Set one under `schedules` in assistant.yaml, or in chat.")
+        elif not served:
+            tell("Nothing serves at present: they run while `assistant serve` does.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def run_now(name: str, as_json: bool) -> int:
+    """Request a run outside the schedule's times; the serving process starts it."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        row = await known(database, name)
+        if row.state == "paused":
+            raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
+        if row.state != "active":
+            raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
+        occurrence = await Occurrences(database).ask_now(name, datetime.now(UTC))
+        served = await is_served(database, settings.data_dir)
+        if as_json:
+            dump({"name": name, "at": occurrence.at, "served": served})
+        else:
+            say(f"{name} is to run now.")
+            say("`assistant schedules` shows what comes of it." if served else NOT_SERVED)
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def run_dry(name: str, as_json: bool) -> int:
+    """Show the plan of a run now; no model is called, nothing is sent or stored.
+
+    Exit code 1 if it could not run, or its report could not be delivered.
+    """
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+
+    async def work(settings: Settings, database: Database) -> int:
+        row, now = None, datetime.now(UTC)
+        if name in settings.schedules and await ScheduleStore(database).get(name) is None:
+            row = StoredSchedule(
+                name, "config", "active", "", settings.schedules[name], now, now, now
+            )
+        row = row or await known(database, name)
+        async with _validator(settings, database) as validator:
+            planner = RunPlanner(settings, validator, Occurrences(database))
+            dry = await _dry_run(planner, row, now)
+        dump(dry.model_dump(mode="json")) if as_json else say("\n".join(_dry_lines(dry)))
+        return INCOMPLETE if dry.wrong or dry.in_the_way else DONE
+
+    return on_database(work, as_json)
+
+
+@asynccontextmanager
+async def _validator(settings: Settings, database: Database) -> AsyncIterator[ScheduleValidator]:
+    """Open the checks that `serve` uses."""
+    async with open_session(settings.slack) as session:
+        client, _ = clients(settings, session)
+        bot, _ = await who_am_i(client)
+        members, people = Members(client), People(client)
+        directory = SlackDirectory(members, people, Grants(database).covering, bot.user, bot.team)
+        mail = Mailboxes(settings, Credentials(database), people.address)
+        reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
+        try:
+            yield ScheduleValidator(reader, directory, PolicyFile(None, settings.policy), mail)
+        finally:
+            await members.aclose()
+
+
+async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> DryRun:
+    """Plan a run as the scheduler does. Raises StoreError."""
+    spec, validator = row.spec, planner.validator
+    dry = DryRun(
+        name=row.id,
+        kind=spec.kind,
+        state=row.state,
+        at=now,
+        next_runs=tuple(spec.timetable.next(chat.SHOWN, now)),
+        budget_usd=spec.budget_usd,
+        to=spec.to,
+    )
+    try:
+        async with validator.fresh_reader() as reader:
+            occurrence = Occurrence(row.id, now, "due")
+            plan = await planner.plan(row, occurrence, reader, spec.budget_usd)
+            found = find_channel(await reader.channels(), spec.to)
+            place = found.id if found else spec.to
+            obstacles = await in_the_way(validator, spec, plan.channels, place, trusted=True)
+    except (ScheduleInvalid, CheckUnavailable) as fault:
+        return dry.model_copy(update={"wrong": str(fault)})
+    channels = [PlannedChannel(id=c.id, name=c.name, since=plan.since[c.id]) for c in plan.channels]
+    return dry.model_copy(
+        update={
+            "window": Span(oldest=plan.oldest, latest=plan.latest),
+            "channels": tuple(channels),
+            "channels_added": plan.added,
+            "channels_gone": plan.gone,
+            "notes": plan.notes,
+            "likely_usd": plan.likely_usd,
+            "in_the_way": obstacles,
+        }
+    )
+
+
+def _dry_lines(dry: DryRun) -> Iterator[str]:
+    """Format a dry run for the terminal."""
+    yield f"{dry.name}: a {dry.kind}, {dry.state}. Nothing was sent."
+    times = "; ".join(chat.moment(at) for at in dry.next_runs)
+    yield f"next runs: {times or 'never'}"
+    if dry.window is None:
+        yield f"It could not run: {dry.wrong}"
+        return
+    yield f"window: {iso(dry.window.oldest)} to {iso(dry.window.latest)}"
+    for each in dry.channels[:MOST_SHOWN]:
+        yield f"  #{each.name}  since {iso(each.since)}"
+    if len(dry.channels) > MOST_SHOWN:
+        yield f"  and {len(dry.channels) - MOST_SHOWN:,} channels more"
+    for names, said in ((dry.channels_added, "new since last time"), (dry.channels_gone, "gone")):
+        if names:
+            yield f"{said}: {', '.join(f'#{name}' for name in names)}"
+    yield from (f"note: {note}" for note in dry.notes)
+    about = "" if dry.likely_usd is None else f"; estimated cost ${dry.likely_usd:.2f}"
+    yield f"it may spend ${dry.budget_usd:.2f}{about}"
+    yield f"it would go to {dry.to}"
+    for obstacle in dry.in_the_way:
+        grant = "; an administrator could allow it" if obstacle.grantable else ""
+        yield f"  but not as it is: {obstacle.name}: {obstacle.why}{grant}"
+    if not dry.in_the_way:
+        yield "  all who read it there may read what it is made of"
+
+
+def run_pause(name: str, by: str | None, as_json: bool) -> int:
+    who = name_or_default(by)
+
+    async def work(settings: Settings, database: Database) -> int:
+        row = await known(database, name)
+        changed = row.state != "paused"
+        if changed:
+            await ScheduleStore(database).pause(name, f"paused by {who}")
+        if as_json:
+            dump({"name": name, "state": "paused", "changed": changed})
+        else:
+            say(f"Paused: {name}." if changed else f"{name} was paused before; nothing changed.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def run_resume(name: str, as_json: bool) -> int:
+    async def work(settings: Settings, database: Database) -> int:
+        row, now = await known(database, name), datetime.now(UTC)
+        changed = row.state == "paused"
+        if changed:
+            await ScheduleStore(database).resume(name, now)
+        state = "active" if changed else row.state
+        if as_json:
+            dump({"name": name, "state": state, "changed": changed})
+        elif changed:
+            say(f"{name} goes on. Next run: {chat.next_runs(row.spec, now, 1)}.")
+            say("What came due while it was paused is not caught up.")
+        else:
+            say(f"{name} is not paused but {row.state}; nothing changed.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+def run_delete(name: str, as_json: bool) -> int:
+    async def work(settings: Settings, database: Database) -> int:
+        await ScheduleStore(database).delete(name)
+        dump({"name": name, "state": "deleted"}) if as_json else say(f"Deleted: {name}.")
+        return DONE
+
+    return on_database(work, as_json)
+
+
+async def known(database: Database, name: str) -> StoredSchedule:
+    """Return the schedule of this name, if it has been loaded. Raises ScheduleError."""
+    schedules = ScheduleStore(database)
+    row = await schedules.get(name)
+    if row is None:
+        there = ", ".join(each.id for each in await schedules.all())
+        hint = f"There are: {there}." if there else "There is none yet."
+        hint += " `assistant serve` takes up those of assistant.yaml."
+        raise ScheduleError(f"There is no schedule {name[:40]!r}.", hint)
+    return row

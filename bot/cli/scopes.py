@@ -1,0 +1,101 @@
+"""Implement `assistant scopes`: what each scope offers, and why a tool is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+
+import scopes
+from bot.cli.output import on_database
+from bot.mailbox.accounts import GOOGLE, OPERATOR
+from bot.mailbox.credentials import Credentials
+from bot.storage.database import Database
+from bot.terminal import DONE, dump, say
+from bot.tooling.registry import toolkit_of
+from config.settings import Settings
+from scopes.clients import with_clients
+from scopes.google.gmail import Gmail
+from scopes.slack_reader import SlackReader
+from subagents.brief import fixed_tokens
+
+NO_CLIENT: Mapping[object, str] = {
+    SlackReader: "There is no Slack workspace: set SLACK_BOT_TOKEN (`assistant setup` helps).",
+    Gmail: "No Slack user has connected a mailbox: press Connect Gmail in App Home "
+    "(docs/google.md), or give `ask` --mbox FILE.",
+}
+"""Client -> why it is missing, where no toolkit says so."""
+
+
+@dataclass(frozen=True)
+class ScopeOffer:
+    """A scope as `assistant scopes` shows it."""
+
+    name: str
+    given: bool
+    """Subagents are started with it now."""
+    tools: list[str]
+    tokens: int
+    outside: list[str]
+    outside_tokens: int
+    missing: dict[str, str]
+    """Tool -> why it is not offered."""
+
+
+def list_scopes(as_json: bool) -> int:
+    """Run the command `scopes`."""
+
+    async def work(settings: Settings, database: Database) -> int:
+        async with aclosing(toolkit_of(settings, database)) as toolkit:
+            opened = await toolkit.open("scopes", None)
+            clients = with_clients(opened.clients, await _readers(settings, database))
+            found = [_offer(n, clients, toolkit.missing()) for n in scopes.scope_names()]
+        if as_json:
+            dump([asdict(offer) for offer in found])
+        else:
+            say("\n".join(line for offer in found for line in _lines(offer)))
+        return DONE
+
+    return on_database(work, as_json)
+
+
+async def _readers(settings: Settings, database: Database) -> dict[type, object]:
+    """Return placeholders for the configured readers of Slack and mail; nothing is read."""
+    accounts = await Credentials(database).accounts(GOOGLE)
+    connected = any(account != OPERATOR for account in accounts)
+    mail = settings.google.service_account or connected
+    found = {SlackReader: settings.secrets.slack_bot_token, Gmail: mail}
+    return {reader: reader for reader, key in found.items() if key}
+
+
+def _offer(name: str, clients: Mapping[type, object], missing: Mapping[str, str]) -> ScopeOffer:
+    offered = scopes.offered(name, clients)
+    outside = scopes.outside(clients).tools(name)
+    own = offered[: len(offered) - len(outside)]
+    absent = [tool for tool in scopes.scope(name).tools if tool not in own]
+    tokens = fixed_tokens(name, own)
+    return ScopeOffer(
+        name=name,
+        given=name in scopes.offering(clients),
+        tools=[tool.name for tool in own],
+        tokens=tokens,
+        outside=[tool.name for tool in outside],
+        outside_tokens=fixed_tokens(name, offered) - tokens,
+        missing={tool.name: missing.get(tool.name) or NO_CLIENT[tool.client] for tool in absent}
+        | {key[len(name) + 1 :]: w for key, w in missing.items() if key.startswith(f"{name}/")},
+    )
+
+
+def _lines(offer: ScopeOffer) -> Iterator[str]:
+    yield f"{offer.name}: {', '.join(offer.tools) or 'no tool'}"
+    yield f"  fixed tokens: {offer.tokens:,}"
+    if offer.tools and not offer.given:
+        yield "  no subagent is started with it now, because the scope notes does as much"
+    if offer.outside:
+        more = f"{offer.outside_tokens:,} more tokens"
+        yield f"  from outside: {', '.join(offer.outside)} ({more})"
+    reasons: dict[str, list[str]] = {}
+    for tool, why in offer.missing.items():
+        reasons.setdefault(why, []).append(tool)
+    for why, tools in reasons.items():
+        yield f"  not offered: {', '.join(tools)}. {why}"

@@ -1,0 +1,164 @@
+"""Define the subcommands. Function bodies import late, so that `--help` is instant."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from bot.cli.parameters import AsJson, AsOf, AsUser, Export, Limit, Model, Sample, Since
+
+By = Annotated[str | None, typer.Option(help="Name shown to others.")]
+
+schedules = typer.Typer(help="Show and change scheduled reports.")
+
+
+@schedules.callback(invoke_without_command=True)
+def list_schedules(context: typer.Context, json: AsJson = False) -> None:
+    """List schedules: next run, last run, last delivery, cost. Nothing is read or sent."""
+    from bot.cli.schedules import run_list
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(run_list(json))
+
+
+@schedules.command()
+def run(
+    name: str,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only show what it would read and where it would post."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Run a schedule now, in the process that serves."""
+    from bot.cli.schedules import run_dry, run_now
+
+    raise typer.Exit(run_dry(name, json) if dry_run else run_now(name, json))
+
+
+@schedules.command()
+def pause(name: str, by: By = None, json: AsJson = False) -> None:
+    """Pause a schedule until it is resumed."""
+    from bot.cli.schedules import run_pause
+
+    raise typer.Exit(run_pause(name, by, json))
+
+
+@schedules.command()
+def resume(name: str, json: AsJson = False) -> None:
+    """Resume a schedule; runs that it missed while paused are not made up for."""
+    from bot.cli.schedules import run_resume
+
+    raise typer.Exit(run_resume(name, json))
+
+
+@schedules.command()
+def delete(name: str, json: AsJson = False) -> None:
+    """Delete a schedule that was set in chat."""
+    from bot.cli.schedules import run_delete
+
+    raise typer.Exit(run_delete(name, json))
+
+
+approvals = typer.Typer(help="Show and decide approvals.")
+
+
+@approvals.callback(invoke_without_command=True)
+def list_approvals(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Include finished ones.")] = False,
+    json: AsJson = False,
+) -> None:
+    """List actions that wait for approval, and valid grants. Approve them in Slack."""
+    from bot.cli.approvals import list_approvals
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(list_approvals(everything, json))
+
+
+@approvals.command()
+def deny(action: str, json: AsJson = False) -> None:
+    """Deny a waiting action."""
+    from bot.cli.approvals import deny_action
+
+    raise typer.Exit(deny_action(action, json))
+
+
+@approvals.command()
+def revoke(grant: str, json: AsJson = False) -> None:
+    """Revoke a standing grant."""
+    from bot.cli.approvals import revoke_grant
+
+    raise typer.Exit(revoke_grant(grant, json))
+
+
+PORT = 3001
+"""A fixed port, because a web client of Google names the address that it returns to."""
+
+
+def connect(
+    provider: Annotated[Literal["google"], typer.Argument(help="google: a Gmail mailbox.")],
+    disconnect: Annotated[
+        bool, typer.Option("--disconnect", help="Revoke the access and delete the tokens.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 to which Google returns.")
+    ] = PORT,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Connect your own mailbox to the assistant, or disconnect it."""
+    from bot.cli.connect import run_connect, run_disconnect
+
+    raise typer.Exit(run_disconnect(json) if disconnect else run_connect(port, json))
+
+
+mcp = typer.Typer(help="Show tool servers (MCP) and approve their tools.")
+
+
+@mcp.callback(invoke_without_command=True)
+def list_servers(context: typer.Context, json: AsJson = False) -> None:
+    """List servers, their tools, and why a tool is off. Each server is asked now."""
+    from bot.cli.mcp import run_list
+
+    if context.invoked_subcommand is None:
+        raise typer.Exit(run_list(json))
+
+
+@mcp.command()
+def confirm(
+    what: str = typer.Argument(metavar="SERVER[.TOOL]", help="One tool, or all tools of a server."),
+    json: AsJson = False,
+) -> None:
+    """Approve tools as they are described now, and print them."""
+    from bot.cli.mcp import run_confirm
+
+    raise typer.Exit(run_confirm(what, json))
+
+
+def sweep(
+    name: Annotated[str | None, typer.Argument(help="Sweep in assistant.yaml.")] = None,
+    channels: Annotated[
+        list[str] | None,
+        typer.Option("--channels", help="Names or globs: 'support-*'. Repeatable."),
+    ] = None,
+    tracker: Annotated[
+        str | None, typer.Option(help="Id of a Slack List that tracks bugs (F...).")
+    ] = None,
+    slack_export: Export = None,
+    sample: Sample = False,
+    as_of: AsOf = None,
+    since: Since = None,
+    limit: Limit = None,
+    model: Model = "claude",
+    as_user: AsUser = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the report as Markdown.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Sweep channels for customer issues: one subagent each, one report."""
+    from bot.cli.ask import ReadingOptions, run_sweep
+
+    given = ReadingOptions(slack_export, sample, as_of, since, model, as_user, json)
+    raise typer.Exit(run_sweep(given, name, channels or (), tracker, limit, markdown=markdown))

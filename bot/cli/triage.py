@@ -1,0 +1,252 @@
+"""Implement `assistant triage`: the mailbox of a file, of the sample or of the operator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from bot.cli.ask import ReadingOptions, reading
+from bot.context import EPOCH, App
+from bot.errors import SetupError
+from bot.local.google.mbox import Mailbox, MboxError, load_mbox
+from bot.local.google.server import TOKEN, LocalGoogle
+from bot.local.sample_mailbox import SAMPLE_MAIL_AS_OF, load_sample_mailbox
+from bot.local.server import LocalServer
+from bot.local_mode import DAY
+from bot.mailbox.accounts import OPERATOR, mail_credentials
+from bot.mailbox.credentials import Credentials
+from bot.mailbox.sync import MailState, Sync, new_threads
+from bot.options import Options
+from bot.reports.documents import TriageReport
+from bot.reports.text import digest_text
+from bot.runs.store import Store
+from bot.storage.database import Database
+from bot.storage.encryption import cipher_of
+from bot.storage.tables import StoredRun
+from bot.tasks.base import Request
+from bot.tasks.triage import INBOX, Reader, Triage, all_threads, delivered
+from bot.terminal import guarded
+from config.sections import LimitSettings
+from config.settings import Settings, load_settings
+from scopes.google.auth import token_credentials
+from scopes.google.client import GoogleClient
+from scopes.google.errors import GoogleError
+from scopes.google.gmail import Gmail
+from scopes.google.quota import Quota
+from scopes.tool import Window
+
+UNLIMITED = 1_000_000_000
+"""Units per minute of a mailbox that is served locally."""
+
+
+@dataclass(frozen=True)
+class OpenMailbox:
+    """A mailbox, and what is known of it before it is read."""
+
+    gmail: Gmail
+    address: str
+    as_of: datetime
+    """Now; for files, the midnight after their last message."""
+    is_file: bool = False
+    problems: tuple[str, ...] = ()
+    """Parts of a file that could not be read, in words."""
+
+
+@asynccontextmanager
+async def open_mailbox(
+    settings: Settings, options: Options, database: Database
+) -> AsyncIterator[OpenMailbox]:
+    """Open the given mailbox. Raises SetupError with a sentence that says what to do."""
+    if options.sample or options.mbox:
+        async with AsyncExitStack() as stack:
+            found = await asyncio.to_thread(load_mailbox, options)
+            yield serve_mailbox(stack, settings, options, found)
+        return
+    credentials = await mail_credentials(settings, Credentials(database), OPERATOR, None)
+    if credentials is None:
+        hint = "Run `assistant connect google`, or give --mbox FILE, or --sample."
+        raise SetupError("no_mailbox", "No mailbox is connected.", hint)
+    google = GoogleClient(credentials, settings.google, settings.endpoints.gmail_api_endpoint)
+    async with aclosing(google):
+        try:
+            address = await Gmail(google, "").address()
+            yield OpenMailbox(Gmail(google, address), address, datetime.now(UTC))
+        except GoogleError as error:  # also for what is read meanwhile
+            raise SetupError("gmail", f"{error}", "") from error
+
+
+def serve_mailbox(
+    stack: AsyncExitStack, settings: Settings, options: Options, mailbox: Mailbox
+) -> OpenMailbox:
+    """Serve a mailbox on loopback until the stack is closed."""
+    server = stack.enter_context(LocalServer(LocalGoogle(mailbox).app, "google"))
+    google = GoogleClient(token_credentials(TOKEN), settings.google, server.url, Quota(UNLIMITED))
+    stack.push_async_callback(google.aclose)
+    as_of = SAMPLE_MAIL_AS_OF if options.sample else _end_of(mailbox)
+    gmail = Gmail(google, mailbox.address)
+    return OpenMailbox(gmail, mailbox.address, as_of, True, mailbox.problems)
+
+
+def load_mailbox(options: Options) -> Mailbox:
+    """Load the mailbox of a file or of the sample; what came after `as_of` does not exist."""
+    try:
+        found = load_mbox(options.mbox, options.me) if options.mbox else load_sample_mailbox()
+    except MboxError as error:
+        raise SetupError("bad_mbox", str(error), "") from error
+    until = options.as_of or datetime.max.replace(tzinfo=UTC)
+    return replace(found, messages=tuple(m for m in found.messages if m.at < until))
+
+
+def _end_of(mailbox: Mailbox) -> datetime:
+    last = max((m.at for m in mailbox.messages), default=datetime.now(UTC))
+    return last.replace(hour=0, minute=0, second=0, microsecond=0) + DAY
+
+
+KIND = "triage"
+
+
+def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> int:
+    """Triage a mailbox, or resume the triage of the run `resume`."""
+
+    def run() -> int:
+        triage = InboxTriage(given, limit)
+        if resume:
+            triage.refuse_options()
+            triage = triage.resumed(asyncio.run(_run_to_resume(load_settings(), resume)))
+        return reading(triage.given, triage, triage_text)
+
+    return guarded(run, given.json)
+
+
+def triage_text(document: TriageReport) -> str:
+    """Return the digest, its categories in the order of the settings."""
+    return digest_text(document, load_settings().triage.categories)
+
+
+class TriageArgs(BaseModel):
+    """The stored options of a triage, with which `--resume` reads the same mail again."""
+
+    mbox: Path | None = None
+    me: str | None = None
+    sample: bool = False
+    until: str | None = None
+    since: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class InboxTriage:
+    """A triage of the command line: a new one, or the `stored` one that is resumed."""
+
+    given: ReadingOptions
+    limit: int | None = None
+    stored: StoredRun | None = None
+
+    def refuse_options(self) -> None:
+        """Raise SetupError for options that would have no effect on a resumed run."""
+        given = self.given
+        typed = {
+            **{"--mbox": given.mbox, "--me": given.me, "--sample": given.sample},
+            **{"--as-of": given.as_of, "--since": given.since, "--limit": self.limit},
+        }
+        if named := [name for name, value in typed.items() if value]:
+            text = f"--resume uses the options that the run had, not {named[0]}."
+            raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
+
+    def resumed(self, stored: StoredRun) -> InboxTriage:
+        """Return the stored triage with its own options. Raises SetupError for another model."""
+        given = self.given
+        if given.model not in ("claude", stored.model):  # claude: --model was not given
+            text = f"The triage {stored.id} was started with --model {stored.model}."
+            raise SetupError("resume_alone", text, "Leave out --model.")
+        args = TriageArgs.model_validate(stored.args)
+        given = replace(
+            given,
+            model=stored.model,
+            mbox=args.mbox,
+            me=args.me,
+            sample=args.sample,
+            as_of=args.until,
+            since=args.since,
+        )
+        return InboxTriage(given, args.limit, stored)
+
+    async def __call__(self, app: App) -> TriageReport:
+        """Triage the mailbox. Raises SetupError if there is none."""
+        async with open_mailbox(app.settings, app.options, app.store.database) as box:
+            app.as_of = app.options.as_of or box.as_of
+            if self.stored:
+                app.as_of = datetime.fromisoformat(str(self.stored.args.get("as_of")))
+            app.problems = box.problems
+            app.clients = {Gmail: box.gmail}
+            resumed = self.stored.id if self.stored else None
+            limits = _limits(app.settings)
+            async with app.run(KIND, f"triage {box.address}", self._args(), limits, resumed) as run:
+                window, state = _window(app, box), MailState(app.store.database)
+                triage = Triage(
+                    app=app,
+                    run=run,
+                    request=Request(f"triage {box.address}", window),
+                    gmail=box.gmail,
+                    reader=Reader(box.address, box.address, app.as_of.date()),
+                    listing=lambda: _listing(box, state, window),
+                    limit=self.limit,
+                    corrections=() if box.is_file else await state.corrections.all(OPERATOR),
+                )
+                document = await triage.work()
+                await app.finish(run, document)
+                if not box.is_file:
+                    await delivered(state, OPERATOR, triage)
+                return document
+
+    def _args(self) -> dict[str, Any]:
+        given = self.given
+        return TriageArgs(
+            mbox=given.mbox and given.mbox.absolute(),
+            me=given.me,
+            sample=given.sample,
+            until=given.as_of,
+            since=given.since,
+            limit=self.limit,
+        ).model_dump(mode="json")
+
+
+async def _listing(box: OpenMailbox, state: MailState, window: Window) -> Sync:
+    """List everything in a file, or what came to an account since the last triage."""
+    if box.is_file:
+        return await all_threads(box.gmail, window)
+    return await new_threads(box.gmail, state, OPERATOR, INBOX, window)
+
+
+async def _run_to_resume(settings: Settings, id: str) -> StoredRun:
+    opened = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
+    async with aclosing(opened) as store:
+        stored = await store.run(id)
+    if stored.kind != KIND:
+        hint = "`assistant runs` lists them."
+        raise SetupError("no_triage", f"The run {stored.id} is no triage.", hint)
+    if stored.result is not None:
+        hint = f"`assistant show {stored.id}` shows its digest."
+        raise SetupError("complete", f"The triage {stored.id} has ended: {stored.status}.", hint)
+    return stored
+
+
+def _limits(settings: Settings) -> LimitSettings:
+    triage = settings.triage
+    return settings.limits.model_copy(
+        update={"cost_usd": triage.budget_usd, "seconds": triage.time_s}
+    )
+
+
+def _window(app: App, box: OpenMailbox) -> Window:
+    """Return the window: the one given; else all of a file, or the last days of an account."""
+    whole = app.as_of - EPOCH
+    default = whole if box.is_file else timedelta(days=app.settings.triage.since_days)
+    return Window(app.as_of - min(app.options.since or default, whole), app.as_of)

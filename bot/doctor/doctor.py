@@ -1,0 +1,288 @@
+"""Run `assistant doctor`: report what keeps the bot from working, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+from pydantic import SecretStr
+
+from bot.doctor import services, slack
+from bot.doctor.slack import Account, Hello, Missing, Problem
+from bot.manifest import Permission, bot_permissions, user_permissions
+from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, guarded, say
+from config.settings import Settings, load_settings
+from scopes.programs import output_of
+from scopes.slack_client import SlackClient, open_session
+
+T = TypeVar("T")
+State = Literal["ok", "problem", "missing", "unchecked"]
+
+LIMIT_S = 30.0
+"""Seconds until a check is given up; its requests have shorter timeouts."""
+SKEW_S = 60.0
+"""Clock difference that is a problem; from 300 s on Slack's signatures are refused."""
+FEW = 15
+"""Messages for each call that a distributed app gets (docs.slack.dev/apis/web-api/rate-limits)."""
+
+HELD = {"calls": "start nothing and reach no network", "files": "change no file"}
+"""What `scopes.confinement` makes the kernel enforce on our programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one check."""
+
+    check: str
+    state: State
+    says: str
+
+
+class Unchecked(Exception):
+    """A check that could not be made, with the reason."""
+
+
+Outcome: TypeAlias = T | Problem | Unchecked
+
+
+def diagnose(as_json: bool) -> int:
+    """Run `assistant doctor`. Exit code 0 = all is well, 1 = a problem, 2 = not set up."""
+
+    def run() -> int:
+        settings = load_settings()
+        verdicts = [_hidden(v, settings) for v in asyncio.run(examine(settings))]
+        states = {v.state for v in verdicts}
+        if as_json:
+            dump(
+                {"ok": not states & {"problem", "missing"}, "checks": [asdict(v) for v in verdicts]}
+            )
+        for verdict in () if as_json else verdicts:
+            mark = "ok: " if verdict.state == "ok" else ""
+            say(f"{verdict.check:11} {mark}{verdict.says}")
+        return WRONG_USE if "missing" in states else INCOMPLETE if "problem" in states else DONE
+
+    return guarded(run, as_json)
+
+
+async def examine(settings: Settings) -> list[Verdict]:
+    """Run all checks, concurrently if they do not depend on each other."""
+    key = await _judged("key", services.key(settings))  # the check of the database needs the key
+    async with open_session(settings.slack) as session:
+        others = asyncio.gather(
+            _judged("settings", services.settings_agree(settings)),
+            _judged("port", services.port(settings, session)),
+            _judged("database", services.database(settings)),
+            _judged("model main", services.model(settings, "main")),
+            _judged("model fast", services.model(settings, "fast")),
+            _judged("programs", programs()),
+            *(_judged("google", check) for check in services.google_wanted(settings)),
+        )
+        slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
+    schedules = await _judged("schedules", services.schedules(settings))  # after the database
+    wanted = services.sources_wanted(settings)
+    sources = await asyncio.gather(*(_judged(name, check) for name, check in wanted))
+    return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
+
+
+async def programs() -> str:
+    """Describe how this system confines our programs that read untrusted input."""
+    held = (await output_of("scopes.confinement", given=b"", seconds=LIMIT_S)).decode().split()
+    said = ", ".join(HELD[each] for each in held)
+    return "those that read pages and files " + (said or "are not confined by this system")
+
+
+def _hidden(verdict: Verdict, settings: Settings) -> Verdict:
+    """Redact secrets that a service may have quoted in the verdict."""
+    says = verdict.says
+    for secret in _secrets(settings):
+        says = says.replace(secret, "***")
+    return Verdict(verdict.check, verdict.state, says)
+
+
+def _secrets(settings: Settings) -> Iterator[str]:
+    for value in dict(settings.secrets).values():
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+            if password := urlsplit(value.get_secret_value()).password:
+                yield password
+
+
+async def _judged(name: str, check: Awaitable[str]) -> Verdict:
+    outcome = await _outcome(check)
+    if isinstance(outcome, str):
+        return Verdict(name, "ok", outcome)
+    if isinstance(outcome, Unchecked):
+        return Verdict(name, "unchecked", f"not checked: {outcome}")
+    return Verdict(name, "missing" if isinstance(outcome, Missing) else "problem", str(outcome))
+
+
+async def _outcome(check: Awaitable[T]) -> Outcome[T]:
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return await check
+    except (Problem, Unchecked) as error:
+        return error
+    except TimeoutError:
+        return Problem(f"No answer within {LIMIT_S:.0f} s: check the network, and try again.")
+
+
+def _found(outcome: Outcome[T]) -> T:
+    """Return the result; raise the problem that was found instead."""
+    if isinstance(outcome, Problem | Unchecked):
+        raise outcome
+    return outcome
+
+
+def _given(outcome: Outcome[T], check: str) -> T:
+    """Return the result of another check; raise Unchecked if it failed."""
+    if isinstance(outcome, Problem | Unchecked):
+        raise Unchecked(f"see {check}")
+    return outcome
+
+
+class SlackChecks:
+    """Checks the app in Slack: first asks Slack, then evaluates the answers."""
+
+    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+        self._settings, self._session = settings, session
+        self._in_sockets = settings.slack.mode == "socket"
+        waiting = Unchecked("not asked yet")
+        self._account: Outcome[Account] = waiting
+        self._hello: Outcome[Hello] = waiting
+        self._listed: Outcome[list[dict[str, Any]]] = waiting
+
+    async def examine(self) -> list[Verdict]:
+        self._account, self._hello, self._listed = await asyncio.gather(
+            _outcome(self._ask_account()),
+            _outcome(self._ask_hello()),
+            _outcome(self._ask_channels()),
+        )
+        rows = {"token": self._token(), "scopes": self._scopes()}
+        if self._settings.secrets.slack_user_token:
+            rows["user token"] = self._user_token()
+        rows["events"] = self._events() if self._in_sockets else self._signing()
+        if self._in_sockets:
+            rows["sockets"] = self._sockets()
+        rows |= {"channels": self._channels(), "clock": self._clock(), "rates": self._rates()}
+        return list(await asyncio.gather(*(_judged(*row) for row in rows.items())))
+
+    async def _ask_account(self) -> Account:
+        return await slack.account(self._client(slack.BOT), slack.BOT)
+
+    async def _ask_hello(self) -> Hello:
+        if not self._in_sockets:
+            raise Unchecked("events come over HTTP")
+        return await slack.hello(self._client(slack.APP), self._session)
+
+    async def _ask_channels(self) -> list[dict[str, Any]]:
+        return await slack.channels(self._client(slack.BOT))
+
+    def _client(self, variable: str) -> SlackClient:
+        secret: SecretStr | None = getattr(self._settings.secrets, variable.lower())
+        if secret is None:
+            raise Missing(f"{variable} is not set: run `assistant setup`.")
+        return slack.slack(self._settings, self._session, secret.get_secret_value())
+
+    async def _token(self) -> str:
+        account = _found(self._account)
+        return f"@{account.name} in {account.team}"
+
+    async def _scopes(self) -> str:
+        needed = bot_permissions(self._settings)
+        _hold(_given(self._account, "token").scopes, needed)
+        return f"all {len(needed)} that are needed"
+
+    async def _user_token(self) -> str:
+        account = await slack.account(self._client(slack.USER), slack.USER)
+        _hold(account.scopes, user_permissions(self._settings))
+        return f"searches as {account.name}"
+
+    async def _events(self) -> str:
+        greeting, account = _found(self._hello), _given(self._account, "token")
+        app = await slack.app_of_bot(self._client(slack.BOT), account.bot)
+        if app and greeting.app and app != greeting.app:
+            raise Problem(
+                f"{slack.APP} is of the app {greeting.app}, {slack.BOT} of {app}: "
+                "run `assistant setup` with the tokens of one app."
+            )
+        return "a socket was greeted"
+
+    async def _signing(self) -> str:
+        if self._settings.secrets.slack_signing_secret is None:
+            raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
+        return "the signing secret is set; Slack's page of the app verifies the request URL"
+
+    async def _sockets(self) -> str:
+        others = _given(self._hello, "events").connections - 1
+        wanted, most = self._settings.slack.sockets, slack.MOST_SOCKETS
+        if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
+            raise Problem(
+                f"{others} sockets are open and Slack allows {most}: stop another "
+                "`assistant serve`, or lower slack.sockets."
+            )
+        return f"{others} open, {wanted} wanted, {most} allowed"
+
+    async def _channels(self) -> str:
+        name = _given(self._account, "token").name
+        listed, rules = _found(self._listed), self._settings.policy.channels
+        asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
+        absent = [c for c in listed if not c.get("is_member") and _named(c, asked)]
+        if absent:
+            names = ", ".join(f"#{c.get('name')}" for c in absent[:3])
+            more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+            raise Problem(f"The policy names {names}{more}: type /invite @{name} there.")
+        joined = sum(bool(c.get("is_member")) for c in listed)
+        return f"in {joined} of {len(listed)}" if joined else f"in none: /invite @{name} in some"
+
+    async def _clock(self) -> str:
+        ahead = _given(self._account, "token").ahead_s
+        if ahead is None:
+            raise Unchecked("Slack's answer held no time")
+        if abs(ahead) > SKEW_S:
+            way = "ahead of" if ahead > 0 else "behind"
+            raise Problem(
+                f"This machine's clock is {abs(ahead):.0f} s {way} Slack's, and from 300 s on "
+                "signatures are refused: set it right."
+            )
+        return "right to the minute"
+
+    async def _rates(self) -> str:
+        """Compare slack.app_distribution with the real size of one page of messages."""
+        said = self._settings.slack.app_distribution
+        listed = _given(self._listed, "channels")
+        joined = [str(c.get("id")) for c in listed if c.get("is_member")]
+        # a distributed app has one call a minute
+        for channel in joined[: 1 if said == "distributed" else 3]:
+            count, more = await slack.messages(self._client(slack.BOT), channel, FEW + 5)
+            if more:
+                break
+        else:
+            raise Unchecked(f"no channel with more than {FEW} messages was met")
+        measured = "distributed" if count <= FEW else "internal"
+        if measured != said:
+            raise Problem(
+                f"Slack gives {count} messages a call, as to an app that is {measured}: "
+                f"set slack.app_distribution to {measured}."
+            )
+        return f"as of an app that is {said}"
+
+
+def _hold(granted: frozenset[str] | None, needed: Sequence[Permission]) -> None:
+    """Raise a Problem if a required scope was not granted."""
+    if granted is None:
+        raise Unchecked("Slack did not say what the token was granted")
+    if missing := [p.scope for p in needed if p.scope not in granted]:
+        raise Problem(slack.lacking(missing))
+
+
+def _named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
+    """Return whether the policy has a rule for the channel, by its id or a pattern of its name."""
+    name = str(channel.get("name"))
+    return channel.get("id") in patterns or any(
+        fnmatchcase(name, pattern.removeprefix("#")) for pattern in patterns
+    )

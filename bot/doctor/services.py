@@ -1,0 +1,468 @@
+"""Check Google, the stored state, and the sources that the settings name."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+import sqlalchemy as sa
+
+from bot.doctor.slack import KEY, Missing, Problem, Role, model_answers
+from bot.errors import SetupError, StoreError
+from bot.mailbox.accounts import GOOGLE
+from bot.mailbox.credentials import Credentials
+from bot.mailbox.google_oauth import ConnectFailed, oauth_of
+from bot.options import Options
+from bot.schedules.store import ScheduleStore
+from bot.slack.client import LOCK
+from bot.storage.database import Database
+from bot.storage.encryption import cipher_of
+from bot.tooling.data import DataTools, SheetTools, missing_credentials
+from bot.tooling.provider import ToolProvider
+from bot.tooling.web import WebTools
+from config.keys import keys_of
+from config.sections import ProjectSettings
+from config.settings import Settings, SettingsError
+from scopes import scope_names
+from scopes.databases import tables
+from scopes.databases.postgres import Postgres
+from scopes.databases.tables import DATA, Databases
+from scopes.effects import SHEET
+from scopes.folders.commands import GIVEN
+from scopes.folders.git_ownership import ownership_problem
+from scopes.google.errors import GoogleError
+from scopes.google.spreadsheet import Spreadsheet
+from scopes.sheets import Sheets
+from scopes.tool import SourceFailed, ToolError, iso
+
+K = TypeVar("K", bound=ToolProvider)
+
+
+def google_wanted(settings: Settings) -> Iterator[Awaitable[str]]:
+    """Yield the check of Google if anything of it is configured."""
+    google, secret = settings.google, settings.secrets.google_client_secret
+    if google.client_id or google.service_account or secret:
+        yield _google(settings)
+
+
+async def _google(settings: Settings) -> str:
+    """Check whether mailboxes can be opened, and how many are connected."""
+    google, found, file = settings.google, [], settings.google.service_account
+    if google.client_id or settings.secrets.google_client_secret:
+        found.append(await _client(settings))
+    if file:
+        found.append(await asyncio.to_thread(_service_account, Path(file), settings.data_dir))
+    return "; ".join([*found, *await _accounts(settings)])
+
+
+async def _client(settings: Settings) -> str:
+    oauth = oauth_of(settings)
+    if oauth is None:
+        absent = "GOOGLE_CLIENT_SECRET" if settings.google.client_id else "google.client_id"
+        raise Missing(f"{absent} is not set: see docs/google.md.")
+    try:
+        await oauth.check()
+    except ConnectFailed as error:
+        raise Problem(str(error)) from None
+    if settings.serve.public_url is None:
+        return "the client is known; App Home offers nothing while serve.public_url is not set"
+    return f"the client is known, comes back to {settings.serve.public_url}"
+
+
+def _service_account(file: Path, data_dir: Path) -> str:
+    """Check the service account. Only a mailbox shows whether it may impersonate users."""
+    try:
+        held = json.loads(file.read_text("utf-8"))
+        open_to_others = file.stat().st_mode & 0o077
+        name = held["client_email"] if held["type"] == "service_account" else ""
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise Problem(f"{file} cannot be read ({why}): fix google.service_account.") from None
+    except (ValueError, KeyError, TypeError):
+        name = ""
+    if not name:
+        raise Problem(f"{file} is no key file of a service account: fix google.service_account.")
+    if open_to_others:
+        raise Problem(f"Other accounts may read {file}: run `chmod 600 {file}`.")
+    if file.resolve().is_relative_to(data_dir.resolve()):
+        raise Problem(f"{file} lies in the data directory, and in its backups: move it elsewhere.")
+    return f"service account {name}"
+
+
+async def _accounts(settings: Settings) -> list[str]:
+    """Report how many mailboxes are connected; nothing if the database fails: it has a line."""
+    try:
+        database = await _open_database(settings)
+    except (StoreError, SettingsError):
+        return []
+    async with aclosing(database):
+        count = len(await Credentials(database).accounts(GOOGLE))
+    return [f"{count} connected"]
+
+
+MIN_FREE = 100 * 1024 * 1024
+"""Bytes of free disk below which the state of requests is in danger."""
+HEALTH_S = 1.0
+"""Seconds in which a `serve` must identify itself."""
+
+
+async def settings_agree(settings: Settings) -> str:
+    """Check for values that are valid one by one but conflict."""
+    policy = settings.policy
+    rules = [policy.everywhere, policy.direct, *policy.channels.values(), *policy.users.values()]
+    unknown = {name for rule in rules for name in rule.scopes or ()} - set(scope_names())
+    if unknown:
+        known = ", ".join(scope_names())
+        raise Problem(f"There is no scope {min(unknown)}: fix it in `policy`; there are {known}.")
+    if settings.serve.subagents_per_minute and not settings.secrets.database_url:
+        raise Problem(
+            "serve.subagents_per_minute holds on Postgres only: set DATABASE_URL, or make it null."
+        )
+    return f"valid, state in {settings.data_dir}"
+
+
+async def model(settings: Settings, role: Role) -> str:
+    key = settings.secrets.anthropic_api_key
+    if key is None and settings.endpoints.anthropic_base_url is None:
+        raise Missing(f"{KEY} is not set: run `assistant setup`.")
+    return f"{await model_answers(settings, key.get_secret_value() if key else None, role)} answers"
+
+
+async def port(settings: Settings, session: aiohttp.ClientSession) -> str:
+    """Check whether `serve` can listen, or already does."""
+    host, number = settings.serve.host, settings.serve.port
+    try:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, number)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            why = (error.strerror or str(error)).lower()
+            raise Problem(f"{host}:{number} cannot be used ({why}): set serve.host.") from None
+        if await _is_serve(session, f"http://{host}:{number}/healthz"):
+            return f"`serve` answers on {host}:{number}"
+        taken = f"Port {number} of {host} is taken by another program"
+        raise Problem(f"{taken}: stop that, or set serve.port.") from None
+    server.close()
+    await server.wait_closed()
+    return f"{host}:{number} is free" if number else "any free one is taken"
+
+
+async def _is_serve(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with asyncio.timeout(HEALTH_S), session.get(url) as response:
+            return response.status in (200, 503)
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+async def key(settings: Settings) -> str:
+    """Check for a key that encrypts stored data; the key file is created at first use."""
+    try:
+        found = await asyncio.to_thread(keys_of, settings)
+    except SettingsError as error:
+        raise Problem(str(error)) from None
+    if found.warning:
+        raise Problem(found.warning)
+    old = len(found.values) - 1
+    return f"in {found.place}" + (f", and {old} that only decrypt" if old else "")
+
+
+async def database(settings: Settings) -> str:
+    """Check whether the state can be stored; create or update the tables, as every command does."""
+    try:
+        async with aclosing(await _open_database(settings)) as opened:
+            if settings.database_url:
+                return await _server(opened)
+            return await _file(opened, settings.data_dir)
+    except (StoreError, SettingsError) as error:
+        raise Problem(str(error)) from None
+    except sa.exc.ProgrammingError as error:
+        said = str(error.orig).strip().splitlines()[0]
+        hint = "GRANT CREATE ON DATABASE to the account of DATABASE_URL."
+        raise Problem(f"Postgres refuses: {said}. {hint}") from None
+
+
+async def schedules(settings: Settings) -> str:
+    """Check whether the configured schedules can run; empty if there are none."""
+    try:
+        async with aclosing(await _open_database(settings)) as opened:
+            known = await ScheduleStore(opened).all()
+    except (StoreError, SettingsError, sa.exc.ProgrammingError):
+        return ""  # the check of the database reports it
+    for each in known:
+        if each.state == "refused":
+            raise Problem(f"{each.id} cannot run: {each.why}")
+    for each in known:
+        if each.trouble and not each.trouble.over:
+            since = iso(each.trouble.since)
+            raise Problem(f"{each.id} fails since {since}: {each.trouble.why}")
+    unknown = settings.schedules.keys() - {each.id for each in known}
+    new = f"; {len(unknown)} of the settings begin with the next start" if unknown else ""
+    return f"{len(known)} set, none of them fails{new}" if known or unknown else ""
+
+
+async def _file(opened: Database, folder: Path) -> str:
+    def write(connection: sa.Connection) -> None:
+        version = connection.exec_driver_sql("PRAGMA user_version").scalar()
+        connection.exec_driver_sql(f"PRAGMA user_version = {version}")
+
+    free = shutil.disk_usage(folder).free
+    if free < MIN_FREE:
+        raise Problem(
+            f"The disk of {folder} is nearly full ({free // 2**20} MB free, {MIN_FREE // 2**20} MB "
+            "needed): free some, or set data_dir to another disk."
+        )
+    await opened.change(write)
+    running = serving(folder)
+    holder = "no `serve` is running" if running is None else f"`serve` is running (pid {running})"
+    return f"SQLite in {folder}, {free // 2**30} GB free; {holder}"
+
+
+def serving(folder: Path) -> str | None:
+    """Return the process id of the `serve` that owns this folder's state; None = there is none."""
+    try:
+        held = os.open(folder / LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(held, 32).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(held)
+    return None
+
+
+async def _server(opened: Database) -> str:
+    query = sa.select(sa.func.current_setting("server_version").label("version"))
+    (row,) = await opened.read(query)
+    return f"Postgres {row.version}, {opened.where}"
+
+
+OPERATOR = Options(model="claude")
+"""Sources are opened as `ask` opens them, including the operator's own token."""
+READ_S = 25.0
+"""Seconds for a database, which may be a folder of files to read."""
+ASK_S = 15.0
+"""Seconds in which one source must answer, within those of the check."""
+NOT_READ = "not readable: "
+"""Prefix of the note on a file that is listed but is no table, as `duck_program` writes it."""
+OTHERS_ASK = (
+    "what others ask for at the same time. Revoke that from its role, or have a superuser say "
+    "ALTER ROLE ... SET track_activities = off."
+)
+NOBODY = "nobody in Slack may read it: name readers"
+
+
+def sources_wanted(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
+    """Yield name and check of each kind of source that is configured."""
+    if settings.data.databases:
+        yield "databases", _databases(settings)
+    if settings.data.sheets:
+        yield "sheets", _sheets(settings)
+    if settings.files.projects or settings.files.sandbox:
+        yield "files", _files(settings)
+    if settings.web.search:
+        yield "web", _web(settings)
+    if settings.mcp.servers:
+        yield "mcp", _mcp(settings)
+
+
+async def _databases(settings: Settings) -> str:
+    """Check whether each database can be opened and has a table."""
+    async with _opened(DataTools, settings, OPERATOR) as kit:
+        opened = (await kit.open("doctor", None)).clients.get(Databases)
+        found = opened.by_handle if isinstance(opened, Databases) else {}
+        return await _all_of(
+            _database(
+                name,
+                found.get(f"{DATA}{name}"),
+                each.readers,
+                _by_token(settings, each.service_account) if each.bigquery else "",
+            )
+            for name, each in settings.data.databases.items()
+        )
+
+
+def _by_token(settings: Settings, own: Path | None) -> str:
+    """Return a note if the operator's token opens a source: it applies to `ask` only."""
+    if own or not settings.secrets.google_access_token:
+        return ""
+    used = "uses google.service_account" if settings.google.service_account else "needs a key file"
+    return f", opened with GOOGLE_ACCESS_TOKEN: `serve` {used}"
+
+
+async def _database(
+    name: str, source: tables.SourceDatabase | None, readers: Sequence[str], by: str
+) -> str:
+    if source is None:
+        raise Problem(missing_credentials(f"data.databases.{name}"))
+    try:
+        async with asyncio.timeout(READ_S):
+            listed = await source.tables()
+            telling = await source.telling() if isinstance(source, Postgres) else ()
+    except TimeoutError:
+        raise Problem(f"{name} does not answer within {READ_S:.0f} s.") from None
+    except (ToolError, SourceFailed, GoogleError) as error:
+        raise Problem(f"{name}: {_sentence(error)} Fix data.databases.{name}.") from None
+    lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
+    if lost:
+        raise Problem(f"{name}: {_sentence('; '.join(lost))}")
+    if telling:
+        raise Problem(f"{name}: who asks it sees through {', '.join(telling)} {OTHERS_ASK}")
+    if not listed:
+        raise Problem(f"{name} holds no table that may be read: fix data.databases.{name}.")
+    least = "at least " if len(listed) >= tables.MAX_TABLES else ""
+    return _with_readers(
+        f"{name} ({source.dialect}, {least}{_many(len(listed), 'table')}{by}", readers
+    )
+
+
+async def _sheets(settings: Settings) -> str:
+    """Check whether each sheet can be opened by its account."""
+    async with _opened(SheetTools, settings, OPERATOR) as kit:
+        opened = (await kit.open("doctor", None)).clients.get(Sheets)
+        found = opened.by_handle if isinstance(opened, Sheets) else {}
+        return await _all_of(
+            _sheet(
+                name,
+                found.get(f"{SHEET}{name}"),
+                each.readers,
+                _by_token(settings, each.service_account),
+            )
+            for name, each in settings.data.sheets.items()
+        )
+
+
+async def _sheet(name: str, book: Spreadsheet | None, readers: Sequence[str], by: str) -> str:
+    if book is None:
+        raise Problem(missing_credentials(f"data.sheets.{name}"))
+    try:
+        async with asyncio.timeout(ASK_S):
+            _, tabs = await book.about()
+    except TimeoutError:
+        raise Problem(f"{name} does not answer within {ASK_S:.0f} s.") from None
+    except GoogleError as error:
+        raise Problem(f"{name}: {_sentence(error)} See docs/google.md.") from None
+    return _with_readers(f"{name} ({_many(len(tabs), 'tab')}{by}", readers)
+
+
+async def _files(settings: Settings) -> str:
+    """Check whether the folders exist and the sandbox can start."""
+    files = settings.files
+    found = await _all_of(_project(name, each) for name, each in files.projects.items())
+    if not files.sandbox:
+        return found
+    program = files.sandbox[0]
+    if shutil.which(program, path=GIVEN["PATH"]) is None:
+        raise Problem(f"There is no program {program} in {GIVEN['PATH']}: fix files.sandbox.")
+    if not any("{command}" in word for word in files.sandbox):
+        raise Problem('files.sandbox runs nothing: put "{command}" where the command belongs.')
+    return "; ".join(filter(None, [found, f"commands run in {program}"]))
+
+
+async def _project(name: str, project: ProjectSettings) -> str:
+    path, where = project.path.expanduser(), f"files.projects.{name}"
+    if not path.is_dir():
+        raise Problem(f"{name}: there is no folder {path}: fix {where}.path.")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise Problem(
+            f"{name}: {path} may not be read and written by this user: change its rights."
+        )
+    in_git = (path / ".git").exists()
+    if why := ownership_problem(path):
+        raise Problem(f"{name}: git cannot open {path} ({why}): fix {where}.path.")
+    if project.push and not in_git:
+        raise Problem(f"{name} is not the top of a git repository: fix {where}.push or its path.")
+    return _with_readers(f"{name} ({'git' if in_git else 'no git'}", project.readers)
+
+
+async def _web(settings: Settings) -> str:
+    """Check the settings of the search engine; it is not called, as that may cost money."""
+    async with _opened(WebTools, settings) as kit:
+        if why := kit.missing().get("web_search"):
+            raise Problem(why)
+    return f"searched by {settings.web.search}, which was not asked"
+
+
+async def _mcp(settings: Settings) -> str:
+    """Check whether each MCP server answers, and which of its tools need confirmation."""
+    from bot.tooling.mcp import McpTools  # its client takes 0.7 s and 55 MB
+    from scopes.mcp import ServerTools
+    from scopes.mcp_servers.servers import Unreachable
+
+    async def ask(kit: McpTools, server: ServerTools) -> str:
+        try:
+            found = await kit.statuses(server, ASK_S)
+        except Unreachable as error:
+            why = f"{server.name} {error}: fix mcp.servers.{server.name}."
+            raise Problem(f"{why} {kit.last_words(server)}".rstrip()) from None
+        if unknown := kit.unknown(server, found):
+            named = ", ".join(unknown)
+            what = f"{server.name} has no tool {named}"
+            raise Problem(f"{what}: fix mcp.servers.{server.name}.tools.")
+        off = sum("assistant mcp confirm" in each.why for each in found)
+        if off:
+            what = f"{_many(off, 'tool')} of {server.name} changed: "
+            raise Problem(f"{what}`assistant mcp` shows them, `assistant mcp confirm` approves.")
+        offered = sum(each.tool is not None for each in found)
+        said = settings.mcp.servers[server.name].readers
+        return _with_readers(f"{server.name} ({_many(offered, 'tool')}", said)
+
+    async with _opened(McpTools, settings) as kit:
+        return await _all_of(ask(kit, server) for server in kit.servers)
+
+
+@asynccontextmanager
+async def _opened(
+    kind: type[K], settings: Settings, given: Options | None = None
+) -> AsyncIterator[K]:
+    """Open a tool provider. Raises Problem if it, or the database, cannot be used."""
+    try:
+        database = await _open_database(settings)
+    except (StoreError, SettingsError, sa.exc.ProgrammingError):
+        raise Problem("It cannot be checked without the database: see there.") from None
+    async with aclosing(database):
+        try:
+            async with aclosing(kind(settings, database, given)) as kit:
+                yield kit
+        except SetupError as error:
+            raise Problem(str(error)) from None
+
+
+async def _open_database(settings: Settings) -> Database:
+    return await Database.open(settings.data_dir, settings.database_url, cipher_of(settings))
+
+
+async def _all_of(checks: Iterator[Awaitable[str]]) -> str:
+    """Run all checks; return what they say, or raise a Problem with everything that is wrong."""
+    ended = await asyncio.gather(*checks, return_exceptions=True)
+    for each in ended:
+        if isinstance(each, BaseException) and not isinstance(each, Problem):
+            raise each
+    wrong = [str(each) for each in ended if isinstance(each, Problem)]
+    if wrong:
+        raise Problem(" ".join(wrong))
+    return "; ".join(map(str, ended))
+
+
+def _with_readers(text: str, readers: Sequence[str]) -> str:
+    """Return `told` with its bracket closed."""
+    return f"{text})" if readers else f"{text}, {NOBODY})"
+
+
+def _sentence(error: Exception | str) -> str:
+    text = str(error)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

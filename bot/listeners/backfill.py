@@ -1,0 +1,279 @@
+"""Read the messages that were missed during a gap, from each channel's cursor on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+
+from bot.errors import StoreError
+from bot.listeners.events import mentions
+from bot.listeners.intake import Cursors, Intake
+from bot.privacy.forget import note_changes
+from bot.slack.client import RateLimit, Tier
+from bot.storage.requests import RequestQueue
+from config.sections import SlackSettings
+from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
+from scopes.slack_items import ts_of
+
+log = logging.getLogger(__name__)
+
+HISTORY, REPLIES = "conversations.history", "conversations.replies"
+KINDS = ("public_channel", "private_channel", "mpim", "im")
+OVERLAP_S = 120.0
+"""Seconds read again before a cursor, or twice the time that a stale socket goes unnoticed."""
+TIERS = {"users.conversations": Tier(40), HISTORY: Tier(40), REPLIES: Tier(40)}
+"""Calls a minute, below what Slack allows (tier 3: 50), so that requests can read meanwhile."""
+SOLD_TIERS = {**TIERS, HISTORY: Tier(1), REPLIES: Tier(1)}
+SOLD_PAGE = 15
+"""Messages that an app sold outside the Marketplace gets, once a minute.
+
+Source: docs.slack.dev/apis/web-api/rate-limits.
+"""
+AGAIN_S = (30.0, 600.0)
+"""First and longest pause before channels that could not be read are retried."""
+OLD_THREADS, SOLD_THREADS = 40, 5
+"""Recently used threads that a pass checks although their root is not among the listed messages.
+
+No listing of a channel shows a new reply there. Each costs one call.
+"""
+OLD_THREAD_DAYS = 14
+PERMANENT = ABSENT | {"missing_scope", "not_allowed_token_type", "is_archived"}
+"""Errors for which a retry is useless before the next gap."""
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """The result of one pass over the channels."""
+
+    finished: datetime
+    channels: int
+    """Channels read to the end."""
+    found: int
+    """New requests."""
+    failed: Mapping[str, str]
+    """Channel, or kind of channel, that could not be read -> why."""
+
+
+class Backfill:
+    """Reads missed messages. `run` waits for `ask`; asking during a pass leads to one more pass."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        inbox: RequestQueue,
+        cursors: Cursors,
+        client: SlackClient,
+        settings: SlackSettings,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.last: BackfillReport | None = None
+        """The result of the last completed pass; None = there is none yet."""
+        self._intake, self._inbox, self._cursors = intake, inbox, cursors
+        self._client, self._settings, self._now = client, settings, now
+        sold = settings.app_distribution == "distributed"
+        self._pace = RateLimit((SOLD_TIERS if sold else TIERS) if settings.paced else None)
+        self._page = min(client.page_size, SOLD_PAGE) if sold else client.page_size
+        self._most_threads = SOLD_THREADS if sold else OLD_THREADS
+        self._asked = asyncio.Event()
+        self._gap = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def ask(self) -> None:
+        """Request a pass, because something may have been missed; return at once."""
+        if self._settings.backfill_hours:
+            self._gap = self._cursors.gap()
+            self._idle.clear()
+            self._asked.set()
+
+    async def idle(self) -> None:
+        """Return when everything that was asked for has been read, or could not be."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Run one pass after another, as requested, until cancelled."""
+        pause = AGAIN_S[0]
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                again = await self._pass(self._gap)
+            except StoreError as error:
+                log.error("what was missed could not be looked for: %s", error)
+                again = True
+            except Exception:
+                log.exception("what was missed could not be looked for")
+                again = True
+            if not self._asked.is_set():
+                self._idle.set()
+            if not again:
+                pause = AGAIN_S[0]
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._asked.wait()
+            except TimeoutError:
+                self._asked.set()
+                pause = min(2 * pause, AGAIN_S[1])
+
+    async def _pass(self, gap: int) -> bool:
+        """Read every channel once; return whether some must be retried."""
+        cursors = await self._inbox.cursors(self._intake.bot.team)
+        channels, failed = await self._channels()
+        threads = await self._threads()
+        found = read = 0
+        again = bool(set(failed.values()) - PERMANENT)
+        unread: set[str] = set()
+        for channel in sorted(channels, key=lambda c: cursors.get(str(c["id"]), ""), reverse=True):
+            name = str(channel["id"])
+            try:
+                known = threads.get(name, {})
+                found += await self._read(channel, cursors.get(name, ""), known)
+            except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
+                failed[name] = _reason(error)
+                again = again or failed[name] not in PERMANENT
+                unread.add(name)
+                continue
+            read += 1
+            self._cursors.read(name, gap)
+        if not failed.keys() & set(KINDS):
+            self._cursors.read_all(gap, unread)
+        self.last = BackfillReport(datetime.now(UTC), read, found, failed)
+        level = logging.WARNING if failed else logging.INFO
+        log.log(
+            level, "looked at %d channels for what was missed: %d new, %s", read, found,
+            f"not looked at: {failed}" if failed else "all could be read",
+        )  # fmt: skip
+        return again
+
+    async def _channels(self) -> tuple[list[Message], dict[str, str]]:
+        """Return the conversations that the bot is in, and the kinds that cannot be listed."""
+        failed: dict[str, str] = {}
+        found: dict[str, Message] = {}
+        for kinds in (",".join(KINDS), *KINDS):
+            await self._pace.take("users.conversations", "")
+            try:
+                async for channel in self._client.pages(
+                    "users.conversations", "channels", types=kinds, exclude_archived="true"
+                ):
+                    if isinstance(channel, dict) and channel.get("id"):
+                        found[str(channel["id"])] = channel
+            except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
+                if kinds in KINDS:
+                    failed[kinds] = _reason(error)
+            else:
+                if kinds not in KINDS:
+                    break
+        return list(found.values()), failed
+
+    async def _threads(self) -> dict[str, dict[str, str]]:
+        """Return channel -> root -> when we were first asked there, of recently used threads."""
+        since = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=OLD_THREAD_DAYS)
+        found: dict[str, dict[str, str]] = {}
+        team = self._intake.bot.team
+        for channel, root, first in await self._inbox.threads(team, since, self._most_threads):
+            found.setdefault(channel, {})[root] = first
+        return found
+
+    async def _read(self, channel: Message, cursor: str, known: Mapping[str, str]) -> int:
+        """Process what is new in a channel, oldest first; return the number of new requests.
+
+        It takes one call if less than a page was said within `backfill_hours`. A thread is read if
+        its root is among the listed messages (the newest page, or all of `backfill_hours`), or if
+        we were asked in it recently: `known`, its root -> when that first was.
+        """
+        name, since = str(channel["id"]), self._since(cursor)
+        roots = await self._history(name)
+        new = {str(m["ts"]): m for m in roots if str(m["ts"]) > since}
+        listed = {str(root["ts"]) for root in roots}
+        due = [str(r["ts"]) for r in roots if str(r.get("latest_reply") or "") > since]
+        began: dict[str, str] = {}
+        said = list(roots)
+        for ts in (*due, *(known.keys() - listed)):
+            thread = await self._replies(name, ts, since, whole=ts in listed)
+            said += thread
+            new |= {str(m["ts"]): m for m in thread if str(m["ts"]) > since}
+            first = "" if ts in listed else known[ts]
+            began[ts] = min(first or "~", self._joined(thread) or "~")
+        await note_changes(self._inbox.database, name, said)
+        found = 0
+        for ts in sorted(new):
+            event = {**new[ts], "type": "message", "channel": name}
+            if channel.get("is_im"):
+                event["channel_type"] = "im"
+            joined = began.get(str(new[ts].get("thread_ts") or ""), "~")
+            was = bool(event.get("edited")) and ts <= cursor  # an edit makes no new request
+            found += await self._intake.take_from_history(
+                event, in_thread=joined < ts, known_before=was
+            )
+        return found
+
+    def _since(self, cursor: str) -> str:
+        oldest = self._oldest()
+        if not cursor:
+            return oldest
+        overlap = max(OVERLAP_S, 2 * self._settings.deaf_after_s)
+        return max(oldest, f"{max(0.0, float(cursor) - overlap):017.6f}")
+
+    def _oldest(self) -> str:
+        hours = self._settings.backfill_hours
+        return ts_of(datetime.fromtimestamp(max(0.0, self._now() - 3600 * hours), UTC))
+
+    async def _history(self, channel: str) -> list[Message]:
+        return await self._pages(HISTORY, {"channel": channel}, self._oldest())
+
+    async def _replies(self, channel: str, ts: str, since: str, *, whole: bool) -> list[Message]:
+        """Return a thread: all of it if `whole`; else its root and what is new."""
+        ours = whole and await self._inbox.has_answered(self._intake.bot.team, channel, ts)
+        arguments = {"channel": channel, "ts": ts, **({} if ours else {"oldest": since})}
+        try:
+            return await self._pages(REPLIES, arguments)
+        except Absent:  # deleted meanwhile
+            return []
+
+    async def _pages(
+        self, method: str, arguments: Mapping[str, str], until: str = ""
+    ) -> list[Message]:
+        """Return all messages, or the pages down to the one that reaches back to `until`."""
+        messages: dict[str, Message] = {}
+        cursor, seen = "", {""}
+        while True:
+            await self._pace.take(method, "")
+            more = {"cursor": cursor} if cursor else {}
+            body = await self._client.call(method, limit=self._page, **arguments, **more)
+            for each in body.get("messages") or ():
+                if isinstance(each, dict) and isinstance(each.get("ts"), str):
+                    messages[each["ts"]] = each
+            cursor = str((body.get("response_metadata") or {}).get("next_cursor") or "")
+            if cursor in seen or min(messages, default="") <= until:
+                return list(messages.values())
+            seen.add(cursor)
+
+    def _joined(self, thread: list[Message]) -> str:
+        """Return when we first wrote or were mentioned in a thread; empty = never.
+
+        A stored request of the thread is not enough: it may be a later one.
+        """
+        bot = self._intake.bot
+        ours = (
+            str(m["ts"])
+            for m in thread
+            if m.get("user") == bot.user or mentions(str(m.get("text") or ""), bot)
+        )
+        return min(ours, default="")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, SlackRefused):
+        return error.code
+    return str(error) if isinstance(error, Absent) else type(error).__name__

@@ -1,0 +1,314 @@
+"""Parse Slack's payloads into typed events: messages, edits, deletions, clicks and commands."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.approvals.cards import CardClicked, FormSubmitted, card_click, submission
+from bot.reports.digest_actions import DigestClick, digest_click
+from bot.slack.blocks import FEEDBACK, clicked
+from bot.slack.messages import Bot, first, id_of, mapping, sanitize_json, ts_of
+from bot.storage.deletions import ForgetTarget
+from bot.storage.requests import Incoming
+
+HUMAN_SUBTYPES = frozenset({None, "", "file_share", "thread_broadcast"})
+"""Subtypes of messages that people write."""
+
+SLACKBOT = "USLACKBOT"
+MAX_TYPED = 100
+"""Characters of a Home field that are read."""
+
+_KEY = re.compile(r"[TE][A-Z0-9]{1,40}/[CDG][A-Z0-9]{1,40}/[0-9]{10}\.[0-9]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A message that asks nothing: only the cursor moves."""
+
+    team: str
+    channel: str
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEdited:
+    """A message was edited, or deleted (no text)."""
+
+    team: str
+    channel: str
+    ts: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The native Stop button was pressed."""
+
+    team: str
+    channel: str
+    thread_ts: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class HomeOpened:
+    """A user opened our App Home or agent pane, or (no tab) something else beside it."""
+
+    team: str
+    user: str
+    channel: str
+    """The direct conversation with us; empty if Slack does not name it."""
+    tab: str
+    """`home`, `messages`, or empty for `app_context_changed`."""
+    event: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackGiven:
+    """A feedback button was clicked."""
+
+    key: str
+    user: str
+    value: str
+    """`good` or `bad`."""
+    channel: str
+    thread_ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class ButtonClicked:
+    """Another button of ours was clicked, or a field of our Home was filled in."""
+
+    team: str
+    user: str
+    action: str
+    typed: str = ""
+    """Content of the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestAction:
+    """A button below a thread of a digest was clicked."""
+
+    click: DigestClick
+    blocks: tuple[Mapping[str, Any], ...]
+    """Blocks of the message with the button."""
+    text: str
+    """Fallback text of that message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """The slash command was used."""
+
+    user: str
+    word: str
+    """The first word after the command, in lower case."""
+
+
+Interaction = FeedbackGiven | ButtonClicked | DigestAction | CardClicked | FormSubmitted
+SlackEvent = (
+    Incoming
+    | Seen
+    | MessageEdited
+    | ForgetTarget
+    | Stopped
+    | HomeOpened
+    | SlashCommand
+    | Interaction
+)
+
+
+def parse_event(body: Any, bot: Bot) -> SlackEvent | None:
+    """Parse a payload of Slack's; None = nothing that concerns us.
+
+    A reply in a thread is returned as a `follow_up`; the caller must find out whether the bot was
+    asked there before.
+    """
+    if not isinstance(body, Mapping):
+        return None
+    if "command" in body:
+        return _command(body)
+    if body.get("type") == "block_actions":
+        return card_click(body) or _digest_action(body) or _button_click(body, bot)
+    if body.get("type") == "view_submission":
+        return submission(body)
+    event = body.get("event")
+    if body.get("type") != "event_callback" or not isinstance(event, Mapping):
+        return None
+    team = team_of(body, event, bot)
+    match event.get("type"):
+        case "message":
+            return _message(event, team, bot)
+        case "app_mention":
+            return parse_message(event, team, bot, mentioned=True)
+        case "agent_session_stopped":
+            return _stop(event, team)
+        case "app_home_opened" | "app_context_changed":
+            return _home_opened(event, team)
+    return _deletion(event)
+
+
+def _deletion(event: Mapping[str, Any]) -> ForgetTarget | None:
+    """Return the channel, file or account that was deleted with everything in it.
+
+    The deletion of a message is an event of its channel. Slack marks a deactivated account as
+    `deleted`.
+    """
+    kind, id = "", ""
+    match event.get("type"):
+        case "channel_deleted" | "group_deleted":
+            kind, id = "channel", id_of(event.get("channel"), "CDG")
+        case "file_deleted":
+            kind, id = "source", id_of(event.get("file_id"), "F")
+        case "user_change":
+            user = mapping(event.get("user"))
+            kind, id = "author", id_of(user.get("id"), "UW") if user.get("deleted") is True else ""
+    return ForgetTarget(kind, id) if id else None
+
+
+def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
+    """Return the workspace for which Slack sent an event.
+
+    In a channel shared with another company `team_id` may be theirs, so `authorizations` is read
+    first (docs.slack.dev/apis/events-api, "Event type structure").
+    """
+    granted = first(body.get("authorizations"))
+    said = (
+        granted.get("team_id"),
+        body.get("context_team_id"),
+        body.get("team_id"),
+        event.get("team"),
+    )
+    return next((name for name in map(id_of, said) if name), bot.team)
+
+
+def parse_message(
+    event: Mapping[str, Any], team: str, bot: Bot, *, mentioned: bool = False, late: bool = False
+) -> Incoming | Seen | None:
+    """Return a message as a request, or as `Seen` if it asks nothing; None if it is no message.
+
+    `mentioned`: Slack says so. `late`: it was read from the history, where an edited message does
+    not show what it asked at first.
+    """
+    channel, ts = id_of(event.get("channel"), "CDG"), ts_of(event.get("ts"))
+    if not channel or not ts:
+        return None
+    seen = Seen(team, channel, ts)
+    user, text = id_of(event.get("user"), "UW"), event.get("text")
+    told = _is_by_person(event, user, bot) and isinstance(text, str | None)
+    if not told or (event.get("edited") and not late):
+        return seen
+    thread_ts = ts_of(event.get("thread_ts")) or ts
+    if channel.startswith("D") or event.get("channel_type") == "im":
+        kind = "dm" if _has_content(event) else ""
+    elif mentioned or mentions(text or "", bot):
+        kind = "mention"
+    else:
+        kind = "follow_up" if thread_ts != ts and _has_content(event) else ""
+    return (
+        Incoming(team, channel, ts, thread_ts, user, kind, sanitize_json(event)) if kind else seen
+    )
+
+
+def mentions(text: str, bot: Bot) -> bool:
+    """Return whether the text contains Slack's own markup for a mention of us."""
+    return re.search(rf"<@{re.escape(bot.user)}(\|[^<>]*)?>", text) is not None
+
+
+def _is_by_person(event: Mapping[str, Any], user: str, bot: Bot) -> bool:
+    subtype = event.get("subtype")
+    return (
+        isinstance(subtype, str | None)
+        and subtype in HUMAN_SUBTYPES
+        and user not in ("", bot.user, SLACKBOT)
+        and not any(event.get(name) for name in ("bot_id", "bot_profile", "hidden"))
+    )
+
+
+def _has_content(event: Mapping[str, Any]) -> bool:
+    """Return whether a message contains more than spaces and invisible characters."""
+    text = event.get("text")
+    shown = any(
+        not (c.isspace() or unicodedata.category(c) in ("Cf", "Cc"))
+        for c in (text if isinstance(text, str) else "")
+    )
+    return shown or any(event.get(name) for name in ("files", "attachments"))
+
+
+def _message(event: Mapping[str, Any], team: str, bot: Bot) -> SlackEvent | None:
+    subtype = event.get("subtype")
+    if subtype not in ("message_changed", "message_deleted"):
+        return parse_message(event, team, bot)
+    channel = id_of(event.get("channel"), "CDG")
+    message = mapping(event.get("message")) if subtype == "message_changed" else {}
+    told = message or mapping(event.get("previous_message"))
+    ts = ts_of(told.get("ts")) or ts_of(event.get("deleted_ts"))
+    # A reply that is being written changes once a second: not worth a look-up.
+    if not channel or not ts or told.get("user") == bot.user or told.get("bot_id") == bot.id:
+        return None
+    if subtype == "message_deleted" or message.get("subtype") == "tombstone":
+        return MessageEdited(team, channel, ts, None)
+    if told.get("bot_id"):
+        return None  # other bots write answers, too, and their questions are not answered
+    text = message.get("text")
+    if not isinstance(text, str) or not message.get("edited"):
+        return None  # an unfurled link or a new reply does not change what was asked
+    return MessageEdited(team, channel, ts, sanitize_json(text))
+
+
+def _stop(event: Mapping[str, Any], team: str) -> Stopped | None:
+    channel = id_of(event.get("channel") or event.get("channel_id"), "CDG")
+    thread_ts, user = ts_of(event.get("thread_ts")), id_of(event.get("user"), "UW")
+    return Stopped(team, channel, thread_ts, user) if channel and thread_ts and user else None
+
+
+def _home_opened(event: Mapping[str, Any], team: str) -> HomeOpened | None:
+    user, tab = id_of(event.get("user"), "UW"), event.get("tab")
+    if not user or (event.get("type") == "app_home_opened" and tab not in ("home", "messages")):
+        return None
+    channel = id_of(event.get("channel"), "D")
+    return HomeOpened(
+        team, user, channel, tab if isinstance(tab, str) else "", sanitize_json(event)
+    )
+
+
+def _digest_action(body: Mapping[str, Any]) -> DigestAction | None:
+    """Return a click on a digest; the payload contains its message."""
+    click, message = digest_click(body), mapping(body.get("message"))
+    blocks, text = message.get("blocks"), message.get("text")
+    if click is None or not click.ts or not click.channel or not isinstance(blocks, list):
+        return None
+    whole = tuple(block for block in blocks if isinstance(block, Mapping))
+    return DigestAction(click, whole, text if isinstance(text, str) else "")
+
+
+def _button_click(body: Mapping[str, Any], bot: Bot) -> FeedbackGiven | ButtonClicked | None:
+    """Return a click on a button; the value of a feedback button names the request."""
+    action, user = first(body.get("actions")), id_of(mapping(body.get("user")).get("id"), "UW")
+    name, told = action.get("action_id"), action.get("value")
+    if not isinstance(name, str) or not user:
+        return None
+    if name != FEEDBACK:
+        is_typed = action.get("type") == "plain_text_input" and isinstance(told, str)
+        typed = str(told)[:MAX_TYPED] if is_typed else ""
+        return ButtonClicked(
+            id_of(mapping(body.get("team")).get("id")) or bot.team, user, name, typed
+        )
+    key, value = (clicked(told) if isinstance(told, str) else None) or ("", "")
+    if not _KEY.fullmatch(key):
+        return None
+    shown = mapping(body.get("container"))
+    channel = id_of(mapping(body.get("channel")).get("id") or shown.get("channel_id"), "CDG")
+    thread = mapping(body.get("message")).get("thread_ts") or shown.get("thread_ts")
+    return FeedbackGiven(key, user, value, channel, ts_of(thread))
+
+
+def _command(body: Mapping[str, Any]) -> SlashCommand | None:
+    user, text = id_of(body.get("user_id"), "UW"), body.get("text")
+    words = text.split() if isinstance(text, str) else []
+    return SlashCommand(user, words[0].lower()[:40] if words else "") if user else None

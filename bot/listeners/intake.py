@@ -1,0 +1,348 @@
+"""Receive Slack's events: store requests before the ack, and track each channel's cursor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from slack_bolt.adapter.starlette.async_handler import to_starlette_response
+from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from slack_bolt.middleware.async_middleware import AsyncMiddleware
+from slack_bolt.request.internals import parse_body
+from slack_bolt.response import BoltResponse
+from slack_sdk.web.async_client import AsyncWebClient
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot.approvals.cards import CardClicked, FormSubmitted
+from bot.errors import StoreError
+from bot.listeners.events import (
+    ButtonClicked,
+    DigestAction,
+    FeedbackGiven,
+    HomeOpened,
+    MessageEdited,
+    Seen,
+    SlackEvent,
+    SlashCommand,
+    Stopped,
+    parse_event,
+    parse_message,
+)
+from bot.listeners.interactions import Interactions
+from bot.slack.messages import Bot, edited_at
+from bot.slack.writer import MessageWriter
+from bot.storage.deletions import ForgetTarget, forget_later
+from bot.storage.requests import Incoming, RequestQueue
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 1.0
+"""Least seconds between two writes of a channel's cursor."""
+AHEAD_S = 2 * 86_400.0
+"""A timestamp further in the future is invalid: the backfill would skip what comes before it."""
+
+Place = tuple[str, str]
+"""Team and channel."""
+
+
+class Cursors:
+    """Tracks each channel's newest message, and stores it when no earlier message can be lost.
+
+    A cursor does not move while a message could not be stored, and, after a gap, until the backfill
+    has read the channel. So after a crash the stored cursor is ahead of missed messages by at most
+    the time between a socket's last sign of life and the discovery that it is stale.
+    """
+
+    def __init__(self, inbox: RequestQueue, now: Callable[[], float] = time.time) -> None:
+        self._inbox = inbox
+        self._now = now
+        self._newest: dict[Place, str] = {}
+        self._unstored: set[tuple[Place, str]] = set()
+        self._gaps = 0
+        self._read_all = 0
+        """The last gap for which every channel was read, except those in `_unread`."""
+        self._read: dict[str, int] = {}
+        self._unread: set[str] = set()
+
+    @contextmanager
+    def checkpoint(self, team: str, channel: str, ts: str) -> Iterator[None]:
+        """Wrap the storing of a message: its cursor moves only if that succeeds."""
+        mark = ((team, channel), ts)
+        self._unstored.add(mark)
+        yield
+        self._unstored.discard(mark)
+        self.note(team, channel, ts)
+
+    def note(self, team: str, channel: str, ts: str) -> None:
+        """Mark a message as done."""
+        if float(ts) <= self._now() + AHEAD_S:
+            self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
+
+    def gap(self) -> int:
+        """Note that something may have been missed: no cursor moves before its channel is read."""
+        self._gaps += 1
+        return self._gaps
+
+    def read(self, channel: str, gap: int) -> None:
+        """Note that the channel was read after this gap."""
+        self._read[channel] = gap
+        self._unread.discard(channel)
+
+    def read_all(self, gap: int, unread: set[str]) -> None:
+        """Note that every channel was read, except these."""
+        self._read_all, self._unread = gap, set(unread)
+
+    async def flush(self) -> None:
+        """Store the cursors that may be stored. Raises StoreError; then nothing is forgotten."""
+        held = {place for place, _ in self._unstored}
+        due = [p for p in self._newest if p not in held and self._open(p[1])]
+        for team, channel in due:
+            ts = self._newest[team, channel]
+            await self._inbox.advance(team, channel, ts)
+            if self._newest[team, channel] == ts:
+                del self._newest[team, channel]
+
+    def _open(self, channel: str) -> bool:
+        read = 0 if channel in self._unread else self._read_all
+        return max(read, self._read.get(channel, 0)) >= self._gaps
+
+    async def run(self) -> None:
+        """Store cursors regularly until cancelled, then once more."""
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_S)
+                await self._try_flush()
+        finally:
+            await self._try_flush()
+
+    async def _try_flush(self) -> None:
+        try:
+            await self.flush()
+        except StoreError as error:
+            log.warning("the cursors are kept in memory for now: %s", error)
+        except Exception:
+            log.exception("the cursors could not be stored")
+
+
+STORE_S = 10.0
+"""Seconds that storing may take; Slack sends the event again long before."""
+AFTER_S = 60.0
+"""Seconds for work after the ack, such as a Home page or a thank-you."""
+THANKS = "Thank you, that is noted."
+_HELP = "Use `/assistant pause`, `/assistant resume` or `/assistant status`."
+_NOT_ALLOWED = "Only an administrator of the assistant may do that."
+
+
+class Middleware(AsyncMiddleware):
+    """Answers every request before Bolt parses it, except the verification of our address."""
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], Awaitable[BoltResponse]]) -> None:
+        self._answer = answer
+
+    async def async_process(
+        self,
+        *,
+        req: AsyncBoltRequest,
+        resp: BoltResponse,
+        next: Callable[[], Awaitable[BoltResponse]],
+    ) -> BoltResponse | None:
+        if req.body.get("type") == "url_verification":
+            return await next()
+        return await self._answer(req.body)
+
+
+class Intake:
+    """Receives, stores and acknowledges events. `app` is the Bolt app of both transports."""
+
+    def __init__(
+        self,
+        inbox: RequestQueue,
+        cursors: Cursors,
+        writer: MessageWriter,
+        web: AsyncWebClient,
+        bot: Bot,
+        interactions: Interactions,
+        *,
+        signing_secret: str = "",
+        on_request: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_request` is called after each new request; without a secret, HTTP is rejected."""
+        self.bot = bot
+        self.counts: Counter[str] = Counter()
+        """How many of which kind, for the metrics; `unstored` were left to come again."""
+        self._inbox, self._cursors, self._writer = inbox, cursors, writer
+        self._on_request, self._interactions = on_request, interactions
+        self._signed = bool(signing_secret)
+        self._later: set[asyncio.Task[None]] = set()
+        self.app = AsyncApp(
+            name="workspace-assistant",
+            logger=log,
+            token=web.token,  # without a client it warns of the token in the environment
+            signing_secret=signing_secret,
+            before_authorize=Middleware(self.answer),
+        )
+
+    async def from_socket(self, payload: Any) -> BoltResponse:
+        """Return the answer to an envelope's payload, of whatever type that is; 200 = ack it."""
+        return await self._dispatch("socket_mode", {}, payload if isinstance(payload, dict) else {})
+
+    async def from_http(self, request: Request) -> Response:
+        """Return the answer to Slack's POST; one without Slack's signature gets a 401."""
+        if not (self._signed and _is_checkable(request.headers)):
+            refusal = BoltResponse(status=401, body={"error": "invalid request"})
+            return to_starlette_response(refusal)
+        raw = (await request.body()).decode("utf-8", "replace")
+        body = _parsed(raw, request.headers.get("content-type"))
+        return to_starlette_response(await self._dispatch("http", request.headers, body, raw))
+
+    async def _dispatch(
+        self, mode: str, headers: Mapping[str, str], body: dict[str, Any], raw: str = ""
+    ) -> BoltResponse:
+        # the body is set afterwards: Bolt fails on some users and channels in one
+        request = AsyncBoltRequest(body="", headers=dict(headers), mode=mode)
+        request.raw_body, request.body = raw, body
+        return await self.app.async_dispatch(request)
+
+    async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
+        """Return 200 once everything is stored, or 503 if that failed: Slack then sends it again.
+
+        Never raises.
+        """
+        try:
+            found = parse_event(body, self.bot)
+        except Exception:
+            log.exception("an event was not understood")
+            found = None
+        self.counts[type(found).__name__.lower() if found else "other"] += 1
+        if found is None and body.get("type") == "app_rate_limited":
+            log.warning("Slack holds events back: the app gets more than 30,000 an hour")
+        try:
+            async with asyncio.timeout(STORE_S):
+                text = await self._store(found)
+        except Exception as error:
+            known = isinstance(error, StoreError)
+            what = "an event could not be stored; Slack will send it again: %s"
+            log.error(what, error or type(error).__name__, exc_info=not known)
+            self.counts["unstored"] += 1
+            return BoltResponse(status=503, body="")
+        if isinstance(found, HomeOpened | ButtonClicked | DigestAction):
+            self._after_ack(self._interactions.follow(found))
+        return BoltResponse(status=200, body=text)
+
+    async def take_from_history(
+        self, event: Mapping[str, Any], in_thread: bool, known_before: bool = False
+    ) -> bool:
+        """Process a message from the history; return whether it is a new request.
+
+        `in_thread`: we were in its thread before it. `known_before`: its first version was already
+        processed, so it is no new request. Raises what storing raises.
+        """
+        found = parse_message(event, self.bot.team, self.bot, late=True)
+        if isinstance(found, Incoming) and found.kind == "follow_up" and not in_thread:
+            found = Seen(found.team, found.channel, found.ts)
+        new = False
+        if isinstance(found, Incoming | Seen) and not known_before:
+            new = await self._message(found)
+        if isinstance(found, Incoming) and not new and event.get("edited"):
+            at = edited_at(event)
+            await self._inbox.amend(found.team, found.channel, found.ts, found.text, at)
+        return new
+
+    async def aclose(self) -> None:
+        """Cancel the work after acks; none of it is a request."""
+        for task in self._later:
+            task.cancel()
+        await asyncio.gather(*self._later, return_exceptions=True)
+
+    async def _store(self, found: SlackEvent | None) -> str:
+        """Store an event; return what the user is told at once."""
+        inbox = self._inbox
+        match found:
+            case Incoming() | Seen():
+                await self._message(found)
+            case MessageEdited(team, channel, ts, text):
+                await inbox.amend(team, channel, ts, text)
+            case ForgetTarget():
+                await forget_later(inbox.database, found)
+            case Stopped(team, channel, thread_ts, user):
+                await inbox.stop(team, channel, thread_ts, user)
+            case FeedbackGiven():
+                await inbox.feedback(found.key, found.user, found.value)
+                self._after_ack(self._thank(found))
+            case CardClicked() | FormSubmitted():
+                self._after_ack(await self._interactions.clicked(found))
+            case SlashCommand():
+                return await self._command(found)
+        return ""
+
+    async def _message(self, found: Incoming | Seen) -> bool:
+        """Store a message; return whether it is a new request. Only then does the cursor move."""
+        team, channel, ts = found.team, found.channel, found.ts
+        with self._cursors.checkpoint(team, channel, ts):
+            if isinstance(found, Seen):
+                return False
+            if found.kind == "follow_up" and not await self._inbox.has_answered(
+                team, channel, found.thread_ts
+            ):
+                return False
+            if found.kind == "dm":
+                found = replace(found, event=self._interactions.with_context(found.event))
+            new = await self._inbox.add(found)
+        self.counts["new" if new else "again"] += 1
+        if new:
+            self._on_request()
+            if found.kind == "dm":
+                self._after_ack(self._interactions.entitle(found))
+        return new
+
+    async def _command(self, command: SlashCommand) -> str:
+        inbox = self._inbox
+        if command.word not in ("pause", "resume", "status"):
+            return _HELP
+        if command.word != "status" and not await self._interactions.is_admin(command.user):
+            return _NOT_ALLOWED
+        if command.word == "pause":
+            await inbox.pause(f"<@{command.user}>")
+        if command.word == "resume":
+            await inbox.resume()
+        by = await inbox.paused()
+        return f"All new work is paused by {by}." if by else "The assistant is running."
+
+    async def _thank(self, given: FeedbackGiven) -> None:
+        if given.channel:
+            await self._writer.whisper(given.channel, given.user, THANKS, given.thread_ts or None)
+
+    def _after_ack(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_within_time(work))
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+
+async def _within_time(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        async with asyncio.timeout(AFTER_S):
+            await work
+    except Exception:
+        log.exception("something that follows an event failed")
+
+
+def _is_checkable(headers: Mapping[str, str]) -> bool:
+    """Return whether a signature can be verified: the SDK raises on malformed headers."""
+    at, signature = (headers.get(f"x-slack-{n}", "") for n in ("request-timestamp", "signature"))
+    return re.fullmatch("[0-9]{1,12}", at) is not None and signature.isascii()
+
+
+def _parsed(raw: str, content_type: str | None) -> dict[str, Any]:
+    try:
+        found = parse_body(raw, content_type)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

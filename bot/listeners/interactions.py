@@ -1,0 +1,79 @@
+"""Handle what users open and click: App Home, the agent pane, cards and digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.approvals.cards import CardClicked, FormSubmitted
+from bot.approvals.service import After, Approvals
+from bot.listeners import home
+from bot.listeners.digest import DigestActing
+from bot.listeners.events import ButtonClicked, DigestAction, HomeOpened
+from bot.listeners.home import Home
+from bot.mailbox.oauth import Connecting
+from bot.policy.policy import Admission, PolicyFault
+from bot.requests.capabilities import Capabilities
+from bot.slack import assistant_pane
+from bot.storage.requests import Incoming
+from config.settings import Settings
+
+HOME_TAB = "home"
+
+
+class Interactions:
+    """Handles what users open, click or look at. Its methods raise StoreError."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        admission: Admission,
+        web: AsyncWebClient,
+        url: str,
+        approvals: Approvals,
+        digests: DigestActing,
+        capabilities: Capabilities,
+    ) -> None:
+        """`url` is the workspace's address, as auth.test returns it."""
+        self._admission, self._web, self._approvals = admission, web, approvals
+        self._digests = digests
+        self.connecting = Connecting(settings, admission.inbox.database, web, url)
+        self._home = Home(admission, web, url, capabilities, self.connecting)
+        self._open = assistant_pane.OpenChannels()
+
+    def with_context(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the event of a direct message with what the user is looking at."""
+        return self._open.add_to(event)
+
+    async def clicked(self, click: CardClicked | FormSubmitted) -> After:
+        """Decide on a card, and store it before the ack."""
+        return await self._approvals.clicked(click)
+
+    async def follow(self, found: HomeOpened | ButtonClicked | DigestAction) -> None:
+        """Handle, after the ack, an opened Home or pane, a button or field, or a digest's click."""
+        if isinstance(found, DigestAction):
+            await self._digests.act(found)
+        elif isinstance(found, ButtonClicked):
+            if found.action in (home.PAUSE, home.RESUME, *home.ACTIONS):
+                await self._home.press(found.action, found.user, found.team, found.typed)
+        else:
+            self._open.note(found.event)  # the next message may be about it
+            if found.tab == HOME_TAB:
+                await self._home.show(found.user, found.team)
+            else:
+                event = {**found.event, "channel": found.channel}
+                await assistant_pane.suggest(self._web, self._admission.people, event)
+
+    async def entitle(self, request: Incoming) -> None:
+        """Name a conversation after the direct message that starts it, after the ack."""
+        if request.thread_ts == request.ts:
+            await assistant_pane.set_title(self._web, request.channel, request.ts, request.text)
+
+    async def is_admin(self, user: str) -> bool:
+        """Return whether the current policy names this user; False while the policy is invalid."""
+        try:
+            return user in (await self._admission.file.read()).admins
+        except PolicyFault:
+            return False

@@ -1,0 +1,139 @@
+"""Local workspaces: a Slack export or the sample, served on loopback by simulators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+
+from bot.errors import SetupError
+from bot.local.export import ExportError, load_export
+from bot.local.mind.mind import answer as offline_mind
+from bot.local.model.server import ModelServer
+from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
+from bot.local.server import LocalServer
+from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.state import BOT_USER
+from bot.local.workspace import Workspace
+from bot.options import Options
+from bot.policy.directory import SlackDirectory
+from bot.policy.grants import Grants
+from bot.runs.store import Store
+from bot.slack.client import ReadTurns
+from bot.slack.people import People
+from config.settings import Settings
+from scopes.label import Readers
+from scopes.members import Members
+from scopes.slack_client import connect
+from scopes.slack_reader import SlackReader
+from subagents.directory import Directory, Operator
+from subagents.model import ModelClient
+
+
+@contextmanager
+def model_client(settings: Settings, name: str) -> Iterator[ModelClient]:
+    """Yield the client of `claude`, or of the `offline` simulator, which runs while inside."""
+    if name == "offline":
+        with LocalServer(ModelServer(offline_mind).app, "model") as server:
+            yield ModelClient(settings.models, "offline", server.url)
+        return
+    key, base_url = settings.secrets.anthropic_api_key, settings.endpoints.anthropic_base_url
+    if key is None and base_url is None:
+        raise SetupError(
+            "no_api_key",
+            "No API key for --model claude.",
+            "Set ANTHROPIC_API_KEY in the environment or in .env, or use --model offline.",
+        )
+    yield ModelClient(settings.models, key.get_secret_value() if key else "none", base_url)
+
+
+DAY = timedelta(days=1)
+SAMPLE_WINDOW = SAMPLE_DAYS * DAY
+
+
+def loaded(options: Options) -> Workspace | None:
+    """Load the workspace from the options; None for the real one."""
+    if options.sample:
+        return load_sample()
+    if options.slack_export is None:
+        return None
+    try:
+        return load_export(options.slack_export)
+    except ExportError as error:
+        raise SetupError("bad_export", str(error), "") from error
+
+
+def no_workspace() -> SetupError:
+    return SetupError(
+        "no_slack_token",
+        "No Slack workspace to read.",
+        "Set SLACK_BOT_TOKEN, or give --slack-export ZIP, or try `assistant demo`.",
+    )
+
+
+def reader_of(
+    settings: Settings,
+    session: aiohttp.ClientSession,
+    workspace: Workspace | None,
+    options: Options,
+    stack: AsyncExitStack,
+) -> SlackReader | None:
+    """Return the reader of the workspace; None if there is none."""
+    slack, user = settings.slack, settings.secrets.slack_user_token
+    user_token = user.get_secret_value() if user else None
+    if workspace is not None:
+        server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
+        url: str | None = server.url + API_PATH
+        user_token = f"xoxp-{options.as_user}" if options.as_user else None
+        token: str | None = user_token or BOT_TOKEN
+    else:
+        secret = settings.secrets.slack_bot_token
+        token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
+    if workspace is None and options.as_user:
+        why = "A real workspace is read with the bot's rights only."
+        raise SetupError("as_user", why, "Leave --as-user out, or give --slack-export ZIP.")
+    if not token:
+        return None
+    client = connect(session, token, url, slack, ReadTurns(slack))
+    members = Members(client)
+    stack.push_async_callback(members.aclose)
+    return SlackReader(
+        client,
+        timedelta(days=slack.lookback_days),
+        connect(session, user_token, url, slack) if user_token else None,
+        members,
+    )
+
+
+def directory_of(
+    store: Store,
+    reader: SlackReader | None,
+    workspace: Workspace | None,
+    options: Options,
+    things: Mapping[str, Readers],
+) -> Directory:
+    """Return a directory: the operator reads as the bot, a user of the files by their own token.
+
+    `things` are the handles whose readers the settings name.
+    """
+    if reader is None or workspace is None or options.as_user is None:
+        return Operator()
+    assert reader.members
+    members = reader.members
+    people, grants = People(reader.web), Grants(store.database)
+    directory = SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
+    directory.things = things
+    return directory
+
+
+def end_of(workspace: Workspace | None, options: Options) -> datetime:
+    """Return now; for files, the midnight after their last message, to show old exports."""
+    if options.sample and workspace:
+        return SAMPLE_AS_OF
+    stamps = [m.ts for c in workspace.channels for m in c.messages] if workspace else []
+    if not stamps:
+        return datetime.now(UTC)
+    last = datetime.fromtimestamp(max(float(ts) for ts in stamps), UTC)
+    return last.replace(hour=0, minute=0, second=0, microsecond=0) + DAY

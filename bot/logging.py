@@ -1,0 +1,214 @@
+"""Logging to stderr: one JSON object per line, or text, without any secret in it.
+
+Texts of users are not logged at info or above; libraries, which may quote them, are logged from
+warnings on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TextIO, TypeGuard
+from urllib.parse import quote, unquote, urlsplit
+
+from config.sections import ServeSettings
+from config.settings import Secrets
+from scopes.clean import REMOVED, redacted
+
+OURS = ("bot", "subagents", "scopes", "config")
+"""Loggers that follow the configured level; all others are logged from warnings on."""
+
+CUT = REMOVED
+_MOST_CHARS = 8_000
+"""Maximum characters of one message; a library may log a whole response."""
+_MOST_READ = 64_000
+"""Characters of one message searched for secrets before it is cut, so that none is split."""
+_LEAST_SECRET = 6
+"""Minimum characters of an exact value to search for: shorter ones occur by chance."""
+_MOST_LEARNT = 500
+"""Maximum values learned while running that are searched for: the latest."""
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+_about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039
+
+
+@contextmanager
+def about(**fields: str | None) -> Iterator[None]:
+    """Add these fields to lines logged inside, also by tasks started there; None adds none.
+
+    `with about(run=..., request=..., team=...):`
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    token = _about.set({**_about.get(), **given})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+class _Exact:
+    """Finds exact values, however a log spells them."""
+
+    def __init__(self, values: Iterable[str] = (), most: int | None = None) -> None:
+        self._values, self._most = dict.fromkeys(values), most
+        self._pattern = self._compiled()
+
+    def add(self, values: Iterable[str]) -> None:
+        """Add these values; only the latest `most` are kept."""
+        known = dict.fromkeys([*self._values, *values])
+        if len(known) > len(self._values):
+            self._values = dict.fromkeys(list(known)[-self._most :] if self._most else known)
+            self._pattern = self._compiled()
+
+    def cut(self, text: str) -> str:
+        pattern = self._pattern
+        return pattern.sub(CUT, text) if pattern else text
+
+    def _compiled(self) -> re.Pattern[str] | None:
+        parts = {part for value in self._values for part in _parts(value)}
+        known = sorted((p for p in parts if len(p) >= _LEAST_SECRET), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, known))) if known else None
+
+
+_learnt = _Exact(most=_MOST_LEARNT)
+
+
+def learn(secrets: Iterable[str]) -> None:
+    """Remove these values, such as a user's tokens, from everything logged from now on."""
+    _learnt.add(secrets)
+
+
+class Redactor:
+    """Removes secrets from text: what looks like one, the exact values given, and those learned."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._exact = _Exact(values)
+
+    def clean(self, text: str) -> str:
+        return redacted(_learnt.cut(self._exact.cut(text)))
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Yield a secret, the keys in a list of them, an address's password, as a log spells them."""
+    try:
+        password = urlsplit(value).password or ""
+    except ValueError:
+        password = ""
+    for part in {value, *value.split(","), password, unquote(password)}:
+        yield from (part, quote(part, safe=""), repr(part)[1:-1], json.dumps(part)[1:-1])
+
+
+def secret_values(secrets: Secrets) -> list[str]:
+    """Return the texts of all secrets that are set."""
+    values = (getattr(secrets, name) for name in Secrets.model_fields)
+    return [value.get_secret_value() for value in values if value is not None]
+
+
+class _Lines(logging.Formatter):
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def fields(self, record: logging.LogRecord) -> dict[str, str]:
+        """Return the fields of a line, in order, without secrets."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        found = {
+            "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _shortened(_message(record), self._redactor),
+            **_about.get(),
+        }
+        if error := self._error(record):
+            found["error"] = error
+        return {name: self._redactor.clean(value) for name, value in found.items()}
+
+    def _error(self, record: logging.LogRecord) -> str:
+        trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text
+        stack = self.formatStack(record.stack_info) if record.stack_info else ""
+        return "\n".join(filter(None, (trace, stack)))
+
+
+class JsonLines(_Lines):
+    """One object per line, in ASCII, so that no text can begin another line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.fields(record))
+
+
+class TextLines(_Lines):
+    """For people: further lines of one entry are indented, and nothing controls the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        found = self.fields(record)
+        at, level, name = found.pop("at"), found.pop("level"), found.pop("logger")
+        head, error = f"{at} {level:7} {name}: {found.pop('message')}", found.pop("error", "")
+        tail = "".join(f" {name}={value}" for name, value in found.items())
+        lines = _CONTROLS.sub("?", f"{head}{tail}\n{error}".strip()).split("\n")
+        return "\n    ".join(line.rstrip() for line in lines)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # a mistake in a library must not print its arguments unredacted
+        return f"{record.msg} ({type(error).__name__}: the arguments do not fit)"
+
+
+def _shortened(text: str, redactor: Redactor) -> str:
+    if len(text) <= _MOST_CHARS:
+        return text
+    return f"{redactor.clean(text[:_MOST_READ])[:_MOST_CHARS]} [cut, {len(text)} chars]"
+
+
+class _OursOrSerious(logging.Filter):
+    """Passes our records, and those of libraries from warnings on, whatever level they set."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or record.name.split(".")[0] in OURS
+
+
+@contextmanager
+def written(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None) -> Iterator[None]:
+    """Log to `stream` (None = stderr) inside, by `serve.log_format` and `serve.log_level`.
+
+    Afterwards logging is as it was before.
+    """
+    redactor = Redactor(secret_values(secrets))
+    level = getattr(logging, serve.log_level.upper())
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter({"json": JsonLines, "text": TextLines}[serve.log_format](redactor))
+    handler.setLevel(level)
+    handler.addFilter(_OursOrSerious())
+    ours = [logging.getLogger(name) for name in OURS]
+    root, dbos = logging.getLogger(), logging.getLogger("dbos")
+    known = list(logging.root.manager.loggerDict.values())
+    others = [each for each in known if _speaks_for_itself(each)]
+    touched = {root, dbos, *ours, *others}
+    before = [(each, each.level, each.handlers, each.propagate) for each in touched]
+    for logger in others:
+        logger.handlers, logger.propagate = [], True
+    # dbos adds a handler of its own to a logger that has none
+    root.handlers, dbos.handlers, dbos.propagate = [handler], [handler], False
+    root.setLevel(max(level, logging.WARNING))
+    for logger in ours:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, former, handlers, propagate in before:
+            logger.setLevel(former)
+            logger.handlers, logger.propagate = handlers, propagate
+        handler.flush()
+
+
+def _speaks_for_itself(logger: logging.Logger | logging.PlaceHolder) -> TypeGuard[logging.Logger]:
+    """Return whether a library's logger would write its lines itself, besides ours."""
+    return isinstance(logger, logging.Logger) and bool(logger.handlers or not logger.propagate)

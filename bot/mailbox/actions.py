@@ -1,0 +1,197 @@
+"""Button actions under a mail digest: each is done once, however often it is clicked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.errors import SetupError
+from bot.storage.database import Database
+from bot.storage.tables import address_of, mail_acts, mail_corrections
+from scopes.clean import printable
+
+Outcome = Mapping[str, Any]
+"""The result as JSON, such as the id of a draft."""
+
+GIVEN_UP_AFTER = timedelta(minutes=2)
+"""After this time a process that began and never ended is considered dead."""
+
+
+class UnderWay(SetupError):
+    """The same click is being worked on, here or by another replica."""
+
+    def __init__(self) -> None:
+        super().__init__("under_way", "That is being done already.", "Look again in a moment.")
+
+
+class MailActions:
+    """The button actions of one database, by account and key. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def once(
+        self, account: str, key: str, thread: str, act: Callable[[], Awaitable[Outcome]]
+    ) -> Outcome:
+        """Return the result of `act`, from now or from an earlier call under this key.
+
+        After a crash in the middle it is done again, so repeating it must be harmless, as it is for
+        Gmail's labels and drafts. Raises UnderWay, or what the act raises: then the next click does
+        it again.
+        """
+        began = datetime.now(UTC)
+        row = {"account": account, "key": key, "thread": thread, "outcome": None, "at": began}
+        insert = self._database.upsert(mail_acts).values(row)
+        if not await self._database.write(insert):
+            found = await self._take_over(account, key, began)
+            if found is not None:
+                return found
+        mine = sa.and_(_is(account, key), mail_acts.c.at == began, mail_acts.c.outcome.is_(None))
+        try:
+            outcome = await act()
+        except BaseException:
+            await self._database.write(sa.delete(mail_acts).where(mine))
+            raise
+        await self._database.write(sa.update(mail_acts).where(mine).values(outcome=dict(outcome)))
+        return outcome
+
+    async def done(self, account: str, key: str) -> Outcome | None:
+        """Return the result; None = none yet."""
+        query = sa.select(mail_acts.c.outcome).where(_is(account, key))
+        rows = await self._database.read(query)
+        return rows[0].outcome if rows else None
+
+    async def _take_over(self, account: str, key: str, began: datetime) -> Outcome | None:
+        """Return an existing result; None = no process is working on it, so this one takes over."""
+        dead = sa.and_(mail_acts.c.outcome.is_(None), mail_acts.c.at < began - GIVEN_UP_AFTER)
+        take = sa.update(mail_acts).where(_is(account, key), dead).values(at=began)
+        if await self._database.write(take):
+            return None
+        found = await self.done(account, key)
+        if found is None:
+            raise UnderWay
+        return found
+
+
+def _is(account: str, key: str) -> sa.ColumnElement[bool]:
+    return sa.and_(mail_acts.c.account == account, mail_acts.c.key == key)
+
+
+VALUES = MappingProxyType({"priority": ("high", "medium", "low"), "asked_of_me": ("true", "false")})
+"""Field of a verdict -> its possible corrections; a category may be any name."""
+MAX_CATEGORY = 60  # characters
+MAX_TOLD = 10
+"""Maximum sentences in one brief."""
+
+_PLAIN = re.compile(r"[a-z0-9._%+-]{1,64}@[a-z0-9.-]{1,190}")
+"""An address that a sentence may name. Others are never named: strangers choose their addresses,
+and a quoted one could contain an instruction."""
+_SAYS = MappingProxyType(
+    {
+        ("priority", "high"): "are urgent",
+        ("priority", "medium"): "are of medium priority",
+        ("priority", "low"): "are not urgent",
+        ("asked_of_me", "true"): "ask something of the reader",
+        ("asked_of_me", "false"): "ask nothing of the reader",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One field of one thread's verdict, as corrected by the user."""
+
+    thread: str
+    field: str
+    """`priority`, `category` or `asked_of_me`."""
+    value: str
+    sender: str
+    """Address of the mails that it applies to, in lower case."""
+    at: datetime
+
+    @property
+    def told(self) -> str:
+        """Return the correction in words, for the user who made it."""
+        says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
+        return f"mails from {self.sender} {says}"
+
+    @property
+    def sentence(self) -> str:
+        """Return the sentence for a brief; empty if the address may not be named."""
+        return f"You were corrected before: {self.told}." if _PLAIN.fullmatch(self.sender) else ""
+
+
+def latest_corrections(corrections: Iterable[Correction]) -> list[Correction]:
+    """Return the first correction of each sender and field; `Corrections.all` is newest first."""
+    first: dict[tuple[str, str], Correction] = {}
+    for each in corrections:
+        first.setdefault((each.sender, each.field), each)
+    return list(first.values())
+
+
+def is_applicable(correction: Correction, categories: Container[str]) -> bool:
+    """Return whether it can be applied: a category may no longer be among those of the settings."""
+    return correction.field != "category" or correction.value in categories
+
+
+def sentences_about(
+    corrections: Iterable[Correction], senders: Iterable[str], categories: Container[str]
+) -> list[str]:
+    """Return the sentences about these senders for a brief."""
+    wanted = {address_of(sender) for sender in senders}
+    found = latest_corrections(each for each in corrections if each.sender in wanted)
+    told = [each.sentence for each in found if is_applicable(each, categories)]
+    return [each for each in told if each][:MAX_TOLD]
+
+
+class Corrections:
+    """The corrections of one database, by account. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, account: str, thread: str, sender: str, field: str, value: str) -> None:
+        """Store a correction, replacing an earlier one of that field of the thread.
+
+        `sender`: as in `MailText.sender`. Raises ValueError for a field or a value that no verdict
+        has.
+        """
+        insert = self._database.upsert(
+            mail_corrections, ("account", "thread", "field"), ("sender", "value", "at")
+        ).values(
+            account=account,
+            thread=thread,
+            field=field,
+            sender=address_of(sender),
+            value=_checked(field, value),
+            at=datetime.now(UTC),
+        )
+        await self._database.write(insert)
+
+    async def all(self, account: str) -> list[Correction]:
+        """Return the account's corrections, newest first."""
+        c = mail_corrections.c
+        query = sa.select(mail_corrections).where(c.account == account)
+        rows = await self._database.read(query.order_by(c.at.desc(), c.thread, c.field))
+        return [Correction(r.thread, r.field, r.value, r.sender, r.at) for r in rows]
+
+    async def clear(self, account: str) -> None:
+        """Delete all corrections of an account."""
+        mine = mail_corrections.c.account == account
+        await self._database.write(sa.delete(mail_corrections).where(mine))
+
+
+def _checked(field: str, value: str) -> str:
+    if field == "category":
+        name = printable(value).strip()
+        if 0 < len(name) <= MAX_CATEGORY and '"' not in name:
+            return name
+    elif value in VALUES.get(field, ()):
+        return value
+    raise ValueError(f"no verdict has a {field} of {value!r}")

@@ -1,0 +1,204 @@
+"""Google's OAuth 2.0 for web servers: requests access to a mailbox, and revokes it.
+
+https://developers.google.com/identity/protocols/oauth2/web-server, with PKCE (RFC 7636). The three
+requests are made here with aiohttp: google-auth-oauthlib blocks a thread for each, writes the
+tokens to its debug log, and refuses simulators on loopback.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from pydantic import SecretStr
+
+from bot.errors import SetupError
+from bot.mailbox.credentials import Tokens
+from config.settings import Settings
+from scopes.tool import iso
+
+log = logging.getLogger(__name__)
+
+SCOPE = "https://www.googleapis.com/auth/gmail.modify"
+"""The one OAuth scope that is requested: docs/google.md says why this, and why no other."""
+PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
+_GMAIL = "https://gmail.googleapis.com"
+_CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
+_BOGUS = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
+_FAULTS = {
+    "access_denied": "Nothing was allowed at Google, so nothing is connected.",
+    "invalid_client": "Google does not know this OAuth client: fix google.client_id and "
+    "GOOGLE_CLIENT_SECRET.",
+    "unauthorized_client": "Google does not let this OAuth client do that: fix its set-up as "
+    "docs/google.md says.",
+    "redirect_uri_mismatch": "The address to come back to is not registered with the OAuth client: "
+    "add it as docs/google.md says.",
+    "invalid_grant": "Google's answer is too old or was used already: start again.",
+    "admin_policy_enforced": "The administrator of this Google account does not allow it.",
+    "org_internal": "The OAuth client takes accounts of its own organisation only.",
+    "accessNotConfigured": "The Gmail API is not enabled in the Google Cloud project: enable it.",
+    "unreachable": "Google cannot be reached: try again in a minute.",
+    "no_scope": "Access to the mail was left out at Google: start again, and allow it.",
+    "no_refresh_token": "Google gave access for an hour only: remove the assistant at "
+    f"{PERMISSIONS_PAGE}, and start again.",
+}
+"""Error code of Google's, or ours -> what it means, with what to do."""
+
+
+class ConnectFailed(Exception):
+    """An account could not be connected; the text is a sentence that says what to do."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code if _CODE.fullmatch(code) else "no proper answer"
+        unknown = f"Google refused it ({self.code}): start again, or look that up in Google's help."
+        super().__init__(_FAULTS.get(self.code, unknown))
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleOauth:
+    """The OAuth client of these settings. Methods that call Google raise ConnectFailed."""
+
+    client_id: str
+    client_secret: SecretStr
+    auth_url: str
+    token_url: str
+    revoke_url: str
+    gmail_url: str
+    timeout_s: float
+    direct: bool
+    """True if it is a simulator: no proxy of the environment is used."""
+
+    def address_to_open(self, redirect_uri: str, state: str, verifier: str) -> str:
+        """Return the address of Google's consent page, which leads back here."""
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+        asked = {
+            "client_id": self.client_id,
+            "redirect_uri": redirect_uri,
+            "response_type": "code",
+            "scope": SCOPE,
+            "state": state,
+            "code_challenge": challenge.decode().rstrip("="),
+            "code_challenge_method": "S256",
+            "access_type": "offline",
+            "prompt": "consent select_account",  # otherwise Google gives no refresh token again
+        }
+        return f"{self.auth_url}?{urlencode(asked)}"
+
+    async def exchange(self, redirect_uri: str, code: str, verifier: str) -> Tokens:
+        """Return the tokens for the code of a person who came back; `address` is their mailbox."""
+        form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
+        answer = await self._post(self.token_url, self._as_client(form))
+        if SCOPE not in str(answer.get("scope") or "").split():
+            raise ConnectFailed("no_scope")
+        if not answer.get("refresh_token"):
+            raise ConnectFailed("no_refresh_token")
+        ends = datetime.now(UTC) + timedelta(seconds=float(answer.get("expires_in") or 0))
+        access = str(answer.get("access_token"))
+        kept = {
+            "access_token": access,
+            "refresh_token": str(answer["refresh_token"]),
+            "expires_at": iso(ends),
+            "address": await self._mailbox(access),
+        }
+        return {name: SecretStr(value) for name, value in kept.items()}
+
+    async def _mailbox(self, token: str) -> str:
+        bearer = {"authorization": f"Bearer {token}"}
+        url = f"{self.gmail_url}/gmail/v1/users/me/profile"
+        answer = await self._request("GET", url, headers=bearer)
+        address = answer.get("emailAddress")
+        if not isinstance(address, str) or "@" not in address:
+            raise ConnectFailed("no proper answer")
+        return address
+
+    async def revoke(self, tokens: Tokens) -> None:
+        """Have Google revoke all access of its owner's grant; a revoked one is no error."""
+        token = tokens.get("refresh_token") or tokens["access_token"]
+        try:
+            await self._post(self.revoke_url, {"token": token.get_secret_value()})
+        except ConnectFailed as error:
+            if error.code not in ("invalid_token", "invalid_grant"):
+                raise
+
+    async def check(self) -> None:
+        """Check that Google knows this client."""
+        try:
+            await self._post(self.token_url, self._as_client(_BOGUS))
+        except ConnectFailed as error:
+            if error.code in ("invalid_client", "unauthorized_client", "unreachable"):
+                raise
+
+    def _as_client(self, form: Mapping[str, str]) -> dict[str, str]:
+        secret = self.client_secret.get_secret_value()
+        grant = {"grant_type": "authorization_code", "client_id": self.client_id}
+        return {**grant, "client_secret": secret, **form}
+
+    async def _post(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
+        return await self._request("POST", url, data=form)
+
+    async def _request(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+        limit = aiohttp.ClientTimeout(total=self.timeout_s)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limit, trust_env=not self.direct) as session,
+                session.request(method, url, allow_redirects=False, **more) as response,
+            ):
+                answer = await response.json(content_type=None)
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.warning("Google cannot be reached: %s", type(error).__name__)
+            raise ConnectFailed("unreachable") from None
+        except ValueError:
+            answer, status = None, 0
+        body: dict[str, Any] = answer if isinstance(answer, dict) else {}
+        if status == 200 and isinstance(answer, dict | None):
+            return body
+        failed = ConnectFailed(_error_code(body))
+        log.warning("Google answered %d: %s", status, failed.code)
+        raise failed
+
+
+def _error_code(body: Mapping[str, Any]) -> str:
+    """Return Google's error code, from the token endpoint or from the API."""
+    error = body.get("error")
+    if isinstance(error, Mapping):
+        details = error.get("errors")
+        first = details[0] if isinstance(details, list) and details else {}
+        return str(first.get("reason") if isinstance(first, Mapping) else "")
+    return str(error)
+
+
+def oauth_of(settings: Settings) -> GoogleOauth | None:
+    """Return the OAuth client of the settings; None if they name none, or lack its secret."""
+    google, secret = settings.google, settings.secrets.google_client_secret
+    if not google.client_id or not secret:
+        return None
+    base = (settings.endpoints.google_oauth_endpoint or "").rstrip("/")
+    return GoogleOauth(
+        client_id=google.client_id,
+        client_secret=secret,
+        auth_url=f"{base}/auth" if base else "https://accounts.google.com/o/oauth2/v2/auth",
+        token_url=f"{base}/token" if base else "https://oauth2.googleapis.com/token",
+        revoke_url=f"{base}/revoke" if base else "https://oauth2.googleapis.com/revoke",
+        gmail_url=(settings.endpoints.gmail_api_endpoint or _GMAIL).rstrip("/"),
+        timeout_s=settings.google.timeout_s,
+        direct=bool(base),
+    )
+
+
+def needed_oauth(settings: Settings) -> GoogleOauth:
+    """Return the OAuth client of the settings. Raises SetupError if there is none."""
+    found = oauth_of(settings)
+    if found is None:
+        absent = "GOOGLE_CLIENT_SECRET" if settings.google.client_id else "google.client_id"
+        hint = "docs/google.md says how to make an OAuth client."
+        raise SetupError("google_client", f"{absent} is not set.", hint)
+    return found

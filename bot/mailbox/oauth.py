@@ -1,0 +1,374 @@
+"""Accounts that are being connected: who asked, in which browser, and the final code."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+import sqlalchemy as sa
+from pydantic import BaseModel, SecretStr
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.mailbox.accounts import GOOGLE, connected, disconnect
+from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
+from bot.mailbox.credentials import Credentials, Tokens
+from bot.mailbox.google_oauth import GoogleOauth, oauth_of
+from bot.storage.database import Database
+from bot.storage.tables import oauth_states
+from config.settings import Settings
+from scopes.tool import one_line, readable
+
+LIFETIME = timedelta(minutes=10)
+"""Lifetime of each half: from the click to the return from Google, and from there to the code."""
+MOST_TRIES = 5
+"""Wrong codes after which a connection has to be started again."""
+CODE_DIGITS = 8
+
+_c = oauth_states.c
+
+
+class _Body(BaseModel):
+    """The secrets of an attempt, stored encrypted: `code` and `tokens` once it is granted."""
+
+    team: str = ""
+    verifier: str = ""
+    browser: str = ""
+    """Hash of the cookie of the browser that it was begun in."""
+    code: str = ""
+    tokens: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectAttempt:
+    """A person who is connecting an account, as Slack named them when they clicked."""
+
+    account: str
+    """The Slack user."""
+    team: str
+    verifier: str
+    """PKCE verifier: proves to Google that the same client began and ends this."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongCode:
+    """The answer to a wrong code."""
+
+    left: int
+    """Number of tries that are left; 0 = it has to be started again."""
+
+
+class OauthStates:
+    """The states of one database, with encrypted data. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin(self, account: str, team: str) -> str:
+        """Return a new state for the person who clicked, replacing an earlier one."""
+        state, now = secrets.token_urlsafe(32), datetime.now(UTC)
+        body = _Body(team=team, verifier=secrets.token_urlsafe(48))
+        insert = sa.insert(oauth_states).values(
+            state=_digest(state),
+            account=account,
+            phase="asked",
+            tries=0,
+            expires=now + LIFETIME,
+            body=body.model_dump_json(),
+        )
+
+        def work(connection: sa.Connection) -> None:
+            over = sa.or_(_c.account == account, _c.expires < now)
+            connection.execute(sa.delete(oauth_states).where(over))
+            connection.execute(insert)
+
+        await self._database.change(work)
+        return state
+
+    async def asked(self, state: str) -> ConnectAttempt | None:
+        """Return whose state this is, while it may still be used; else None. Changes nothing."""
+        rows = await self._database.read(_live(_c.state == _digest(state)))
+        return _attempt(rows[0]) if rows and rows[0].phase in ("asked", "begun") else None
+
+    async def claim(self, state: str, browser: str) -> ConnectAttempt | None:
+        """Bind the state to this browser, and to no other from now on; None if impossible."""
+        return await self._advance(state, browser, ("asked", "begun"), "begun")
+
+    async def spend(self, state: str, browser: str) -> ConnectAttempt | None:
+        """End the first half, once, in the browser that it was begun in; None for anything else."""
+        return await self._advance(state, browser, ("begun",), "spent")
+
+    async def _advance(
+        self, state: str, browser: str, before: tuple[str, ...], after: str
+    ) -> ConnectAttempt | None:
+        """Move a state to another phase, in its browser alone; return whose it is."""
+
+        def work(connection: sa.Connection) -> ConnectAttempt | None:
+            query = _live(_c.state == _digest(state)).with_for_update()
+            row = connection.execute(query).first()
+            if row is None or row.phase not in before:
+                return None
+            body = _Body.model_validate_json(row.body)
+            body.browser = body.browser or _digest(browser)
+            if not _same(body.browser, _digest(browser)):
+                return None
+            mine = sa.update(oauth_states).where(_c.state == row.state)
+            connection.execute(mine.values(phase=after, body=body.model_dump_json()))
+            return _attempt(row)
+
+        return await self._database.change(work)
+
+    async def grant(self, state: str, asking: ConnectAttempt, tokens: Tokens) -> str:
+        """Store what Google gave until the person enters the code that is returned.
+
+        If they have started again meanwhile, nothing is stored and the code is empty.
+        """
+        code = f"{secrets.randbelow(10**CODE_DIGITS):0{CODE_DIGITS}}"
+        plain = {name: token.get_secret_value() for name, token in tokens.items()}
+        update = sa.update(oauth_states).where(
+            _c.state == _digest(state), _c.account == asking.account, _c.phase == "spent"
+        )
+        update = update.values(
+            phase="granted",
+            expires=datetime.now(UTC) + LIFETIME,
+            body=_Body(code=code, tokens=plain).model_dump_json(),
+        )
+        return code if await self._database.write(update) else ""
+
+    async def waiting(self, account: str) -> str:
+        """Return the mailbox that waits for this person's code; empty = none does."""
+        rows = await self._database.read(_granted(account))
+        return _Body.model_validate_json(rows[0].body).tokens["address"] if rows else ""
+
+    async def confirm(self, account: str, typed: str) -> Tokens | WrongCode:
+        """Return what Google gave, once, to the person who enters the code."""
+
+        def work(connection: sa.Connection) -> Tokens | WrongCode:
+            row = connection.execute(_granted(account).with_for_update()).first()
+            if row is None:
+                return WrongCode(0)
+            body, mine = _Body.model_validate_json(row.body), _c.state == row.state
+            is_right = _same(body.code, re.sub(r"\D", "", typed))
+            left = MOST_TRIES - row.tries - 1
+            if is_right or left <= 0:
+                connection.execute(sa.delete(oauth_states).where(mine))
+            else:
+                connection.execute(sa.update(oauth_states).where(mine).values(tries=row.tries + 1))
+            if not is_right:
+                return WrongCode(left)
+            return {name: SecretStr(token) for name, token in body.tokens.items()}
+
+        return await self._database.change(work)
+
+    async def drop(self, account: str) -> None:
+        """Delete what this person has begun."""
+        await self._database.write(sa.delete(oauth_states).where(_c.account == account))
+
+
+def _live(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(oauth_states).where(which, _c.expires > datetime.now(UTC))
+
+
+def _granted(account: str) -> sa.Select[Any]:
+    return _live(sa.and_(_c.account == account, _c.phase == "granted"))
+
+
+def _attempt(row: sa.Row[Any]) -> ConnectAttempt:
+    body = _Body.model_validate_json(row.body)
+    return ConnectAttempt(row.account, body.team, body.verifier)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+log = logging.getLogger(__name__)
+
+START_PATH, BACK_PATH = "/google/connect", "/google/callback"
+NAME_CHARS = 80
+"""Maximum characters of a person's name, which they choose themselves."""
+UNUSED = "not used: it is no category of the settings"
+REVOKE_BY_HAND = (
+    "Google could not be told: remove the assistant at myaccount.google.com/permissions."
+)
+_OVER = "That has expired. Press Connect Gmail to start again."
+
+Publish = Callable[[str, str], Awaitable[None]]
+"""Refreshes the Home of a user of a team."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailAccess:
+    """Status of a user's mailbox on their Home."""
+
+    state: Literal["off", "absent", "offered", "waiting", "connected", "delegated"]
+    address: str = ""
+    link: str = ""
+    """Address to continue at, for the state `offered`."""
+    note: str = ""
+    """Result of their last action."""
+    corrected: tuple[str, ...] = ()
+    """Their corrections in digests, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The future owner of a mailbox, according to Slack."""
+
+    name: str
+    workspace: str
+
+
+async def nobody(user: str, team: str) -> None:
+    """Publish nothing."""
+
+
+class Connecting:
+    """Takes a person from the button to a connected mailbox.
+
+    Methods that read or write raise StoreError.
+    """
+
+    def __init__(
+        self, settings: Settings, database: Database, web: AsyncWebClient, url: str
+    ) -> None:
+        """Create it; `web` asks Slack for names; `url` is the workspace's, as in auth.test."""
+        self._web, self._workspace = web, urlsplit(url).netloc
+        self._public = (settings.serve.public_url or "").rstrip("/")
+        self._delegated = bool(settings.google.service_account)
+        self._categories = settings.triage.categories
+        self._oauth = oauth_of(settings)
+        self._states, self._store = OauthStates(database), Credentials(database)
+        self._corrections = Corrections(database)
+        self.publish: Publish = nobody
+        """Called after a change that the user's Home does not show yet."""
+
+    @property
+    def oauth(self) -> GoogleOauth | None:
+        """Return the client to connect with; None = an administrator has not set this up."""
+        return self._oauth if self._public else None
+
+    @property
+    def is_https(self) -> bool:
+        return self._public.startswith("https://")
+
+    @property
+    def redirect_uri(self) -> str:
+        return self._public + BACK_PATH
+
+    # ---- in Slack
+
+    async def access(self, user: str, note: str = "") -> MailAccess:
+        """Return the status of a user's mailbox."""
+        corrections = latest_corrections(await self._corrections.all(user))
+        told = tuple(
+            each.told if is_applicable(each, self._categories) else f"{each.told} ({UNUSED})"
+            for each in corrections
+        )
+        return replace(await self._access(user), note=note, corrected=told)
+
+    async def _access(self, user: str) -> MailAccess:
+        if address := await connected(self._store, user):
+            return MailAccess("connected", address)
+        if address := await self._states.waiting(user):
+            return MailAccess("waiting", address)
+        absent: Literal["absent", "off"] = "absent" if self.oauth else "off"
+        return MailAccess("delegated" if self._delegated else absent)
+
+    async def begin(self, user: str, team: str) -> MailAccess:
+        """Start a connection, after this user clicked `Connect Gmail` in Slack."""
+        if not self.oauth:
+            return await self.access(user)
+        state = await self._states.begin(user, team)
+        link = f"{self._public}{START_PATH}?state={state}"
+        return replace(await self.access(user), state="offered", address="", link=link)
+
+    async def confirm(self, user: str, typed: str) -> MailAccess:
+        """Check the code that this user typed."""
+        found = await self._states.confirm(user, typed)
+        if isinstance(found, WrongCode):
+            tries = f"{found.left} more {'try' if found.left == 1 else 'tries'}"
+            wrong = f"That is not the code. You have {tries}."
+            return await self.access(user, wrong if found.left else _OVER)
+        await self._store.put(GOOGLE, user, found)
+        log.info("%s has connected a mailbox", user)
+        return await self.access(user)
+
+    async def cancel(self, user: str) -> MailAccess:
+        """Cancel a connection that waits for a code; what Google gave is deleted."""
+        await self._states.drop(user)
+        return await self.access(user)
+
+    async def disconnect(self, user: str) -> MailAccess:
+        gone = await disconnect(self._store, self._oauth, user)
+        if gone is None:
+            return await self.access(user)
+        log.info("%s has disconnected a mailbox", user)
+        note = f"{gone.address} is disconnected, and its tokens are deleted."
+        if gone.fault:
+            note += f" {REVOKE_BY_HAND}"
+        return await self.access(user, note)
+
+    async def forget_corrections(self, user: str) -> MailAccess:
+        await self._corrections.clear(user)
+        return await self.access(user, "Your corrections are deleted.")
+
+    # ---- in the browser
+
+    async def owner(self, state: str) -> Owner | None:
+        """Return whom this link was made for; None if it is expired. Raises OwnerUnknown."""
+        asking = await self._states.asked(state)
+        return await self.named(asking) if asking else None
+
+    async def leave(self, state: str, browser: str) -> str | None:
+        """Return Google's page for the browser that follows this link; None for any other one."""
+        oauth = self.oauth
+        asking = await self._states.claim(state, browser) if oauth else None
+        if asking is None or oauth is None:
+            return None
+        return oauth.address_to_open(self.redirect_uri, state, asking.verifier)
+
+    async def returned(self, state: str, browser: str) -> ConnectAttempt | None:
+        """Return who is back from Google, once, in the browser in which they left."""
+        return await self._states.spend(state, browser)
+
+    async def fetch(self, state: str, asking: ConnectAttempt, code: str) -> tuple[str, str]:
+        """Return the mailbox that Google opened, and the code that its owner enters in Slack.
+
+        The code is empty if they have started again meanwhile. Raises ConnectFailed.
+        """
+        assert self.oauth
+        tokens = await self.oauth.exchange(self.redirect_uri, code, asking.verifier)
+        shown = await self._states.grant(state, asking, tokens)
+        if shown:
+            await self.publish(asking.account, asking.team)
+        return tokens["address"].get_secret_value(), shown
+
+    async def named(self, asking: ConnectAttempt) -> Owner:
+        """Return the person as Slack knows them. Raises OwnerUnknown if it does not say."""
+        try:
+            told = await self._web.users_info(user=asking.account)
+        except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("Slack does not say who %s is: %s", asking.account, type(error).__name__)
+            raise OwnerUnknown from None
+        user = told.get("user") or {}
+        handle = one_line(readable(str(user.get("name") or "")))[:NAME_CHARS]
+        name = one_line(readable(str(user.get("real_name") or handle)))[:NAME_CHARS]
+        return Owner(f"{name} (@{handle}, {asking.account})", self._workspace)
+
+
+class OwnerUnknown(Exception):
+    """Slack does not say at the moment for whom a link was made."""

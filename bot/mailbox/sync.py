@@ -1,0 +1,353 @@
+"""The state of a mailbox between two triages: how far it was read, what was handled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Protocol
+from uuid import uuid4
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from bot.mailbox.actions import Corrections, MailActions
+from bot.storage.database import Database, chunks
+from bot.storage.tables import mail_cursors, mail_threads
+from scopes.google.gmail import HistoryTooOld
+from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
+from scopes.tool import Window
+
+HANDLED, OWED = "handled", "owed"
+KEY = ("account", "thread")
+CHANGED = ("state", "messages", "history", "run", "at", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The position of a mailbox when a triage began to list it."""
+
+    mailbox: str
+    """Its address: the account may have another mailbox today."""
+    history: str
+    at: datetime
+    """When that was, by our clock."""
+    line: str
+    """The same for all cursors that continue one another: what was handled under another one was
+    in another mailbox, or before its history started again."""
+    unlisted: tuple[str, ...] = ()
+    """Threads that Gmail reported as changed and its search did not find. They are looked up
+    once more: a search may lag behind the changes."""
+
+    def to_text(self) -> str:
+        return _CURSOR.dump_json(self).decode()
+
+    @classmethod
+    def of_text(cls, text: str) -> Cursor:
+        return _CURSOR.validate_json(text)
+
+
+_CURSOR = TypeAdapter(Cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What was read of a thread."""
+
+    messages: frozenset[str]
+    """Ids of messages; none if no triage has read it yet."""
+    history: str
+    """All that the thread had at this history id is among them; empty = not known."""
+
+
+def seen_of(thread: MailThread) -> list[str]:
+    """Return what to record of a thread that was read: the ids of its messages."""
+    return [m.id for m in thread.messages]
+
+
+def is_incoming(message: MailMessage) -> bool:
+    """Return whether a message came in, rather than being written here."""
+    return "DRAFT" not in message.labels and (
+        "SENT" not in message.labels or "INBOX" in message.labels
+    )
+
+
+class MailState:
+    """The mailboxes of one database, by account. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.corrections = Corrections(database)
+        self.acts = MailActions(database)
+
+    async def cursor(self, account: str) -> Cursor | None:
+        """Return where the next listing begins; None = nothing was delivered yet."""
+        query = sa.select(mail_cursors.c.cursor).where(mail_cursors.c.account == account)
+        rows = await self.database.read(query)
+        return Cursor.of_text(rows[0].cursor) if rows else None
+
+    async def handled(self, account: str, threads: Collection[str]) -> dict[str, Handled]:
+        """Return what was read of those of these threads that are known."""
+        found: dict[str, Handled] = {}
+        for some in chunks(threads):
+            for row in await self.database.read(_select(account, some)):
+                found[row.thread] = Handled(frozenset(row.messages), row.history)
+        return found
+
+    async def owed(self, account: str) -> list[str]:
+        """Return threads that a delivered triage listed and left for the next one."""
+        return await self._threads(account, mail_threads.c.state == OWED)
+
+    async def awake(self, account: str, now: datetime) -> list[str]:
+        """Return threads that were snoozed until now or earlier."""
+        return await self._threads(account, mail_threads.c.until <= now)
+
+    async def _threads(self, account: str, which: sa.ColumnElement[bool]) -> list[str]:
+        c = mail_threads.c
+        query = sa.select(c.thread).where(c.account == account, which).order_by(c.at, c.thread)
+        return [row.thread for row in await self.database.read(query)]
+
+    async def snooze(self, account: str, thread: str, until: datetime) -> None:
+        """Have the thread listed again at a time (UTC), whether it gets mail or not.
+
+        The record of what was handled stays.
+        """
+        row = _row(account, thread, None, until=until)
+        insert = self.database.upsert(mail_threads, KEY, ("until",))
+        await self.database.write(insert.values(row))
+
+    async def delivered(
+        self,
+        account: str,
+        run: str,
+        cursor: str,
+        threads: Mapping[str, list[str]],
+        left: Iterable[str],
+    ) -> None:
+        """Record, in one transaction, that a triage's digest was delivered.
+
+        `cursor`: of its Sync; empty = the next listing begins where this one did. `threads`: all
+        that are done (triaged, filtered, unchanged, gone) with `seen_of` each. `left`: those of the
+        Sync that it did not get to; they are listed again. A thread of the Sync that is in neither
+        is not listed again.
+        """
+        await self.database.change(
+            partial(self.noted, account=account, run=run, cursor=cursor, threads=threads, left=left)
+        )
+
+    def noted(
+        self,
+        connection: sa.Connection,
+        account: str,
+        run: str,
+        cursor: str,
+        threads: Mapping[str, list[str]],
+        left: Iterable[str],
+    ) -> None:
+        """Record a delivery in the caller's transaction."""
+        reached = Cursor.of_text(cursor) if cursor else None
+        later = sorted(set(left) - threads.keys())
+        if reached:
+            self._advance(connection, account, run, reached)
+        for some in chunks([*threads, *later]):
+            query = _select(account, some).with_for_update()
+            known = {row.thread: row for row in connection.execute(query)}
+            rows = [
+                _triaged(account, id, known.get(id), run, reached, threads[id])
+                if id in threads
+                else _row(account, id, known.get(id), state=OWED)
+                for id in some
+            ]
+            connection.execute(self.database.upsert(mail_threads, KEY, CHANGED), rows)
+
+    def _advance(self, connection: sa.Connection, account: str, run: str, reached: Cursor) -> None:
+        """Store the cursor; delete records of another mailbox."""
+        mine = mail_cursors.c.account == account
+        query = sa.select(mail_cursors.c.cursor).where(mine).with_for_update()
+        stored = connection.execute(query).scalar()
+        if stored and Cursor.of_text(stored).line != reached.line:
+            connection.execute(sa.delete(mail_threads).where(mail_threads.c.account == account))
+        row = {"account": account, "cursor": reached.to_text(), "run": run, "at": reached.at}
+        insert = self.database.upsert(mail_cursors, ("account",), ("cursor", "run", "at"))
+        connection.execute(insert, row)
+
+
+def _select(account: str, threads: Sequence[str]) -> sa.Select[Any]:
+    mine = sa.and_(mail_threads.c.account == account, mail_threads.c.thread.in_(threads))
+    return sa.select(mail_threads).where(mine)
+
+
+def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -> dict[str, Any]:
+    """Return the row of a thread: the known one, or one of a thread that was not read."""
+    new: dict[str, Any] = {
+        "state": HANDLED,
+        "messages": [],
+        "history": "",
+        "run": None,
+        "until": None,
+    }
+    row = known._asdict() if known else {**new, "at": datetime.now(UTC)}
+    return {**row, "account": account, "thread": thread, **changes}
+
+
+def _triaged(
+    account: str,
+    thread: str,
+    known: sa.Row[Any] | None,
+    run: str,
+    reached: Cursor | None,
+    seen: Sequence[str],
+) -> dict[str, Any]:
+    """Return the row of a thread after a triage; a concurrent triage may have seen more."""
+    now = datetime.now(UTC)
+    row = _row(account, thread, known, state=HANDLED, run=run, at=now)
+    row["messages"] = sorted({*row["messages"], *seen})
+    if reached:
+        row["history"] = reached.history
+    if row["until"] and row["until"] <= now:
+        row["until"] = None
+    return row
+
+
+LIVE = timedelta(hours=1)
+"""A window that ended more recently counts as ending now (a run may wait for its turn); an older
+one looks back and moves no cursor."""
+MARGIN = timedelta(days=1)
+"""Overlap of listings: two clocks differ, and handled threads are known."""
+
+FIRST = "This is the first triage of this mailbox."
+PAST = "This is a look back."
+OTHER = "This is another mailbox than at the last triage."
+RESTARTED = "The mailbox's history has started again since the last triage."
+TOO_OLD = "Gmail no longer knows the changes since the last triage."
+
+
+class History(Protocol):
+    """The mailbox as used here: see scopes.google.gmail.Gmail."""
+
+    async def address(self) -> str: ...
+    async def history(self) -> str: ...
+    async def find(self, query: str = "", limit: int | None = None) -> Sequence[ThreadRef]: ...
+    async def changes(self, since: str) -> Changes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What a triage has to read, and where the next one continues once this one is delivered."""
+
+    refs: tuple[ThreadRef, ...]
+    """Each thread once: snoozed ones that are due, then the newest first, then those that the
+    last triage did not get to. Of the first and the last only the id is known."""
+    cursor: str
+    """Cursor for MailState.delivered; empty if nothing moves on."""
+    full: bool
+    """True if the mailbox was listed, rather than asked for its changes."""
+    why: str
+    """Why it was listed, in a sentence; empty if it was not."""
+    handled: Mapping[str, Handled] = field(default_factory=dict)
+    """What was read of these threads before."""
+    woken: frozenset[str] = frozenset()
+    """The threads that were snoozed until now."""
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        return tuple(ref.id for ref in self.refs)
+
+    def is_new(self, thread: MailThread) -> bool:
+        """Return whether a thread, read just now, has anything that was not handled.
+
+        A label, a draft or an own reply is not new; nor is what came in during the last triage and
+        was read by it.
+        """
+        known = self.handled.get(thread.id)
+        if known is None or not known.messages or thread.id in self.woken:
+            return True
+        return any(m.id not in known.messages for m in thread.messages if is_incoming(m))
+
+
+async def new_threads(
+    gmail: History, state: MailState, account: str, query: str, window: Window
+) -> Sync:
+    """Return the threads that match and got mail in the window or since the last delivery.
+
+    A window that ended more than LIVE ago is listed whole, whatever was handled, and moves no
+    cursor. Raises StoreError, and what Gmail raises.
+    """
+    now = datetime.now(UTC)
+    if window.latest < now - LIVE:
+        found = await gmail.find(_bounded(query, window.oldest, window.latest))
+        return Sync(_once(found), "", True, PAST)
+    stored = await state.cursor(account)
+    history = await gmail.history()
+    reached = Cursor(await gmail.address(), history, now, line=uuid4().hex)
+    if why := _reason_to_list_all(stored, reached):
+        found = await gmail.find(_bounded(query, window.oldest))
+        return Sync(_once(found), reached.to_text(), True, why)
+    assert stored, "a mailbox without a cursor is listed whole"
+    oldest = min(window.oldest, stored.at - MARGIN)
+    reached = replace(reached, line=stored.line)
+    return await _since(gmail, state, account, stored, reached, _bounded(query, oldest))
+
+
+async def _since(
+    gmail: History, state: MailState, account: str, stored: Cursor, reached: Cursor, query: str
+) -> Sync:
+    """Return what came after a cursor, by Gmail's changes, or else by a listing."""
+    woken, owed = await state.awake(account, reached.at), await state.owed(account)
+    try:
+        changes = await gmail.changes(stored.history)
+    except HistoryTooOld:
+        found = await gmail.find(query)
+        known = await state.handled(account, {*woken, *owed, *(ref.id for ref in found)})
+        listed = [ref for ref in found if not _is_handled(ref, known.get(ref.id))]
+        why = TOO_OLD
+    else:
+        changed = {*changes.threads, *stored.unlisted}
+        found = await gmail.find(query) if changed else []
+        listed = [ref for ref in found if ref.id in changed]
+        unlisted = tuple(sorted({*changes.threads} - {ref.id for ref in listed}))
+        reached = replace(reached, history=changes.history, unlisted=unlisted)
+        known = await state.handled(account, {*woken, *owed, *(ref.id for ref in listed)})
+        why = ""
+    refs = _once([*map(_unlisted, woken), *listed, *map(_unlisted, owed)])
+    handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
+    return Sync(refs, reached.to_text(), bool(why), why, handled, frozenset(woken))
+
+
+def _reason_to_list_all(stored: Cursor | None, reached: Cursor) -> str:
+    """Return why the stored state does not fit this mailbox; empty if it does."""
+    if stored is None:
+        return FIRST
+    if stored.mailbox != reached.mailbox:
+        return OTHER
+    return "" if _precedes(stored.history, reached.history) else RESTARTED
+
+
+def _precedes(history: str, other: str) -> bool:
+    """Check that a history id is not after another one: they grow, with gaps."""
+    return history.isdecimal() and other.isdecimal() and int(history) <= int(other)
+
+
+def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
+    """Return whether a listed thread did not change since it was read."""
+    return bool(handled and handled.messages and _precedes(ref.history, handled.history))
+
+
+def _bounded(query: str, oldest: datetime, latest: datetime | None = None) -> str:
+    """Return the query for `[oldest, latest)`; Gmail takes seconds since 1970."""
+    parts = [f"({query})"] if query else []
+    parts.append(f"after:{max(0, int(oldest.timestamp()))}")
+    parts += [f"before:{int(latest.timestamp())}"] if latest else []
+    return " ".join(parts)
+
+
+def _unlisted(thread: str) -> ThreadRef:
+    return ThreadRef(thread, "", "")
+
+
+def _once(refs: Iterable[ThreadRef]) -> tuple[ThreadRef, ...]:
+    first: dict[str, ThreadRef] = {}
+    for ref in refs:
+        first.setdefault(ref.id, ref)
+    return tuple(first.values())

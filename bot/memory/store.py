@@ -1,0 +1,272 @@
+"""Notes, files and conversations as rows, found by their words."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.memory.search import matching, words_of
+from bot.storage.database import Database
+from bot.storage.tables import conversations, inbox, notes, resources, runs
+from scopes.conversations import Talk
+from scopes.effects import OPEN_NOTES
+from scopes.label import TRUSTED, Label
+from scopes.notes import Note
+from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, Resource
+from scopes.spaces import OPERATOR, space_of
+from scopes.tool import ToolError
+
+TITLE, TEXT = 5.0, 1.0
+"""Weights of a word."""
+
+
+class NoteStore:
+    """The notes of one database: `scopes.notes.Notes`. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def save(
+        self,
+        space: str,
+        key: str,
+        title: str,
+        text: str,
+        label: Label,
+        run: str,
+        context: str = "",
+    ) -> int:
+        """Save a note, once for each key; return its id.
+
+        A context's own note of this title is updated.
+        """
+        made = {"space": space, "title": title, "run": run, "context": context}
+        changed = {
+            "text": text,
+            "label": label.to_json(),
+            "words": words_of(text),
+            "at": datetime.now(UTC),
+        }
+
+        def add(connection: sa.Connection) -> int:
+            known = connection.execute(sa.select(notes.c.id).where(notes.c.key == key)).scalar()
+            if known is not None:  # a replay: later text under its title stays
+                return int(known)
+            mine = sa.and_(*(notes.c[name] == value for name, value in made.items()))
+            same = sa.select(notes.c.id).where(mine)
+            id = connection.execute(same).scalar() if context else None
+            if id is None:
+                row = {**made, **changed, "key": key, "title_words": words_of(title)}
+                insert = sa.insert(notes).values(row).returning(notes.c.id)
+                return int(connection.execute(insert).scalar_one())
+            connection.execute(sa.update(notes).where(notes.c.id == id).values(changed))
+            return int(id)
+
+        return await self._database.change(add)
+
+    async def search(self, spaces: Sequence[str], query: str, limit: int) -> Sequence[Note]:
+        """Return the notes there that hold words of the query, best first; without a query the
+        newest."""
+        there = sa.select(notes).where(notes.c.space.in_(spaces))
+        if query.strip():
+            found = matching(there, notes, query, self._database.shared, (TITLE, TEXT))
+        else:
+            found = there.order_by(notes.c.id.desc())
+        return [_note(row) for row in await self._database.read(found.limit(limit))]
+
+    async def get(self, spaces: Sequence[str], id: int) -> Note | None:
+        """Return the note with this id, if it is in one of the spaces."""
+        there = sa.and_(notes.c.id == id, notes.c.space.in_(spaces))
+        rows = await self._database.read(sa.select(notes).where(there))
+        return _note(rows[0]) if rows else None
+
+
+def _note(row: sa.Row[Any]) -> Note:
+    return Note(row.id, row.space, row.title, row.text, Label.of(row.label), row.at)
+
+
+TRIES = 20
+"""Attempts to find a free version number while others save the same file."""
+MB = 1_000_000
+
+
+class ResourceStore:
+    """The files of one database: `scopes.resources.Resources`. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def save(
+        self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str
+    ) -> Resource:
+        """Save a version, once for each key. Raises ToolError if it is too large."""
+        if len(content) > MAX_BYTES:
+            raise ToolError(f"A file has at most {MAX_BYTES // MB} MB. Keep less of it.")
+        named = sa.and_(resources.c.space == space, resources.c.name == name)
+        row = {
+            "space": space,
+            "key": key,
+            "name": name,
+            "kind": kind,
+            "run": run,
+            "label": label.to_json(),
+            "size": len(content),
+            "at": datetime.now(UTC),
+            "body": await asyncio.to_thread(zlib.compress, content),
+        }
+
+        def add(connection: sa.Connection) -> int:
+            known = sa.select(resources.c.id).where(resources.c.key == key)
+            insert = self._database.upsert(resources)
+            for _ in range(TRIES):
+                if (id := connection.execute(known).scalar()) is not None:
+                    return int(id)
+                _bounded(connection, run, len(content))
+                last = sa.select(sa.func.max(resources.c.version)).where(named)
+                version = (connection.execute(last).scalar() or 0) + 1
+                connection.execute(insert.values({**row, "version": version}))
+            raise ToolError("Others save this file just now. Try again, or use another name.")
+
+        id = await self._database.change(add)
+        (stored,) = await self._rows(resources.c.id == id, resources.c.body)
+        return await asyncio.to_thread(_resource, stored)
+
+    async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
+        """Return this version, or the newest; None if there is none."""
+        mine = sa.and_(resources.c.space == space, resources.c.name == name)
+        if version is not None:
+            mine = sa.and_(mine, resources.c.version == version)
+        rows = await self._rows(mine, resources.c.body, limit=1)
+        return await asyncio.to_thread(_resource, rows[0]) if rows else None
+
+    async def before(self, kept: Resource) -> Label:
+        """Return the label of what its number reveals: that of all earlier versions."""
+        same = (resources.c.space == kept.space, resources.c.name == kept.name)
+        earlier = await self._rows(sa.and_(*same, resources.c.version < kept.version))
+        return reduce(Label.join, (Label.of(row.label) for row in earlier), TRUSTED)
+
+    async def listed(self, space: str) -> Sequence[Resource]:
+        """Return the newest version of each file, without its content, by name."""
+        newest: dict[str, Resource] = {}
+        for row in await self._rows(resources.c.space == space):
+            newest.setdefault(row.name, _resource(row))
+        return [newest[name] for name in sorted(newest)]
+
+    async def _rows(
+        self, mine: sa.ColumnElement[bool], *more: sa.Column[Any], limit: int | None = None
+    ) -> Sequence[sa.Row[Any]]:
+        """Return these rows, the newest version first."""
+        names = ("space", "name", "version", "kind", "size", "label", "at")
+        query = sa.select(*(resources.c[name] for name in names), *more).where(mine)
+        return await self._database.read(query.order_by(resources.c.version.desc()).limit(limit))
+
+
+def _bounded(connection: sa.Connection, run: str, more: int) -> None:
+    total = sa.select(sa.func.sum(resources.c.size)).where(resources.c.run == run)
+    if (connection.execute(total).scalar() or 0) + more > MAX_RUN_BYTES:
+        raise ToolError(
+            f"This request has kept {MAX_RUN_BYTES // MB} MB of files, and may keep no more."
+        )
+
+
+def _resource(row: sa.Row[Any]) -> Resource:
+    """Return the file of a row, without its content if that was not read."""
+    fields = row._asdict()
+    content = zlib.decompress(fields.pop("body")) if "body" in fields else b""
+    return Resource(content=content, **{**fields, "label": Label.of(row.label)})
+
+
+USER = "user:"
+"""Prefix of the place of what only the requester has seen."""
+
+FOUND = sa.select(conversations, inbox.c.channel, inbox.c.ts, inbox.c.thread_ts).select_from(
+    conversations.outerjoin(runs, runs.c.id == conversations.c.run).outerjoin(
+        inbox, inbox.c.key == runs.c.request
+    )
+)
+"""Conversations with the message that asked, if it is still stored."""
+
+
+class ConversationStore:
+    """The conversations of one database: `scopes.conversations.Conversations`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def search(
+        self, owner: str | None, query: str, limit: int, closed: Collection[str]
+    ) -> Sequence[Talk]:
+        """Return what holds words of the query, best first; without a query the newest.
+
+        Raises StoreError.
+        """
+        own = space_of(OPEN_NOTES, owner)
+        place = conversations.c.place
+        there = place.not_in([OPERATOR, *closed]) & ~place.startswith(USER)
+        mine = FOUND.where((place == own) | there if owner else place == own)
+        if query.strip():
+            found = matching(mine, conversations, query, self._database.shared)
+        else:
+            found = mine.order_by(conversations.c.id.desc())
+        return [_talk(row, own) for row in await self._database.read(found.limit(limit))]
+
+
+def store_conversation(connection: sa.Connection, run: str, *, private: bool) -> None:
+    """Store what a finished run was asked and answered, replacing what was stored of it.
+
+    `private`: the answer went to the requester alone.
+    """
+    connection.execute(sa.delete(conversations).where(conversations.c.run == run))
+    row = connection.execute(sa.select(runs).where(runs.c.id == run)).one()
+    place, result = _place(row, private), row.result or {}
+    answer, label = result.get("answer"), result.get("label")
+    if not place or not answer or not label or row.status == "failed":
+        return
+    insert = sa.insert(conversations).values(
+        run=run,
+        place=place,
+        requester=row.requester,
+        at=row.started,
+        question=row.question,
+        answer=answer,
+        label=label,
+        words=words_of(f"{answer} {row.question}"),  # of a very long text the first ones
+    )
+    connection.execute(insert)
+
+
+async def publish_conversation(database: Database, run: str) -> None:
+    """Note that an answer was made public where it was requested. Raises StoreError."""
+    await database.change(lambda connection: store_conversation(connection, run, private=False))
+
+
+def _place(row: sa.Row[Any], private: bool) -> str:
+    """Return where a run was requested and answered; empty if nobody asked.
+
+    Requests in Slack count, and `assistant ask` as the operator: not as a user of an export, who
+    may be somebody else here.
+    """
+    if row.request:
+        channel = str(row.request).partition("/")[2].partition("/")[0]
+        alone = private or channel.startswith("D")
+        return space_of(OPEN_NOTES, row.requester) if alone else channel
+    by_operator = row.kind == "ask" and not (row.requester or row.args.get("as_user"))
+    return OPERATOR if by_operator else ""
+
+
+def _talk(row: sa.Row[Any], own: str) -> Talk:
+    return Talk(
+        run=row.run,
+        place="" if row.place == own else row.place,
+        question=row.question,
+        answer=row.answer,
+        label=Label.of(row.label),
+        at=row.at,
+        message=(row.channel, row.ts, row.thread_ts) if row.channel else None,
+    )

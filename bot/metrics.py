@@ -1,0 +1,120 @@
+"""Metrics of the running bot, in Prometheus' format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.process_collector import ProcessCollector
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+OTHER = "other"
+
+REQUEST_OUTCOMES = frozenset(
+    ("done", "partial", "failed", "waiting", "stopped", "refused", "ignored", "given_up", "crashed")
+)
+SUBAGENT_STATUSES = frozenset(("complete", "partial", "failed", "cancelled", "refused"))
+TOKEN_KINDS = frozenset(("input", "output", "cache_read", "cache_write"))
+
+_ACK_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
+_SIGN_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_ANSWER_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class Metrics:
+    """The metrics of one process, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.last_model_outcome = ""
+        """How the last call of a model ended: `ok`, or why it gave nothing; empty = none yet."""
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"assistant_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"assistant_{name}", text, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"assistant_{name}", text, buckets=buckets, registry=registry)
+
+        self._requests = counter("requests", "Requests that ended, by how.", "outcome")
+        self.ack = histogram("ack_seconds", "From an event's arrival to its ack.", _ACK_S)
+        self.first_sign = histogram(
+            "first_sign_seconds", "From a request's arrival to the first visible sign.", _SIGN_S
+        )
+        self._answer = histogram(
+            "answer_seconds", "From a request's arrival to the finished reply.", _ANSWER_S
+        )
+        self._subagents = counter("subagents", "Subagents that ended, by how.", "status")
+        self._calls = counter("model_calls", "Calls of a model.", "model", "outcome")
+        self._tokens = counter("model_tokens", "Tokens read and written.", "model", "kind")
+        self._dollars = counter("model_dollars", "US dollars that models cost.", "model")
+        self._slack = counter("slack_calls", "Calls of Slack's Web API.", "method", "outcome")
+        self.backfilled = counter("backfilled", "Requests found by looking back, not by event.")
+        self.duplicates = counter("duplicates", "Events whose request was stored already.")
+        self.queued = gauge("queue_depth", "Stored requests that wait for their turn.")
+        self.working = gauge("requests_at_work", "Requests being answered now.")
+        self.sockets = gauge("sockets_connected", "Sockets to Slack that are connected.")
+        self.lag = gauge(
+            "event_loop_lag_seconds", "How late the event loop ran what was due, at the last look."
+        )
+
+    def render(self) -> bytes:
+        """Return all metrics as text of the type `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+    def request_ended(self, outcome: str, seconds: float | None = None) -> None:
+        """Count a request; `outcome`: of REQUEST_OUTCOMES; `seconds` to its reply, if any."""
+        self._requests.labels(_known(outcome, REQUEST_OUTCOMES)).inc()
+        if seconds is not None:
+            self._answer.observe(seconds)
+
+    def subagent_ended(self, status: str) -> None:
+        self._subagents.labels(_known(status, SUBAGENT_STATUSES)).inc()
+
+    def model_called(
+        self,
+        model: str,
+        outcome: str = "ok",
+        tokens: Mapping[str, int] | None = None,
+        dollars: float | None = None,
+    ) -> None:
+        """Count a model call; `tokens`: by TOKEN_KINDS; `dollars` None = not known."""
+        self.last_model_outcome = outcome
+        self._calls.labels(model, outcome).inc()
+        for kind in TOKEN_KINDS & (tokens or {}).keys():
+            self._tokens.labels(model, kind).inc((tokens or {})[kind])
+        if dollars is not None:
+            self._dollars.labels(model).inc(dollars)
+
+    def slack_called(self, method: str, outcome: str = "ok", times: int = 1) -> None:
+        """Count Slack calls; `outcome`: `ok`, Slack's error code, or `timeout` or `lost`."""
+        self._slack.labels(method, outcome).inc(times)
+
+
+def _known(value: str, known: frozenset[str]) -> str:
+    return value if value in known else OTHER
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def timed(
+    call: Callable[[T], Awaitable[R]], tell: Callable[[float], None]
+) -> Callable[[T], Awaitable[R]]:
+    """Wrap an async callable so that `tell` receives the seconds of each call."""
+
+    async def measured(argument: T) -> R:
+        began = time.perf_counter()
+        try:
+            return await call(argument)
+        finally:
+            tell(time.perf_counter() - began)
+
+    return measured

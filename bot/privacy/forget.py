@@ -1,0 +1,452 @@
+"""Deletes what is stored about a person, channel, source or message.
+
+Functions that use the database raise StoreError, except `forgetting`, which logs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.errors import StoreError
+from bot.privacy.retention import RUNS, empty_runs, empty_trajectories
+from bot.reports.issues import Issue, issue_of
+from bot.slack.messages import edited_at
+from bot.storage.database import Database, chunks
+from bot.storage.deletions import NOTES, Condition, ForgetTarget, note
+from bot.storage.requests import AT_WORK, LOOKUPS
+from bot.storage.schedules import schedule_of
+from bot.storage.seen import runs_that_read
+from bot.storage.tables import (
+    actions,
+    address_of,
+    contexts,
+    conversations,
+    credentials,
+    deliveries,
+    feedback,
+    flags,
+    inbox,
+    issues,
+    mail_acts,
+    mail_corrections,
+    mail_cursors,
+    mail_threads,
+    notes,
+    oauth_states,
+    quoted,
+    resources,
+    runs,
+    schedule_runs,
+    schedules,
+)
+from bot.tooling.files import place_of, work_of
+from scopes.resources import space_of_run
+
+log = logging.getLogger(__name__)
+
+APPROVED = "approved"
+"""State of an action that is being executed."""
+DEAD_AFTER = timedelta(hours=6)
+"""A run that began so long ago and never ended is not running any more."""
+KEPT = ("type", "channel", "channel_type", "ts", "thread_ts", "event_ts", "user", "team")
+"""Fields of a request's event that stay."""
+
+Statement = sa.Delete | sa.Update
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """How much was deleted, or would be by a dry run."""
+
+    items: int = 0
+    """Messages, mails, rows, files and the like that runs had seen."""
+    runs: int = 0
+    conversations: int = 0
+    """Requests with their answers that could be searched."""
+    notes: int = 0
+    issues: int = 0
+    """Issues in the reports of schedules."""
+    files: int = 0
+    """Stored files; all versions of one count once."""
+    requests: int = 0
+    """Requests that lost their text."""
+    actions: int = 0
+    """Actions proposed for approval."""
+    feedback: int = 0
+    credentials: int = 0
+    schedules: int = 0
+    mail: int = 0
+    """Stored data of mailboxes: cursors, handled threads, corrections, clicks in digests."""
+    later: int = 0
+    """Runs and requests in use that saw any of it: they are deleted when they have ended."""
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Deletes in one database. Repeating it, also after a crash halfway, is harmless.
+
+    Its methods raise StoreError.
+    """
+
+    database: Database
+    dry_run: bool = False
+    data_dir: Path | None = None
+    """Folder that contains requests' folders on this machine; None leaves these folders alone."""
+
+    async def __call__(
+        self, target: ForgetTarget, before: datetime | None = None, with_request: bool = True
+    ) -> Forgotten:
+        """Delete the target, and each run that saw it.
+
+        `before` limits this to runs that began before then. `with_request` = False keeps the text
+        of the stored request that is the target. The runs are deleted last, since everything else
+        is found by them.
+        """
+        held = await self._items_by_run(target, before)
+        asked = sa.select(runs.c.id).where(target.runs(), _holds_text())
+        seen = held.keys() | {row.id for row in await self.database.read(asked)}
+        busy = set(await at_work(self.database))
+        gone = seen - busy
+        items = set[str]().union(*(held.get(run, ()) for run in gone))
+        rests = target if before is None else None  # issues may rest on its edited text
+        requests, waiting = await self._requests(target, gone, with_request)
+        lost_issues = await self._issues(rests, items, gone)
+        lost = await self._of_runs(target, gone, busy)
+        own = {name: await self._execute(each) for name, each in _own_rows(target).items()}
+        owned = await self._schedules(target.id) if target.kind == "user" else 0
+        if not self.dry_run:
+            await asyncio.to_thread(_delete_folders, self.data_dir, gone)
+            for some in chunks(gone, RUNS):
+                await self.database.change(partial(_delete_runs, ids=some))
+        done = Forgotten(
+            items=len(items),
+            runs=len(gone),
+            conversations=len(lost["conversations"]),
+            notes=len(lost["notes"]),
+            issues=lost_issues,
+            files=len({(row.space, row.name) for row in lost["resources"]}),
+            requests=requests,
+            actions=len(lost["actions"]),
+            feedback=own["feedback"],
+            credentials=own["credentials"],
+            schedules=owned,
+            mail=own["mail"],
+            later=len(seen & busy) + waiting,
+        )
+        if not self.dry_run and done != Forgotten():
+            await self.database.empty_log()
+        return done
+
+    async def _items_by_run(
+        self, target: ForgetTarget, before: datetime | None
+    ) -> dict[str, set[str]]:
+        """Return the items of the target that each run has seen."""
+        query = sa.select(quoted.c.run, quoted.c.item).where(target.quotes())
+        if before:
+            query = query.join(runs).where(runs.c.started < before)
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for row in await self.database.read(query):
+            found[row.run].add(row.item)
+        if target.told_by_label:
+            theirs = await runs_that_read(self.database, found, target.id)
+            return {run: found[run] for run in theirs}
+        return found
+
+    async def _requests(
+        self, target: ForgetTarget, gone: Set[str], with_request: bool
+    ) -> tuple[int, int]:
+        """Empty the requests that are the target or asked for these runs.
+
+        Return how many were emptied, and how many of the target are still to be answered.
+        """
+        query = sa.select(inbox).where(target.requests())
+        rows = await self.database.read(query) if with_request else []
+        waiting = sum(row.state in ("new", "waiting") for row in rows)
+        found = {row.key: row for row in rows}
+        for some in chunks(gone):
+            asked = sa.select(runs.c.request).where(runs.c.id.in_(some))
+            rows = await self.database.read(sa.select(inbox).where(inbox.c.key.in_(asked)))
+            found |= {row.key: row for row in rows}
+        emptied = {key: _emptied(row) for key, row in found.items()}
+        changed = [key for key, event in emptied.items() if event != found[key].event]
+        for some in chunks(changed):
+            mine = [(inbox.c.key == key, emptied[key]) for key in some]
+            await self._execute([sa.update(inbox).where(k).values(event=e) for k, e in mine])
+        return len(changed), waiting
+
+    async def _of_runs(
+        self, target: ForgetTarget, gone: Set[str], busy: Set[str]
+    ) -> dict[str, list[sa.Row[Any]]]:
+        """Delete what came from these runs, or from the target; return the rows by table.
+
+        A note or a file came from the target if it is in the target's own space, or if it was
+        written by a context that had read the target. Files of runs in use stay.
+        """
+        user = target.id if target.kind == "user" else None
+        channel = target.id if target.kind == "channel" else ""
+        answered = gone | await self._asked_in(channel)
+        spaces, kept = {target.space, *map(space_of_run, gone)}, set(map(space_of_run, busy))
+
+        def is_note(row: sa.Row[Any]) -> bool:
+            read = not target.labels.isdisjoint(row.label["sources"])
+            return row.run in gone or row.space == target.space or read
+
+        def is_file(row: sa.Row[Any]) -> bool:
+            return row.space not in kept and (row.space in spaces or is_note(row))
+
+        def is_conversation(row: sa.Row[Any]) -> bool:
+            return row.run in answered or row.place == channel
+
+        def is_action(row: sa.Row[Any]) -> bool:
+            return row.state != APPROVED and (row.run in gone or row.requester == user)
+
+        found = {}
+        for table, names, is_lost in (
+            (notes, ("space", "run", "label"), is_note),
+            (resources, ("space", "name", "run", "label"), is_file),
+            (conversations, ("run", "place"), is_conversation),
+            (actions, ("run", "requester", "state"), is_action),
+        ):
+            query = sa.select(table.c.id, *(table.c[name] for name in names))
+            lost = [row for row in await self.database.read(query) if is_lost(row)]
+            for some in chunks(row.id for row in lost):
+                await self._execute([sa.delete(table).where(table.c.id.in_(some))])
+            found[table.name] = lost
+        return found
+
+    async def _asked_in(self, channel: str) -> set[str]:
+        """Return the runs that were asked for in a channel."""
+        there = runs.c.request.contains(f"/{channel}/", autoescape=True)
+        query = sa.select(runs.c.id).where(there)
+        return {row.id for row in await self.database.read(query)} if channel else set()
+
+    async def _issues(self, target: ForgetTarget | None, items: Set[str], gone: Set[str]) -> int:
+        """Delete issues that rest on the target or these items, or come only from these runs."""
+        found = {
+            (row.schedule, row.id): issue_of(row)
+            for row in await self.database.read(sa.select(issues))
+        }
+        messages = {id for issue in found.values() for id in issue.trace.messages}
+        readers: defaultdict[str, set[str]] = defaultdict(set)
+        for some in chunks(messages):
+            query = sa.select(quoted.c.item, quoted.c.run).where(quoted.c.item.in_(some))
+            for row in await self.database.read(query):
+                readers[row.item].add(row.run)
+
+        def comes_from_gone(issue: Issue) -> bool:
+            told = set[str]().union(*(readers[id] for id in issue.trace.messages))
+            return bool(told) and told <= gone
+
+        lost = [
+            sa.and_(issues.c.schedule == schedule, issues.c.id == id)
+            for (schedule, id), issue in found.items()
+            if _rests_on(issue, target, items) or comes_from_gone(issue)
+        ]
+        await self._execute([sa.delete(issues).where(each) for each in lost])
+        return len(lost)
+
+    async def _schedules(self, user: str) -> int:
+        """Delete the schedules that a user owns; return how many.
+
+        Of a schedule from the settings, delete what it had found. Of a deleted one nothing stays.
+        """
+        rows = await self.database.read(sa.select(schedules))
+        mine = [each for row in rows if (each := schedule_of(row)) and each.spec.owner == user]
+        for each in mine:
+            of_it = issues.c.schedule == each.id
+            statements: list[Statement] = [sa.delete(issues).where(of_it)]
+            itself = schedules.c.id == each.id
+            is_configured = each.origin == "config" and each.state != "deleted"
+            for table in (schedule_runs, deliveries):
+                of_it = table.c.schedule == each.id
+                told = sa.update(table).where(of_it, table.c.why.is_not(None)).values(why="")
+                statements.append(told if is_configured else sa.delete(table).where(of_it))
+            trouble = sa.update(schedules).where(itself).values(trouble=None)
+            statements.append(trouble if is_configured else sa.delete(schedules).where(itself))
+            await self._execute(statements)
+        return len(mine)
+
+    async def _execute(self, statements: Sequence[Statement]) -> int:
+        """Execute statements in one transaction; return how many rows they affect."""
+
+        def count(each: Statement) -> sa.Select[Any]:
+            mine = sa.true() if each.whereclause is None else each.whereclause
+            return sa.select(sa.func.count().label("n")).select_from(each.table).where(mine)
+
+        if self.dry_run:
+            return sum([(await self.database.read(count(each)))[0].n for each in statements])
+        return await self.database.change(
+            lambda connection: sum(connection.execute(each).rowcount for each in statements)
+        )
+
+
+def _own_rows(target: ForgetTarget) -> dict[str, list[Statement]]:
+    """Return what deletes the target's own rows, by the name of their count.
+
+    When a thread is forgotten, the record that it was handled (ids only) stays; otherwise the next
+    triage would read it again.
+    """
+    id = target.id
+    mail: list[Statement] = []
+    own: dict[str, list[Statement]] = {"mail": mail, "feedback": [], "credentials": []}
+    if target.is_person and "@" in id:
+        c = mail_corrections.c
+        by_sender = sa.and_(c.sender == address_of(id), c.account != id)
+        mail.append(sa.delete(mail_corrections).where(by_sender))
+    if target.kind == "source":
+        snoozed = sa.and_(mail_threads.c.thread == id, mail_threads.c.until.is_not(None))
+        mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
+        mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
+    if target.kind == "user":
+        accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
+        mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
+        own["feedback"] = [sa.delete(feedback).where(feedback.c.user == id)]
+        own["credentials"] = [sa.delete(credentials).where(credentials.c.account == id)]
+        own["attempts"] = [sa.delete(oauth_states).where(oauth_states.c.account == id)]
+    return own
+
+
+def _rests_on(issue: Issue, target: ForgetTarget | None, items: Set[str]) -> bool:
+    ids = issue.trace.messages | issue.trace.threads
+    if not ids.isdisjoint(items):
+        return True
+    if target is None or target.is_person:
+        return False
+    return any(id == target.id or id.startswith(f"{target.id}/") for id in ids)
+
+
+async def at_work(database: Database) -> dict[str, datetime]:
+    """Return the runs in use, and when they began: they read, write, or are to be delivered."""
+    alive = datetime.now(UTC) - DEAD_AFTER
+    same = sa.and_(
+        deliveries.c.schedule == schedule_runs.c.schedule, deliveries.c.at == schedule_runs.c.at
+    )
+    answering = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
+    executing = sa.select(actions.c.run).where(actions.c.state == APPROVED)
+    reporting = sa.select(schedule_runs.c.run).where(
+        schedule_runs.c.state == "running", schedule_runs.c.run.is_not(None)
+    )
+    delivering = sa.select(schedule_runs.c.run).join(deliveries, same)
+    delivering = delivering.where(deliveries.c.state == "waiting", schedule_runs.c.run.is_not(None))
+    unsettled = sa.or_(
+        runs.c.status == "running", runs.c.id.in_(reporting), runs.c.id.in_(delivering)
+    )
+    busy = sa.or_(
+        runs.c.id.in_(answering),
+        runs.c.id.in_(executing),
+        sa.and_(unsettled, runs.c.started > alive),
+    )
+    rows = await database.read(sa.select(runs.c.id, runs.c.started).where(busy))
+    return {row.id: row.started for row in rows}
+
+
+def _delete_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
+    empty_trajectories(connection, ids)
+    empty_runs(connection, ids)
+    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids)))
+
+
+def _delete_folders(data_dir: Path | None, gone: Set[str]) -> None:
+    """Delete the folders of these runs on this machine."""
+    for folder in (work_of(data_dir) / place_of(run) for run in gone) if data_dir else ():
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("%s could not be deleted (%s): delete it by hand.", folder, error.strerror)
+
+
+def _holds_text() -> Condition:
+    """Match runs that still hold more than numbers."""
+    asked = sa.type_coerce(runs.c.question, sa.Text)  # compared as stored, without decoding
+    recorded = sa.exists().where(contexts.c.run == runs.c.id)
+    return sa.or_(asked != "", recorded, runs.c.result.is_not(None))
+
+
+def _emptied(request: sa.Row[Any]) -> dict[str, Any]:
+    """Return the event of a request without its text.
+
+    One that is still to be answered loses only the look-ups that were approved for it: their words
+    may come from what was read.
+    """
+    event = request.event
+    if request.state in AT_WORK:
+        return {name: value for name, value in event.items() if name != LOOKUPS}
+    return {**{name: event[name] for name in KEPT if name in event}, "text": ""}
+
+
+LOOK_EVERY_S = 5.0
+GRACE = timedelta(seconds=60)
+"""Minimum age of a pending deletion: a request that begins now may still read stored data."""
+
+
+async def forgetting(database: Database, data_dir: Path) -> None:
+    """Carry out pending deletions until cancelled."""
+    while True:
+        try:
+            await forget_pending(database, data_dir=data_dir)
+        except StoreError as error:
+            log.error("%s What was deleted in Slack could not be forgotten.", error)
+        except Exception:  # top-level boundary: pending deletions stay, and are retried
+            log.exception("what was deleted in Slack could not be forgotten; it is tried again")
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def forget_pending(
+    database: Database, grace: timedelta = GRACE, data_dir: Path | None = None
+) -> int:
+    """Carry out all pending deletions; return how many of them stay."""
+    noted = sa.func.substr(flags.c.name, 1, len(NOTES)) == NOTES
+    notes = await database.read(sa.select(flags).where(noted).order_by(flags.c.at))
+    return sum([await _stays(Forget(database, data_dir=data_dir), each, grace) for each in notes])
+
+
+async def _stays(forget: Forget, noted: sa.Row[Any], grace: timedelta) -> bool:
+    """Delete once; return whether there may be more to delete when other runs have ended."""
+    database, until = forget.database, noted.at + grace
+    now, busy = datetime.now(UTC), await at_work(database)  # what ends after this is not counted
+    kind, _, id = noted.name.removeprefix(NOTES).partition("/")
+    facts = noted.value or {}
+    before = noted.at if facts.get("edited") else None
+    done = await forget(ForgetTarget(kind, id), before, with_request=not facts.get("amended"))
+    if done.runs or done.requests:
+        log.info("deleted what was deleted or edited in Slack: %s", asdict(done))
+    if done.later or now < until or any(began < until for began in busy.values()):
+        return True
+    same = sa.and_(flags.c.name == noted.name, flags.c.at == noted.at)
+    await database.write(sa.delete(flags).where(same))
+    return False
+
+
+async def note_changes(
+    database: Database, channel: str, messages: Iterable[Mapping[str, Any]]
+) -> None:
+    """Record messages that a listing shows to be edited, or deleted except for their replies.
+
+    A message that was deleted without a trace is in no listing, but neither are replies: what is
+    not listed is not recorded.
+    """
+    told = {f"{channel}/{m['ts']}": m for m in messages if m.get("edited") or _is_gone(m)}
+    for some in chunks(told):
+        known = sa.select(quoted.c.item).distinct().where(quoted.c.item.in_(some))
+        for row in await database.read(known):
+            edited = not _is_gone(told[row.item])
+            at = edited_at(told[row.item]) if edited else None
+            work = partial(note, database=database, target=ForgetTarget("item", row.item), at=at)
+            await database.change(partial(work, edited=edited, amended=edited))
+
+
+def _is_gone(message: Mapping[str, Any]) -> bool:
+    return message.get("subtype") == "tombstone"

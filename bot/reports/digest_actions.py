@@ -1,0 +1,121 @@
+"""Parse clicks on the buttons of a digest, and update its messages after a click."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bot.slack.messages import first, id_of, mapping, ts_of
+
+Block = Mapping[str, Any]
+
+LABEL, DRAFT, SNOOZE, CORRECT = "mail_label", "mail_draft", "mail_snooze", "mail_correct"
+"""Action ids."""
+ACTIONS = (LABEL, DRAFT, SNOOZE, CORRECT)
+PRIORITY, ASKED, CATEGORY = "priority", "asked_of_me", "category"
+"""Fields of a verdict that can be corrected."""
+FIELDS = (PRIORITY, ASKED, CATEGORY)
+NOT_URGENT, NOT_ASKED = "low", "false"
+"""Corrected values of the first two."""
+DONE = "/done"
+"""Suffix of the id of the block that reports what was done about a thread."""
+MAX_NOTE, MAX_NOTES = 100, 3
+"""Characters of a note, and notes beside a thread; `bot.reports.slack` leaves room for them."""
+MAX_VALUE = 150
+"""Characters of the value of a menu option (docs.slack.dev, option object)."""
+
+_NAMES = re.compile(r"(?P<run>[A-Za-z0-9_.-]{1,64})/(?P<thread>[A-Za-z0-9_-]{1,64})")
+_CORRECTION = re.compile(rf"{_NAMES.pattern}/(?P<field>\w+)=(?P<value>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestClick:
+    """A button below a thread of a digest was clicked, or its menu of corrections used."""
+
+    user: str
+    what: str
+    """One of ACTIONS."""
+    run: str
+    thread: str
+    channel: str
+    ts: str
+    """The message with the button; empty if the payload names no single message."""
+    field: str = ""
+    """One of FIELDS, for a correction."""
+    value: str = ""
+    """What the field should have been."""
+
+    @property
+    def button_value(self) -> str:
+        """The value of the button, or of the selected option."""
+        thread = names(self.run, self.thread)
+        return f"{thread}/{self.field}={self.value}" if self.field else thread
+
+
+def names(run: str, thread: str) -> str:
+    """Return the value of a button: the ids and nothing else."""
+    return f"{run}/{thread}"
+
+
+def correction(run: str, thread: str, field: str, value: str) -> str:
+    """Return the value of a menu option; empty if it is longer than Slack allows."""
+    option = f"{names(run, thread)}/{field}={value}"
+    return option if len(option) <= MAX_VALUE else ""
+
+
+def digest_click(body: Mapping[str, Any]) -> DigestClick | None:
+    """Parse a click on a digest; None for any other click, or one without user or thread."""
+    action = first(body.get("actions"))
+    name, user = action.get("action_id"), id_of(mapping(body.get("user")).get("id"), "UW")
+    chosen = mapping(action.get("selected_option"))
+    value = chosen.get("value") if name == CORRECT else action.get("value")
+    pattern = _CORRECTION if name == CORRECT else _NAMES
+    found = pattern.fullmatch(value) if isinstance(value, str) else None
+    if not isinstance(name, str) or name not in ACTIONS or not user or not found:
+        return None
+    parts = found.groupdict()
+    if name == CORRECT and parts["field"] not in FIELDS:
+        return None
+    place, message = mapping(body.get("container")), mapping(body.get("message"))
+    return DigestClick(
+        user=user,
+        what=name,
+        channel=id_of(place.get("channel_id"), "CDG"),
+        ts=ts_of(place.get("message_ts")) or ts_of(message.get("ts")),
+        **parts,
+    )
+
+
+def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list[Block]:
+    """Return the message after a click: `note` says what was done, in place of what was clicked.
+
+    `note` may contain text of strangers, so it is shown without markup. A repeated call changes
+    nothing.
+    """
+    row = names(click.run, click.thread)
+    before = [each for b in blocks if b.get("block_id") == row + DONE for each in b["elements"]]
+    text = note[:MAX_NOTE]
+    notes = [each for each in before if each["text"] != text][1 - MAX_NOTES :]
+    notes.append({"type": "plain_text", "text": text, "emoji": False})
+    done = {"type": "context", "block_id": row + DONE, "elements": notes}
+    after: list[Block] = []
+    for block in blocks:
+        if block.get("block_id") == row:
+            elements = [left for each in block["elements"] for left in _left(each, click)]
+            after += [{**block, "elements": elements}] if elements else []
+            after += [] if before else [done]
+        else:
+            after.append(done if block.get("block_id") == row + DONE else block)
+    return after
+
+
+def _left(element: Block, click: DigestClick) -> Iterator[Block]:
+    """Yield the element without what was clicked; nothing if that was all of it."""
+    if element.get("action_id") != click.what:
+        yield element
+    elif click.what == CORRECT:
+        options = [each for each in element["options"] if each.get("value") != click.button_value]
+        if options:
+            yield {**element, "options": options}

@@ -1,0 +1,554 @@
+"""The documents that a run ends with: the report of a sweep or a triage, and an answer.
+
+They are what `--json` prints and what is stored of a run; `parse_document` reads a stored one.
+Times are ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from bot.citations import statements
+from subagents.contracts import Severity, State
+from subagents.result import Finding, SubagentResult
+
+Change = Literal["new", "open", "changed", "solved", "reopened"]
+Json = dict[str, Any]
+
+STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
+"""How a part of a run can end."""
+
+
+def _is_absent(value: object) -> bool:
+    return value is None
+
+
+class DocumentPart(BaseModel):
+    """A document or a part of one, which becomes JSON in the order of its fields.
+
+    The docstrings of fields are the tables of docs/json.md.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    def to_json(self) -> Json:
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Period(DocumentPart):
+    """Messages of `[oldest, latest)` are counted."""
+
+    oldest: str
+    latest: str
+
+
+class TokenUsage(DocumentPart):
+    """Tokens of all model calls of a run."""
+
+    input: int = 0
+    """Of the prompts: neither read from the cache nor written to it."""
+    output: int = 0
+    """What was written, thinking included."""
+    cache_read: int = 0
+    """Of the prompts: read from the cache."""
+    cache_write: int = 0
+    """Of the prompts: written to the cache."""
+    total: int = 0
+    """All four together."""
+
+
+class ReadTotals(DocumentPart):
+    """How much was read, added up over subagents."""
+
+    items_read: int = 0
+    """Everything that was shown: messages, earlier messages of their threads, list rows."""
+    messages_read: int = 0
+    """Messages inside the window."""
+    threads_read: int = 0
+    """Threads with such messages; a single message is one."""
+    pages: int = 0
+    """Pages of whole channels."""
+    sources_listed: int = 0
+    """Files and mail threads that its tools listed."""
+    sources_read: int = 0
+    """How many of these it read or searched."""
+    oldest: str | None = None
+    """Time of the first of these messages, or null."""
+    latest: str | None = None
+    """Time of the last of these messages, or null."""
+    complete: bool = False
+    """Whether every message that the source holds in the window was read."""
+
+
+class RunCoverage(DocumentPart):
+    """How many parts of a run ended how, and what it does not cover."""
+
+    items: int = 0
+    """Channels that were planned, threads that were given to subagents, or subagents."""
+    complete: int = 0
+    """How many of them are complete."""
+    partial: int = 0
+    """How many ended in part."""
+    failed: int = 0
+    """How many failed."""
+    cancelled: int = 0
+    """How many were stopped."""
+    refused: int = 0
+    """How many were not run."""
+    not_covered: list[str] = []
+    """What was not read or not judged and why, in sentences."""
+    read: ReadTotals | None = Field(default=None, exclude_if=_is_absent)
+    """Of an answer: what all subagents read together."""
+    looked_up: int | None = Field(default=None, exclude_if=_is_absent)
+    """Of an answer: how many items the parent's own tools showed it."""
+    left_out: int | None = Field(default=None, exclude_if=_is_absent)
+    """How many of `not_covered` tell of what `--limit` left out; absent or 0: none."""
+
+    def outcomes(self, *statuses: str) -> list[str]:
+        """Return how many parts ended with each of these statuses, such as `2 failed`."""
+        counts = ((int(getattr(self, each)), each) for each in statuses or STATUSES)
+        return [f"{many:,} {status}" for many, status in counts if many]
+
+
+class CitedStatement(DocumentPart):
+    """A sentence of an answer with the ids of the findings that it cites."""
+
+    text: str
+    findings: list[str] = []
+
+
+# ---- sweeps
+
+
+class TrackerEntry(DocumentPart):
+    """What the bug tracker says of a finding."""
+
+    status: str
+    """`untracked`, `tracked` or `closed` (in the tracker, but still reported)."""
+    key: str = ""
+    title: str = ""
+    link: str | None = None
+
+
+class SweepFinding(Finding):
+    """A finding of a sweep with what earlier reports and the tracker know of it."""
+
+    issue: str | None = None
+    """Id by which later reports know it."""
+    change: Change | None = None
+    """What became of it since the last report; null where nothing did, or nothing is compared."""
+    first: str | None = None
+    """When the issue was opened."""
+    age_days: int | None = None
+    tracker: TrackerEntry | None = None
+    absorbed: list[str] | None = Field(default=None, exclude_if=_is_absent)
+    """Ids of earlier issues that are part of this one now."""
+
+
+class SweepResult(SubagentResult):
+    """The result of a subagent of a sweep."""
+
+    findings: list[SweepFinding] = Field(default_factory=list)  # type: ignore[assignment]
+
+
+class SweepSection(DocumentPart):
+    """One channel's part of a sweep, from its own subagents only."""
+
+    item: str
+    """Name of the channel."""
+    channel: str
+    """Id of the channel."""
+    window: Period | None = None
+    """`oldest` and `latest` of this channel: it begins where a report last covered it."""
+    subagents: list[str] = []
+    """Ids of the subagents that read it; several where it would not fit into one."""
+    status: str = "complete"
+    """`complete`, `partial`, `failed` or `cancelled`."""
+    summary: str = ""
+    """What its subagents say in a sentence or two, or why there is nothing."""
+    findings: list[SweepFinding] = []
+    """A [Finding](#finding) each, ranked: what the team must act on, then `waiting`, then `solved`;
+    within that by severity, customers, messages."""
+    coverage: ReadTotals = ReadTotals()
+    """What was read, below."""
+
+
+class TopLine(DocumentPart):
+    """One thing to do first; customers and messages are those of its findings together."""
+
+    text: str
+    findings: list[str] = []
+    customers: int = 0
+    messages: int = 0
+    links: list[str] = []
+
+
+class SharedPattern(DocumentPart):
+    """What comes up in several channels."""
+
+    text: str
+    findings: list[str] = []
+    markets: list[str] = []
+
+
+class TrackerSummary(DocumentPart):
+    """What was read of the bug tracker, and how many findings are in it."""
+
+    id: str = ""
+    title: str = ""
+    status: str
+    reason: str = ""
+    """Why it was not read, or not whole."""
+    read: int = 0
+    untracked: int = 0
+    tracked: int = 0
+    closed: int = 0
+
+
+class Comparison(DocumentPart):
+    """The delivered reports that a report is compared with."""
+
+    last: str = Field(validation_alias=AliasChoices("with", "last"), serialization_alias="with")
+    """The end of the last report that was delivered."""
+    reports: int
+    """How many there were."""
+
+
+class IssueCounts(DocumentPart):
+    """How many issues need action, and how many are what beside the last report."""
+
+    open: int = 0
+    """Issues that need action, with those of `still_open`."""
+    new: int = 0
+    changed: int = 0
+    solved: int = 0
+    reopened: int = 0
+    high: int = 0
+    """How many of the open ones are of high severity."""
+
+
+class KnownIssue(DocumentPart):
+    """An issue that is still open although the window shows nothing of it."""
+
+    issue: str
+    claim: str
+    item: str
+    severity: Severity
+    state: State
+    """As it was last told."""
+    owner: str
+    first: str
+    age_days: int
+    """How many days ago."""
+    links: list[str] = []
+
+
+class SweepReport(DocumentPart):
+    """A sweep of channels."""
+
+    run_id: str
+    """Id for `show` and `audit`; the first characters will do where they are unambiguous."""
+    kind: Literal["sweep"] = "sweep"
+    """`sweep`."""
+    title: str = ""
+    """Name of the schedule, or empty."""
+    status: str
+    """`complete`, `partial`, `failed` or `cancelled`."""
+    model: str
+    """`claude` or `offline`."""
+    language: str = "en"
+    """Code of the language in which the report is written; quotes stay in their own."""
+    as_of: str
+    """End of the window, exclusive."""
+    window: Period
+    """`oldest` and `latest`: messages of `[oldest, latest)` are counted, older ones of their
+    threads are read as context."""
+    compared: Comparison | None = None
+    """Null, or `with`: the end of the last report that was delivered, and `reports`: how many there
+    were."""
+    channels_added: list[str] = []
+    """Names of channels that were not in the report before."""
+    channels_gone: list[str] = []
+    """Names of channels that are not in it any more."""
+    notes: list[str] = []
+    """What was to be said before it began, such as that the budget will not suffice; in
+    sentences."""
+    coverage: RunCoverage
+    """Below."""
+    counts: IssueCounts = IssueCounts()
+    """`open`: issues that need action, with those of `still_open`, and `high` of them; `new`,
+    `changed`, `solved`, `reopened`: findings with that `change`."""
+    top_lines: list[TopLine] = []
+    """What to do first, each with `text`, `findings` (ids), `links` (the first one of each
+    finding), and `customers` and `messages` of those findings together, counted by code."""
+    patterns: list[SharedPattern] = []
+    """What comes up in several markets: `text`, `findings` (ids), `markets` (names of channels)."""
+    tracker: TrackerSummary | None = None
+    """Null, or what was read of the bug tracker: `id`, `title`, `status`, `reason`, `read` (rows),
+    and how many findings are `untracked`, `tracked` or `closed` in it but still reported."""
+    sections: list[SweepSection]
+    """One for each channel, below."""
+    still_open: list[KnownIssue] = []
+    """Known issues that need action and of which the window shows nothing: `issue`, `claim`,
+    `item`, `severity`, `state`, `owner`, `first`, `age_days`, `links`."""
+    unsupported: int = 0
+    """How many claims, ids and quotes were dropped because no source carries them."""
+    label: Json = {}
+    """Of all that it rests on, as in a [SubagentResult](#subagentresult): the gate decides by it
+    where the report may stand."""
+    usage: TokenUsage = TokenUsage()
+    """Tokens of all calls, below."""
+    cost_usd: float | None = None
+    """Of all calls; with `offline` what they would have cost."""
+    subagents: list[SweepResult] = []
+    """A [SubagentResult](#subagentresult) each."""
+
+    def findings(self) -> list[SweepFinding]:
+        """Return the findings of all sections."""
+        return [finding for section in self.sections for finding in section.findings]
+
+
+# ---- triages
+
+
+class TriageLine(DocumentPart):
+    """One thing to do first in a mailbox."""
+
+    text: str
+    findings: list[str] = []
+    threads: list[str] = []
+
+
+class SharedTopic(DocumentPart):
+    """Threads that are about one thing."""
+
+    text: str
+    threads: list[str] = []
+
+
+class ThreadVerdict(DocumentPart):
+    """What a triage says of one mail thread."""
+
+    thread_id: str
+    """Id of the thread."""
+    subject: str
+    """Its subject."""
+    sender: str
+    """Who wrote last."""
+    writer: str = ""
+    """Who of the others wrote last; a correction holds for their mails."""
+    at: str | None = None
+    """When its last mail came, or null."""
+    link: str | None = None
+    """To the thread in Gmail."""
+    messages: int = 0
+    """How many messages it has."""
+    category: str
+    """One of `triage.categories`."""
+    priority: Severity
+    """`high`, `medium` or `low`."""
+    deadline: str | None = None
+    """A date, or null."""
+    asked_of_me: bool = False
+    """Whether something is asked of the reader that is not done yet."""
+    key_facts: list[str] = []
+    """In the words of the mail; one whose figures or addresses the thread does not hold is
+    dropped."""
+    proposed_action: str = ""
+    """What to do."""
+    draft_reply: str | None = None
+    """A reply to begin with, or null."""
+    evidence: list[str] = []
+    """Ids of the messages that it rests on, `<thread>/<message>`."""
+    flags: list[str] = []
+    """What is odd about the mails, such as `has hidden text`."""
+    not_read: list[str] = []
+    """Mails of the thread that [could not be read](mail.md#what-cannot-be-read), or not whole: why,
+    and whose; the same in `not_covered`."""
+    finding: str | None = None
+    """Id by which lines cite it; null where its evidence did not hold."""
+    subagent: str
+    """Who judged it."""
+    status: str
+    """How that ended."""
+
+
+class FilteredThread(DocumentPart):
+    """A thread that no model saw."""
+
+    thread_id: str
+    subject: str
+    sender: str
+    reason: str
+
+
+class UnreadableThread(DocumentPart):
+    """A thread without a verdict."""
+
+    thread_id: str
+    subject: str
+    reason: str
+
+
+class TriageReport(DocumentPart):
+    """A triage of a mailbox."""
+
+    run_id: str
+    """As above."""
+    kind: Literal["triage"] = "triage"
+    """`triage`."""
+    status: str
+    """As above."""
+    model: str
+    """As above."""
+    mailbox: str
+    """Address of the mailbox."""
+    as_of: str
+    """As above."""
+    window: Period | None
+    """As above."""
+    coverage: RunCoverage
+    """As above; `items` are threads that were given to subagents."""
+    top_lines: list[TriageLine] = []
+    """What to do first, at most three: `text`, `findings` (ids), `threads` (ids)."""
+    matters: list[SharedTopic] = []
+    """Threads that are one matter: `text` and `threads`; a thread is in one matter at most."""
+    verdicts: list[ThreadVerdict]
+    """Below, the newest thread first."""
+    filtered: list[FilteredThread] = []
+    """Threads that no model saw: `thread_id`, `subject`, `sender`, `reason`."""
+    unreadable: list[UnreadableThread] = []
+    """Threads without a verdict, such as those of which no mail could be read: `thread_id`,
+    `subject`, `reason`."""
+    unsupported: int = 0
+    """As above."""
+    usage: TokenUsage = TokenUsage()
+    """As above."""
+    cost_usd: float | None = None
+    """As above."""
+    subagents: list[SubagentResult] = []
+    """As above."""
+
+
+# ---- answers
+
+
+class LookedUp(DocumentPart):
+    """An item that the parent looked up itself."""
+
+    item: str
+    text: str
+
+
+class AnswerPart(DocumentPart):
+    """What a report has beside its own fields where it answers a request in Slack."""
+
+    stopped_by: str = "none"
+    reason: str = ""
+    passing: bool = False
+    degraded: bool = False
+    sessions: int = 1
+    question: str = ""
+    lead: str = ""
+    """What the parent wrote above the report; the answer begins with it."""
+    answer: str
+    statements: list[CitedStatement] = []
+    cited: int = 0
+    links: dict[str, list[str]] = {}
+    looked_up: dict[str, LookedUp] = {}
+
+
+class SweepAnswer(AnswerPart, SweepReport):
+    """A sweep that was asked for in Slack."""
+
+
+class TriageAnswer(AnswerPart, TriageReport):
+    """A triage that was asked for in Slack, or scheduled there."""
+
+    label: Json = {}
+    title: str | None = Field(default=None, exclude_if=_is_absent)
+    notes: list[str] | None = Field(default=None, exclude_if=_is_absent)
+
+
+class KeptFile(DocumentPart):
+    """A file that goes with an answer."""
+
+    name: str
+    kind: str
+    bytes: int
+    version: int
+
+
+class AnswerDocument(DocumentPart):
+    """An answer to a request."""
+
+    run_id: str
+    """As above."""
+    kind: str = "ask"
+    """`ask`."""
+    status: str
+    """As above."""
+    stopped_by: str = "none"
+    """Why the parent stopped, as in a [SubagentResult](#subagentresult)."""
+    reason: str = ""
+    """The same in words."""
+    passing: bool = False
+    """Whether it stopped for what may be over later, such as a model that is overloaded."""
+    model: str
+    """As above."""
+    question: str = ""
+    """The request."""
+    answer: str
+    """The text, with citations such as `[F1.2]`; those that nothing has are taken out."""
+    statements: list[CitedStatement] = []
+    """Sentences of the answer: `text` without citations, and `findings` that it cites."""
+    cited: int = 0
+    """How many statements cite a finding, or what was looked up."""
+    coverage: RunCoverage
+    """As above, with `read`."""
+    links: dict[str, list[str]] = {}
+    """Finding id, for those that are cited, and its links."""
+    looked_up: dict[str, LookedUp] = {}
+    """What the parent looked up itself and cites: `F0.1` (no subagent has the number 0) and the
+    `item`'s own id with the beginning of its `text`; no quote of it was checked."""
+    unsupported: int = 0
+    """As above."""
+    degraded: bool = False
+    """One context read everything, because no subagent may be started: isolation is advisory."""
+    label: Json = {}
+    """Of all that went into the answer, as in a [SubagentResult](#subagentresult): the gate decides
+    by it where the answer may stand."""
+    sessions: int = 1
+    """Sessions of the parent; more than 1 where it handed over."""
+    usage: TokenUsage = TokenUsage()
+    """As above."""
+    cost_usd: float | None = None
+    """As above."""
+    subagents: list[SubagentResult] = []
+    """As above."""
+    files: list[KeptFile] | None = Field(default=None, exclude_if=_is_absent)
+    """[files that the request has kept](resources.md), the newest version of each: `name`, `kind`
+    (media type), `bytes`, `version`."""
+
+
+Report = SweepReport | TriageReport
+Answer = AnswerDocument | SweepAnswer | TriageAnswer
+Document = SweepReport | TriageReport | AnswerDocument
+
+
+def parse_document(stored: Mapping[str, Any]) -> Document:
+    """Return the document of a stored run."""
+    answered = "answer" in stored
+    if "verdicts" in stored:
+        return (TriageAnswer if answered else TriageReport).model_validate(stored)
+    if "sections" in stored:
+        return (SweepAnswer if answered else SweepReport).model_validate(stored)
+    return AnswerDocument.model_validate(stored)
+
+
+def cited_statements(text: str, known: Collection[str]) -> list[CitedStatement]:
+    """Return the statements of an answer as its document has them."""
+    return [CitedStatement(text=s.text, findings=list(s.findings)) for s in statements(text, known)]

@@ -1,0 +1,136 @@
+"""Export a sweep: findings as CSV without executable cells, and a chart of open issues."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
+from bot.reports.sweep import numbered, slack_link
+from bot.reports.translations import clean_text
+from scopes.chart_renderer import DrawingFailed, render_chart
+
+MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
+"""Byte order mark by which Excel recognizes UTF-8."""
+CELL = 2_000
+FORMULA = re.compile(r"(?:^|[;\t|])[\s\"']*(?=[=+\-@\N{FULLWIDTH EQUALS SIGN}])")
+"""Where a cell would start with what Excel, Calc and Sheets treat as a formula.
+
+Also inside one of our cells, if the system separates cells by `;`
+(owasp.org/www-community/attacks/CSV_Injection).
+"""
+QUIET = "no news"
+"""The change of an issue that is still open although the window has nothing about it."""
+COLUMNS = (
+    *("number", "market", "change", "state", "severity", "severity_reason", "claim"),
+    *("customers", "people", "owner", "next_step", "messages", "since", "first_seen"),
+    *("age_days", "tracker_status", "tracker_key", "tracker_title", "tracker_link", "quotes"),
+    *("link", "links", "finding", "issue"),
+)
+TEXTS = frozenset(
+    ("market", "severity_reason", "claim", "customers", "owner", "next_step", "quotes")
+) | {"tracker_key", "tracker_title"}
+"""Columns with text of people or models; the others are by code."""
+
+Row = Mapping[str, Any]
+
+
+def findings_csv(document: SweepReport) -> bytes:
+    """Return a row for each finding, then one for each known issue without news.
+
+    UTF-8 with a byte order mark, columns as in `COLUMNS`.
+    """
+    sheet, rows = io.StringIO(), _rows(document)
+    table = csv.DictWriter(sheet, COLUMNS, restval="", quoting=csv.QUOTE_ALL)
+    table.writeheader()
+    table.writerows({k: harmless(v) if k in TEXTS else v for k, v in row.items()} for row in rows)
+    return f"{MARK}{sheet.getvalue()}".encode()
+
+
+def harmless(value: object) -> str:
+    """Return a text as one line that no program treats as a formula."""
+    return FORMULA.sub(r"\g<0>'", clean_text(value, CELL)) if value else ""
+
+
+def _rows(document: SweepReport) -> Iterator[Row]:
+    numbers = numbered(document)
+    found = [(s.item, f) for s in document.sections for f in s.findings]
+    for market, finding in sorted(found, key=lambda each: numbers[each[1].id]):
+        yield {"number": numbers[finding.id], **_finding(market, finding)}
+    for issue in document.still_open or ():
+        yield {
+            **_common(issue.item, issue),
+            "change": QUIET,
+            "first_seen": issue.first,
+        }
+
+
+def _finding(market: str, finding: SweepFinding) -> Row:
+    tracker = finding.tracker or TrackerEntry(status="")
+    return {
+        **_common(market, finding),
+        "change": finding.change,
+        "severity_reason": finding.severity_reason,
+        "customers": _joined(finding.customers),
+        "people": finding.people,
+        "next_step": finding.next_step,
+        "messages": finding.messages,
+        "since": finding.since,
+        "first_seen": finding.first,
+        "tracker_status": tracker.status,
+        "tracker_key": tracker.key,
+        "tracker_title": tracker.title,
+        "tracker_link": slack_link([tracker.link]),
+        "quotes": _joined(finding.quotes or (), " | "),
+        "finding": finding.id,
+    }
+
+
+def _common(market: str, issue: SweepFinding | KnownIssue) -> dict[str, Any]:
+    return {
+        "market": market,
+        "state": issue.state,
+        "severity": issue.severity,
+        "claim": issue.claim,
+        "owner": issue.owner or "nobody",
+        "age_days": issue.age_days,
+        "link": slack_link(issue.links),
+        "links": " ".join(filter(None, (slack_link([each]) for each in issue.links))),
+        "issue": issue.issue,
+    }
+
+
+def _joined(texts: Sequence[object], between: str = "; ") -> str:
+    return between.join(str(each) for each in texts)
+
+
+HEIGHT = 3.2
+"""Inches."""
+FEWEST, MOST = 3, 400
+"""Minimum and maximum points of a chart; of more, the last are drawn."""
+TITLE = 70
+WHAT = "The chart of open issues"
+
+
+async def open_issues_chart(points: Sequence[tuple[datetime, int]], title: str) -> bytes:
+    """Draw how many issues were open at each time, as PNG; `points` in any order.
+
+    Raises DrawingFailed, also for fewer than `FEWEST` points.
+    """
+    if len(points) < FEWEST:
+        raise DrawingFailed(f"A chart needs {FEWEST} reports, there are {len(points)}.")
+    shown = sorted(points)[-MOST:]
+    times = [at.astimezone(UTC).isoformat() for at, _ in shown]
+    chart = {
+        "kind": "line",
+        "title": clean_text(title, TITLE),
+        "height": HEIGHT,
+        "from_zero": True,
+        "x": {"name": "", "type": "time", "values": times},
+        "series": [{"name": "", "values": [number for _, number in shown]}],
+    }
+    return await render_chart(chart, WHAT)

@@ -1,0 +1,441 @@
+"""Match findings to known issues, by the threads of their evidence, never by their wording."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from bot.reports.documents import (
+    Change,
+    Comparison,
+    Document,
+    DocumentPart,
+    IssueCounts,
+    KnownIssue,
+    SweepFinding,
+    SweepReport,
+    SweepResult,
+    SweepSection,
+    TriageAnswer,
+    TriageReport,
+)
+from bot.storage.database import Database
+from bot.storage.tables import issues
+from scopes.tool import iso
+from subagents.contracts import NEEDS_ACTION, Severity, State
+from subagents.evidence import normal
+from subagents.result import Finding
+from subagents.summary import SEVERITIES
+
+CLOSED = ("solved", "none")
+"""States of an issue that is over, or was none."""
+Part = TypeVar("Part", SweepSection, SweepResult)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The threads and messages of an issue."""
+
+    channel: str
+    threads: frozenset[str]
+    """Ids of the messages that started the threads of its evidence."""
+    messages: frozenset[str] = frozenset()
+    """Ids of its evidence, which remain if the first message of a thread was deleted."""
+
+    @classmethod
+    def of(cls, channel: str, finding: Finding) -> Trace:
+        """Return the trace of a finding, in its own channel if it has evidence there."""
+        threads, evidence = finding.threads, finding.evidence
+        own = frozenset(t for t in threads if t.startswith(f"{channel}/"))
+        messages = frozenset(e for e in evidence if e.startswith(f"{channel}/"))
+        if own:
+            return cls(channel, own, messages)
+        return cls(channel, frozenset(threads or evidence), frozenset(evidence))
+
+    @property
+    def order(self) -> tuple[list[str], list[str]]:
+        """Sort key of traces, the oldest first."""
+        return sorted(self.threads), sorted(self.messages)
+
+    def shared(self, other: Trace) -> tuple[int, int]:
+        """Count the threads and messages that both have; none in two channels."""
+        if self.channel != other.channel:
+            return 0, 0
+        return len(self.threads & other.threads), len(self.messages & other.messages)
+
+    def merge(self, others: Iterable[Trace]) -> Trace:
+        all_of = [self, *others]
+        threads = frozenset().union(*(t.threads for t in all_of))
+        return Trace(self.channel, threads, frozenset().union(*(t.messages for t in all_of)))
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An issue as last reported."""
+
+    id: str
+    trace: Trace
+    state: State
+    severity: Severity
+    owner: str
+    first: datetime
+    """When it was opened."""
+    last: datetime
+    """When it was last reported."""
+    claim: str = ""
+    item: str = ""
+    """Name of its channel."""
+    links: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Match:
+    """The known issues that match one finding."""
+
+    issue: Issue | None = None
+    """The issue that the finding is."""
+    parent: Issue | None = None
+    """The issue that it was split from, which another finding of the report continues."""
+    absorbed: list[Issue] = field(default_factory=list)
+    """Issues that this finding now includes, and that are not reported separately any more."""
+
+
+def match_issues(traces: Sequence[Trace], known: Sequence[Issue]) -> list[Match]:
+    """Match the findings of one report to known issues; each issue is one finding at most.
+
+    Priority: most shared threads, then most shared messages, not solved, older.
+    """
+    overlaps = _overlaps(traces, known)
+    ranked = sorted(overlaps, key=lambda pair: _rank(traces[pair[0]], known[pair[1]], pair))
+    issue_of: dict[int, int] = {}
+    continued, absorbed = set[int](), set[int]()
+    for k, n in ranked:
+        if k not in issue_of and n not in continued:
+            issue_of[k] = n
+            continued.add(n)
+    matches = [Match(known[issue_of[k]] if k in issue_of else None) for k in range(len(traces))]
+    for k, n in ranked:
+        match = matches[k]
+        if n not in continued and n not in absorbed:
+            absorbed.add(n)
+            match.absorbed.append(known[n])
+        elif n in continued and not (match.issue or match.parent):
+            match.parent = known[n]
+    return matches
+
+
+def _overlaps(traces: Sequence[Trace], known: Sequence[Issue]) -> set[tuple[int, int]]:
+    """Return pairs (finding, issue) that share a thread, or a message, in one channel."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for n, issue in enumerate(known):
+        for place in issue.trace.threads | issue.trace.messages:
+            seen.setdefault((issue.trace.channel, place), []).append(n)
+    return {
+        (k, n)
+        for k, trace in enumerate(traces)
+        for place in trace.threads | trace.messages
+        for n in seen.get((trace.channel, place), ())
+    }
+
+
+def _rank(trace: Trace, issue: Issue, pair: tuple[int, int]) -> tuple[Any, ...]:
+    threads, messages = trace.shared(issue.trace)
+    known = (issue.state in CLOSED, issue.first, issue.id)
+    apart = len(trace.threads ^ issue.trace.threads)
+    return (-threads, -messages, *known, apart, *trace.order, pair)
+
+
+def new_id(trace: Trace, taken: Collection[str]) -> str:
+    """Return the id of a new issue, derived from where it began."""
+    number, oldest = 0, min(trace.threads, default="")
+    while True:
+        salt = f" {number}" if number else ""
+        origin = f"{trace.channel} {oldest}{salt}"
+        id = f"i-{hashlib.sha256(origin.encode()).hexdigest()[:8]}"
+        if id not in taken:
+            return id
+        number += 1
+
+
+def change_of(state: str, severity: str, owner: str, was: Issue | None) -> Change | None:
+    """Return what changed about an issue; None = nothing new."""
+    if was is None:
+        return "solved" if state == "solved" else None if state == "none" else "new"
+    if was.state == "solved" and state in NEEDS_ACTION:
+        return "reopened"
+    if was.state in CLOSED:
+        return None if state in CLOSED else "changed"
+    if state == "solved":
+        return "solved"
+    same = (state, severity) == (was.state, was.severity) and _same_owner(owner, was.owner)
+    return "open" if same else "changed"
+
+
+def _same_owner(one: str, other: str) -> bool:
+    """Return whether two owner names are the same person, such as `Ana` and `Ana Ruiz`."""
+    first, second = (set(normal(name).split()) - {"nobody"} for name in (one, other))
+    return first == second or bool(first and second and (first <= second or second <= first))
+
+
+@dataclass(slots=True)
+class IssueNote:
+    """What a report adds to a finding by comparing it with earlier reports."""
+
+    issue: str | None = None
+    change: Change | None = None
+    first: str | None = None
+    age_days: int | None = None
+    absorbed: list[str] = field(default_factory=list)
+
+
+def compare_issues(
+    document: SweepReport, known: Sequence[Issue], last: datetime | None, reports: int
+) -> SweepReport:
+    """Return the report with an issue and a change in each finding, and with what is still open.
+
+    `last`: end of the last delivered report, after `reports` of them; None before the first.
+    `known`: the issues that they reported.
+    """
+    at = datetime.fromisoformat(document.window.latest)
+    notes = _notes(document.sections, known, at)
+    sections = [_with_notes(section, notes) for section in document.sections]
+    children = [_with_notes(child, notes) for child in document.subagents]
+    seen = {id for note in notes.values() for id in (note.issue, *note.absorbed)}
+    still = _still_open(sections, [i for i in known if i.id not in seen], at)
+    return document.model_copy(
+        update={
+            "sections": sections,
+            "subagents": children,
+            "compared": Comparison(last=iso(last), reports=reports) if last else None,
+            "still_open": still,
+            "counts": counts_of([f for s in sections for f in s.findings], still),
+        }
+    )
+
+
+def counts_of(findings: Sequence[SweepFinding], still_open: Sequence[KnownIssue]) -> IssueCounts:
+    """Count the issues that need action (`open`, `high` of them), and what changed."""
+    issues: list[SweepFinding | KnownIssue] = [*findings, *still_open]
+    open_ones = [each for each in issues if each.state in NEEDS_ACTION]
+    changes = [f.change for f in findings]
+    return IssueCounts(
+        open=len(open_ones),
+        new=changes.count("new"),
+        changed=changes.count("changed"),
+        solved=changes.count("solved"),
+        reopened=changes.count("reopened"),
+        high=sum(each.severity == "high" for each in open_ones),
+    )
+
+
+def _notes(
+    sections: Sequence[SweepSection], known: Sequence[Issue], at: datetime
+) -> dict[str, IssueNote]:
+    """Return the notes on the findings, by finding id."""
+    found = [(s.channel, f) for s in sections for f in s.findings]
+    traces = [Trace.of(channel, finding) for channel, finding in found]
+    matches = match_issues(traces, known)
+    taken = {issue.id for issue in known}
+    notes: dict[str, IssueNote] = {}
+    for k in sorted(range(len(found)), key=lambda k: (traces[k].order, k)):
+        finding, match = found[k][1], matches[k]
+        note = _note(finding, match, at)
+        if match.issue is None and note.change:
+            note.issue = new_id(traces[k], taken)
+            taken.add(note.issue)
+        notes[finding.id] = note
+    return notes
+
+
+def _note(finding: SweepFinding, match: Match, at: datetime) -> IssueNote:
+    was = match.issue or match.parent
+    change = change_of(finding.state, finding.severity, finding.owner, was)
+    opened = [datetime.fromisoformat(finding.since)] if finding.since else []
+    before = [i.first for i in (match.issue, *match.absorbed) if i]
+    first = min([*opened, *before], default=at)
+    return IssueNote(
+        issue=match.issue.id if match.issue else None,
+        change=change,
+        first=iso(first) if was or change else None,
+        age_days=_days(first, at) if was or change else None,
+        absorbed=[issue.id for issue in match.absorbed],
+    )
+
+
+def _with_notes(part: Part, notes: Mapping[str, IssueNote]) -> Part:
+    """Return the part with notes in its findings; one without a note gets an empty one."""
+    empty = IssueNote()
+    findings = [f.model_copy(update=asdict(notes.get(f.id, empty))) for f in part.findings]
+    return part.model_copy(update={"findings": findings})
+
+
+def _still_open(
+    sections: Sequence[SweepSection], unseen: Iterable[Issue], at: datetime
+) -> list[KnownIssue]:
+    """Return issues that needed action when last reported and were not seen since."""
+    names = {s.channel: s.item for s in sections}
+    found = [i for i in unseen if i.state in NEEDS_ACTION and i.trace.channel in names]
+    found.sort(key=lambda issue: (SEVERITIES.index(issue.severity), issue.first, issue.id))
+    return [
+        KnownIssue(
+            issue=issue.id,
+            claim=issue.claim,
+            item=names[issue.trace.channel],
+            severity=issue.severity,
+            state=issue.state,
+            owner=issue.owner,
+            first=iso(issue.first),
+            age_days=_days(issue.first, at),
+            links=list(issue.links),
+        )
+        for issue in found
+    ]
+
+
+def _days(first: datetime, at: datetime) -> int:
+    return max(0, (at - first).days)
+
+
+Row = dict[str, Any]
+
+KEPT = 200
+"""Latest messages that are stored of an issue besides those of its last report.
+
+All of its threads are kept.
+"""
+CHANGED = ("state", "body", "first", "last")
+
+
+class StoredIssue(DocumentPart):
+    """The columns of an issue's row besides its state and times."""
+
+    channel: str
+    item: str
+    claim: str
+    severity: Severity
+    owner: str
+    links: list[str]
+    threads: list[str]
+    messages: list[str]
+
+
+class IssueStore:
+    """The issues of all schedules of one database. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def known(self, schedule: str) -> list[Issue]:
+        """Return all issues of its delivered reports, including solved ones."""
+        c = issues.c
+        query = sa.select(issues).where(c.schedule == schedule).order_by(c.first, c.id)
+        return [issue_of(row) for row in await self.database.read(query)]
+
+    def save(
+        self, connection: sa.Connection, schedule: str, document: SweepReport, at: datetime
+    ) -> None:
+        """Store the issues of a report, in the transaction that marks it delivered (`at`).
+
+        `document` is a result of `compare_issues`. Issues that it lists as still open are kept as
+        long as they are reported.
+        """
+        found = [f.issue for f in document.findings() if f.issue]
+        gone = absorbed_in(document)
+        query = sa.select(issues).where(_these(schedule, [*found, *gone]))
+        before = {row.id: row for row in connection.execute(query)}
+        rows = rows_after(schedule, document, at, before)
+        if rows:
+            insert = self.database.upsert(issues, ("schedule", "id"), CHANGED)
+            connection.execute(insert, rows)
+        connection.execute(sa.delete(issues).where(_these(schedule, gone)))
+        still_open = _these(schedule, [issue.issue for issue in document.still_open])
+        connection.execute(sa.update(issues).where(still_open).values(last=at))
+
+
+def absorbed_in(document: SweepReport) -> list[str]:
+    """Return the ids of the issues that became part of others."""
+    return [id for f in document.findings() if f.issue for id in f.absorbed or ()]
+
+
+def rows_after(
+    schedule: str, document: SweepReport, at: datetime, before: Mapping[str, sa.Row[Any]]
+) -> list[Row]:
+    """Return the rows of the issues in a report; `before`: the existing rows, by id."""
+    return [
+        _row(schedule, section, finding, at, before)
+        for section in document.sections
+        for finding in section.findings
+        if finding.issue
+    ]
+
+
+def _these(schedule: str, ids: Sequence[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(issues.c.schedule == schedule, issues.c.id.in_(ids))
+
+
+def _row(
+    schedule: str,
+    section: SweepSection,
+    finding: SweepFinding,
+    at: datetime,
+    before: Mapping[str, sa.Row[Any]],
+) -> Row:
+    """Return the row of an issue after a report, with all threads that it ever occurred in."""
+    ids = (finding.issue, *(finding.absorbed or ()))
+    earlier = [before[id] for id in ids if id in before]
+    new = Trace.of(section.channel, finding)
+    trace = new.merge(issue_of(row).trace for row in earlier)
+    body = StoredIssue(
+        channel=section.channel,
+        item=section.item,
+        claim=finding.claim,
+        severity=finding.severity,
+        owner=finding.owner,
+        links=finding.links,
+        threads=sorted(trace.threads),
+        messages=sorted({*new.messages, *sorted(trace.messages)[-KEPT:]}),
+    )
+    return {
+        "schedule": schedule,
+        "id": finding.issue,
+        "state": finding.state,
+        "first": datetime.fromisoformat(finding.first or ""),
+        "last": at,
+        "body": body.to_json(),
+    }
+
+
+def issue_of(row: sa.Row[Any]) -> Issue:
+    """Return the issue of a stored row."""
+    body = StoredIssue.model_validate(row.body)
+    return Issue(
+        id=row.id,
+        trace=Trace(body.channel, frozenset(body.threads), frozenset(body.messages)),
+        state=row.state,
+        severity=body.severity,
+        owner=body.owner,
+        first=row.first,
+        last=row.last,
+        claim=body.claim,
+        item=body.item,
+        links=tuple(body.links),
+    )
+
+
+def has_changes(document: Document) -> bool:
+    """Return whether there is anything new; an incomplete document counts as new."""
+    if document.status != "complete":
+        return True
+    if isinstance(document, SweepReport):
+        counts, channels = document.counts, document.channels_added or document.channels_gone
+        changed = counts.new or counts.changed or counts.solved or counts.reopened
+        return bool(document.notes or channels or changed)
+    if isinstance(document, TriageReport):
+        notes = document.notes if isinstance(document, TriageAnswer) else ()
+        return bool(notes or document.verdicts or document.unreadable)
+    return True

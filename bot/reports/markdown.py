@@ -1,0 +1,143 @@
+"""Render reports as Markdown for mails, files and answers; only links by code are active."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from bot.citations import SPACED, neutralize_links
+from bot.reports.digest import ENDED, digest_view, summary
+from bot.reports.documents import Report, TriageReport
+from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.view import Bold, Entry, Group, Highlight, Line, Link, ReportView
+
+MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
+"""Characters with a meaning within a line of Markdown; text never starts a line."""
+AT = re.compile(r"@(?=\w)")
+
+
+def report_markdown(
+    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
+) -> str:
+    """Render a report; `categories` and `place` are as in `report_parts`."""
+    if isinstance(document, TriageReport):
+        view = digest_view(document, categories)
+    else:
+        view = sweep_view(document, place)
+    return "\n".join(_Markdown(view).lines()) + "\n"
+
+
+def digest_answer(document: TriageReport, categories: Iterable[str] = ()) -> str:
+    """Return a triage as an answer, with `[F1.1]` where a verdict can be looked up."""
+    view = digest_view(document, categories)
+    lines = [summary(document), ENDED.get(document.status, "")]
+    lines += ["", "**Do first**"] if view.first else []
+    for number, line in enumerate(view.first, 1):
+        lines.append(f"{number}. {_uncited(line.text)}{_cited(line.findings)}")
+    for section in view.sections:
+        lines += ["", f"**{_uncited(section.title)}**"]
+        for group in section.groups:
+            indent = "  " if group.title else ""
+            lines += [f"- **{_uncited(group.title)}**"] if group.title else []
+            for entry in group.entries:
+                row = "".join(part if isinstance(part, str) else part.text for part in entry.row)
+                text = _uncited(row).replace("\n", " · ")
+                lines.append(f"{indent}- {text}{_cited([entry.finding])}")
+    return "\n".join(lines).strip()
+
+
+def _uncited(text: str) -> str:
+    return SPACED.sub("", text)  # only code cites
+
+
+def _cited(findings: Iterable[str]) -> str:
+    return "".join(f" [{id}]" for id in findings if id)
+
+
+def plain(text: str) -> str:
+    """Escape text of strangers for Markdown: no markup, link or mention."""
+    return MARKS.sub(r"\\\1", AT.sub("@\N{WORD JOINER}", neutralize_links(text)))
+
+
+def _label(text: str) -> str:
+    """Escape a text that may begin with the `#` of a channel."""
+    return plain(text).removeprefix("\\") if text.startswith("#") else plain(text)
+
+
+class _Markdown:
+    """Renders one report."""
+
+    def __init__(self, view: ReportView) -> None:
+        self.view = view
+
+    def lines(self) -> Iterator[str]:
+        view, words = self.view, self.view.words
+        yield f"# {plain(view.title)}"
+        counts = f"**{plain(view.counts)}** · " if view.counts else ""
+        for number, line in enumerate(view.lead):
+            yield from ("", plain(line) if number else counts + plain(line))
+        first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
+        yield from _titled(words("first"), first)
+        yield from _titled(words("patterns"), [f"- {_highlight(each)}" for each in view.patterns])
+        yield from _titled(words("to_know"), [f"- {plain(note)}" for note in view.notes])
+        yield from _titled(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
+        overview = [f"- {self._line(line)}".replace("  ", " ") for line in view.overview]
+        yield from _titled(words("markets"), overview)
+        for section in view.sections:
+            yield from ("", f"## {_label(section.title)}")
+            for number, line in enumerate(section.intro):
+                yield from ("", f"· {plain(line)}" if number else plain(line))
+            for group in section.groups:
+                yield from self._group(group)
+            yield from ("", f"· {plain(section.more)}") if section.more else ()
+        foot = [f"- {_label(each)}" for each in (*view.sources, *view.foot)]
+        yield from _titled(words("sources"), foot)
+
+    def _group(self, group: Group) -> Iterator[str]:
+        if not group.entries:
+            return
+        yield from ("", f"### {plain(group.title)}") if group.title else ()
+        if group.is_full:
+            for entry in group.entries:
+                yield from self._full(entry, "####" if group.title else "###")
+            return
+        yield ""
+        for entry in group.entries:
+            mark = f"{entry.number}." if group.is_numbered else "-"
+            row = self._line(entry.row).replace("\n", " · ")
+            yield f"{mark} {row}{self._link(entry.url)}"
+
+    def _full(self, entry: Entry, level: str) -> Iterator[str]:
+        yield from ("", f"{level} {self._line(entry.title)}{self._link(entry.url)}", "")
+        for quote in entry.quotes:
+            yield from (f"> «{plain(quote)}»", "")
+        yield from (f"- {line}" for line in self._line(entry.details).split("\n") if line)
+        if entry.draft:
+            yield from ("", f"> «{plain(entry.draft)}»")
+
+    def _line(self, line: Line) -> str:
+        return "".join(map(self._part, line))
+
+    def _part(self, part: str | Bold | Link) -> str:
+        if isinstance(part, str):
+            return plain(part)
+        text = _label(part.text)  # of strangers, so no label of a link
+        return f"**{text}**" if isinstance(part, Bold) else text + self._link(part.url)
+
+    def _link(self, url: str) -> str:
+        return f" · [{self.view.words('link')}]({url})" if url else ""
+
+
+def _titled(title: str, rows: Sequence[str]) -> Iterator[str]:
+    if rows:
+        yield from ("", f"## {plain(title)}", "", *rows)
+
+
+def _highlight(line: Highlight) -> str:
+    markets = ", ".join(f"#{plain(name)}" for name in line.markets)
+    named = [
+        each.before + (f"[{each.label}]({each.url})" if each.url else f"({each.label})")
+        for each in line.references
+    ]
+    more = f" +{line.more}" if line.more else ""
+    return plain(line.text) + (f" · **{markets}**" if markets else "") + "".join(named) + more

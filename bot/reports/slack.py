@@ -1,0 +1,462 @@
+"""Render answers, sweeps and triages as Slack messages: text, sources, gaps, cost, buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import accumulate
+from typing import NamedTuple
+
+from bot.reports.digest import digest_view
+from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
+from bot.reports.documents import AnswerDocument, AnswerPart, LookedUp, Report, TriageReport
+from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.translations import Words, clean_text, count
+from bot.reports.view import (
+    Bold,
+    Button,
+    Entry,
+    Group,
+    Highlight,
+    Line,
+    Link,
+    ReportSection,
+    ReportView,
+)
+from bot.slack.blocks import (
+    FAILED,
+    MAX_MESSAGE,
+    NOTHING,
+    Block,
+    Element,
+    MessagePart,
+    Rendered,
+    assemble,
+    bold,
+    bullet_list,
+    context_block,
+    cut,
+    escape_mrkdwn,
+    feedback,
+    numbered_list,
+    paragraph,
+    plain_text_block,
+    quote,
+    rich,
+    size,
+    weight,
+)
+from bot.slack.blocks import link as link_to
+from bot.slack.markdown import Numbers, Prose
+from config.sections import ReplySettings
+
+MAX_SOURCES = 8
+MAX_NOT_COVERED = 5
+CANCELLED = "Stopped as asked. This is what there was until then."
+STOPPED = {
+    "cost": "The budget of this request was used up before it was finished.",
+    "time": "The time for this request was over before it was finished.",
+    "tokens": "This request was longer than it may be and was ended early.",
+    "steps": "This request took more steps than it may and was ended early.",
+    "rate_limit": "The language model could take no more calls, so this was ended early.",
+    "model_error": "The language model failed, so this was ended early.",
+    "tool_error": "Something went wrong inside, so this was ended early.",
+    "invalid_output": "The language model's answer could not be used.",
+}
+PARTIAL = "This answer is not complete."
+DEGRADED = "One context read everything here: isolation is advisory for this answer."
+
+
+def answer_message(
+    document: AnswerDocument, key: str, settings: ReplySettings, seconds: float, requester: str = ""
+) -> Rendered:
+    """Render the answer to the request `key`; `seconds` is how long it took.
+
+    `requester` is the id of the user who may be mentioned in it.
+    """
+    prose = Prose(document.links, settings, document.question, requester)
+    numbers = Numbers(document.links)
+    text = prose.linked(document.answer.strip() or NOTHING, numbers)
+    foot = [context_block(each) for each in _answer_foot(document, numbers, seconds)]
+    foot.append(feedback(key))
+    return assemble(cut(text, settings, MAX_MESSAGE - size(foot)), prose, tuple(foot))
+
+
+def lead_message(
+    document: Report, settings: ReplySettings, requester: str
+) -> tuple[MessagePart, ...]:
+    """Render what the parent wrote above a report; no part if it wrote nothing."""
+    if not isinstance(document, AnswerPart) or not document.lead.strip():
+        return ()
+    prose = Prose(document.links, settings, document.question, requester)
+    linked = prose.linked(document.lead.strip(), Numbers(document.links))
+    return assemble(cut(linked, settings, MAX_MESSAGE), prose, ()).parts
+
+
+def _answer_foot(document: AnswerDocument, numbers: Numbers, seconds: float) -> Iterator[str]:
+    if how := _ended(document):
+        yield f"*{how}*"
+    if numbers.given:
+        yield "\n".join(_answer_sources(document, numbers))
+    if missing := list(_missing(document)):
+        yield "\n".join(missing)
+    yield _cost(document, seconds)
+
+
+def _ended(document: AnswerDocument) -> str:
+    status, stopped = document.status, document.stopped_by
+    if status == "cancelled":
+        return CANCELLED
+    if status == "complete":
+        return ""
+    return STOPPED.get(stopped) or (FAILED if status == "failed" else PARTIAL)
+
+
+EARLIER = "from an earlier answer"
+
+
+def _answer_sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
+    found = [f for r in document.subagents for f in r.findings]
+    claims = {f.id: f.claim for f in found}
+    queries = {f.id: query for f in found for query in f.queries[:1]}
+    own = document.looked_up
+    yield "*Sources*"
+    for finding, number in list(numbers.given.items())[:MAX_SOURCES]:
+        url = numbers.url(finding).replace("&", "&amp;")
+        mark = f"<{url}|[{number}]>" if url else f"[{number}]"
+        more = len(numbers.links.get(finding) or ()) - 1
+        others = f" (and {more} more)" if more > 0 else ""
+        claim = _looked_up(own[finding], url) if finding in own else claims.get(finding, EARLIER)
+        query = f" · {_clean(queries[finding], 100)}" if finding in queries else ""
+        yield f"{mark} {_clean(claim, 70)}{others}{query}".rstrip()
+    if (left := len(numbers.given) - MAX_SOURCES) > 0:
+        yield f"and {left} more, linked in the text"
+
+
+def _looked_up(item: LookedUp, url: str) -> str:
+    """Format a looked-up item; no quote of it was checked, unlike those of findings."""
+    return f"looked up: {item.text}" if url else f"{item.item}, looked up: {item.text}"
+
+
+def _missing(document: AnswerDocument) -> Iterator[str]:
+    cover = document.coverage
+    gaps = cover.not_covered
+    undone = cover.outcomes("partial", "failed", "cancelled", "refused")
+    if gaps or undone:
+        of = f" ({', '.join(undone)} of {count(cover.items, 'subagent')})" if undone else ""
+        yield f"*Not covered*{of}"
+    yield from (f"• {_clean(gap, 200)}" for gap in gaps[:MAX_NOT_COVERED])
+    if len(gaps) > MAX_NOT_COVERED:
+        yield f"• and {len(gaps) - MAX_NOT_COVERED} more"
+    if dropped := document.unsupported:
+        yield f"{count(dropped, 'statement')} left out because no source carries it."
+    if document.degraded:
+        yield DEGRADED
+
+
+def _cost(document: AnswerDocument, seconds: float) -> str:
+    cost = document.cost_usd
+    price = "price unknown" if cost is None else f"${cost:.3f}"
+    if document.model == "offline":
+        price += " at list prices, offline model: nothing was paid"
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    subagents, own = document.coverage.items, document.coverage.looked_up
+    read = [count(subagents, "subagent")] if subagents else []
+    read += [f"{count(own, 'item')} looked up"] if own else []
+    return f"{', '.join([*read, price, took])} · run {escape_mrkdwn(document.run_id)}"
+
+
+def _clean(text: str, length: int) -> str:
+    return escape_mrkdwn(clean_text(text, length))
+
+
+class HeadLimits(NamedTuple):
+    """Maximum lines of each kind in the first message, and references beside a line."""
+
+    patterns: int
+    markets: int
+    gaps: int
+    references: int
+
+
+SHORT = 8_000
+"""Target size of the first message, in characters."""
+HEAD_LIMITS = (
+    HeadLimits(4, 30, 5, 6),
+    HeadLimits(3, 15, 3, 4),
+    HeadLimits(2, 6, 2, 2),
+    HeadLimits(1, 0, 1, 1),
+)
+"""The first one with which the first message fits is used."""
+ONE_MESSAGE = 4_000
+"""Characters of a report in one message; in a longer one, what can wait comes separately."""
+MOST_MARKETS_NAMED = 8
+MOST_NOTES = 5
+MOST_GAPS = 15
+MOST_PATTERNS = 10
+MAX_LIST = 2_500
+"""Characters of a list; a longer one continues in another block."""
+MAX_BUTTON = 75
+MAX_PACKED = 12_000
+"""Characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""
+MAX_BLOCKS = 48
+"""Blocks of one message; Slack allows 50, and buttons may come below."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Blocks that stay together in one message."""
+
+    blocks: tuple[Block, ...]
+    is_apart: bool = False
+    """Whether it starts a new message."""
+    notes: int = 0
+    """How many blocks of notes clicks may add."""
+
+    @cached_property
+    def weight(self) -> int:
+        return weight(self.blocks) + self.notes * MAX_NOTES * MAX_NOTE
+
+
+Message = list[Piece]
+
+
+def report_parts(
+    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
+) -> tuple[MessagePart, ...]:
+    """Render a report as messages: the first stands alone, the others follow in its thread.
+
+    `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
+    where readers find all findings of a sweep if there are too many to show.
+    """
+    if isinstance(document, TriageReport):
+        view = digest_view(document, categories)
+    else:
+        view = sweep_view(document, place)
+    messages, words = _messages(view), view.words
+    parts = []
+    for number, message in enumerate(messages, 1):
+        part = words("part", n=str(number), of=str(len(messages)))
+        text = view.notification if number == 1 else f"{view.name}, {part}"
+        parts.append(MessagePart(text, tuple(b for piece in message for b in piece.blocks)))
+    return tuple(parts)
+
+
+def _messages(view: ReportView) -> list[Message]:
+    words, (limits, head) = view.words, _head(view)
+    first = [head, *_pieces((each for each in view.sections if each.is_urgent), words)]
+    rest = [each for each in view.sections if not each.is_urgent]
+    thread, foot = list(_pieces(rest, words)), list(_foot(view, limits))
+    if any(section.intro or section.is_apart for section in rest):
+        return [*packed(first), *packed(thread), *packed(foot)]
+    everything = [*first, *thread, *foot]
+    is_short = sum(weight(piece.blocks) for piece in everything) <= ONE_MESSAGE
+    if is_short or not thread or len(packed(first)) > 1:
+        return packed(everything)
+    return [*packed(first), *packed([*thread, *foot])]
+
+
+def packed(pieces: Iterable[Piece]) -> list[Message]:
+    """Pack the pieces into messages, in order."""
+    messages: list[Message] = []
+    room = blocks = 0
+    for piece in pieces:
+        size, number = piece.weight, len(piece.blocks) + piece.notes
+        room, blocks = room - size, blocks - number
+        if not messages or piece.is_apart or room < 0 or blocks < 0:
+            messages.append([])
+            room, blocks = MAX_PACKED - size, MAX_BLOCKS - number
+        messages[-1].append(piece)
+    return messages
+
+
+# ---- the first message
+
+
+def _head(view: ReportView) -> tuple[HeadLimits, Piece]:
+    """Return as much as fits a short message; at last, as little as fits into one."""
+    for most in (SHORT, MAX_PACKED):
+        for limits in HEAD_LIMITS:
+            head = Piece(tuple(_head_blocks(view, limits)))
+            if head.weight <= most:
+                return limits, head
+    return limits, head
+
+
+def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
+    words, lead = view.words, "\n".join(view.lead)
+    yield {"type": "header", "text": plain_text_block(view.title)}
+    parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
+    if view.first:
+        items = [_highlight(each, limits) for each in view.first]
+        parts += [_titled(words("first")), numbered_list(items)]
+    if patterns := view.patterns[: limits.patterns]:
+        items = [_highlight(each, limits) for each in patterns]
+        parts += [_titled(words("patterns")), bullet_list(items)]
+    yield rich(*parts)
+    gaps = [*view.gaps[: limits.gaps], *_rest(view.gaps, limits.gaps, words)]
+    notes = [*_bullets("to_know", view.notes[:MOST_NOTES], words), *_bullets("gaps", gaps, words)]
+    if notes:
+        yield rich(*notes)
+    if limits.markets and view.overview:
+        rows = [paragraph(*_parts(line)) for line in view.overview[: limits.markets]]
+        rows += map(paragraph, _rest(view.overview, limits.markets, words))
+        yield rich(_titled(words("markets")), bullet_list(rows))
+
+
+def _bullets(title: str, sentences: Sequence[str], words: Words) -> Iterator[Element]:
+    if sentences:
+        yield _titled(words(title))
+        yield bullet_list([paragraph(each) for each in sentences])
+
+
+def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
+    return [words("more", n=len(all) - shown)] if len(all) > shown else []
+
+
+def _highlight(line: Highlight, limits: HeadLimits) -> Element:
+    parts: list[str | Element] = [line.text]
+    if line.markets:
+        more = len(line.markets) - MOST_MARKETS_NAMED
+        named = ", ".join(f"#{name}" for name in line.markets[:MOST_MARKETS_NAMED])
+        parts += [" · ", bold(f"{named} +{more}" if more > 0 else named)]
+    shown = line.references[: limits.references]
+    for each in shown:
+        parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
+    more = line.more + len(line.references) - len(shown)
+    return paragraph(*parts, f" +{more}" if more else "")
+
+
+def _titled(title: str) -> Element:
+    return paragraph("\n", bold(title))
+
+
+def _title(title: str) -> Block:
+    return rich(paragraph(bold(title)))
+
+
+# ---- sections
+
+
+def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
+    for section in sections:
+        head = [_title(section.title)]
+        if section.intro:
+            header = {"type": "header", "text": plain_text_block(section.title)}
+            head = [header, rich(paragraph("\n".join(section.intro)))]
+        is_apart = section.is_apart
+        for group in section.groups:
+            head += [_title(group.title)] if group.title and group.entries else []
+            for blocks in _blocks(group, words):
+                yield Piece((*head, *blocks), is_apart, len(blocks) - 1)
+                head, is_apart = [], False
+        if section.more:
+            yield Piece((rich(paragraph(section.more)),))
+
+
+def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
+    """Yield the block of each entry with that of its buttons, or of each list."""
+    if group.is_full:
+        for entry in group.entries:
+            yield rich(*_full(entry, words)), *_actions(entry)
+        return
+    text = words("link") if group.is_numbered else "↗"
+    number = group.entries[0].number if group.entries else 0
+    for rows in _lists([paragraph(*_linked(e.row, e.url, text)) for e in group.entries]):
+        yield (rich(numbered_list(rows, number) if group.is_numbered else bullet_list(rows)),)
+        number += len(rows)
+
+
+def _lists(rows: Sequence[Element]) -> Iterator[Sequence[Element]]:
+    """Split the rows of a list into as few lists as possible."""
+    start, room = 0, MAX_LIST
+    for number, row in enumerate(rows):
+        size = weight([rich(row)])
+        if number > start and size > room:
+            yield rows[start:number]
+            start, room = number, MAX_LIST
+        room -= size
+    if rows:
+        yield rows[start:]
+
+
+def _full(entry: Entry, words: Words) -> Iterator[Element]:
+    title, details = _linked(entry.title, entry.url, words("link")), _parts(entry.details)
+    if entry.quotes:
+        yield paragraph(*title)
+        yield from (quote(paragraph(each)) for each in entry.quotes)
+        first, *rest = details
+        yield paragraph(first.lstrip("\n") if isinstance(first, str) else first, *rest)
+    else:
+        yield paragraph(*title, *details)
+    if entry.draft:
+        yield quote(paragraph(entry.draft))
+
+
+def _linked(line: Line, url: str, text: str) -> list[str | Element]:
+    link = link_to(url, text)
+    return [*_parts(line), " · ", link] if link else _parts(line)
+
+
+def _parts(line: Line) -> list[str | Element]:
+    return [_part(each) for each in line]
+
+
+def _part(part: str | Bold | Link) -> str | Element:
+    if isinstance(part, Bold):
+        return bold(part.text)
+    return part if isinstance(part, str) else link_to(part.url, part.text) or part.text
+
+
+def _actions(entry: Entry) -> Iterator[Block]:
+    """Yield the block of buttons, with the first one's value as its id."""
+    if entry.buttons:
+        elements = [_button(each) for each in entry.buttons]
+        yield {"type": "actions", "block_id": entry.buttons[0].value, "elements": elements}
+
+
+def _button(button: Button) -> Block:
+    text = plain_text_block(button.text, MAX_BUTTON)
+    if not button.options:
+        return {
+            "type": "button",
+            "action_id": button.action,
+            "value": button.value,
+            "text": text,
+        }
+    options = [
+        {"text": plain_text_block(words, MAX_BUTTON), "value": value}
+        for words, value in button.options[:100]
+    ]
+    return {
+        "type": "static_select",
+        "action_id": button.action,
+        "placeholder": text,
+        "options": options,
+    }
+
+
+def _foot(view: ReportView, limits: HeadLimits) -> Iterator[Piece]:
+    """Yield what did not fit into the first message; then what was read, and the cost."""
+    words, gaps = view.words, view.gaps[limits.gaps :]
+    patterns = view.patterns[limits.patterns :][:MOST_PATTERNS]
+    missing = [*gaps[:MOST_GAPS], *_rest(gaps, MOST_GAPS, words)]
+    rows = {
+        "patterns": [_highlight(each, HEAD_LIMITS[0]) for each in patterns],
+        "gaps": [paragraph(each) for each in missing],
+    }
+    for title in rows:
+        head = [_title(words(title))]
+        for some in _lists(rows[title]):
+            yield Piece((*head, rich(bullet_list(some))))
+            head = []
+    if view.sources:
+        ends = accumulate(len(escape(each, quote=False)) for each in view.sources)
+        shown = sum(end <= MAX_LIST for end in ends)
+        sources = "; ".join([*view.sources[:shown], *_rest(view.sources, shown, words)])
+        yield Piece((rich(paragraph(bold(words("sources")), f"\n{sources}")),))
+    elements = [plain_text_block(each, 2_000) for each in view.foot]
+    yield Piece(({"type": "context", "elements": elements},))

@@ -1,0 +1,148 @@
+"""The view of a report: what every renderer shows, in reading order, as cleaned texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bot.reports.translations import Words
+
+OFFLINE = (
+    "Written by the offline stand-in: fixed rules, not a language model. "
+    "Set ANTHROPIC_API_KEY and use --model claude for the real one."
+)
+DOTS = {"high": "●", "medium": "◐", "low": "○"}
+"""A dot for each severity or priority, the highest first."""
+NOTHING = "–"
+"""Placeholder for an empty text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bold:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    text: str
+    url: str
+    """The text is no link if this is empty."""
+
+
+Line = Sequence[str | Bold | Link]
+"""Text with marks; a line feed in it starts a new line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The number of an entry, beside a line that rests on it."""
+
+    label: str
+    url: str
+    before: str = " "
+    """Text before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """One thing to do first, or one pattern."""
+
+    text: str
+    references: tuple[Reference, ...] = ()
+    more: int = 0
+    """How many further entries it rests on."""
+    markets: tuple[str, ...] = ()
+    """Markets of a pattern, unless its text names them."""
+    findings: tuple[str, ...] = ()
+    """Ids by which an answer cites what it rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A button below an entry; with options, a menu."""
+
+    action: str
+    text: str
+    value: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """Text and value of each option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finding, a known issue, a mail thread, or a sentence."""
+
+    row: Line
+    """The entry in a list."""
+    url: str = ""
+    """Link to its thread; empty if the document has none."""
+    id: str = ""
+    number: int = 0
+    """Its number in the report, from 1, which highlights refer to."""
+    title: Line = ()
+    """Its first line where it is shown in full."""
+    details: Line = ()
+    """Lines below the title; each begins with a line feed."""
+    quotes: tuple[str, ...] = ()
+    """Words of people, before the details."""
+    draft: str = ""
+    """A proposed reply, after the details."""
+    buttons: tuple[Button, ...] = ()
+    finding: str = ""
+    """Id by which an answer cites it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries that belong together."""
+
+    entries: tuple[Entry, ...]
+    title: str = ""
+    is_full: bool = False
+    """Whether its entries are shown in full rather than as a list."""
+    is_numbered: bool = False
+    """Whether the list shows the numbers of its entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    title: str
+    groups: tuple[Group, ...]
+    intro: tuple[str, ...] = ()
+    """Lines below the title of a market."""
+    more: str = ""
+    """Sentence about entries that are left out; empty if there are none."""
+    is_urgent: bool = False
+    """Whether it belongs to the first message."""
+    is_apart: bool = False
+    """Whether it starts a new message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    words: Words
+    name: str
+    """Kind of report, in the language of its readers."""
+    notification: str
+    """One line for notifications: numbers alone, no text of strangers."""
+    title: str
+    counts: str
+    """How many issues are open, new, solved: numbers alone; empty for a triage."""
+    lead: tuple[str, ...]
+    """Lines below the title: period, numbers, why it is incomplete, the notice of the stand-in."""
+    first: tuple[Highlight, ...]
+    sections: tuple[ReportSection, ...]
+    foot: tuple[str, ...]
+    """What was dropped, and the cost."""
+    patterns: tuple[Highlight, ...] = ()
+    notes: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    """What a sweep does not cover; a triage has a section of it."""
+    overview: tuple[Line, ...] = ()
+    """A line for each market."""
+    sources: tuple[str, ...] = ()
+    """What was read of each market."""
+
+
+def entries_of(sentences: Sequence[str]) -> tuple[Entry, ...]:
+    return tuple(Entry(row=(each,)) for each in sentences)

@@ -1,0 +1,325 @@
+"""Read the files of a request: images, PDFs and text, within the limits of the Messages API."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import json
+import logging
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from config.sections import ReplySettings
+from scopes.programs import output_of
+from scopes.tool import estimate_tokens, one_line, readable
+from subagents.brief import Block, text_block
+from subagents.delimiter import shorten, wrap
+
+MAX_PIXELS = 8_000
+"""Longest side that the Messages API takes."""
+MAX_BASE64 = 5_000_000
+"""Bytes of an image as base64 that the Messages API takes."""
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type by the first bytes, not by the file name; None = not an image."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def dimensions(data: bytes) -> tuple[int, int] | None:
+    """Return width and height in pixels; None if the header is incomplete."""
+    try:
+        match image_type(data):
+            case "image/png":
+                return struct.unpack(">II", data[16:24])
+            case "image/gif":
+                return struct.unpack("<HH", data[6:10])
+            case "image/webp":
+                return _webp(data)
+            case "image/jpeg":
+                return _jpeg(data)
+    except (struct.error, IndexError):
+        return None
+    return None
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        low, high, height, top = struct.unpack("<HBHB", data[24:30])
+        return (high << 16 | low) + 1, (top << 16 | height) + 1
+    if kind == b"VP8L":
+        (bits,) = struct.unpack("<I", data[21:25])
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 ":
+        width, height = struct.unpack("<HH", data[26:30])
+        return width & 0x3FFF, height & 0x3FFF
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """Return the size from the first frame header, skipping the segments before it."""
+    at = 2
+    while data[at] == 0xFF:
+        kind = data[at + 1]
+        if kind == 0xFF:
+            at += 1
+            continue
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            return width, height
+        at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
+    return None
+
+
+log = logging.getLogger(__name__)
+
+DOWNLOAD_S = 30.0
+PDF_S = 20
+MAX_PAGES = 200
+MAX_REDIRECTS = 3
+SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
+"""Hosts to which the token may be sent, besides the configured API host."""
+MEGABYTE = 1_000_000
+BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+GONE = {
+    "tombstone": "was deleted",
+    "deleted": "was deleted",
+    "hidden_by_limit": "is hidden by the limit of this Slack plan",
+    "external": "is stored outside Slack, which I do not read",
+    "quip": "is a canvas, which I cannot read",
+    "canvas": "is a canvas, which I cannot read",
+    "list": "is a Slack List, which I cannot read as a file",
+}
+LOGIN = (
+    "could not be downloaded: Slack sent its login page. The app needs the scope files:read; "
+    "add it and install the app again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """The contents of a request's files."""
+
+    blocks: tuple[Block, ...]
+    """Content blocks of the Messages API, each image after a text block with its name."""
+    refused: tuple[str, ...]
+    """A sentence for each file that was not read."""
+
+
+class FileRefused(Exception):
+    """A file that is not read; the text continues the sentence after its name."""
+
+
+async def read_files(
+    web: AsyncWebClient, event: Mapping[str, Any], settings: ReplySettings, delimiter: str = ""
+) -> AttachedFile:
+    """Read the files of a message with the bot's token.
+
+    `delimiter` surrounds their text. Raises nothing but cancellation: a file that cannot
+    be read is listed in `refused`.
+    """
+    listed = event.get("files")
+    files = [f for f in listed if isinstance(f, dict)] if isinstance(listed, list) else []
+    files = [readable(f) for f in files]
+    taken, left = files[: settings.max_files], files[settings.max_files :]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_read(web, f, settings, delimiter)) for f in taken]
+    results = [task.result() for task in tasks]
+    refused = [r for r in results if isinstance(r, str)]
+    most = settings.max_files
+    refused += [
+        f"{_name(f)} was not read: at most {most} files are read of a message." for f in left
+    ]
+    return AttachedFile(
+        tuple(b for r in results if not isinstance(r, str) for b in r), tuple(refused)
+    )
+
+
+async def _read(
+    web: AsyncWebClient, file: dict[str, Any], settings: ReplySettings, delimiter: str
+) -> list[Block] | str:
+    """Return the content blocks of one file, or the sentence that refuses it."""
+    name = _name(file)
+    try:
+        async with asyncio.timeout(DOWNLOAD_S + PDF_S + 5):
+            file = await _complete(web, file)
+            name = _name(file)
+            data = await _download(web, file, settings.max_file_mb)
+            return await _content(file, data, settings.max_file_tokens, delimiter)
+    except FileRefused as refusal:
+        return f"{name} {refusal}."
+    except TimeoutError:
+        return f"{name} was not read: it took too long."
+    except (aiohttp.ClientError, OSError, SlackApiError, ValueError) as error:
+        log.warning("the file %s could not be read", file.get("id"), exc_info=True)
+        return f"{name} could not be downloaded from Slack ({type(error).__name__})."
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    name = file.get("name") or file.get("title") or file.get("id") or "A file"
+    return re.sub(r"[<>{}\[\]]", "_", one_line(str(name)))[:80] or "A file"
+
+
+async def _complete(web: AsyncWebClient, file: dict[str, Any]) -> dict[str, Any]:
+    """Return the file's facts; the event has only the id of one shared from another workspace."""
+    if file.get("file_access") == "check_file_info" and isinstance(file.get("id"), str):
+        found = (await web.files_info(file=file["id"])).get("file")
+        file = {**file, **readable(found)} if isinstance(found, dict) else file
+    if file.get("file_access") in ("access_denied", "file_not_found"):
+        raise FileRefused("is not shared with me")
+    mode = "external" if file.get("is_external") else str(file.get("mode") or "")
+    if mode in GONE:
+        raise FileRefused(GONE[mode])
+    return file
+
+
+async def _download(web: AsyncWebClient, file: Mapping[str, Any], max_mb: float) -> bytes:
+    url = str(file.get("url_private_download") or file.get("url_private") or "")
+    if not url:
+        raise FileRefused("has no address to read it from")
+    most = int(max_mb * MEGABYTE)
+    size = file.get("size")
+    if isinstance(size, int) and size > most:
+        raise FileRefused(f"is larger than {max_mb:g} MB")
+    timeout = aiohttp.ClientTimeout(total=DOWNLOAD_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        for _ in range(MAX_REDIRECTS + 1):
+            if not _is_slack_url(url, web.base_url):
+                raise FileRefused("is not stored in Slack, so I did not fetch it")
+            headers = {"Authorization": f"Bearer {web.token}"}
+            async with session.get(url, headers=headers, allow_redirects=False) as response:
+                if response.status in (301, 302, 303, 307, 308):
+                    url = _redirected(url, response.headers.get("location", ""), web.base_url)
+                    continue
+                if response.status != 200:
+                    raise FileRefused(f"could not be downloaded: Slack answered {response.status}")
+                return await _body(response, file, most, max_mb)
+    raise FileRefused("could not be downloaded: Slack redirected it too often")
+
+
+def _redirected(url: str, location: str, base_url: str) -> str:
+    """Return where a redirection leads; Slack sends users without access to its login page."""
+    target = urljoin(url, location)
+    if not _is_slack_url(target, base_url):
+        raise FileRefused(LOGIN)
+    return target
+
+
+def _is_slack_url(url: str, base_url: str) -> bool:
+    """Return whether the token may be sent to this address."""
+    try:
+        asked, base = urlsplit(url), urlsplit(base_url)
+        same = (asked.scheme, asked.hostname, asked.port) == (base.scheme, base.hostname, base.port)
+        secure = asked.scheme == "https" and asked.port in (None, 443)
+    except ValueError:
+        return False
+    return same or (secure and asked.hostname in SLACK_HOSTS)
+
+
+async def _body(
+    response: aiohttp.ClientResponse, file: Mapping[str, Any], most: int, max_mb: float
+) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        data += chunk
+        if len(data) > most:
+            raise FileRefused(f"is larger than {max_mb:g} MB")
+    said_html = any("html" in str(file.get(k) or "").lower() for k in ("mimetype", "filetype"))
+    is_html = re.match(rb"\s*(?:<!doctype html|<html)", bytes(data[:200]), re.IGNORECASE)
+    if is_html and not said_html:
+        raise FileRefused(LOGIN)
+    return bytes(data)
+
+
+async def _content(
+    file: Mapping[str, Any], data: bytes, max_tokens: int, delimiter: str
+) -> list[Block]:
+    name = _name(file)
+    if not data:
+        raise FileRefused("is empty")
+    if kind := image_type(data):
+        return [text_block(f"IMAGE: {name}"), _image(kind, data)]
+    if b"%PDF-" in data[:1024]:
+        text, facts = await _pdf(data, max_tokens)
+    else:
+        text, facts = _decoded(data)
+    cut = shorten(text, max_tokens)
+    if len(cut) < len(text):
+        share = f"; cut: about {max_tokens} of {estimate_tokens(text)} tokens are shown"
+        facts += share if estimate_tokens(text) < 3 * max_tokens or "page" not in facts else "; cut"
+    head = f"FILE: {name} ({facts})"
+    body = wrap(delimiter, [cut]) if delimiter else cut
+    return [text_block(f"{head}\n{body}")]
+
+
+def _image(kind: str, data: bytes) -> Block:
+    size = dimensions(data)
+    if size is None or min(size) < 1:
+        raise FileRefused("is a damaged image")
+    if max(size) > MAX_PIXELS:
+        raise FileRefused(f"is an image of more than {MAX_PIXELS} pixels a side")
+    encoded = base64.b64encode(data).decode()
+    if len(encoded) > MAX_BASE64:
+        raise FileRefused(f"is an image of more than {MAX_BASE64 * 3 / 4 / MEGABYTE:g} MB")
+    source = {"type": "base64", "media_type": kind, "data": encoded}
+    return {"type": "image", "source": source}
+
+
+def _decoded(data: bytes) -> tuple[str, str]:
+    """Decode a text file; return text and encoding. Raises FileRefused for anything else."""
+    for mark, charset in BOMS.items():
+        if data.startswith(mark):
+            return _clean(data.decode(charset, "replace")), f"text, {charset}"
+    if b"\x00" in data[:4096]:
+        raise FileRefused("is of a kind that I cannot read: send text, CSV, PDF or an image")
+    try:
+        text, how = data.decode("utf-8"), "text"
+    except UnicodeDecodeError:
+        text, how = data.decode("cp1252", "replace"), "text, charset guessed: Windows-1252"
+    controls = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]", text[:20_000]))
+    if data.startswith((b"PK\x03\x04", b"\x1f\x8b")) or controls > len(text[:20_000]) // 100:
+        raise FileRefused("is of a kind that I cannot read: send text, CSV, PDF or an image")
+    return _clean(text), how
+
+
+def _clean(text: str) -> str:
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", " ", text.replace("\r\n", "\n"))
+
+
+async def _pdf(data: bytes, max_tokens: int) -> tuple[str, str]:
+    """Return the text of a PDF, read by a process that is killed if it takes too long."""
+    numbers = (PDF_S, MAX_PAGES, 4 * max_tokens)
+    out = await output_of("scopes.pages.pdf", *numbers, given=data, seconds=PDF_S)
+    found = json.loads(out) if out else {"error": "damaged"}
+    if found.get("error") == "encrypted":
+        raise FileRefused("is a PDF with a password, which I cannot open")
+    if "error" in found:
+        raise FileRefused("is a PDF that I cannot read: it is damaged or takes too much to open")
+    text = _clean(str(readable(found["text"])))
+    if not text.strip():
+        raise FileRefused("is a PDF without text: it may be a scan. Send its pages as images")
+    return text, f"PDF, text of {found['read']} of {found['pages']} pages"

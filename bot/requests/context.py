@@ -1,0 +1,270 @@
+"""Collect the context of a request: its thread in Slack, its files, and earlier answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.citations import CITED, without_own
+from bot.mailbox.sync import MailState
+from bot.requests.attachments import read_files
+from bot.requests.thread import FAILURES, Thread, rebuild
+from bot.runs.durable import Durable
+from bot.runs.run import ActiveRun, WorkflowSpawner
+from bot.runs.store import Store
+from bot.slack.assistant_pane import hint
+from bot.slack.messages import people_in
+from bot.slack.people import People
+from bot.storage.requests import RequestQueue, StoredRequest
+from bot.storage.seen import of_runs
+from bot.storage.tables import StoredSubagent
+from config.sections import ReplySettings
+from config.settings import Settings
+from scopes.label import TRUSTED, Label, is_conversation
+from scopes.slack_items import is_outside
+from scopes.slack_reader import SlackReader
+from subagents.budget import NANO
+from subagents.delimiter import new_delimiter
+from subagents.run import Run
+
+log = logging.getLogger(__name__)
+
+MAX_EARLIER_ANSWERS = 20
+LEFT_OUT = "(an earlier answer, left out here)"
+MAX_EARLIER_RUNS = 3
+"""Latest earlier answers with findings whose findings are included."""
+MAX_EARLIER_FINDINGS = 40
+EARLIER = 1_000
+"""First number for findings of a thread's first answer; those of the second begin at twice it.
+
+No subagent has such a number, and an id means the same in each turn.
+"""
+NO_WORDS = "(The message mentions you and says nothing else.)"
+
+
+class RequestContext(BaseModel):
+    """What was said around a request, as a step of its run stores it."""
+
+    delimiter: str
+    text: str
+    conversation: str
+    """The thread before the request; empty for a top-level message."""
+    files: list[dict[str, Any]]
+    """Content blocks of the Messages API."""
+    earlier: list[dict[str, Any]]
+    """Findings of earlier answers in the thread."""
+    here: dict[str, str]
+    """Source -> name, of what may be used without being named."""
+    said: str
+    label: dict[str, Any]
+    refused: list[str]
+    """A sentence for each file, or part of the thread, that could not be read."""
+
+
+@dataclass
+class ContextReader:
+    """Reads what a `RequestHandler` needs besides the request itself."""
+
+    store: Store
+    inbox: RequestQueue
+    web: AsyncWebClient
+    """Client with the bot's token, for downloads."""
+    people: People
+    settings: ReplySettings
+    bot_user: str
+    url: str
+
+    async def read(self, request: StoredRequest, live: ActiveRun) -> RequestContext:
+        reader = _reader(live.run)
+        in_thread = request.thread_ts != request.ts
+        earlier = await self._earlier(request, live.run) if in_thread else EarlierAnswers()
+        thread = await rebuild(
+            reader.web,
+            request,
+            self.settings.thread_tokens,
+            self.bot_user,
+            self.people,
+            reader.label,
+            self.url,
+            earlier.answers,
+        )
+        delimiter = new_delimiter()
+        attached = await read_files(self.web, request.event, self.settings, delimiter)
+        text = thread.request or NO_WORDS
+        looking_at = hint(request.event)
+        facts = await self.people.channel(request.channel)
+        public = facts is not None and not facts.private and not facts.shared
+        name = f"#{facts.name}" if facts and public and facts.name else "this conversation"
+        outside = await self._is_outside(request, thread)
+        label = replace(thread.label, outside=outside).join(earlier.label)
+        if attached.blocks:
+            label = label.join(replace(await self._home(request, reader), outside=True))
+        await self._note(request, live, thread, earlier)
+        here = {request.channel: name}
+        if in_thread:
+            here[f"{request.channel}/{request.thread_ts}"] = "this thread"
+        return RequestContext(
+            delimiter=delimiter,
+            text=f"{text}\n({looking_at})" if looking_at else text,
+            conversation=thread.text.rpartition("\n")[0] if in_thread else "",
+            files=[dict(block) for block in attached.blocks],
+            earlier=earlier.findings[:MAX_EARLIER_FINDINGS],
+            here=here,
+            said=thread.said,
+            label=label.to_json(),
+            refused=[*attached.refused, *([thread.note] if thread.note else [])],
+        )
+
+    async def _note(
+        self, request: StoredRequest, live: ActiveRun, thread: Thread, earlier: EarlierAnswers
+    ) -> None:
+        """Record whose text this run holds: that of the thread, files, and earlier answers."""
+        listed = request.event.get("files")
+        files = listed if isinstance(listed, list) else []
+        ids = [file.get("id") for file in files if isinstance(file, dict)]
+        seen = await of_runs(self.store.database, list(earlier.answers))
+        seen += [(item.id, item.author) for item in thread.items]
+        seen += [(id, request.user) for id in ids if isinstance(id, str)]
+        live.run.sink.saw(live.run.id, seen)
+
+    async def _is_outside(self, request: StoredRequest, thread: Thread) -> bool:
+        """Return whether anyone but full members wrote what the thread shows."""
+        users = people_in(thread.others)
+        found = await asyncio.gather(*(self.people.person(u, request.team) for u in users))
+        kinds = {person.id: person.kind for person in found if person}
+        return thread.attached or any(is_outside(m, kinds) for m in thread.others)
+
+    async def _home(self, request: StoredRequest, reader: SlackReader) -> Label:
+        """Return the label of the request's own content: everyone in its place may read it."""
+        return await _label(reader, request.channel, frozenset({request.user}))
+
+    async def _earlier(self, request: StoredRequest, run: Run) -> EarlierAnswers:
+        """Return the findings of earlier answers in the thread, the latest first, with their label.
+
+        An answer that rests on what this requester may not read is left out, wherever it was
+        posted.
+        """
+        found, reader = EarlierAnswers(), _reader(run)
+        runs = await self.inbox.answered(request)
+        found.answers |= dict.fromkeys(runs[:-MAX_EARLIER_ANSWERS], LEFT_OUT)
+        rich = 0
+        for number, id in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:
+            offset = number * EARLIER
+            before = len(found.findings)
+            document = (await self.store.run(id)).result or {}
+            told = document.get("label")
+            label = Label.of(told) if told else await self._home(request, reader)
+            subagents = await self.store.subagents(id) if rich < MAX_EARLIER_RUNS else []
+            label = await self._current_label(joined_labels(label, subagents), reader)
+            if await run.gate.directory.obstacles(label, request.user):
+                found.answers[id] = LEFT_OUT
+                continue
+            for subagent in subagents:
+                found.findings += _renumbered((subagent.result or {}).get("findings") or (), offset)
+            rich += len(found.findings) > before
+            answer = without_own(document.get("answer") or "")
+            if answer or len(found.findings) > before:
+                found.label = found.label.join(label)
+            found.answers[id] = _with_offset(answer, offset) or LEFT_OUT
+        return found
+
+    async def _current_label(self, label: Label, reader: SlackReader) -> Label:
+        """Return a stored label as of now: a channel that was public then may be private now."""
+        for source in sorted(filter(is_conversation, label.sources)):
+            label = label.join(await _label(reader, source, frozenset()))
+        return label
+
+
+async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> Label:
+    """Return who may read a channel; `unless` that is known, only these."""
+    try:
+        return await reader.label(channel)
+    except FAILURES as error:
+        log.warning("who may read %s is not known: %s", channel, error)
+        return Label(True, unless, frozenset({channel}), outside=True)
+
+
+def _reader(run: Run) -> SlackReader:
+    reader = run.clients[SlackReader]
+    assert isinstance(reader, SlackReader)
+    return reader
+
+
+def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
+    """Join a run's label with those of its subagents; old runs have only the latter."""
+    for subagent in subagents:
+        if told := (subagent.result or {}).get("label"):
+            label = label.join(Label.of(told))
+    return label
+
+
+@dataclass
+class EarlierAnswers:
+    """What earlier answers in a thread found."""
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    """Findings with unique ids in this thread: the second answer's F1.2 is always F2001.2."""
+    answers: dict[str, str] = field(default_factory=dict)
+    label: Label = TRUSTED
+
+
+def _with_offset(answer: str, offset: int) -> str:
+    return CITED.sub(lambda match: _shifted(match[0], offset), answer)
+
+
+def _shifted(text: str, offset: int) -> str:
+    """Add an offset to the finding ids in a text, except to those that already have one."""
+
+    def put(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return f"F{number if number >= EARLIER else offset + number}.{match[2]}"
+
+    return re.sub(r"F(\d+)\.(\d+)", put, text)
+
+
+def _renumbered(findings: Sequence[Mapping[str, Any]], offset: int) -> list[dict[str, Any]]:
+    held = [f for f in findings if f["evidence"]]  # the source of the others was deleted
+    return [{**finding, "id": _shifted(finding["id"], offset)} for finding in held]
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """Provides to a task what `App` provides on the command line."""
+
+    settings: Settings
+    model_name: str
+    durable: Durable
+    store: Store
+    live: ActiveRun
+    workflow: str
+    problems: tuple[str, ...]
+    more: Callable[[float], Awaitable[float]] | None = None
+    """Takes US dollars beyond the budget of the run; grants what the policy leaves of them."""
+
+    @property
+    def lists(self) -> Mapping[str, str]:
+        return self.settings.slack.lists
+
+    @property
+    def mail(self) -> MailState:
+        return MailState(self.store.database)
+
+    async def extend(self, run: Run, usd: float, seconds: float) -> None:
+        key = f"{run.id}/budget"
+        granted = run.checkpoint.known(key)
+        if granted is None:
+            has = run.budget.caps.nanousd / NANO
+            more = await self.more(usd - has) if self.more and usd > has else 0.0
+            granted = {"nanousd": round((has + more) * NANO)}
+            await run.checkpoint.keep(key, granted)
+        await run.budget.extend(granted["nanousd"], seconds)
+
+    def spawner(self, run: Run) -> WorkflowSpawner:
+        return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)

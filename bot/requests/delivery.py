@@ -1,0 +1,396 @@
+"""Deliver an answer: render it, check who sees it, post it, and attach its files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import scopes
+from bot.memory import store
+from bot.memory.files import kept_files
+from bot.messages import HELD_BACK, SENT_IN_PRIVATE
+from bot.reports import slack
+from bot.reports.documents import (
+    Answer,
+    AnswerDocument,
+    Document,
+    parse_document,
+)
+from bot.runs.checkpoint import Step
+from bot.runs.run import ActiveRun, Runs
+from bot.runs.store import Store
+from bot.slack import blocks
+from bot.slack.blocks import MessagePart, Rendered
+from bot.slack.client import TokenRefused, WriteFailed, retry_until
+from bot.slack.stream import Admits, StreamingReply, place_of
+from bot.slack.uploads import TAKEN
+from bot.slack.writer import MessageWriter
+from bot.storage.requests import RequestQueue, StoredRequest, try_now
+from config.settings import Settings
+from scopes.handles import Handles
+from scopes.intent import Intent
+from scopes.label import Label
+from scopes.resources import Resource, Resources
+from scopes.tool import Tool, ToolContext, ToolError
+from subagents.directory import Obstacle
+from subagents.gate import Action, Deny, Gate
+from subagents.run import Run
+
+
+def render_answer(
+    document: Document, request: StoredRequest, settings: Settings, seconds: float
+) -> Rendered:
+    """Render the document of an answer, a triage or a sweep; `seconds` is how long it took."""
+    if isinstance(document, AnswerDocument):
+        return slack.answer_message(document, request.key, settings.reply, seconds, request.user)
+    place = f"assistant show {document.run_id} --json"
+    parts = slack.report_parts(document, settings.triage.categories, place)
+    below = (blocks.feedback(request.key),)
+    *before, last = (*slack.lead_message(document, settings.reply, request.user), *parts)
+    last = replace(last, blocks=(*last.blocks, *below))
+    return Rendered((*before, last), (*before, last)[0].text)
+
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED = 10
+
+
+async def post_thread(
+    writer: MessageWriter,
+    key: str,
+    channel: str,
+    parts: Sequence[MessagePart],
+    *,
+    run: str = "",
+    after: str = "",
+) -> str:
+    """Post the parts in one thread, each once; return the ts of the first message.
+
+    Nothing of it was posted before `after`.
+    """
+    first, *rest = parts
+    place = (channel, None, first.text, first.blocks)
+    root = await writer.post(f"{key}#1", *place, look_first=True, run=run, after=after)
+    there = (await writer.mine(channel, root, key, "")).parts if rest else {}
+    for number, part in enumerate(rest, 2):
+        if number not in there:
+            await writer.post(f"{key}#{number}", channel, root, part.text, part.blocks, run=run)
+    return root
+
+
+def why(obstacles: Sequence[Obstacle]) -> str:
+    """Explain the obstacles to the requester alone: channels that they can read are named."""
+    ever = " An administrator can allow it there for good."
+    ever = ever if all(o.grantable for o in obstacles) else ""
+    return (
+        "This answer is for you alone. Where you asked, not everyone may read what it rests on: "
+        f"{obstacles_named(obstacles, MOST_NAMED)}.{ever}"
+    )
+
+
+def obstacles_named(obstacles: Sequence[Obstacle], most: int) -> str:
+    """Name the sources that somebody may not read, at most so many, and why."""
+    named = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return f"{'; '.join(named[:most])}{more}"
+
+
+MOST = 5
+"""Maximum number of files of one answer."""
+LACKING = "missing_scope"
+REASONS = {
+    LACKING: "I lack the permission files:write; an admin can install me again with it",
+    TAKEN: "Slack has not shown it so far",
+}
+NOT_TAKEN = "Slack did not take it"
+HIDDEN = "not everyone here may read what it rests on"
+
+
+async def _as_optional(write: Step) -> dict[str, Any]:
+    """Return the result of a write; the lack of its permission is no reason to wait."""
+    try:
+        return await write()
+    except TokenRefused as error:
+        if error.code != LACKING:
+            raise
+        raise WriteFailed(error.method, error.code) from error
+
+
+def _place(request: StoredRequest, done: Mapping[str, Any]) -> tuple[tuple[str, str] | None, str]:
+    """Return channel and thread of the answer, and its only reader if it is private."""
+    if not done.get("withheld"):
+        return (request.channel, request.thread_ts), ""
+    channel, ts = done.get("private") or ("", "")
+    return ((channel, ts) if channel else None), request.user
+
+
+def _format_missing(file: Resource, why: str) -> str:
+    """Tell readers of the thread about a file; one that is hidden from some has no name."""
+    return f"one has no name here, as {why}" if why == HIDDEN else f"{file.name} ({why})"
+
+
+async def _content(run: Run, file: Resource) -> bytes:
+    files: Resources = run.clients[Resources]  # type: ignore[assignment]
+    found = await files.get(file.space, file.name, file.version)
+    if found is None:
+        raise WriteFailed("upload", "file_is_gone")
+    return await asyncio.to_thread(getattr, found, "shown")  # of 5 MB it takes seconds
+
+
+BELIEVED_S = 5.0
+"""Seconds for which a check of a message's readers is cached while an answer is written."""
+
+
+class NotDone(Exception):
+    """An approved action was not executed; the text explains why, in a sentence for people."""
+
+
+class Asker(Protocol):
+    """The part of `bot.approvals.service.Approvals` that is needed here."""
+
+    async def show(self, run: str, request: StoredRequest) -> int: ...
+    async def offer_grant(
+        self, run: str, request: StoredRequest, sources: Mapping[str, str], destination: str
+    ) -> None: ...
+
+
+@dataclass
+class Delivery:
+    """Finishes requests; one for each process."""
+
+    settings: Settings
+    store: Store
+    inbox: RequestQueue
+    writer: MessageWriter
+    runs: Runs
+    approvals: Asker
+
+    async def write(
+        self,
+        request: StoredRequest,
+        live: ActiveRun,
+        reply: StreamingReply,
+        ctx: ToolContext,
+        document: Document,
+    ) -> dict[str, Any]:
+        """Write the answer; repeated calls write the same one, and progress never replaces it.
+
+        It is posted where it was asked for if everyone there may read it now; else it is sent to
+        the requester alone.
+        """
+
+        async def took() -> dict[str, Any]:
+            return {"seconds": (datetime.now(UTC) - request.received).total_seconds()}
+
+        seconds = (await live.steps.step(f"{live.run.id}/took", took))["seconds"]
+
+        async def finish() -> dict[str, Any]:
+            gate = live.run.gate
+            obstacles = (await gate.release("p1", ctx)).obstacles
+            if not obstacles:
+                return await reply.finish(render_answer(document, request, self.settings, seconds))
+            parts = render_answer(document, request, self.settings, seconds).parts
+            first = blocks.sentence(why(obstacles)).parts[0]
+            place = await self._send_privately(gate, ctx, request, [first, *parts])
+            told = {"withheld": [asdict(o) for o in obstacles], "lost": place is None}
+            said = SENT_IN_PRIVATE if place else HELD_BACK
+            return {**await reply.fail(said), **told, "private": place}
+
+        return await self.step(live, "finish", finish)
+
+    async def _send_privately(
+        self, gate: Gate, ctx: ToolContext, request: StoredRequest, parts: Sequence[MessagePart]
+    ) -> tuple[str, str] | None:
+        """Send the answer to its requester alone; return channel and ts of its first message.
+
+        May be called again. A requester who may not read it (any more) gets nothing of it.
+        """
+        if not (await gate.release("p1", ctx, to=request.user)).public:
+            return None
+        key = f"{request.written_key}/private"
+        try:
+            channel = await self.writer.direct(request.user)
+            root = await post_thread(self.writer, key, channel, parts)
+        except WriteFailed as error:
+            log.warning("the answer to %s could not be sent in private: %s", request.key, error)
+            return None
+        return channel, root
+
+    async def attach(
+        self, request: StoredRequest, live: ActiveRun, ctx: ToolContext, done: Mapping[str, Any]
+    ) -> None:
+        """Attach the files of the request below its answer, written as `done`, each once.
+
+        `ctx` is the context of the answer, which stays if this fails: what is missing is reported.
+        """
+        files = await kept_files(live.run)
+        place, to = _place(request, done)
+        if not files or not place:
+            return
+        missing = []
+        for file in files[:MOST]:
+            release = await live.run.gate.release("p1", replace(ctx, label=file.label), to)
+            why = HIDDEN if release.obstacles else await self._upload(live, place, file)
+            missing += [_format_missing(file, why)] if why else []
+        left = len(files) - MOST
+        missing += [f"{left} more: at most {MOST} are attached"] if left > 0 else []
+        if missing:
+            part = blocks.sentence(f"Files that are not here: {'; '.join(missing)}.").parts[0]
+            where = (f"{request.key}/files", *place, part.text, part.blocks)
+            try:
+                await self.writer.post(*where, look_first=True)
+            except WriteFailed as error:
+                log.warning("%s is not told of its files: %s", request.key, error)
+
+    async def _upload(self, live: ActiveRun, place: tuple[str, str], file: Resource) -> str:
+        """Upload a file and show it, in a step each; return why it is not there, if so."""
+        uploads, (channel, thread) = self.writer.uploads, place
+        name = f"files/{channel}/{file.name}@{file.version}"
+
+        async def send() -> dict[str, Any]:
+            return {"id": await uploads.hand_over(file.name, await _content(live.run, file))}
+
+        async def show() -> dict[str, Any]:
+            return {"ts": await uploads.show(channel, thread, sent["id"], file.name)}
+
+        try:
+            sent = await self.step(live, f"{name}/sent", lambda: _as_optional(send))
+            await self.step(live, f"{name}/shown", lambda: _as_optional(show))
+        except WriteFailed as error:  # the answer is complete without it
+            log.warning("a file of %s is not attached: %s", live.run.id, error)
+            return REASONS.get(error.code, NOT_TAKEN)
+        return ""
+
+    async def ask(self, request: StoredRequest, live: ActiveRun, done: Mapping[str, Any]) -> None:
+        """Show the actions that need approval; the answer stays even if that fails."""
+
+        async def show() -> dict[str, Any]:
+            obstacles = [Obstacle(**each) for each in done.get("withheld", ())]
+            if obstacles and all(o.grantable for o in obstacles):
+                sources = {o.source: o.name for o in obstacles}
+                await self.approvals.offer_grant(live.run.id, request, sources, request.channel)
+            return {"cards": await self.approvals.show(live.run.id, request)}
+
+        try:
+            await self.step(live, "ask", show)
+        except WriteFailed as error:
+            log.warning("what waits for approval of %s is not shown: %s", request.key, error)
+
+    async def step(self, live: ActiveRun, name: str, write: Step) -> dict[str, Any]:
+        """Run a step that writes to Slack, waiting while Slack is unavailable."""
+        patience = self.settings.serve.outage_give_up_s
+        return await live.steps.step(f"{live.run.id}/{name}", lambda: retry_until(write, patience))
+
+    async def publish(self, run: str) -> bool:
+        """Post an answer that was held back where it was asked for.
+
+        Returns False if it may not be posted there now either. The report of a schedule is
+        delivered again. Raises WriteFailed.
+        """
+        if await try_now(self.store.database, run):
+            return True
+        stored = await self.store.run(run)
+        request = await self.inbox.request(stored.request or "")
+        if request is None or request.run != run or not stored.result:
+            return False
+        document = parse_document(stored.result)
+        if not isinstance(document, Answer) or not document.label:
+            return False
+        label = Label.of(document.label)
+        async with self.runs.at_work(run) as live:
+            ctx = bare_context(live.run, label, Intent(home=request.channel))
+            if (await live.run.gate.release("p1", ctx)).obstacles:
+                return False
+        took = (stored.finished or stored.started) - stored.started
+        seconds = took.total_seconds()
+        reply = StreamingReply(
+            self.writer, place_of(request), self.settings.reply, request.reply, run=run
+        )
+        try:
+            done = await reply.finish(render_answer(document, request, self.settings, seconds))
+        finally:
+            await reply.aclose()
+        await store.publish_conversation(self.store.database, run)
+        if (request.reply or {}).get("withheld"):  # else all of this was done before
+            async with self.runs.at_work(run) as live:
+                ctx = bare_context(live.run, label, Intent(home=request.channel))
+                await self.attach(request, live, ctx, done)
+        await self.inbox.finish(request.key, "done", done)
+        return True
+
+    async def again(self, run: str, lookups: Sequence[str]) -> bool:
+        """Answer the request of this run again, with these look-ups approved.
+
+        May be called again. Returns False if it was answered again since, or was deleted.
+        """
+        found = await self.store.begun(run)
+        if found is None or not found.request:
+            return False
+        return await self.inbox.again(found.request, run, lookups)
+
+    async def perform(self, action: Action) -> str:
+        """Execute an approved action exactly as stored; return what was done, in a sentence.
+
+        It may be called again: its writes happen once for the action's id. Raises NotDone for what
+        must not or cannot be done, WriteFailed if Slack is unavailable.
+        """
+        async with self.runs.at_work(action.run) as live:
+            tool = _tool(action, live.run.clients)
+            key = f"action/{action.id}"
+            ctx = bare_context(live.run, action.label, action.intent, key)
+            try:
+                async with asyncio.timeout(live.run.limits.tool_timeout_s):
+                    found = await live.run.gate.perform(action, ctx, tool)
+            except ToolError as error:
+                raise NotDone(str(error)) from error
+            except TimeoutError:
+                late = f"{tool.name} gave no answer in time; it may have been done."
+                raise NotDone(late) from None
+        if isinstance(found, Deny):
+            raise NotDone(found.reason)
+        return found.note or "Done."
+
+
+def bare_context(run: Run, label: Label, intent: Intent, key: str = "") -> ToolContext:
+    """Return a context of a run with only the given label and intent."""
+    return ToolContext(
+        run=run.id,
+        requester=run.requester,
+        handles=Handles(),
+        label=label,
+        window=None,
+        clients=run.clients,
+        max_output_tokens=run.limits.max_tool_output_tokens,
+        intent=intent,
+        key=key,
+    )
+
+
+def audience_check(run: Run, home: str) -> Admits:
+    """Return a check whether what rests on a label may be shown in `home` while being written."""
+    clock = asyncio.get_running_loop().time
+    seen: dict[Label, tuple[float, bool]] = {}
+    """Label -> until when the result is valid, and the result."""
+
+    async def ask(label: Label) -> bool:
+        until, known = seen.get(label, (0.0, False))
+        if clock() >= until:
+            ctx = bare_context(run, label, Intent(home=home))
+            known = (await run.gate.release("p1", ctx, again=label in seen)).public
+            seen[label] = (clock() + BELIEVED_S, known)
+        return known
+
+    return ask
+
+
+def _tool(action: Action, clients: Mapping[type, object]) -> Tool:
+    tools: Sequence[Tool] = scopes.tools_of(action.scope, clients)
+    found = next((t for t in tools if t.name == action.tool), None)
+    if found is None:
+        raise NotDone(f"There is no tool {action.tool} any more.")
+    return found

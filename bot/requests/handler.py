@@ -1,0 +1,334 @@
+"""Handle one request from Slack, from the decision to answer it to the finished reply.
+
+This is the body of a workflow. After a crash it runs again from its start; finished steps return
+their stored results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+
+from pydantic import BaseModel
+
+from bot.logging import about
+from bot.memory.files import add_files
+from bot.messages import CRASHED, DOWN, FAILED, GIVEN_UP, STOPPED_EARLY
+from bot.metrics import Metrics
+from bot.policy.policy import Admission, Later, NotPermitted, Permitted
+from bot.reports.documents import Answer
+from bot.requests.context import ContextReader, RequestContext, TaskContext
+from bot.requests.delivery import Delivery, audience_check
+from bot.runs.durable import Durable
+from bot.runs.run import ActiveRun, Runs
+from bot.runs.store import RunNotFound, Store
+from bot.slack.assistant_pane import title_of
+from bot.slack.client import WriteFailed
+from bot.slack.markdown import Prose
+from bot.slack.stream import StreamingReply, place_of
+from bot.slack.writer import MessageWriter
+from bot.storage.requests import STOPPED, RequestQueue, StoredRequest, asked_at, workflow_id
+from bot.tasks.ask import Ask
+from bot.tasks.base import Request
+from config.sections import LimitSettings
+from config.settings import Settings
+from scopes.intent import Intent
+from scopes.label import Label
+from scopes.slack_items import plain
+from scopes.tool import Window
+from subagents.delegation import ANYTHING
+from subagents.delegation import Allowed as AllowedSubagents
+
+log = logging.getLogger(__name__)
+
+BUDGET_LOOK_S = 1.0
+
+
+class Admitted(BaseModel):
+    """What was decided on a request, as it is stored with its run."""
+
+    verdict: str = "allowed"
+    """`allowed`, `refused` (the user is told why) or `silent`."""
+    reason: str = ""
+    as_of: datetime
+    limits: LimitSettings
+    allowed: AllowedSubagents = ANYTHING
+
+
+@dataclass
+class RequestHandler:
+    """Answers requests; one for each process."""
+
+    settings: Settings
+    model_name: str
+    store: Store
+    inbox: RequestQueue
+    writer: MessageWriter
+    runs: Runs
+    durable: Durable
+    admission: Admission
+    context: ContextReader
+    metrics: Metrics
+    delivery: Delivery
+    _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def work(self, key: str, attempt: int) -> dict[str, Any]:
+        """Run the workflow of one attempt. It always stores the request's final state."""
+        request = await self.inbox.request(key)
+        if request is None or request.run is None or request.attempt != attempt:
+            return {"state": "gone"}
+        if request.state != "running":  # it was over: the process died before this workflow ended
+            return {"state": request.state}
+        with about(run=request.run, request=key):
+            try:
+                state = await self._answer(request)
+            except WriteFailed as error:
+                log.warning("the answer to %s could not be written: %s", key, error)
+                state = await self._fail(request, FAILED)
+            except Exception:  # top-level boundary: one request must not take down the worker
+                log.exception("request %s failed", key)
+                state = await self._fail(request, FAILED)
+            seconds = (datetime.now(UTC) - request.received).total_seconds()
+            log.info("%s after %.1f s", state, seconds)
+        self.metrics.request_ended(state, seconds if state == "done" else None)
+        return {"state": state}
+
+    async def apologise(self, key: str) -> dict[str, Any]:
+        """Run the workflow for a request that crashed its process too often."""
+        request = await self.inbox.request(key)
+        if request is None or request.state != "running":
+            return {"state": "gone"}
+        return {"state": await self._fail(request, CRASHED)}
+
+    async def _answer(self, request: StoredRequest) -> str:
+        assert request.run
+        if request.event.get(STOPPED):
+            return await self._stopped(request)
+        resumed = await self.store.begun(request.run) is not None
+        if not resumed and not await self._admit(request, request.run):
+            until = datetime.now(UTC) + timedelta(seconds=BUDGET_LOOK_S)
+            await self.inbox.postpone(request.key, until, request.reply)
+            return "waiting"
+        async with self.runs.at_work(request.run) as live:
+            admitted = Admitted.model_validate(live.args)
+            if admitted.verdict != "allowed":
+                return await self._turn_away(request, live, admitted)
+            return await self._reply(request, live, resumed)
+
+    async def _stopped(self, request: StoredRequest) -> str:
+        """Stop a request before its turn, or while it waits for the model."""
+        if not request.reply and not isinstance(await self.admission.decide(request), Permitted):
+            await self.inbox.finish(request.key, "ignored")  # it would not have been answered
+            return "ignored"
+        reply = StreamingReply(self.writer, place_of(request), self.settings.reply, request.reply)
+        try:
+            said = await reply.fail(STOPPED_EARLY)
+        finally:
+            await reply.aclose()
+        await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
+        return "stopped"
+
+    async def _admit(self, request: StoredRequest, run: str) -> bool:
+        """Decide on the request, once: it is stored with its run, and with the budget it gets.
+
+        Returns False if it cannot be decided yet.
+        """
+        await self.admission.gather(request, self.settings.serve.outage_give_up_s)
+        async with self._admitting:  # each of several at once must count what the others may spend
+            return await self._decide(request, run)
+
+    async def _decide(self, request: StoredRequest, run: str) -> bool:
+        decision = await self.admission.decide(request)
+        if isinstance(decision, Later):
+            return False
+        admitted = Admitted(as_of=asked_at(request), limits=self.settings.limits)
+        if isinstance(decision, Permitted):
+            allowed = AllowedSubagents(decision.scopes, decision.models)
+            limits = admitted.limits.model_copy(update={"cost_usd": decision.cost_usd})
+            admitted = admitted.model_copy(update={"allowed": allowed, "limits": limits})
+        else:
+            verdict = "refused" if isinstance(decision, NotPermitted) else "silent"
+            told = {"verdict": verdict, "reason": decision.reason}
+            admitted = admitted.model_copy(update=told)
+        await self.store.start_run(
+            run,
+            request.kind,
+            request.text,
+            self.model_name,
+            admitted.model_dump(mode="json"),
+            requester=request.user,
+            request=request.key,
+        )
+        if admitted.verdict == "allowed":
+            await self.runs.open_budget(run, admitted.limits)
+        return True
+
+    async def _more(self, request: StoredRequest, usd: float) -> float:
+        """Return how much of these US dollars the policy leaves for a request at work."""
+        async with self._admitting:
+            decision = await self.admission.decide(request, usd)
+        if not isinstance(decision, Permitted) or decision.fixed:
+            return 0.0
+        return min(usd, decision.cost_usd)
+
+    async def _turn_away(self, request: StoredRequest, live: ActiveRun, admitted: Admitted) -> str:
+        async def whisper() -> dict[str, Any]:
+            thread = None if request.thread_ts == request.ts else request.thread_ts
+            try:
+                await self.writer.whisper(request.channel, request.user, admitted.reason, thread)
+            except WriteFailed as error:  # nobody else may learn of it instead
+                log.warning("%s is not told why: %s", request.user, error)
+            return {}
+
+        log.info("not answered: %s", admitted.reason)
+        if admitted.verdict == "refused":
+            await live.steps.step(f"{live.run.id}/refusal", whisper)
+        await self.store.finish_run(live.run.id, "refused", cost_usd=0.0)
+        await self.inbox.finish(request.key, "ignored")
+        return "ignored"
+
+    async def _reply(self, request: StoredRequest, live: ActiveRun, resumed: bool) -> str:
+        opened = live.steps.known(f"{live.run.id}/reply") or request.reply
+        links: dict[str, Sequence[str]] = {}
+        settings = self.settings.reply
+        reply = StreamingReply(
+            self.writer,
+            place_of(request),
+            settings,
+            opened,
+            shown=Prose(links, settings, unescape(request.text), request.user).live,
+            title=title_of(request.text),
+            run=live.run.id,
+            admits=audience_check(live.run, request.channel),
+        )
+        try:
+            # if it was taken, the answer may be posted there
+            begun = live.steps.known(f"{live.run.id}/took") is not None
+            if not begun and request.reply is None:  # a later attempt shows itself by its answer
+                await self._open(request, live, reply, resumed, opened is not None)
+            ask = await self._work(request, live, links)
+            document = await ask.work()
+            await add_files(live.run, document)
+            if document.status == "failed" and document.passing:
+                return await self._wait(request, live, reply, document)
+            done = await self.delivery.write(request, live, reply, ask.writing(document), document)
+        finally:
+            await reply.aclose()
+        await self.store.finish_run(
+            live.run.id,
+            document.status,
+            result=document.to_json(),
+            cost_usd=document.cost_usd,
+            private="withheld" in done,
+        )
+        if not done.get("lost"):
+            await ask.delivered()
+        await self.delivery.attach(request, live, ask.writing(document), done)
+        await self.delivery.ask(request, live, done)
+        await self.inbox.finish(request.key, "done", done)
+        return "done"
+
+    async def _open(
+        self,
+        request: StoredRequest,
+        live: ActiveRun,
+        reply: StreamingReply,
+        resumed: bool,
+        opened: bool,
+    ) -> None:
+        """Show the first sign of work, and progress from then on."""
+        live.listeners.append(reply.emit)
+        look_first = resumed or request.reply is not None
+        await self.delivery.step(live, "reply", lambda: reply.open(look_first=look_first))
+        if not look_first:
+            self.metrics.first_sign.observe((datetime.now(UTC) - request.received).total_seconds())
+        if opened:  # the step was done by an earlier process: show that it continues
+            await reply.open(look_first=look_first)
+        await reply.working(True)
+
+    async def _work(
+        self, request: StoredRequest, live: ActiveRun, links: dict[str, Sequence[str]]
+    ) -> Ask:
+        """Return the task that answers it; `links` is updated with what the answer may cite."""
+
+        async def read() -> dict[str, Any]:
+            return (await self.context.read(request, live)).model_dump()
+
+        stored = await live.steps.step(f"{live.run.id}/surroundings", read)
+        around, admitted = RequestContext(**stored), Admitted.model_validate(live.args)
+        as_of = admitted.as_of
+        asked = Request(
+            around.text,
+            Window(as_of - timedelta(days=self.settings.reply.since_days), as_of),
+            delimiter=around.delimiter,
+            conversation=around.conversation,
+            files=tuple(around.files),
+            earlier=tuple(around.earlier),
+            here=around.here,
+            label=Label.of(around.label),
+            allowed=admitted.allowed,
+            said=around.said,
+            intent=Intent(
+                text=plain(around.said, {}),  # without names, which others choose
+                home=request.channel,
+                thread=f"{request.channel}/{request.thread_ts}",
+                own=f"{request.channel}/{request.ts}",
+                lookups=frozenset(request.lookups),
+            ),
+        )
+        context = TaskContext(
+            self.settings,
+            self.model_name,
+            self.durable,
+            self.store,
+            live,
+            workflow_id(request),
+            tuple(around.refused),
+            lambda usd: self._more(request, usd),
+        )
+        work = Ask(context, live.run, asked)
+        live.listeners.insert(0, lambda event: links.update(work.links()))
+        return work
+
+    async def _wait(
+        self, request: StoredRequest, live: ActiveRun, reply: StreamingReply, document: Answer
+    ) -> str:
+        """Report once that the provider is down, and retry until it is given up."""
+        serve, now = self.settings.serve, datetime.now(UTC)
+        said = dict(request.reply or {})
+        since = datetime.fromisoformat(said.get("down_since") or now.isoformat())
+        ended = (now - since).total_seconds() > serve.outage_give_up_s
+        if ended or request.reply is None:
+            said = await reply.fail(GIVEN_UP if ended else DOWN)
+        await self.store.finish_run(live.run.id, "failed", result=document.to_json())
+        if ended:
+            await self.inbox.finish(request.key, "failed", said)
+            return "failed"
+        until = now + timedelta(seconds=serve.outage_retry_s)
+        await self.inbox.postpone(request.key, until, {**said, "down_since": since.isoformat()})
+        return "waiting"
+
+    async def _fail(self, request: StoredRequest, text: str) -> str:
+        """End with one sentence for people and a reference to look up the run."""
+        said = request.reply
+        reply = StreamingReply(self.writer, place_of(request), self.settings.reply, said)
+        try:
+            said = await reply.apologise(text, request.run or "")
+        except Exception as error:  # top-level boundary: the request is over, reported or not
+            trace = not isinstance(error, WriteFailed)
+            log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)
+        finally:
+            await reply.aclose()
+        if request.run:
+            told = {"code": "failed", "message": text}
+            try:
+                await self.store.finish_run(request.run, "failed", error=told)
+            except RunNotFound:
+                log.info("run %s was not begun", request.run)
+        await self.inbox.finish(request.key, "failed", said)
+        return "failed"

@@ -1,0 +1,323 @@
+"""Durable execution: a run that was begun is finished, in this process or in the next one.
+
+The only importer of dbos, which stores the workflows that were begun and restarts those of a dead
+process. Its steps are not used: it numbers them in the order of calls, which differs between two
+lives of a run whose subagents run in parallel, and stores each in a transaction of its own. Their
+results are in our own `steps` table (`bot.runs.checkpoint`), by name, in one transaction with the
+trajectory of that step: a replay can never give one subagent the result of another, nothing that
+was read is stored twice, and the steps of many subagents share a transaction.
+
+`APPLICATION` is pinned: a new version of it would never resume what an old one began. Raise it only
+when a workflow's own steps get other names or meanings, after draining the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandleAsync
+from dbos._context import _clear_local_dbos_context as _leave_the_workflow
+
+from bot.errors import SetupError, StoreError
+from bot.storage.database import make_private, place_of, server_url, translate_errors, write_ahead
+
+log = logging.getLogger(__name__)
+
+APPLICATION = "wf-1"
+QUEUE = "subagents"
+QUEUE_POLL_S = 0.25
+JOIN_POLL_S = 0.25
+"""Seconds between checks for another replica's result."""
+NOTICE_POLL_S = 0.05  # ours send each other no messages, but the end waits for the next poll
+REAP_EVERY_S = 2.0
+LOCKS = 7_001
+"""Class of the advisory locks that replicas hold while they live."""
+THREADS = 16
+"""Maximum threads; DBOS would start one for each waiting step."""
+LOST = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
+
+T = TypeVar("T")
+Body = Callable[..., Awaitable[dict[str, Any]]]
+"""A workflow: plain JSON in and out."""
+
+
+def prepare_connection(connection: sqlite3.Connection, _: object) -> None:
+    """Set up a connection to the workflow file that does not wait for the disk at each commit.
+
+    Only a power cut loses the last moments, and nothing depends on them: a begun request is in the
+    request queue, which is written durably, and so are the steps and results from which a restarted
+    workflow continues.
+    """
+    if sqlite3.sqlite_version_info < SUBSECONDS:  # DBOS uses it on Python 3.12 and newer
+        connection.create_function("unixepoch", 1, lambda _: time.time())
+    write_ahead(connection)  # five times faster
+    connection.execute("PRAGMA synchronous=NORMAL").close()  # another factor of two
+
+
+SUBSECONDS = (3, 42)
+"""First SQLite version with `unixepoch('subsec')` (sqlite.org/lang_datefunc.html)."""
+FILE_OPTIONS = {"pool_events": [(prepare_connection, "connect")]}
+"""Options of SQLAlchemy's engine for that file."""
+
+
+class LockLost(SetupError):
+    """Another replica may take over: this process must end, and may be restarted."""
+
+    def __init__(self, why: str) -> None:
+        what = f"{why}; what was begun here goes on elsewhere."
+        super().__init__("lock_lost", what, "Start it again.")
+
+
+class WorkflowLost(Exception):
+    """A child workflow will have no result."""
+
+
+@dataclass
+class Durable:
+    """The workflows of this process. Open it after everything that they use; `aclose` it last.
+
+    `open`, `begin`, `lost` and `forget` raise StoreError.
+    """
+
+    executor: str
+    """Id of this process among those that share the database."""
+    bodies: dict[str, Body]
+    """Name of a workflow -> its function."""
+    file: Path
+    url: str | None
+    """Address of Postgres; None = `file`."""
+    max_concurrency: int
+    max_crashes: int
+    """Number of crashes of its process after which a workflow is not restarted."""
+    per_minute: int | None = None
+    """Subagents started in a period by all replicas together; None = no limit."""
+    period_s: float = 60.0
+    owners: Callable[[], Awaitable[set[str]]] | None = None
+    """Returns the processes that have work besides workflows; Postgres only."""
+    on_dead: Callable[[str], Awaitable[None]] | None = None
+    """Called for a replica that died, before its workflows are resumed."""
+    on_adopted: Callable[[], Awaitable[None]] | None = None
+    """Called after its work has been resumed."""
+    _flows: dict[str, Any] = field(default_factory=dict)
+    _lock: psycopg.AsyncConnection[Any] | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self.url is not None
+
+    async def open(self) -> None:
+        """Start; workflows that an earlier process of this id left are resumed at once."""
+        for name, body in self.bodies.items():
+            made = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes - 1)
+            self._flows[name] = made(_function(name, body))
+        try:
+            with translate_errors(self.where):
+                DBOS(config=self._config())
+                if self.url:
+                    await self._claim()
+                DBOS.launch()
+                if self.shared:
+                    await self._share()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    @property
+    def where(self) -> str:
+        return place_of(server_url(self.url)) if self.url else str(self.file)
+
+    async def _share(self) -> None:
+        rate = self.per_minute
+        await DBOS.register_queue_async(
+            QUEUE,
+            global_concurrency=self.max_concurrency,
+            worker_concurrency=self.max_concurrency,
+            limiter={"limit": rate, "period": self.period_s} if rate else None,
+            polling_interval_sec=QUEUE_POLL_S,
+            on_conflict="always_update",
+        )
+
+    def _config(self) -> DBOSConfig:
+        if self.url:
+            address = server_url(self.url).render_as_string(hide_password=False)
+        else:
+            make_private(self.file)
+            address = f"sqlite:///{self.file}"
+        return DBOSConfig(
+            name="assistant",
+            system_database_url=address,
+            executor_id=self.executor,
+            application_version=APPLICATION,
+            max_executor_threads=THREADS,
+            notification_listener_polling_interval_sec=NOTICE_POLL_S,
+            **({} if self.url else {"db_engine_kwargs": FILE_OPTIONS}),
+            serializer=DBOSPortableJSONSerializer(),
+            log_level="ERROR",
+        )
+
+    async def begin(self, name: str, id: str, *args: Any) -> None:
+        """Begin a workflow, once for each id, however often it is asked for."""
+        with translate_errors(self.where), SetWorkflowID(id):
+            await DBOS.start_workflow_async(self._flows[name], *args)
+
+    async def spawn(self, name: str, id: str, *args: Any) -> WorkflowHandleAsync[dict[str, Any]]:
+        """Begin a child, once for each id: here, or by a queue if replicas share it."""
+
+        async def start() -> WorkflowHandleAsync[dict[str, Any]]:
+            with SetWorkflowID(id):
+                if self.shared:
+                    return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
+                return await DBOS.start_workflow_async(self._flows[name], *args)
+
+        return await _apart(start())
+
+    @staticmethod
+    async def join(handle: WorkflowHandleAsync[dict[str, Any]]) -> dict[str, Any]:
+        """Return what a child returned. Raises WorkflowLost."""
+        try:
+            return await _apart(handle.get_result(polling_interval_sec=JOIN_POLL_S))
+        except Exception as error:  # top-level boundary: one child
+            log.exception("the workflow %s is lost", handle.get_workflow_id())
+            raise WorkflowLost(f"its workflow was lost ({type(error).__name__})") from error
+
+    async def lost(self, ids: Iterable[str]) -> set[str]:
+        """Return which of these workflows will not be resumed.
+
+        Most of them crashed their process too often.
+        """
+        wanted = list(ids)
+        if not wanted:
+            return set()
+        with translate_errors(self.where):
+            found = await DBOS.list_workflows_async(
+                workflow_ids=wanted, status=LOST, load_input=False, load_output=False
+            )
+        return {each.workflow_id for each in found}
+
+    async def cancel_children(self, id: str) -> None:
+        """Cancel what a workflow that will not be resumed had begun."""
+        pending = await DBOS.list_workflows_async(
+            workflow_id_prefix=f"{id}/",
+            status=["PENDING", "ENQUEUED"],
+            load_input=False,
+            load_output=False,
+        )
+        await DBOS.cancel_workflows_async([each.workflow_id for each in pending])
+
+    async def forget(self, before: datetime) -> int:
+        """Delete ended workflows; return how many. Their ids may then be begun again."""
+        with translate_errors(self.where):
+            ended = await DBOS.list_workflows_async(
+                status=["SUCCESS", *LOST],
+                completed_before=before.isoformat(),
+                load_input=False,
+                load_output=False,
+                limit=10_000,
+            )
+            if ended:
+                await DBOS.delete_workflows_async([each.workflow_id for each in ended])
+        return len(ended)
+
+    async def aclose(self) -> None:
+        """Leave what is not finished to the next process of this id, or to another replica."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "durable-close") as aside:
+            await loop.run_in_executor(aside, lambda: DBOS.destroy(destroy_registry=True))
+        loop.set_default_executor(ThreadPoolExecutor())  # dbos has shut its own, which it had set
+        if self._lock:
+            await self._lock.close()
+            self._lock = None
+
+    # Postgres only: a replica holds a lock while it lives; who gets a dead one's recovers its work.
+
+    async def _claim(self) -> None:
+        assert self.url
+        address = server_url(self.url).set(drivername="postgresql")
+        try:
+            self._lock = await psycopg.AsyncConnection.connect(
+                address.render_as_string(hide_password=False), autocommit=True, connect_timeout=10
+            )
+            query = "select pg_try_advisory_lock(%s, %s)"
+            cursor = await self._lock.execute(query, (LOCKS, _key(self.executor)))
+            row = await cursor.fetchone()
+        except psycopg.Error as error:
+            what = f"cannot be used: {str(error).strip().splitlines()[0]}"
+            raise StoreError(self.where, what, "Check that Postgres runs.") from error
+        if not row or not row[0]:
+            raise LockLost(f"Another replica is called {self.executor}")
+
+    async def reap(self) -> None:
+        """Resume the work of replicas that died, forever. Raises LockLost."""
+        while self.shared:
+            try:
+                await self.reap_once()
+            except psycopg.Error as error:
+                raise LockLost("The lock of this replica was lost") from error
+            except StoreError as error:
+                log.error("%s", error)
+            await asyncio.sleep(REAP_EVERY_S)
+
+    async def reap_once(self) -> list[str]:
+        """Resume the work of dead replicas once; return those that were found dead."""
+        assert self._lock
+        await self._lock.execute("select 1")
+        with translate_errors(self.where):
+            rows = await DBOS.list_workflows_async(
+                status="PENDING", load_input=False, load_output=False
+            )
+        known = {r.executor_id for r in rows if r.executor_id}
+        known |= await self.owners() if self.owners else set()
+        dead = []
+        for other in sorted(known - {self.executor}):
+            key = (LOCKS, _key(other))
+            cursor = await self._lock.execute("select pg_try_advisory_lock(%s, %s)", key)
+            row = await cursor.fetchone()
+            if row and row[0]:
+                try:
+                    if self.on_dead:
+                        await self.on_dead(other)
+                    # Private: dbos 3.4 has no public call for it; tests/test_durable.py covers it.
+                    await asyncio.to_thread(DBOS._recover_pending_workflows, [other])
+                    dead.append(other)
+                finally:
+                    await self._lock.execute("select pg_advisory_unlock(%s, %s)", key)
+        if dead and self.on_adopted:
+            await self.on_adopted()
+        return dead
+
+
+def _function(name: str, body: Body) -> Body:
+    """Return a plain function that calls `body`: dbos marks the functions that it is given."""
+
+    async def flow(*args: Any) -> dict[str, Any]:
+        return await body(*args)
+
+    flow.__name__ = flow.__qualname__ = name
+    return flow
+
+
+def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run work outside the context of a workflow.
+
+    dbos numbers what a workflow begins and waits for, and takes the same number in a later life for
+    the same child; here the id of a child identifies it.
+    """
+    apart = copy_context()
+    apart.run(_leave_the_workflow)  # private; tests/test_triage_kills.py covers it
+    return asyncio.create_task(work, context=apart)
+
+
+def _key(executor: str) -> int:
+    return zlib.crc32(executor.encode()) - 2**31

@@ -1,0 +1,378 @@
+"""The store: runs, their subagents, the gate's log and the trajectories, in one database."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.errors import SetupError
+from bot.memory.store import store_conversation
+from bot.storage import seen, tables
+from bot.storage.database import Database, chunks
+from bot.storage.encryption import Cipher
+from bot.storage.tables import StoredRun, StoredSubagent, proposal
+from subagents.gate import Action, Decision
+from subagents.trajectory import (
+    Context,
+    Origin,
+    RecordedReply,
+    RecordedRequest,
+    Recording,
+    Trajectory,
+    TrajectoryEntry,
+)
+
+CALL = ("run", "context", "seq", "attempt")
+REDONE = {
+    "requests": (CALL, ("parts",)),
+    "replies": (CALL, ("blocks", "outcome")),
+    "quoted": (("item", "run"), ("author",)),
+}
+"""Table -> its key columns, and the columns that a later row updates."""
+
+HASHES_AT_ONCE = 5_000
+"""Maximum hashes in one query; SQLite takes 32,766 parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """How the subagents of one template version ended."""
+
+    template: str
+    total: int
+    troubled: tuple[StoredSubagent, ...]
+    """Those that failed, stayed partial or lacked something in their brief; newest first."""
+
+
+WAITING = "waiting"
+"""Status of a subagent that no process has started yet, or whose process has not finished it."""
+
+
+def _subagent_row(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a subagent; its id ends in its number, which is its place in call order."""
+    digits = re.search(r"\d*$", result["id"])
+    return {
+        "run": run,
+        "position": int((digits and digits[0]) or 0),
+        "brief": brief,
+        "template": brief["template"],
+        "result": result,
+        **{name: result[name] for name in ("id", "status", "stopped_by", "cost_usd")},
+    }
+
+
+def _waiting_row(run: str, brief: Mapping[str, Any]) -> dict[str, Any]:
+    placeholder = {"id": brief["id"], "status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
+    return _subagent_row(run, brief, placeholder)
+
+
+def _recorded_rows(
+    recording: Recording, log: Sequence[Decision]
+) -> list[tuple[sa.Table, list[dict[str, Any]]]]:
+    """Return the rows of a recording, ordered so that references point to earlier rows."""
+    return [
+        (tables.blocks, [{"hash": h, "body": body} for h, body in recording.blocks.items()]),
+        (tables.contexts, [_plain(c) for c in recording.contexts]),
+        (tables.ledger, [_plain(e) for e in recording.entries]),
+        (tables.requests, [_plain(r) for r in recording.requests]),
+        (tables.replies, [_plain(r) for r in recording.replies]),
+        (tables.decisions, [_plain(d) for d in log]),
+    ]
+
+
+def _trajectory(
+    run: str,
+    contexts: Iterable[sa.Row[Any]],
+    ledger: Iterable[sa.Row[Any]],
+    requests: Iterable[sa.Row[Any]],
+    replies: Iterable[sa.Row[Any]],
+    blocks: Mapping[str, str],
+) -> Trajectory:
+    """Return the trajectory stored in these rows, with lists and names converted back to values."""
+    return Trajectory(
+        run,
+        tuple(Context(**{**row._asdict(), "tools": tuple(row.tools)}) for row in contexts),
+        tuple(TrajectoryEntry(**{**row._asdict(), "origin": Origin(row.origin)}) for row in ledger),
+        tuple(
+            RecordedRequest(**{**row._asdict(), "parts": tuple(map(tuple, row.parts))})
+            for row in requests
+        ),
+        tuple(RecordedReply(**{**row._asdict(), "blocks": tuple(row.blocks)}) for row in replies),
+        blocks,
+    )
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return the fields of a slotted dataclass; `asdict` copies deeply, ten times slower."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+@dataclass
+class PendingRecords:
+    """What was recorded and is not stored yet."""
+
+    recording: Recording = field(default_factory=Recording)
+    decisions: list[Decision] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    """Actions that wait for approval."""
+    authors: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    """Run and id of an item that it saw -> author."""
+
+    def followed_by(self, later: PendingRecords) -> PendingRecords:
+        """Return both as one, in this order."""
+        return PendingRecords(
+            self.recording.followed_by(later.recording),
+            self.decisions + later.decisions,
+            self.steps + later.steps,
+            self.actions + later.actions,
+            self.authors | later.authors,
+        )
+
+
+class RunNotFound(SetupError):
+    """No run has this id, and none or several begin with it."""
+
+    def __init__(self, id: str, nearest: Sequence[str], *, several: bool = False) -> None:
+        self.id, self.nearest = id, tuple(nearest)
+        near = f"{'Such as' if several else 'Nearest:'} {', '.join(nearest)}. " if nearest else ""
+        hint = f"{near}`assistant runs` lists them."
+        what = f"Several runs begin with {id!r}." if several else f"There is no run {id!r}."
+        super().__init__("unknown_run", what, hint)
+
+
+class Store:
+    """The stored data of runs, in one database. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @classmethod
+    async def open(
+        cls, data_dir: Path, url: str | None = None, cipher: Cipher | None = None
+    ) -> Store:
+        """Open the store in this directory, or in the Postgres database `url`."""
+        return cls(await Database.open(data_dir, url, cipher))
+
+    async def aclose(self) -> None:
+        """Finish what was asked for, then close the database."""
+        await self.database.aclose()
+
+    async def start_run(
+        self,
+        id: str,
+        kind: str,
+        question: str,
+        model: str,
+        args: Mapping[str, Any],
+        *,
+        requester: str | None = None,
+        request: str | None = None,
+    ) -> None:
+        """Store that a run began; nothing changes if it was stored before."""
+        row = {
+            "id": id,
+            "kind": kind,
+            "status": "running",
+            "question": question,
+            "model": model,
+            "args": args,
+            "started": datetime.now(UTC),
+            "requester": requester,
+            "request": request,
+        }
+        await self._add(
+            (tables.runs, [row]),
+            (tables.quoted, seen.of_request(id, request, requester)),
+        )
+
+    async def _add(self, *parts: tuple[sa.Table, Sequence[Mapping[str, Any]]]) -> None:
+        """Store rows in one transaction; existing ones stay as they are."""
+
+        def add(connection: sa.Connection) -> None:
+            for table, rows in parts:
+                if rows:
+                    connection.execute(self.database.upsert(table), rows)
+
+        await self.database.change(add)
+
+    async def finish_run(
+        self,
+        id: str,
+        status: str,
+        *,
+        result: Mapping[str, Any] | None = None,
+        cost_usd: float | None = None,
+        error: Mapping[str, Any] | None = None,
+        private: bool = False,
+    ) -> None:
+        """Store how a run ended, and its question and answer, which can be searched.
+
+        `private`: the answer went to the requester alone. Raises RunNotFound for a run that was
+        never started.
+        """
+        end = {"status": status, "result": result, "cost_usd": cost_usd, "error": error}
+        change = sa.update(tables.runs).where(tables.runs.c.id == id)
+        change = change.values(finished=datetime.now(UTC), **end)
+
+        def finish(connection: sa.Connection) -> int:
+            found = connection.execute(change).rowcount
+            if found:
+                store_conversation(connection, id, private=private)
+            return found
+
+        if not await self.database.change(finish):
+            raise RunNotFound(id, ())
+
+    async def save_subagent(
+        self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> None:
+        """Store a frozen brief with its result, or with its state since then."""
+        quotes = seen.of_subagent(run, brief, result)
+        columns = tuple(c.name for c in tables.subagents.c)
+
+        def save(connection: sa.Connection) -> None:
+            insert = self.database.upsert(tables.subagents, ("run", "id"), columns)
+            connection.execute(insert, _subagent_row(run, brief, result))
+            if quotes:
+                connection.execute(self.database.upsert(tables.quoted), quotes)
+
+        await self.database.change(save)
+
+    async def save_briefs(
+        self, run: str, briefs: Sequence[Mapping[str, Any]], texts: Mapping[str, Any]
+    ) -> None:
+        """Store frozen briefs that wait for a process, with the texts of their templates."""
+        await self._add(
+            (tables.templates, [{"version": v, "body": body} for v, body in texts.items()]),
+            (tables.subagents, [_waiting_row(run, b) for b in briefs]),
+            (tables.quoted, [q for b in briefs for q in seen.of_subagent(run, b, {})]),
+        )
+
+    async def record(self, records: PendingRecords) -> None:
+        """Store records, with the steps that produced them, in one transaction.
+
+        What is stored already is left as it is; but a call that is made again after a crash, which
+        lost its reply, replaces the earlier one.
+        """
+        saw = [
+            row
+            for (run, item), by in records.authors.items()
+            for row in seen.rows(run, [(item, by)])
+        ]
+        parts = [
+            *_recorded_rows(records.recording, records.decisions),
+            (tables.steps, records.steps),
+            (tables.actions, [proposal(action) for action in records.actions]),
+            (tables.quoted, saw),
+        ]
+        filled = [(table, rows) for table, rows in parts if rows]
+
+        def save(connection: sa.Connection) -> None:
+            for table, rows in filled:
+                insert = self.database.upsert(table, *REDONE.get(table.name, ()))
+                connection.execute(insert, rows)
+
+        if filled:
+            await self.database.change(save)
+
+    async def runs(self, limit: int = 20) -> list[StoredRun]:
+        """Return the latest runs, newest first."""
+        newest = sa.select(tables.runs).order_by(tables.runs.c.started.desc()).limit(limit)
+        return [StoredRun(**row._asdict()) for row in await self.database.read(newest)]
+
+    async def begun(self, id: str) -> StoredRun | None:
+        """Return the run with exactly this id; None = it was not begun."""
+        found = await self.database.read(sa.select(tables.runs).where(tables.runs.c.id == id))
+        return StoredRun(**found[0]._asdict()) if found else None
+
+    async def run(self, id: str) -> StoredRun:
+        """Return the run with this id, or the only one whose id begins so. Raises RunNotFound."""
+        if id and (exact := await self.begun(id)):
+            return exact
+        column = tables.runs.c.id
+        begins = sa.func.substr(column, 1, len(id)) == id
+        found = await self.database.read(sa.select(tables.runs).where(begins).limit(20))
+        if id and len(found) == 1:
+            return StoredRun(**found[0]._asdict())
+        if id and found:
+            raise RunNotFound(id, sorted(row.id for row in found)[:3], several=True)
+        known = [row.id for row in await self.database.read(sa.select(column).limit(10_000))]
+        raise RunNotFound(id, difflib.get_close_matches(id, known, n=3, cutoff=0.3))
+
+    async def subagents(self, run: str) -> list[StoredSubagent]:
+        """Return the subagents of a run in call order."""
+        table = tables.subagents
+        query = sa.select(table).where(table.c.run == run).order_by(table.c.position)
+        return [StoredSubagent(**row._asdict()) for row in await self.database.read(query)]
+
+    async def subagent(self, run: str, id: str) -> StoredSubagent:
+        """Return one subagent. Raises LookupError if there is none."""
+        table = tables.subagents
+        mine = sa.select(table).where(table.c.run == run, table.c.id == id)
+        rows = await self.database.read(mine)
+        if not rows:
+            raise LookupError(f"{run} has no subagent {id}")
+        return StoredSubagent(**rows[0]._asdict())
+
+    async def template(self, version: str) -> Mapping[str, Any]:
+        """Return prompt and schemas `{system, tools}` of a template version that was used."""
+        table = tables.templates
+        rows = await self.database.read(sa.select(table).where(table.c.version == version))
+        return dict(rows[0].body)
+
+    async def subagents_by_template(self) -> list[Review]:
+        """Return all template versions with the subagents that did badly, most of those first."""
+        table = tables.subagents
+        rows = await self.database.read(
+            sa.select(table).join(tables.runs).order_by(tables.runs.c.started.desc())
+        )
+        groups: dict[str, list[StoredSubagent]] = {}
+        for row in rows:
+            groups.setdefault(row.template, []).append(StoredSubagent(**row._asdict()))
+        reviews = [
+            Review(name, len(group), tuple(s for s in group if s.troubled))
+            for name, group in groups.items()
+        ]
+        return sorted(reviews, key=lambda review: -len(review.troubled))
+
+    async def decisions(self, run: str) -> list[Decision]:
+        """Return the gate's log of a run, oldest first."""
+        columns = [c for c in tables.decisions.c if c.name != "seq"]
+        return [Decision(**row._asdict()) for row in await self._of(run, tables.decisions, columns)]
+
+    async def trajectory(self, run: str) -> Trajectory:
+        """Return everything recorded of a run, in order of recording."""
+        contexts, ledger, requests, replies = [
+            await self._of(run, table, [c for c in table.c if not c.primary_key])
+            for table in (tables.contexts, tables.ledger, tables.requests, tables.replies)
+        ]
+        hashes = {row.hash for row in ledger}
+        hashes.update(digest for row in requests for _, digest in row.parts)
+        hashes.update(digest for row in replies for digest in row.blocks)
+        blocks = await self._blocks(hashes)
+        return _trajectory(run, contexts, ledger, requests, replies, blocks)
+
+    async def _blocks(self, hashes: Iterable[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for some in chunks(hashes, HASHES_AT_ONCE):
+            mine = tables.blocks.c.hash.in_(some)
+            for row in await self.database.read(sa.select(tables.blocks).where(mine)):
+                found[row.hash] = row.body
+        return found
+
+    async def _of(
+        self, run: str, table: sa.Table, columns: Iterable[sa.Column[Any]]
+    ) -> Sequence[sa.Row[Any]]:
+        """Return a run's rows of a table in the order written."""
+        order = next(iter(table.primary_key))
+        return await self.database.read(
+            sa.select(*columns).where(table.c.run == run).order_by(order)
+        )

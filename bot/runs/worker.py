@@ -1,0 +1,147 @@
+"""Start workflows for stored work: poll, claim, recover, give up, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from bot.errors import StoreError
+from bot.runs.durable import Durable
+from bot.storage.requests import RequestQueue
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+"""Seconds between polls: for work of other replicas, and for the ends of pauses and outages."""
+DRAIN_LOOK_S = 0.05
+
+W = TypeVar("W")
+
+
+@dataclass
+class Worker(ABC, Generic[W]):
+    """Starts stored work. `run` it as a task; `wake` it when something was stored."""
+
+    inbox: RequestQueue
+    durable: Durable
+    most: int
+    """Maximum work of this process at once; more waits its turn."""
+    draining: bool = field(default=False, init=False)
+    """Whether nothing new is started."""
+    at_work: set[str] = field(default_factory=set, init=False)
+    """Keys of the work that was started in this process and has not ended."""
+    _recovered: dict[str, W] = field(default_factory=dict, init=False)
+    """Workflow id -> work that an earlier process had started."""
+    _unsure: bool = field(default=False, init=False)
+    """Whether work may have been claimed whose workflow did not start or failed."""
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _taking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    @abstractmethod
+    async def claimed(self) -> Sequence[W]:
+        """Return what this process has claimed and not ended."""
+
+    @abstractmethod
+    async def take(self, free: int) -> Sequence[W]:
+        """Claim what is due now, at most so much."""
+
+    @abstractmethod
+    async def lost(self, work: W, id: str) -> None:
+        """End work whose workflow will not be resumed."""
+
+    @abstractmethod
+    def key(self, work: W) -> str: ...
+
+    @abstractmethod
+    def workflow(self, work: W) -> tuple[str, str, *tuple[Any, ...]]:
+        """Return the name, the id and the arguments of its workflow."""
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.at_work)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Start work until cancelled."""
+        while True:
+            self._woken.clear()
+            try:
+                await self.look()
+            except StoreError as error:
+                log.error("%s", error)
+                self._unsure = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._woken.wait()
+
+    async def look(self) -> None:
+        """Start what is due now, and end what was lost. Raises StoreError."""
+        if self._unsure:
+            await self.recover()
+            self._unsure = False
+        await self._give_up()
+        async with self._taking:
+            free = self.most - len(self.at_work)
+            if self.draining or free <= 0:
+                return
+            for work in await self.take(free):
+                await self._begin(work)
+
+    async def recover(self) -> None:
+        """Resume what an earlier process of this id, or a dead replica, had claimed."""
+        for work in await self.claimed():
+            if self.key(work) not in self.at_work:
+                self._recovered[self.workflow(work)[1]] = work
+                await self._begin(work)
+
+    async def drained(self, seconds: float) -> bool:
+        """Start nothing more, and wait for current work; return whether all of it has ended."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(seconds):
+                async with self._taking:  # work that is being claimed at this moment counts
+                    pass
+                while self.is_busy:  # noqa: ASYNC110 - a subagent's end sets no event
+                    await asyncio.sleep(DRAIN_LOOK_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def ended(self, key: str, *, lost: bool = False) -> None:
+        """Record that work ended here. `lost`: its workflow failed."""
+        self._unsure = self._unsure or lost
+        self.at_work.discard(key)
+        self._recovered = {id: w for id, w in self._recovered.items() if self.key(w) != key}
+        self.wake()
+
+    async def _begin(self, work: W) -> None:
+        self.at_work.add(self.key(work))
+        try:
+            await self.durable.begin(*self.workflow(work))
+        except StoreError:
+            self.at_work.discard(self.key(work))
+            self._unsure = True
+            raise
+
+    async def _give_up(self) -> None:
+        """Check what was recovered: another replica may have claimed it, or nobody resumes it."""
+        if not self._recovered:
+            return
+        mine = {self.key(work) for work in await self.claimed()}
+        for key in {self.key(work) for work in self._recovered.values()} - mine:
+            self.ended(key)
+        for id in await self.durable.lost(self._recovered):
+            work = self._recovered.get(id)
+            if work is None:  # it ended meanwhile
+                continue
+            log.error("%s is given up: each try ended with the process", id)
+            await self.durable.cancel_children(id)
+            await self.lost(work, id)
+            self._recovered.pop(id, None)

@@ -1,0 +1,255 @@
+"""Alert owners in private: once when a schedule fails, once when it works again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+from bot.errors import StoreError
+from bot.policy.policy import PolicyFile
+from bot.schedules.store import ScheduleStore
+from bot.schedules.validation import admins
+from bot.slack.blocks import Element, MessagePart, bold, date, paragraph, rich, user
+from bot.slack.client import TokenRefused, WriteFailed, is_away
+from bot.slack.people import People
+from bot.slack.writer import MessageWriter
+from bot.storage.database import Database
+from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
+from bot.storage.tables import schedule_runs, schedules
+from scopes.tool import iso
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""Seconds between two checks for alerts to send."""
+HELD_FOR = timedelta(minutes=15)
+"""How long a process may take to send an alert; then another process sends it."""
+CLOCK_SKEW = timedelta(minutes=10)
+"""How far Slack's clock may be behind ours."""
+MOST_ADMINS = 10
+LATER = "Its next run covers this time, too."
+REFUSED = "It is checked again every ten minutes, and runs once that is fixed."
+ONCE = "You are told again when it works."
+_MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
+
+
+def record_failure(
+    connection: sa.Connection,
+    schedule: str,
+    why: str,
+    at: datetime,
+    again: datetime | None = None,
+) -> None:
+    """Record that a schedule fails; `at` is the time of the occurrence. News lead to an alert."""
+    known = _failure(connection, schedule)
+    if known is None or known.over:
+        known = Failure(since=datetime.now(UTC), at=at, why=why)
+    values = {"at": max(known.at, at), "why": why, "again": again}
+    _store(connection, schedule, known.model_copy(update=values))
+
+
+def record_success(connection: sa.Connection, schedule: str, at: datetime, said: str) -> None:
+    """Record that the occurrence of `at` has succeeded; a later one may have failed since."""
+    known = _failure(connection, schedule)
+    if known and not known.over and known.at <= at:
+        over = Recovery(at=datetime.now(UTC), said=said)
+        _store(connection, schedule, known.model_copy(update={"over": over}))
+
+
+@dataclass
+class FailureAlerts:
+    """Sends alerts about failing schedules, from rows, so that a restart loses or repeats none.
+
+    `fails` and `send` raise StoreError.
+    """
+
+    database: Database
+    writer: MessageWriter
+    people: People
+    policy: PolicyFile
+    team: str
+    executor: str
+    look_s: float = LOOK_S
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def fails(
+        self, schedule: str, why: str, at: datetime | None = None, again: datetime | None = None
+    ) -> None:
+        """Alert the owner, once until the schedule works again.
+
+        `at` is the time of the occurrence, which is retried at `again`.
+        """
+
+        def change(connection: sa.Connection) -> None:
+            record_failure(connection, schedule, why, at or _reached(connection, schedule), again)
+
+        await self.database.change(change)
+        self.wake()
+
+    def wake(self) -> None:
+        """Check for alerts to send now."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Send alerts, and retry those that could not be sent. Runs until cancelled."""
+        while True:
+            self._woken.clear()
+            try:
+                await self.send()
+            except StoreError as error:
+                log.error("%s", error)
+            except Exception:  # top-level boundary: one pass must not stop the next
+                log.exception("the alerts about schedules could not be sent")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.look_s):
+                    await self._woken.wait()
+
+    async def send(self) -> None:
+        """Send all pending alerts."""
+        failing = sa.select(schedules.c.id).where(
+            schedules.c.trouble.is_not(None), schedules.c.state != "deleted"
+        )
+        for row in await self.database.read(failing):
+            await self._send(row.id)
+
+    async def _send(self, id: str) -> None:
+        failure = await self.database.change(lambda connection: self._claim(connection, id))
+        stored = await ScheduleStore(self.database).get(id) if failure else None
+        if failure is None or stored is None:
+            return
+        reached: list[str] = []
+        try:
+            reached = await self._send_to_owner(stored, failure)
+        except WriteFailed as error:
+            log.warning("the alert about %s is not sent yet: %s", id, error)
+        finally:
+            await self.database.change(lambda connection: _done(connection, id, failure, reached))
+
+    def _claim(self, connection: sa.Connection, id: str) -> Failure | None:
+        """Claim an alert for a while, so that no other process sends it."""
+        failure, now = _failure(connection, id), datetime.now(UTC)
+        if failure is None or (failure.told is not None and not failure.over):
+            return None
+        if failure.held and failure.held.by != self.executor and failure.held.until > now:
+            return None
+        held = AlertHold(by=self.executor, until=now + HELD_FOR)
+        failure = failure.model_copy(update={"held": held})
+        _store(connection, id, failure)
+        return failure
+
+    async def _send_to_owner(self, stored: StoredSchedule, failure: Failure) -> list[str]:
+        """Send an alert to the owner, or to administrators if the owner cannot be reached.
+
+        Returns who received it. Raises WriteFailed if Slack is unavailable.
+        """
+        if failure.told:
+            return await self._post(failure.told, stored, failure) or list(failure.told)
+        owner = stored.spec.owner
+        person = await self.people.person(owner, self.team, fresh=True)
+        gone = person.kind in ("deleted", "bot") if person else False
+        gone = gone or (person is None and not self.people.unanswered(owner))
+        if not gone and (reached := await self._post([owner], stored, failure)):
+            return reached
+        others = [each for each in await admins(self.policy) if each != owner]
+        reached = await self._post(others[:MOST_ADMINS], stored, failure, instead_of=owner)
+        if not reached:
+            log.error("the schedule %s fails, and nobody can be told: %s", stored.id, failure.why)
+        return reached or [owner]
+
+    async def _post(
+        self, users: Sequence[str], stored: StoredSchedule, failure: Failure, instead_of: str = ""
+    ) -> list[str]:
+        """Send an alert to each user; return who received it, without those who cannot be reached.
+
+        Raises WriteFailed.
+        """
+        part, reached = _message(stored, failure, instead_of), []
+        key = f"trouble/{stored.id}/{iso(failure.since)}/{'over' if failure.over else 'began'}"
+        after = f"{(failure.since - CLOCK_SKEW).timestamp():.6f}"
+        for each in users:
+            try:
+                channel = await self.writer.direct(each)
+                await self.writer.post(
+                    key, channel, None, part.text, part.blocks, look_first=True, after=after
+                )
+                reached.append(each)
+            except WriteFailed as error:
+                if is_away(error) or isinstance(error, TokenRefused):
+                    raise
+                log.warning("%s is not told of %s: %s", each, stored.id, error)
+        return reached
+
+
+def with_mentions(text: str) -> Iterator[str | Element]:
+    """Yield a sentence of ours in which `<@U...>` is shown as the person."""
+    for number, part in enumerate(_MENTION.split(text)):
+        if part:
+            yield user(part) if number % 2 else part
+
+
+def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> MessagePart:
+    since, why = date(failure.since), [": ", *with_mentions(_sentence(failure.why))]
+    parts: list[str | Element]
+    if over := failure.over:
+        title = f"The scheduled report {stored.id} is delivered again."
+        parts = [f"\n{_sentence(over.said)} It had failed since ", since, *why]
+    elif stored.state == "refused":
+        title = f"The scheduled report {stored.id} cannot run as it is set."
+        parts = ["\nIt fails since ", since, *why, f"\n{REFUSED} {ONCE}"]
+    else:
+        title = f"The scheduled report {stored.id} was not delivered."
+        parts = ["\nIt fails since ", since, *why, "\n"]
+        if failure.again:
+            until = " and so on, until it is delivered or a later report takes its place. "
+            parts += ["It is tried again on ", date(failure.again), until, ONCE]
+        else:
+            parts += [f"{LATER} {ONCE}"]
+    if instead_of:
+        parts += ["\nIts owner ", user(instead_of), " cannot be reached, so you are told."]
+    return MessagePart(title, (rich(paragraph(bold(title), *parts)),))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _done(connection: sa.Connection, id: str, failure: Failure, reached: Sequence[str]) -> None:
+    """Record who received the alert; nobody = send it again."""
+    now = _failure(connection, id)
+    if now is None or now.since != failure.since:
+        return
+    if reached and failure.over:
+        _store(connection, id, None)
+        return
+    _store(connection, id, now.model_copy(update={"held": None, "told": (*reached,) or now.told}))
+
+
+def _reached(connection: sa.Connection, schedule: str) -> datetime:
+    """Return its latest occurrence that was started.
+
+    The report of that one, or of a later one, says that it works again.
+    """
+    begun = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.begun.is_not(None))
+    last = sa.select(sa.func.max(schedule_runs.c.at)).where(begun).scalar_subquery()
+    mine = schedules.c.id == schedule
+    query = sa.select(sa.func.coalesce(last, schedules.c.watermark)).where(mine)
+    at: datetime | None = connection.execute(query).scalar()
+    return at or datetime.now(UTC)
+
+
+def _failure(connection: sa.Connection, schedule: str) -> Failure | None:
+    mine = sa.select(schedules.c.trouble).where(schedules.c.id == schedule).with_for_update()
+    found = connection.execute(mine).scalar()
+    return Failure.model_validate(found) if found else None
+
+
+def _store(connection: sa.Connection, schedule: str, failure: Failure | None) -> None:
+    mine = sa.update(schedules).where(schedules.c.id == schedule)
+    connection.execute(mine.values(trouble=failure and failure.model_dump(mode="json")))

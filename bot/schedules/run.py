@@ -1,0 +1,606 @@
+"""Run scheduled reports: plan which time each covers, make the report, retry failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from bot.logging import about
+from bot.mailbox.sync import MailState
+from bot.messages import NOT_CONNECTED
+from bot.policy.policy import PolicyFault
+from bot.reports.documents import SweepReport, TriageAnswer, TriageReport, cited_statements
+from bot.reports.issues import IssueStore, compare_issues
+from bot.reports.markdown import digest_answer
+from bot.requests.context import TaskContext
+from bot.runs.durable import Durable
+from bot.runs.run import ActiveRun, Runs
+from bot.runs.store import Store
+from bot.schedules.alerts import FailureAlerts
+from bot.schedules.budget import Allowance, allowance, planned_usd
+from bot.schedules.store import DELETED, Occurrences, ScheduleStore
+from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
+from bot.storage.requests import SCHEDULED
+from bot.storage.schedules import Occurrence, StoredSchedule, Work
+from bot.storage.seen import record_reused_items
+from bot.storage.tables import budgets
+from bot.tasks.base import Request
+from bot.tasks.reports import inbox_triage, triage_label
+from bot.tasks.sweep import Sweep
+from bot.tasks.triage import done_with
+from config.schedules import Schedule
+from config.settings import Settings
+from scopes.google.errors import GoogleBusy, GoogleError
+from scopes.slack_client import Absent, SlackRefused
+from scopes.slack_reader import ChannelInfo, SlackReader
+from scopes.tool import Window, estimate_tokens, iso
+from subagents.budget import NANO
+
+log = logging.getLogger(__name__)
+
+LONGEST = timedelta(days=31)
+"""A channel that was not fully read for longer is read from here on, and the report says so."""
+NAMED = 5
+"""Channels that one sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The time from which each channel is read."""
+
+    since: Mapping[str, datetime]
+    """Start by channel id; the end is that of the occurrence for all of them."""
+    oldest: datetime
+    notes: tuple[str, ...] = ()
+    """What the reader must know about it, in sentences."""
+
+
+def windows(
+    names: Mapping[str, str], covered: Mapping[str, str], at: datetime, first: timedelta
+) -> Windows:
+    """Return where each channel's window begins (`names`: by id).
+
+    That is where a delivered report last covered it fully, else `first` before the occurrence.
+    """
+    known = {id: datetime.fromisoformat(covered[id]) for id in names if id in covered}
+    since = {
+        id: min(max(known[id], at - LONGEST), at) if id in known else at - first for id in names
+    }
+    late = [names[id] for id, begin in known.items() if begin < at - LONGEST]
+    notes = (f"{_listed(late)} not read whole for more than 31 days: what is older is not in it.",)
+    return Windows(since, min(since.values(), default=at - first), notes if late else ())
+
+
+def covered_after(document: SweepReport, before: Mapping[str, str]) -> dict[str, str]:
+    """Return up to when each channel is fully covered, once this report is delivered.
+
+    One that was not fully read is read again from where this window began.
+    """
+    after = dict(before)
+    for section in document.sections:
+        window, channel = section.window or document.window, section.channel
+        if section.status == "complete":
+            after[channel] = window.latest
+        else:
+            after[channel] = before.get(channel, window.oldest)
+    return after
+
+
+def changes(
+    now: Mapping[str, str], before: Mapping[str, str] | None
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return names of the channels that were added and removed since the last report; by id."""
+    if before is None:
+        return (), ()
+    came = sorted(name for id, name in now.items() if id not in before)
+    return came, sorted(name for id, name in before.items() if id not in now)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Format as `#a, #b and 3 more channels were`."""
+    found = sorted(names)
+    shown = ", ".join(f"#{name}" for name in found[:NAMED])
+    more = f" and {len(found) - NAMED} more channels" if len(found) > NAMED else ""
+    return f"{shown}{more} {'were' if len(found) > 1 else 'was'}"
+
+
+SURELY = 2.0
+"""A run that may spend so many times its likely cost needs no estimate."""
+LOOK_SHARE = 0.3
+"""Share of a sweep's time for estimating its cost."""
+
+
+class RunPlan(BaseModel, frozen=True):
+    """What a run reads; a triage reads no channels."""
+
+    name: str
+    workflow: str
+    spec: Schedule
+    oldest: datetime
+    latest: datetime
+    notes: tuple[str, ...] = ()
+    channels: tuple[ChannelInfo, ...] = ()
+    since: dict[str, datetime] = {}
+    """Channel id -> where its window begins."""
+    added: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    covered: dict[str, str] = {}
+    """Channel id -> up to where it was covered before."""
+    last: datetime | None = None
+    """End of the last delivered report."""
+    reports: int = 0
+    """How many reports were delivered before."""
+    likely_usd: float | None = None
+    """Expected cost, from the last report's cost a day or from the amount to read.
+
+    None = not known.
+    """
+    language: str | None = None
+    """Language of the report; None = it is not set, and Slack does not return the owner's."""
+
+
+@dataclass(frozen=True)
+class RunPlanner:
+    """Plans the runs of schedules."""
+
+    settings: Settings
+    validator: ScheduleValidator
+    occurrences: Occurrences
+
+    async def plan(
+        self, stored: StoredSchedule, occurrence: Occurrence, reader: SlackReader, usd: float
+    ) -> RunPlan:
+        """Plan one run, which may spend `usd`.
+
+        Raises ScheduleInvalid, CheckUnavailable and StoreError.
+        """
+        spec = stored.spec
+        channels = await self.validator.check(spec, stored.origin, reader)
+        days = spec.since_days or getattr(self.settings, spec.kind).since_days
+        plan = RunPlan(
+            name=stored.id,
+            workflow=occurrence.work.id,
+            spec=spec,
+            oldest=occurrence.at - timedelta(days=days),
+            latest=occurrence.at,
+            language=spec.language,
+        )
+        if spec.kind == "triage":
+            now = datetime.now(UTC)  # what arrived since its time is read, too
+            return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
+        last = await self.occurrences.last_delivered(stored.id)
+        extra = (last and last.extra) or {}
+        names = {c.id: c.name for c in channels}
+        covered = extra.get("covered") or {}
+        read = windows(names, covered, occurrence.at, timedelta(days=days))
+        added, gone = changes(names, extra.get("channels"))
+        likely = _likely(last, read.oldest, occurrence.at) if last else None
+        if likely is None or likely * SURELY >= usd:
+            likely = await self._estimated_usd(reader, channels, read.since, occurrence.at)
+        return plan.model_copy(
+            update={
+                "oldest": read.oldest,
+                "notes": (*read.notes, *_too_little(likely, usd)),
+                "channels": tuple(channels),
+                "since": dict(read.since),
+                "added": tuple(added),
+                "gone": tuple(gone),
+                "covered": covered,
+                "last": last.latest if last else None,
+                "reports": await self.occurrences.reports(stored.id),
+                "likely_usd": likely,
+                "language": await self._language(spec, reader),
+            }
+        )
+
+    async def _language(self, spec: Schedule, reader: SlackReader) -> str | None:
+        """Return the configured language, else that of the owner in Slack."""
+        if language := spec.language or self.settings.report.language:
+            return language
+        try:
+            body = await reader.web.call("users.info", user=spec.owner, include_locale="true")
+        except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("the language of %s is not known: %s", spec.owner, error)
+            return None
+        return str(body["user"].get("locale") or "").partition("-")[0].lower() or None
+
+    async def _estimated_usd(
+        self,
+        reader: SlackReader,
+        channels: Sequence[ChannelInfo],
+        since: Mapping[str, datetime],
+        latest: datetime,
+    ) -> float | None:
+        """Estimate the cost of a sweep; None = not known.
+
+        What is read for the estimate is cached for the sweep.
+        """
+
+        async def tokens(channel: ChannelInfo) -> int:
+            window = Window(since[channel.id], latest)
+            try:
+                found = await reader.conversations(channel.id, window)
+            except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError):
+                return 0  # the sweep itself reports it
+            return sum(estimate_tokens(i.line()) + 1 for c in found for i in c.items)
+
+        try:
+            async with asyncio.timeout(LOOK_SHARE * self.settings.sweep.time_s):
+                sizes = await asyncio.gather(*map(tokens, channels))
+        except TimeoutError:
+            return None
+        models = self.settings.models
+        return planned_usd(models.fast, models.main, sizes)
+
+
+def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | None:
+    if last.cost_usd is None or last.oldest is None or last.latest is None:
+        return None
+    span = max(last.latest - last.oldest, timedelta(minutes=1))
+    return last.cost_usd * max(1.0, (latest - oldest) / span)
+
+
+def _too_little(planned: float | None, usd: float) -> tuple[str, ...]:
+    """Warn before a run that its budget will not be enough."""
+    if planned is None or planned <= usd:
+        return ()
+    said = f"About ${planned:.2f} may be needed and ${usd:.2f} may be spent"
+    return (f"{said}: it may not cover everything.",)
+
+
+BACKOFF = tuple(timedelta(minutes=m) for m in (1, 5, 15, 60))
+"""Pauses between tries of a run; the last one repeats."""
+PASSING = ("model_error", "rate_limit")
+"""Reasons of subagents for ending early that may not occur an hour later."""
+PASSES = "passing"
+"""`code` of the error of a run whose occurrence is retried."""
+GAVE_NOTHING = "It could read nothing."
+STOPS = {
+    "cost": "Its budget was spent.",
+    "tokens": "Its tokens were spent.",
+    "time": "Its time was up.",
+    "model_error": "The model gave no answer.",
+    "rate_limit": "The model had no room for it.",
+    "user": "It was stopped.",
+}
+"""Reason of subagents for ending early -> message to the owner, without anything that was read."""
+CRASHED = "Something went wrong inside; the log of the bot says what."
+SETTLING = timedelta(seconds=3)
+"""Wait between the time of an occurrence and reading its sources.
+
+Our clock may be ahead of Slack's by this much without a message falling between two reports.
+"""
+MAIL = "mail"
+"""Key of an occurrence's `extra`: what to record about the mailbox once the digest is delivered."""
+
+
+class RunFailed(Exception):
+    """A run has no report; the text says why, for the schedule's owner."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        self.passing = passing
+        """Whether it may succeed later."""
+        super().__init__(why)
+
+
+def next_try(
+    spec: Schedule, occurrence: Occurrence, now: datetime, backoff: Sequence[timedelta]
+) -> datetime | None:
+    """Return when an occurrence is retried after this try failed.
+
+    None if the schedule's next time comes first, which covers it, or it would be too late.
+    """
+    at = now + backoff[min(occurrence.tries, len(backoff) - 1)]
+    if at > occurrence.at + timedelta(hours=spec.missed_hours):
+        return None
+    following = spec.timetable.after(occurrence.at)
+    return None if following and following <= at else at
+
+
+def is_passing(document: SweepReport | TriageReport) -> bool:
+    """Return whether a failed report may succeed later: the model was unavailable for a part."""
+    return any(each.stopped_by in PASSING for each in document.subagents)
+
+
+def why_nothing(document: SweepReport | TriageReport) -> str:
+    """Explain in a sentence why a run has no result."""
+    stops = Counter(each.stopped_by for each in document.subagents)
+    known = [STOPS[stop] for stop, _ in stops.most_common() if stop in STOPS]
+    return " ".join([GAVE_NOTHING, *known[:1]])
+
+
+def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, Any] | None) -> None:
+    """Record, in the transaction of its delivery, what the digest of this `extra` has handled."""
+    if material := (extra or {}).get(MAIL):
+        state.noted(connection, **material)
+
+
+def pauses(seconds: float) -> Iterator[float]:
+    """Yield growing pauses between tries, until they add up to these seconds."""
+    pause, waited = 1.0, 0.0
+    while waited < seconds:
+        yield pause
+        waited, pause = waited + pause, min(2 * pause, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledReport:
+    """A report, with what the row of its occurrence stores."""
+
+    document: SweepReport | TriageAnswer
+    extra: Mapping[str, Any]
+    figures: Mapping[str, int]
+    passing: bool
+    """Whether a failed one may succeed later."""
+
+
+@dataclass
+class OccurrenceRunner:
+    """Runs occurrences; one for each process. Its database retries."""
+
+    settings: Settings
+    model_name: str
+    store: Store
+    runs: Runs
+    durable: Durable
+    schedules: ScheduleStore
+    occurrences: Occurrences
+    validator: ScheduleValidator
+    alerts: FailureAlerts
+    backoff: Sequence[timedelta] = BACKOFF
+    settling: timedelta = SETTLING
+    _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Each of several at once must count what the others may spend."""
+
+    async def work(self, work: Work) -> None:
+        """Run the workflow of one occurrence. It always stores the occurrence's state."""
+        stored = await self.schedules.get(work.schedule)
+        occurrence = await self.occurrences.get(work.schedule, work.at)
+        if occurrence is None or occurrence.state not in ("due", "running"):
+            return
+        if stored is None:
+            await self.occurrences.skip(occurrence.work, DELETED)
+            return
+        with about(run=occurrence.run_id):
+            try:
+                state = await self._run(stored, occurrence)
+            except RunFailed as fault:
+                state = await self._failed(stored, occurrence, str(fault), fault.passing)
+            except Exception:  # top-level boundary: one scheduled run must not take down the worker
+                log.exception("the run of %s failed", work.id)
+                state = await self._failed(stored, occurrence, CRASHED, passing=True)
+            log.info("the schedule %s: %s", work.schedule, state)
+
+    async def lost(self, work: Work, why: str, again: datetime) -> None:
+        """End the run of lost work, whose workflow reported no end, and alert the owner."""
+        stored = await self.schedules.get(work.schedule)
+        occurrence = await self.occurrences.get(work.schedule, work.at)
+        if work.kind == "delivery":
+            await self.alerts.fails(work.schedule, why, work.at, again)
+        elif stored and occurrence and occurrence.work == work:
+            await self._failed(stored, occurrence, why)
+
+    async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
+        run = occurrence.run_id
+        begun = await self.store.begun(run)
+        if begun is None:
+            if why := await self._begin(stored, occurrence):
+                return await self._not_allowed(occurrence, why)
+        elif begun.error:
+            error = begun.error
+            raise RunFailed(error["message"], passing=error["code"] == PASSES)
+        async with self.runs.at_work(run) as live:
+            plan = await self._plan(stored, occurrence, live)
+            make = self._sweep if plan.spec.kind == "sweep" else self._triage
+            report = await make(plan, live)
+            document = report.document
+            failed = document.status in ("failed", "cancelled")
+            why, passing = why_nothing(document), report.passing and document.status == "failed"
+            await self.store.finish_run(
+                run,
+                document.status,
+                result=document.to_json(),
+                cost_usd=document.cost_usd,
+                error=_error(why, passing) if failed else None,
+            )
+        if failed:
+            raise RunFailed(why, passing=passing)
+        await self.occurrences.ran(
+            occurrence.work,
+            cost=document.cost_usd,
+            oldest=plan.oldest,
+            latest=plan.latest,
+            extra=report.extra,
+            figures=report.figures,
+        )
+        return "ran"
+
+    async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
+        """Store the run with its budget, once running ones leave any.
+
+        Returns why there is none, or an empty string.
+        """
+        for pause in (*pauses(self.settings.sweep.time_s), 0.0):
+            async with self._admitting:
+                allowed = await self._allowed(stored, occurrence)
+                if allowed.usd:
+                    await self._open(stored, occurrence, allowed)
+                    return ""
+            if not allowed.waits:
+                break
+            await asyncio.sleep(pause)
+        return allowed.why
+
+    async def _allowed(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
+        try:
+            policy = await self.validator.policy.read()
+        except PolicyFault as fault:
+            return Allowance(0.0, fault.reason)
+        database = self.store.database
+        return await allowance(database, policy, stored, occurrence, datetime.now(UTC))
+
+    async def _not_allowed(self, occurrence: Occurrence, why: str) -> str:
+        """End an occurrence without budget, and alert its owner."""
+        await self.alerts.fails(occurrence.schedule, why, occurrence.at)
+        if occurrence.tries:
+            await self.occurrences.failed(occurrence.work, why)
+            return "failed"
+        await self.occurrences.skip(occurrence.work, why)
+        return "skipped"
+
+    async def _open(self, stored: StoredSchedule, occurrence: Occurrence, may: Allowance) -> None:
+        """Store the run, once, with the budget that it gets."""
+        spec, run = stored.spec, occurrence.run_id
+        seconds = getattr(self.settings, spec.kind).time_s
+        limits = self.settings.limits.model_copy(update={"cost_usd": may.usd, "seconds": seconds})
+        args = {
+            "schedule": stored.id,
+            "as_of": iso(occurrence.at),
+            "note": may.note,
+            "limits": limits.model_dump(mode="json"),
+        }
+        question = f"{spec.kind} {stored.id}"
+        await self.store.start_run(
+            run, SCHEDULED, question, self.model_name, args, requester=spec.owner
+        )
+        await self.runs.open_budget(run, limits)
+
+    async def _plan(
+        self, stored: StoredSchedule, occurrence: Occurrence, live: ActiveRun
+    ) -> RunPlan:
+        """Return the plan of a run, as first made; later changes apply to the next run.
+
+        It waits until Slack answers. Raises RunFailed.
+        """
+        planner = RunPlanner(self.settings, self.validator, self.occurrences)
+        reader = live.run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
+
+        async def plan() -> dict[str, Any]:
+            early = occurrence.at + self.settling - datetime.now(UTC)
+            await asyncio.sleep(max(0.0, early.total_seconds()))
+            for pause in (*pauses(self.settings.serve.outage_give_up_s), None):
+                try:
+                    made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
+                    break
+                except CheckUnavailable:
+                    if pause is None:
+                        raise
+                    await asyncio.sleep(pause)
+            if note := live.args["note"]:
+                made = made.model_copy(update={"notes": (note, *made.notes)})
+            for note in made.notes:
+                log.warning("%s: %s", made.name, note)
+            return made.model_dump(mode="json")
+
+        try:
+            return RunPlan.model_validate(await live.steps.step(f"{live.run.id}/plan", plan))
+        except ScheduleInvalid as error:
+            raise RunFailed(str(error)) from error
+        except CheckUnavailable as error:
+            raise RunFailed(str(error), passing=True) from error
+
+    async def _sweep(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
+        sweep = Sweep(
+            self._context(self.settings, plan, live),
+            live.run,
+            Request(f"sweep {plan.name}", Window(plan.oldest, plan.latest)),
+            plan.channels,
+            plan.spec.tracker,
+            since=plan.since,
+            title=plan.name,
+            language=plan.language,
+        )
+        document = await sweep.work()
+        document.channels_added, document.channels_gone = list(plan.added), list(plan.gone)
+        document.notes = list(plan.notes)
+        known = await IssueStore(self.store.database).known(plan.name)
+        document = compare_issues(document, known, plan.last, plan.reports)
+        again = {each.issue for each in document.still_open}
+        repeated = {id for issue in known if issue.id in again for id in issue.trace.messages}
+        await record_reused_items(self.store.database, live.run.id, sorted(repeated))
+        names = {c.id: c.name for c in plan.channels}
+        extra = {"covered": covered_after(document, plan.covered), "channels": names}
+        away = any(s.plan and s.plan.stopped == "slack" for s in sweep.sources)
+        figures = document.counts.model_dump()
+        return ScheduledReport(document, extra, figures, away or is_passing(document))
+
+    async def _triage(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
+        """Return the digest of the mailbox of whom the run is for. Raises RunFailed."""
+        spec, request = (
+            plan.spec,
+            Request(f"schedule {plan.name}", Window(plan.oldest, plan.latest)),
+        )
+        own = {"language": spec.language, "since_days": spec.since_days}
+        triage = self.settings.triage.model_copy(update={k: v for k, v in own.items() if v})
+        context = self._context(self.settings.model_copy(update={"triage": triage}), plan, live)
+        try:
+            task = await inbox_triage(context, live.run, request)
+            if task is None:
+                raise RunFailed(f"{GAVE_NOTHING} {NOT_CONNECTED}")
+            made = await task.work()
+        except GoogleError as error:
+            passing = isinstance(error, GoogleBusy)
+            raise RunFailed(f"{GAVE_NOTHING} {error}", passing=passing) from error
+        text = digest_answer(made, triage.categories)
+        links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
+        statements = cited_statements(text, links)
+        document = TriageAnswer(
+            **dict(made),
+            question=request.text,
+            answer=text,
+            statements=statements,
+            cited=sum(bool(each.findings) for each in statements),
+            links=links,
+            label=triage_label(request, task).to_json(),
+            title=plan.name,
+            notes=list(plan.notes),
+        )
+        extra = {MAIL: done_with(task.reader.owner, task)}
+        # All threads are new, as a triage lists nothing twice.
+        high = sum(verdict.priority == "high" for verdict in document.verdicts)
+        figures = {"new": len(document.verdicts) + len(document.unreadable), "high": high}
+        return ScheduledReport(document, extra, figures, is_passing(document))
+
+    def _context(self, settings: Settings, plan: RunPlan, live: ActiveRun) -> TaskContext:
+        return TaskContext(
+            settings, self.model_name, self.durable, self.store, live, plan.workflow, ()
+        )
+
+    async def _failed(
+        self, stored: StoredSchedule, occurrence: Occurrence, why: str, passing: bool = False
+    ) -> str:
+        """Record a run without a report, and alert its owner.
+
+        It is retried if the reason may pass; else the next one covers what it should have read.
+        """
+        run = occurrence.run_id
+        begun, paid = await self.store.begun(run), await self._paid(run)
+        if begun and begun.status == "running":
+            error = _error(why, passing)
+            await self.store.finish_run(run, "failed", error=error, cost_usd=paid)
+        now = datetime.now(UTC)
+        again = next_try(stored.spec, occurrence, now, self.backoff) if passing else None
+        await self.alerts.fails(stored.id, why, occurrence.at, again)
+        await self.occurrences.failed(occurrence.work, why, cost=paid, again=again)
+        return "to be tried again" if again else "failed"
+
+    async def _paid(self, run: str) -> float:
+        """Return what a run has spent that gave no document."""
+        paid = (budgets.c.spent_nanousd + budgets.c.reserved_nanousd).label("paid")
+        rows = await self.store.database.read(sa.select(paid).where(budgets.c.run == run))
+        return float(rows[0].paid if rows else 0) / NANO
+
+
+def _error(why: str, passing: bool) -> dict[str, str]:
+    """Return the error for the row of a run without a report."""
+    return {"code": PASSES if passing else "failed", "message": why}

@@ -1,0 +1,190 @@
+"""Create a row for each scheduled time: APScheduler triggers at the times of the schedules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from bot.errors import StoreError
+from bot.policy.policy import Admission
+from bot.requests.delivery import Asker
+from bot.runs.durable import Body, Durable
+from bot.runs.run import Runs
+from bot.runs.store import Store
+from bot.schedules.alerts import FailureAlerts
+from bot.schedules.delivery import ReportDelivery
+from bot.schedules.run import OccurrenceRunner
+from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.validation import CheckUnavailable, ScheduleValidator
+from bot.schedules.worker import MOST, ScheduleWorker
+from bot.slack.writer import MessageWriter
+from bot.storage.requests import RequestQueue
+from config.schedules import Timetable
+from config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+RECONCILE_EVERY_S = 5.0
+"""How often jobs are reconciled with changes by chat, the command line and other replicas."""
+VALIDATE_EVERY_S = 600.0
+LATE_JOBS = {"misfire_grace_time": None, "coalesce": True}
+"""However late a job is, it runs; after the machine has slept, it runs once."""
+
+
+class TimetableTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler 3 has no types
+    """Fires at the times of a timetable.
+
+    APScheduler's own CronTrigger is wrong where clocks change, as in Europe/Madrid.
+    """
+
+    def __init__(self, timetable: Timetable) -> None:
+        self.timetable = timetable
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime | None:
+        return self.timetable.after(max(previous, now) if previous else now)
+
+
+async def run_job(work: Callable[..., Awaitable[None]], *args: str) -> None:
+    """Run a job. APScheduler cancels it at shutdown, which it would log as an error of the job."""
+    try:
+        await work(*args)
+    except asyncio.CancelledError:
+        pass
+    except StoreError as error:
+        log.error("%s", error)
+
+
+@dataclass
+class Scheduler:
+    """Keeps one job for each active schedule. `run` it as a task.
+
+    When it runs again, it catches up what was missed, from the schedule's watermark on.
+    """
+
+    store: ScheduleStore
+    occurrences: Occurrences
+    on_due: Callable[[], None]
+    """Called when occurrences may have become due."""
+    jobs: AsyncIOScheduler = field(default_factory=lambda: AsyncIOScheduler(timezone=UTC))
+    _known: dict[str, datetime] = field(default_factory=dict)
+    """Schedule -> the change that its job is based on."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        self.repeat(self.reconcile, RECONCILE_EVERY_S)
+        self.jobs.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.jobs.shutdown(wait=False)
+
+    def repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Run work now and every so many seconds, until the scheduler ends."""
+        now = datetime.now(UTC)
+        self.jobs.add_job(
+            run_job, "interval", [work], seconds=seconds, next_run_time=now, **LATE_JOBS
+        )
+
+    async def reconcile(self) -> None:
+        """Match the jobs to the table, and catch up what changed schedules have missed."""
+        found = {each.id: each for each in await self.store.all()}
+        for id in self._known.keys() - found.keys():
+            self._remove(id)
+        for id, schedule in found.items():
+            if self._known.get(id) == schedule.changed:
+                continue
+            self._remove(id)
+            self._known[id] = schedule.changed
+            if schedule.state == "active":
+                trigger = TimetableTrigger(schedule.spec.timetable)
+                self.jobs.add_job(run_job, trigger, [self.create_due, id], id=id, **LATE_JOBS)
+                await self.create_due(id)
+
+    async def create_due(self, id: str) -> None:
+        """Create rows for the times of a schedule up to now."""
+        try:
+            await self.occurrences.create_due(id)
+        except StoreError:
+            self._known.pop(id, None)  # the next reconciliation catches it up
+            raise
+        self.on_due()
+
+    def _remove(self, id: str) -> None:
+        self._known.pop(id, None)
+        if self.jobs.get_job(id):
+            self.jobs.remove_job(id)
+
+
+class Schedules:
+    """The schedules of one process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model_name: str,
+        store: Store,
+        runs: Runs,
+        durable: Durable,
+        writer: MessageWriter,
+        admission: Admission,
+        validator: ScheduleValidator,
+        approvals: Asker,
+    ) -> None:
+        """Assemble the parts; workflows wait for `store` (bot/storage/database.py)."""
+        database, self.settings, self.validator = store.database, settings, validator
+        self.store, self.occurrences = ScheduleStore(database), Occurrences(database)
+        rows = (self.store, self.occurrences)
+        readers = (admission.people, admission.file, validator.directory.team)
+        self.alerts = FailureAlerts(database, writer, *readers, durable.executor)
+        self.runner = OccurrenceRunner(
+            *(settings, model_name, store, runs, durable, *rows, validator, self.alerts)
+        )
+        self.delivery = ReportDelivery(
+            *(settings, store, runs, *rows, writer, *readers, self.alerts, approvals)
+        )
+        self.worker = ScheduleWorker(
+            RequestQueue(database), durable, MOST, self.occurrences, self.runner.lost
+        )
+        self.scheduler = Scheduler(*rows, self.worker.wake)
+
+    def bodies(self) -> dict[str, Body]:
+        """Return its workflows, by name."""
+        return {
+            "occurrence": self.worker.body(self.runner.work),
+            "delivery": self.worker.body(self.delivery.work),
+        }
+
+    async def begin(self) -> None:
+        """Load the settings into the table, and resume what an earlier process left."""
+        await self.store.sync(self.settings.schedules, datetime.now(UTC))
+        await self.worker.recover()
+        self.scheduler.repeat(self.validate, VALIDATE_EVERY_S)
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the background tasks."""
+        return [self.scheduler.run(), self.worker.run(), self.alerts.run()]
+
+    async def validate(self) -> None:
+        """Refuse the schedules of the settings that cannot run; accept those that were fixed."""
+        for stored in await self.store.all():
+            if stored.origin != "config" or stored.state not in ("active", "refused"):
+                continue
+            try:
+                why = await self.validator.objection(stored.spec, stored.origin)
+            except CheckUnavailable as unknown:
+                log.warning("the schedule %s is not checked: %s", stored.id, unknown)
+                continue
+            if why:
+                if await self.store.refuse(stored.id, why):
+                    log.error("the schedule %s is refused: %s", stored.id, why)
+                await self.alerts.fails(stored.id, why)  # sent once, even if this process dies
+            elif await self.store.accept(stored.id):
+                log.info("the schedule %s can run again", stored.id)
+                self.worker.wake()

@@ -1,0 +1,577 @@
+"""Store schedules, occurrences and deliveries: create due rows, apply policies, claim work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from bot.errors import SetupError
+from bot.storage.database import Database
+from bot.storage.requests import IS_PAUSED
+from bot.storage.schedules import (
+    Occurrence,
+    Row,
+    StoredDelivery,
+    StoredSchedule,
+    Work,
+    delivery_of,
+    occurrence_of,
+    schedule_of,
+)
+from bot.storage.tables import deliveries, issues, schedule_runs, schedules
+from config.schedules import Schedule
+
+log = logging.getLogger(__name__)
+
+CAUGHT_UP = "caught up by the run of {at:%Y-%m-%d %H:%M:%S} UTC"
+TOO_LATE = "nothing served for so long that it was not caught up (missed_hours)"
+STILL_AT_WORK = "the run before was still at work; its messages are in the next report"
+COVERED = "the report of {at:%Y-%m-%d %H:%M} UTC covers it"
+PAUSED = "the schedule was paused"
+DELETED = "the schedule was deleted"
+REPLACED = "A schedule of the same name that had been set in chat was replaced by the settings."
+ASKED = {"asked": True}
+"""`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
+SYNCING = 7_004
+"""Advisory lock of Postgres that a replica holds while it loads the settings into the table."""
+
+OnDelivery = Callable[[sa.Connection], object]
+"""Records what follows from a delivery, in the same transaction. It may be called again."""
+
+
+class ScheduleError(SetupError):
+    """A schedule is missing or cannot be set; the text is for the person who asked."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__("schedule", message, hint)
+
+
+class ScheduleStore:
+    """The schedules of one database. All methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def all(self) -> list[StoredSchedule]:
+        """Return those that were not deleted, by name."""
+        query = sa.select(schedules).where(schedules.c.state != "deleted")
+        rows = await self.database.read(query.order_by(schedules.c.id))
+        return [each for row in rows if (each := schedule_of(row))]
+
+    async def get(self, id: str) -> StoredSchedule | None:
+        """Return a schedule; None if it does not exist or was deleted."""
+        query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state != "deleted")
+        rows = await self.database.read(query)
+        return schedule_of(rows[0]) if rows else None
+
+    async def sync(self, config: Mapping[str, Schedule], now: datetime) -> list[StoredSchedule]:
+        """Update the table from the settings; what was set in chat stays, unless its name is taken.
+
+        Returns those set in chat that were replaced by one of the same name.
+        """
+        replaced = await self.database.change(lambda c: self._sync(c, config, now))
+        for each in replaced:
+            log.warning("the settings replaced the schedule %s of %s", each.id, each.spec.owner)
+        return replaced
+
+    async def create(
+        self, id: str, spec: Schedule, origin: Literal["config", "chat"], now: datetime
+    ) -> StoredSchedule:
+        """Create one, whose first time is after now. Raises ScheduleError if the name is taken."""
+        if not await self.database.change(lambda c: self._insert(c, id, spec, origin, now)):
+            hint = "Choose another name, or delete that one first."
+            raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
+        return await self._known(id)
+
+    async def pause(self, id: str, by: str) -> None:
+        """Start nothing for it until it is resumed; running work continues to its end.
+
+        `by` is shown to users. Raises ScheduleError if there is none.
+        """
+        now = datetime.now(UTC)
+
+        def change(connection: sa.Connection) -> int:
+            among = ("active", "refused")
+            paused = _update(connection, id, among, state="paused", why=by, changed=now)
+            if paused:
+                _skip(connection, _due(id), PAUSED, now)
+            return paused
+
+        if not await self.database.change(change):
+            await self._known(id)
+
+    async def resume(self, id: str, now: datetime) -> None:
+        """Resume from now on; the times of the pause are not caught up. Raises ScheduleError."""
+        values = {"state": "active", "why": "", "changed": now, "watermark": _latest(now)}
+        if not await self.database.change(lambda c: _update(c, id, ("paused",), **values)):
+            await self._known(id)
+
+    async def delete(self, id: str) -> None:
+        """Delete one. Raises ScheduleError if there is none, or it is in the settings."""
+        known = await self._known(id)
+        if known.origin == "config":
+            what = f"The schedule {id!r} stands in assistant.yaml."
+            raise ScheduleError(what, "Take it out there and start again, or pause it.")
+
+        def change(connection: sa.Connection) -> None:
+            _end(connection, id, datetime.now(UTC))
+            connection.execute(sa.delete(issues).where(issues.c.schedule == id))
+
+        await self.database.change(change)
+
+    async def refuse(self, id: str, why: str) -> bool:
+        """Mark it as unable to run; return whether that is news.
+
+        Its times are caught up afterwards.
+        """
+        now = datetime.now(UTC)
+
+        def change(connection: sa.Connection) -> bool:
+            news = _update(connection, id, ("active",), state="refused", why=why, changed=now)
+            return bool(news) or not _update(connection, id, ("refused",), why=why)
+
+        return await self.database.change(change)
+
+    async def accept(self, id: str) -> bool:
+        """Mark it as able to run again; return whether it was refused before."""
+        values = {"state": "active", "why": "", "changed": datetime.now(UTC)}
+        return bool(await self.database.change(lambda c: _update(c, id, ("refused",), **values)))
+
+    async def _known(self, id: str) -> StoredSchedule:
+        found = await self.get(id)
+        if found is None:
+            names = ", ".join(each.id for each in await self.all()) or "none"
+            raise ScheduleError(f"There is no schedule {id[:40]!r}.", f"There are: {names}.")
+        return found
+
+    def _sync(
+        self, connection: sa.Connection, config: Mapping[str, Schedule], now: datetime
+    ) -> list[StoredSchedule]:
+        if self.database.shared:  # two replicas must not start one schedule twice
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SYNCING)))
+        found = {row.id: row for row in connection.execute(sa.select(schedules))}
+        for id, stored in found.items():
+            if stored.origin == "config" and stored.state != "deleted" and id not in config:
+                _end(connection, id, now)
+        replaced = []
+        for id, spec in config.items():
+            row = found.get(id)
+            old = schedule_of(row) if row else None
+            if row and row.origin == "config" and _continues(old, spec):
+                self._change(connection, row, old, spec, now)
+                continue
+            self._insert(connection, id, spec, "config", now, replace=True)
+            if old and old.origin == "chat" and old.state != "deleted":
+                _update(connection, id, why=REPLACED)
+                replaced.append(old)
+        return replaced
+
+    def _insert(
+        self,
+        connection: sa.Connection,
+        id: str,
+        spec: Schedule,
+        origin: str,
+        now: datetime,
+        *,
+        replace: bool = False,
+    ) -> bool:
+        """Insert a row, in place of a deleted one or, with `replace`, of any; return whether."""
+        row: dict[str, Any] = {"state": "active", "origin": origin, "why": "", "trouble": None}
+        row |= {"body": spec.model_dump_json(), "made": now, "changed": now}
+        insert = self.database.insert(schedules).values(id=id, watermark=now, **row)
+        upsert = insert.on_conflict_do_update(
+            index_elements=["id"],
+            set_={**row, "watermark": _latest(now)},
+            where=None if replace else schedules.c.state == "deleted",
+        ).execution_options(preserve_rowcount=True)
+        if not connection.execute(upsert).rowcount:
+            return False
+        for table in (schedule_runs, deliveries, issues):
+            connection.execute(sa.delete(table).where(table.c.schedule == id))
+        return True
+
+    def _change(
+        self,
+        connection: sa.Connection,
+        row: Row,
+        old: StoredSchedule | None,
+        spec: Schedule,
+        now: datetime,
+    ) -> None:
+        """Update a schedule from the settings, which may have changed, or which name it again."""
+        state = "paused" if row.state == "paused" else "active"
+        if old and old.spec == spec and old.state != "deleted":
+            return
+        values: dict[str, Any] = {"body": spec.model_dump_json(), "state": state, "changed": now}
+        values |= {} if state == "paused" else {"why": ""}
+        same_times = old is not None and old.spec.timetable == spec.timetable
+        if not same_times or row.state == "deleted":
+            if old and old.state == "active":  # what was missed under the old times is caught up
+                create_due(connection, self.database, old.id, now)
+            values["watermark"] = _latest(now)
+        _update(connection, row.id, **values)
+
+
+def _continues(old: StoredSchedule | None, spec: Schedule) -> bool:
+    """Return whether a schedule of the settings continues: it existed, or was added again.
+
+    The next report continues where the last one ended if it reads the same.
+    """
+    if old is None or old.state != "deleted":
+        return True
+    was = old.spec
+    return (was.kind, was.channels, was.owner) == (spec.kind, spec.channels, spec.owner)
+
+
+def _end(connection: sa.Connection, id: str, now: datetime) -> None:
+    """Delete a schedule; its row stays."""
+    _update(connection, id, state="deleted", why="", changed=now, trouble=None)
+    _skip(connection, _due(id), DELETED, now)
+    _supersede(connection, deliveries.c.schedule == id, DELETED)
+
+
+def _latest(now: datetime) -> sa.ColumnElement[datetime]:
+    """Return now as the watermark, unless it is later: a clock may have been set back."""
+    at = sa.literal(now, schedules.c.watermark.type)
+    return sa.case((schedules.c.watermark > at, schedules.c.watermark), else_=at)
+
+
+def _update(connection: sa.Connection, id: str, among: tuple[str, ...] = (), **values: Any) -> int:
+    """Update a schedule, if its state is among these; return the number of rows."""
+    update = sa.update(schedules).where(schedules.c.id == id).values(**values)
+    update = update.where(schedules.c.state.in_(among)) if among else update
+    return connection.execute(update).rowcount
+
+
+def _skip(
+    connection: sa.Connection, which: sa.ColumnElement[bool], why: str, now: datetime
+) -> None:
+    values = {"state": "skipped", "why": why, "ended": now}
+    connection.execute(sa.update(schedule_runs).where(which).values(values))
+
+
+def _supersede(connection: sa.Connection, which: sa.ColumnElement[bool], why: str) -> None:
+    update = sa.update(deliveries).where(which, deliveries.c.state == "waiting")
+    connection.execute(update.values(state="superseded", why=why))
+
+
+class Occurrences:
+    """The occurrences of one database, and their deliveries. All methods raise StoreError.
+
+    Methods that end an occurrence or a delivery take effect once, whoever calls them and however
+    often: they return whether this call did. The same transaction releases the schedule for its
+    next work. Calls for a finished try change nothing.
+    """
+
+    def __init__(
+        self, database: Database, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.database, self.now = database, now
+
+    # ---- queries
+
+    async def get(self, schedule: str, at: datetime) -> Occurrence | None:
+        query = sa.select(schedule_runs).where(_row(schedule_runs, schedule, at))
+        rows = await self.database.read(query)
+        return occurrence_of(rows[0]) if rows else None
+
+    async def of(self, schedule: str, limit: int = 20) -> list[Occurrence]:
+        """Return its occurrences, the latest first."""
+        query = sa.select(schedule_runs).where(schedule_runs.c.schedule == schedule)
+        rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
+        return [occurrence_of(row) for row in rows]
+
+    async def delivery(self, schedule: str, at: datetime) -> StoredDelivery | None:
+        """Return the delivery of an occurrence; None until it ran."""
+        query = sa.select(deliveries).where(_row(deliveries, schedule, at))
+        rows = await self.database.read(query)
+        return delivery_of(rows[0]) if rows else None
+
+    async def deliveries(
+        self, schedule: str, limit: int = 20, *, over: bool = False
+    ) -> list[StoredDelivery]:
+        """Return its deliveries, the latest first; with `over` only delivered and quiet ones."""
+        which = _is_over(schedule) if over else deliveries.c.schedule == schedule
+        query = sa.select(deliveries).where(which).order_by(deliveries.c.at.desc()).limit(limit)
+        return [delivery_of(row) for row in await self.database.read(query)]
+
+    async def last_delivered(self, schedule: str) -> Occurrence | None:
+        """Return the occurrence of the latest delivered or quiet report, if there is one.
+
+        The next report continues from there.
+        """
+        found = await self.deliveries(schedule, 1, over=True)
+        return await self.get(schedule, found[0].at) if found else None
+
+    async def reports(self, schedule: str) -> int:
+        """Count the reports that were delivered or quiet."""
+        count = sa.select(sa.func.count().label("n")).where(_is_over(schedule))
+        return int((await self.database.read(count))[0].n)
+
+    async def cost(self, schedule: str, since: datetime) -> float:
+        """Return the cost of its occurrences since then, in US dollars."""
+        total = sa.select(sa.func.sum(schedule_runs.c.cost_usd).label("usd"))
+        mine = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at >= since)
+        return float((await self.database.read(total.where(mine)))[0].usd or 0.0)
+
+    # ---- occurrences
+
+    async def create_due(self, schedule: str) -> None:
+        """Create rows for all times up to now, however long the database was unavailable."""
+        now = self.now()
+        await self.database.change(lambda c: create_due(c, self.database, schedule, now))
+
+    async def ask_now(self, schedule: str, now: datetime) -> Occurrence:
+        """Request an occurrence at the next free whole second.
+
+        One that already waits is returned instead. It is started in its turn, however late that is.
+        """
+        at = now.replace(microsecond=0)
+        while True:
+            row = {"schedule": schedule, "at": at, "state": "due", "extra": ASKED}
+            insert = self.database.insert(schedule_runs).values(row).on_conflict_do_nothing()
+            is_ours = await self.database.write(insert)
+            found = await self.get(schedule, at)
+            if found and (is_ours or found.state == "due"):  # it may be started at once
+                return found
+            at += timedelta(seconds=1)
+
+    async def ran(
+        self,
+        work: Work,
+        *,
+        cost: float | None,
+        oldest: datetime | None,
+        latest: datetime | None,
+        extra: Mapping[str, Any] | None = None,
+        figures: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Store that its report exists and is to be delivered; older waiting ones are dropped.
+
+        `extra` is what to record on delivery.
+        """
+        values = {"state": "ran", "why": "", "oldest": oldest, "latest": latest, "extra": extra}
+        row = {"schedule": work.schedule, "at": work.at, "state": "waiting", "tries": 0}
+
+        def change(connection: sa.Connection) -> bool:
+            if not self._end_try(connection, work, cost, values):
+                return False
+            mine, c = deliveries.c.schedule == work.schedule, deliveries.c
+            _supersede(connection, sa.and_(mine, c.at < work.at), COVERED.format(at=work.at))
+            connection.execute(self.database.insert(deliveries).values(**row, figures=figures))
+            return True
+
+        return await self.database.change(change)
+
+    async def failed(
+        self, work: Work, why: str, *, cost: float | None = None, again: datetime | None = None
+    ) -> bool:
+        """Mark it as failed, without a report; it is due again at `again`, if given."""
+        values: dict[str, Any] = {"state": "failed", "why": why}
+        if again:
+            values |= {"state": "due", "not_before": again, "tries": work.attempt}
+        return await self.database.change(lambda c: self._end_try(c, work, cost, values))
+
+    async def skip(self, work: Work, why: str) -> bool:
+        values = {"state": "skipped", "why": why}
+        return await self.database.change(lambda c: self._end_try(c, work, None, values))
+
+    def _end_try(
+        self,
+        connection: sa.Connection,
+        work: Work,
+        cost: float | None,
+        values: Mapping[str, Any],
+    ) -> bool:
+        """End one try of an occurrence and add up its cost; return whether this call did."""
+        c = schedule_runs.c
+        spent = {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
+        mine = sa.and_(_row(schedule_runs, work.schedule, work.at), c.tries == work.attempt - 1)
+        update = sa.update(schedule_runs).where(mine, c.state.in_(("due", "running")))
+        found = connection.execute(update.values(**values, **spent, ended=self.now())).rowcount
+        _release(connection, work)
+        return bool(found)
+
+    # ---- deliveries
+
+    async def delivered(
+        self,
+        work: Work,
+        *,
+        quiet: bool = False,
+        place: Mapping[str, Any] | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> bool:
+        """Mark the report as delivered or, with `quiet`, as having nothing new."""
+        values: dict[str, Any] = {"state": "quiet" if quiet else "delivered", "why": ""}
+        values |= {"place": place, "delivered": self.now()}
+
+        def change(connection: sa.Connection) -> bool:
+            if not _end_delivery(connection, work, values):
+                return False
+            if on_delivery:
+                on_delivery(connection)
+            return True
+
+        return await self.database.change(change)
+
+    async def not_delivered(self, work: Work, why: str, again: datetime) -> bool:
+        """Mark one try as failed; the next one follows at `again`."""
+        values = {"why": why, "not_before": again}
+        return await self.database.change(lambda c: _end_delivery(c, work, values))
+
+    # ---- claims
+
+    async def take(self, worker: str, now: datetime, most: int) -> list[Work]:
+        """Claim due work, one thing for each schedule, for so many schedules."""
+
+        def take(connection: sa.Connection) -> list[Work]:
+            taken = []
+            for schedule in _idle(connection, now, most):
+                if work := _next_work(connection, self.database, schedule, now):
+                    _update(connection, schedule.id, at_work=work.id, worker=worker)
+                    taken.append(work)
+            return taken
+
+        return await self.database.change(take) if most > 0 else []
+
+    async def claim(self, id: str, worker: str) -> bool:
+        """Claim it for this process; return whether it is still to be done."""
+        mine = sa.update(schedules).where(schedules.c.at_work == id).values(worker=worker)
+        return bool(await self.database.write(mine))
+
+    async def at_work(self, worker: str | None = None) -> list[Work]:
+        """Return all running work, or that of one process."""
+        query = sa.select(schedules.c.at_work).where(schedules.c.at_work.is_not(None))
+        query = query.where(schedules.c.worker == worker) if worker else query
+        return [Work.parse(row.at_work) for row in await self.database.read(query)]
+
+    async def owners(self) -> set[str]:
+        """Return the processes that have running work."""
+        query = sa.select(schedules.c.worker).where(schedules.c.at_work.is_not(None)).distinct()
+        return {row.worker for row in await self.database.read(query) if row.worker}
+
+    async def adopt(self, dead: str, worker: str) -> None:
+        """Claim the work of a process that died."""
+        theirs = sa.and_(schedules.c.worker == dead, schedules.c.at_work.is_not(None))
+        await self.database.write(sa.update(schedules).where(theirs).values(worker=worker))
+
+
+def create_due(connection: sa.Connection, database: Database, id: str, now: datetime) -> None:
+    """Create a row for each time up to now.
+
+    Whoever notices a time first creates its row; the watermark never goes back.
+    """
+    query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state == "active")
+    row = connection.execute(query.with_for_update()).one_or_none()
+    schedule = schedule_of(row) if row else None
+    if schedule is None:
+        return
+    times = list(schedule.spec.timetable.between(schedule.watermark, now))
+    if times:
+        rows = [{"schedule": id, "at": at, "state": "due"} for at in times]
+        connection.execute(database.insert(schedule_runs).on_conflict_do_nothing(), rows)
+        _update(connection, id, watermark=times[-1])
+
+
+def _row(table: sa.Table, schedule: str, at: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.schedule == schedule, table.c.at == at)
+
+
+def _due(schedule: str) -> sa.ColumnElement[bool]:
+    return sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.state == "due")
+
+
+def _is_over(schedule: str) -> sa.ColumnElement[bool]:
+    over = deliveries.c.state.in_(("delivered", "quiet"))
+    return sa.and_(deliveries.c.schedule == schedule, over)
+
+
+def _ready(
+    table: sa.Table, schedule: str | sa.Column[str], state: str, now: datetime
+) -> sa.ColumnElement[bool]:
+    """Match the rows of a schedule in this state that wait for no later time."""
+    ready = sa.or_(table.c.not_before.is_(None), table.c.not_before <= now)
+    return sa.and_(table.c.schedule == schedule, table.c.state == state, ready)
+
+
+def _idle(connection: sa.Connection, now: datetime, most: int) -> list[StoredSchedule]:
+    """Lock the schedules with something due and nothing running; none in a pause."""
+    due = _ready(schedule_runs, schedules.c.id, "due", now)
+    first = sa.select(sa.func.min(schedule_runs.c.at)).where(due).scalar_subquery()
+    deliverable = _ready(deliveries, schedules.c.id, "waiting", now)
+    query = (
+        sa.select(schedules)
+        .where(
+            schedules.c.state == "active",
+            schedules.c.at_work.is_(None),
+            ~IS_PAUSED,
+            sa.or_(sa.exists().where(deliverable), sa.exists().where(due)),
+        )
+        .order_by(sa.nulls_first(first), schedules.c.id)
+    )
+    rows = connection.execute(query.with_for_update(skip_locked=True)).all()
+    return list(islice(filter(None, map(schedule_of, rows)), most))
+
+
+def _next_work(
+    connection: sa.Connection, database: Database, schedule: StoredSchedule, now: datetime
+) -> Work | None:
+    """Return its next work: a due delivery, else the occurrence that its policies select."""
+    for table, state in ((deliveries, "waiting"), (schedule_runs, "due")):
+        if table is schedule_runs:
+            create_due(connection, database, schedule.id, now)
+            _apply_policies(connection, schedule, now)
+        query = sa.select(table).where(_ready(table, schedule.id, state, now))
+        row = connection.execute(query.order_by(table.c.at).limit(1)).one_or_none()
+        if row and table is deliveries:
+            return delivery_of(row).work
+        if row:
+            occurrence = occurrence_of(row)
+            begun = {"state": "running", "begun": now, "ended": None, "run": occurrence.run_id}
+            mine = _row(schedule_runs, schedule.id, occurrence.at)
+            connection.execute(sa.update(schedule_runs).where(mine).values(begun))
+            return occurrence.work
+    return None
+
+
+def _apply_policies(connection: sa.Connection, schedule: StoredSchedule, now: datetime) -> None:
+    """Skip occurrences by the schedule's policies, and give up what a later one covers."""
+    runs, due = schedule_runs.c, _due(schedule.id)
+    oldest = now - timedelta(hours=schedule.spec.missed_hours)
+    other = schedule_runs.alias()
+    mine = other.c.schedule == schedule.id
+    later = sa.exists().where(mine, other.c.at > runs.at)
+    failed = sa.and_(due, runs.tries > 0, sa.or_(later, runs.at < oldest))
+    connection.execute(sa.update(schedule_runs).where(failed).values(state="failed"))
+    unasked = sa.and_(due, runs.extra.is_(None))
+    _skip(connection, sa.and_(unasked, runs.at < oldest), TOO_LATE, now)
+    during = sa.and_(
+        mine, other.c.state == "ran", other.c.begun <= runs.at, other.c.ended > runs.at
+    )
+    _skip(connection, sa.and_(unasked, sa.exists().where(during)), STILL_AT_WORK, now)
+    last = connection.execute(sa.select(sa.func.max(runs.at)).where(due)).scalar()
+    if last:
+        _skip(connection, sa.and_(due, runs.at < last), CAUGHT_UP.format(at=last), now)
+
+
+def _end_delivery(connection: sa.Connection, work: Work, values: Mapping[str, Any]) -> bool:
+    """End one try to deliver; return whether this call did."""
+    c = deliveries.c
+    mine = sa.and_(_row(deliveries, work.schedule, work.at), c.tries == work.attempt - 1)
+    update = sa.update(deliveries).where(mine, c.state == "waiting")
+    found = connection.execute(update.values(**values, tries=work.attempt)).rowcount
+    _release(connection, work)
+    return bool(found)
+
+
+def _release(connection: sa.Connection, work: Work) -> None:
+    """Release the schedule from this work."""
+    mine = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
+    connection.execute(sa.update(schedules).where(mine).values(at_work=None, worker=None))

@@ -1,0 +1,278 @@
+"""Report health: whether the process is alive and ready; each part checks itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import aiohttp
+import sqlalchemy as sa
+
+from bot.errors import SetupError, StoreError
+from bot.listeners.backfill import Backfill
+from bot.listeners.intake import Intake
+from bot.listeners.socket_mode import Sockets
+from bot.metrics import Metrics
+from bot.policy.policy import Admission
+from bot.requests.worker import RequestWorker
+from bot.slack.writer import MessageWriter
+from bot.storage.database import Database
+from bot.storage.tables import flags
+from scopes.slack_client import Absent, SlackClient, SlackRefused
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[], str | Awaitable[str | None] | None]
+"""None = it works; else one sentence that says what is wrong."""
+Kind = Literal["live", "ready", "noted"]
+
+ANSWER_S = 2.0
+"""Seconds in which the database must answer."""
+CHECK_S = 5.0
+TOKEN_S = 10.0
+"""Least seconds between two checks of the token in Slack."""
+PROBE = "written"
+"""Name of the flag that is written to test whether writing works again."""
+_LAG_EVERY_S = 0.5
+_LAG_KEPT = 20
+"""Number of event loop samples that count: those of the last 10 s."""
+LAG_BAD_S = 2.0
+_ONE = sa.select(sa.literal(1))
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    ok: bool
+    parts: Mapping[str, str | None]
+    """Part -> None, or what is wrong with it."""
+
+    def to_json(self) -> dict[str, Any]:
+        wrong = [f"{name}: {said}" for name, said in self.parts.items() if said]
+        parts = {name: said or "ok" for name, said in self.parts.items()}
+        return {"ok": self.ok, "reasons": wrong, "parts": parts}
+
+
+class Health:
+    """Checks the registered parts.
+
+    `live`: without it the process is useless and must be restarted. `ready`: without it no request
+    can be answered now. `noted`: reported only.
+    """
+
+    def __init__(self, check_s: float = CHECK_S) -> None:
+        """`check_s`: seconds in which a part must answer."""
+        self._check_s = check_s
+        self._parts: dict[str, tuple[Kind, Check]] = {}
+
+    def add(self, name: str, check: Check, kind: Kind = "ready") -> None:
+        """Register a part under a unique name."""
+        self._parts[name] = (kind, check)
+
+    async def alive(self) -> HealthReport:
+        """Check the live parts."""
+        return await self._ask(live_only=True)
+
+    async def ready(self) -> HealthReport:
+        """Check all parts."""
+        return await self._ask(live_only=False)
+
+    async def _ask(self, live_only: bool) -> HealthReport:
+        parts = {n: part for n, part in self._parts.items() if not live_only or part[0] == "live"}
+        asking = (self._outcome(name, check) for name, (_, check) in parts.items())
+        said = await asyncio.gather(*asking)
+        outcomes = dict(zip(parts, said, strict=True))
+        ok = not any(outcomes[name] for name, (kind, _) in parts.items() if kind != "noted")
+        return HealthReport(ok, outcomes)
+
+    async def _outcome(self, name: str, check: Check) -> str | None:
+        try:
+            async with asyncio.timeout(self._check_s):
+                said = check()
+                return await said if inspect.isawaitable(said) else said
+        except TimeoutError:
+            return f"It did not answer within {self._check_s:g} s."
+        except Exception as error:  # a part whose check fails does not work
+            log.exception("the check of %s failed", name)
+            return f"It could not be checked ({type(error).__name__})."
+
+
+class LoopLag:
+    """Measures how late the event loop is: above 2 s it was blocked, and Slack waits 3 s."""
+
+    def __init__(self, tell: Callable[[float], None], bad_s: float = LAG_BAD_S) -> None:
+        """`tell` is called with the seconds of each sample, such as `Metrics.lag.set`."""
+        self._tell, self._bad_s = tell, bad_s
+        self._recent: list[float] = []
+
+    @asynccontextmanager
+    async def sampled(self) -> AsyncIterator[None]:
+        """Sample twice a second inside the context."""
+        task = asyncio.create_task(self._sample(), name="loop-lag")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def check(self) -> str | None:
+        worst = max(self._recent, default=0.0)
+        if worst < self._bad_s:
+            return None
+        return f"The event loop was blocked for {worst:.1f} s a moment ago."
+
+    async def _sample(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_EVERY_S
+            await asyncio.sleep(_LAG_EVERY_S)
+            late = max(0.0, loop.time() - due)
+            self._recent = [*self._recent, late][-_LAG_KEPT:]
+            self._tell(late)
+
+
+class TokenProbe:
+    """Checks whether Slack accepts our token: on demand, and not too often."""
+
+    def __init__(self, client: SlackClient, every_s: float = TOKEN_S) -> None:
+        self._client, self._every_s = client, every_s
+        self._asked, self._said = float("-inf"), ""
+
+    async def check(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        if now - self._asked >= self._every_s:
+            self._asked = now
+            try:
+                await self._client.call("auth.test")
+                self._said = ""
+            except (SlackRefused, Absent) as error:
+                self._said = f"{error}. `assistant doctor` says what to fix."
+            except (aiohttp.ClientError, TimeoutError) as error:
+                self._said = f"Slack cannot be reached ({type(error).__name__})."
+        return self._said or None
+
+
+class DatabaseProbe:
+    """Sends one small query at a time to each of the database's threads."""
+
+    def __init__(self, database: Database, answer_s: float = ANSWER_S) -> None:
+        self._database, self._answer_s = database, answer_s
+        self._asking: asyncio.Task[str | None] | None = None
+
+    async def thread(self) -> str | None:
+        """Check a live part: whether any answer comes, even an error."""
+        task = await self._asked()
+        return None if task.done() else f"The database did not answer within {self._answer_s:g} s."
+
+    async def reachable(self) -> str | None:
+        """Check a ready part: whether the database can be used."""
+        task = await self._asked()
+        if not task.done():
+            return f"The database did not answer within {self._answer_s:g} s."
+        return task.result()
+
+    async def aclose(self) -> None:
+        """Cancel an unfinished query. Call it before the database is closed."""
+        if self._asking:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+
+    async def _asked(self) -> asyncio.Task[str | None]:
+        task = self._asking
+        if task is None or task.done():
+            task = self._asking = asyncio.create_task(self._ask(), name="database-probe")
+        await asyncio.wait([task], timeout=self._answer_s)
+        return task
+
+    async def _ask(self) -> str | None:
+        fault = self._database.fault
+        try:
+            await self._database.read(_ONE)
+            await self._database.change(lambda connection: connection.execute(_ONE).scalar())
+            if fault:  # a full disk allows all of that
+                row = {"name": PROBE, "value": None, "at": datetime.now(UTC)}
+                insert = self._database.insert(flags).values(row)
+                newer = insert.on_conflict_do_update(index_elements=["name"], set_=row)
+                await self._database.write(newer)
+        except StoreError as error:
+            return str(error)
+        return None
+
+
+COUNT_EVERY_S = 1.0
+
+
+@dataclass
+class Watch:
+    """Observes the parts of one process."""
+
+    health: Health
+    metrics: Metrics
+    dispatch: RequestWorker
+    writer: MessageWriter
+    intake: Intake
+    backfill: Backfill
+    sockets: Sockets | None
+    _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _again: int = 0
+    _passes: set[object] = field(default_factory=set)
+
+    def register(self, lag: LoopLag, probe: DatabaseProbe, admission: Admission) -> None:
+        """Register the health check of each part."""
+
+        async def policy() -> str | None:
+            try:
+                await admission.file.read()
+            except SetupError as fault:
+                return str(fault)
+            return None
+
+        self.health.add("loop", lag.check, "live")
+        self.health.add("store", probe.thread, "live")
+        self.health.add("database", probe.reachable)
+        self.health.add("policy", policy)
+        self.health.add("token", TokenProbe(admission.people.client).check)
+        self.health.add("draining", self._draining)
+        self.health.add("model", self._model, "noted")
+        if self.sockets:
+            self.health.add("slack", self._connected)
+
+    async def count(self) -> None:
+        """Update the metrics until cancelled."""
+        while True:
+            try:
+                await self._count()
+            except StoreError as error:
+                log.error("%s", error)
+            await asyncio.sleep(COUNT_EVERY_S)
+
+    async def _count(self) -> None:
+        metrics = self.metrics
+        metrics.working.set(len(self.dispatch.at_work))
+        metrics.queued.set(await self.dispatch.inbox.waiting())
+        metrics.sockets.set(self.sockets.alive if self.sockets else 0)
+        calls = Counter(self.writer.calls)
+        for (method, outcome), number in (calls - self._calls).items():
+            metrics.slack_called(method, outcome, number)
+        self._calls = calls
+        metrics.duplicates.inc(self.intake.counts["again"] - self._again)
+        self._again = self.intake.counts["again"]
+        if (last := self.backfill.last) and last.found and last.finished not in self._passes:
+            self._passes = {last.finished}
+            metrics.backfilled.inc(last.found)
+
+    def _model(self) -> str | None:
+        failed = self.metrics.last_model_outcome not in ("", "ok")
+        return "The last call of the model failed." if failed else None
+
+    def _draining(self) -> str | None:
+        return "It is ending." if self.dispatch.draining else None
+
+    def _connected(self) -> str | None:
+        return None if self.sockets and self.sockets.healthy() else "No socket is connected."

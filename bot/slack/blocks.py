@@ -1,0 +1,342 @@
+"""Build rich text blocks and rendered messages; Slack parses no markup in rich text."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from bot.citations import Links, neutralize_links
+from bot.slack import markdown
+from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
+from bot.slack.paging import split
+from config.sections import ReplySettings
+from scopes.clean import printable, redacted, unseen
+from scopes.pages.hosts import MAX_NAME
+from scopes.slack_items import permalink
+from scopes.tool import one_line
+
+Element = Mapping[str, Any]
+Block = dict[str, Any]
+
+_MESSAGE = re.compile(r"\b([CGD][A-Z0-9]{2,20})/([0-9]{10}\.[0-9]{6})\b")
+_PERSON = re.compile(r"[UW][A-Z0-9]{2,}")
+
+
+def rich(*elements: Element) -> Block:
+    return {"type": "rich_text", "elements": list(elements)}
+
+
+def paragraph(*parts: str | Element) -> Element:
+    """Return a paragraph of text and elements; text may contain line breaks."""
+    leaves = [_text(part) if isinstance(part, str) else part for part in parts if part]
+    return {"type": "rich_text_section", "elements": leaves}
+
+
+def pre(text: str) -> Element:
+    """Return preformatted text."""
+    return {"type": "rich_text_preformatted", "elements": [_text(text or "(empty)")]}
+
+
+def bold(text: str) -> Element:
+    return {**_text(text), "style": {"bold": True}}
+
+
+def user(id: str) -> Element:
+    """Return a mention of a user."""
+    return {"type": "user", "user_id": id}
+
+
+def channel(id: str) -> Element:
+    """Return a reference to a channel, which Slack shows by name."""
+    return {"type": "channel", "channel_id": id}
+
+
+def date(at: datetime) -> Element:
+    """Return a date that Slack shows in the reader's own time zone."""
+    shown = f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    form = "{date_short_pretty} {time}"
+    return {"type": "date", "timestamp": int(at.timestamp()), "format": form, "fallback": shown}
+
+
+def format_decider(by: str | None) -> str | Element:
+    """Format who decided: a person, or the command-line user by name."""
+    return user(by) if by and _PERSON.fullmatch(by) else by or "nobody"
+
+
+def linked(text: str, address: str) -> Iterator[str | Element]:
+    """Split a text into plain text and links, where message ids become links."""
+    start = 0
+    for found in _MESSAGE.finditer(text):
+        yield text[start : found.start()]
+        url = permalink(address, found[1], found[2], found[2])
+        yield {"type": "link", "url": url, "text": "open it"} if url else found[0]
+        start = found.end()
+    yield text[start:]
+
+
+def length(element: Element) -> int:
+    """Count the characters of an element as Slack may count them: `&`, `<` and `>` are escaped."""
+    leaves: Sequence[Element] = element.get("elements") or ()
+    return sum(len(escape(str(leaf.get("text", " " * 20)), quote=False)) for leaf in leaves)
+
+
+def _text(text: str) -> Element:
+    return {"type": "text", "text": text}
+
+
+_SPACES = frozenset({"Zl", "Zp", "Zs"})
+_NO_LINES = re.compile(r"(?:(?<=\n)|\A)(?: *\n){3,}")
+_NO_WORDS = re.compile(" {41,}")
+_HOST = re.compile(r"(?:@|://)([^\s/@:?#]+)|^([^\s/@:?#]+\.[^\s/@:?#]+)$")
+
+
+def show_invisible(text: str) -> str:
+    """Replace each invisible character by `\\uXXXX`; only line feeds stay.
+
+    A joiner or selector inside an emoji stays, too. Empty lines and spaces that would push the
+    following text out of sight are replaced by their number.
+    """
+    return _counted(_letters(text))
+
+
+def _counted(text: str) -> str:
+    text = _NO_LINES.sub(lambda found: f"[{found[0].count(chr(10)):,} empty lines]\n", text)
+    return _NO_WORDS.sub(lambda found: f"[{len(found[0]):,} spaces]", text)
+
+
+def _letters(text: str) -> str:
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    around = pairwise(f" {text} ")
+    befores = [before for before, _ in around]
+    afters = [*text[1:], " "]
+    return "".join(
+        _written(c) if _is_unseen(c, before, after) else c
+        for c, before, after in zip(text, befores, afters, strict=False)
+    )
+
+
+def _is_unseen(letter: str, before: str, after: str) -> bool:
+    if letter in "\n ":
+        return False
+    if letter == "\ufe0f":
+        return unicodedata.category(before) != "So"
+    if letter == "\u200d":
+        return not (_is_emoji(before) and unicodedata.category(after) == "So")
+    return unseen(letter) or unicodedata.category(letter) in _SPACES
+
+
+def _is_emoji(letter: str) -> bool:
+    return unicodedata.category(letter) in ("So", "Sk") or letter == "\ufe0f"
+
+
+def spelled(text: str) -> str:
+    """Append the ASCII spelling to a name or address that is not plain ASCII."""
+    return show_invisible(text).replace("\n", "\\n") + _written_out(text)
+
+
+def format_json(value: Any, indent: str = "") -> str:
+    """Format a JSON value over several lines, with each text in it spelled in ASCII, too."""
+    inner = f"{indent} "
+    if isinstance(value, str):
+        return show_invisible(json.dumps(value, ensure_ascii=False)) + _written_out(value)
+    if isinstance(value, Mapping):
+        lines = [f"{inner}{format_json(str(k))}: {format_json(v, inner)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if isinstance(value, list | tuple):
+        lines = [f"{inner}{format_json(each, inner)}" for each in value]
+        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+    return json.dumps(value)
+
+
+def _written_out(text: str) -> str:
+    """Return the ASCII spelling of a text that is not plain ASCII."""
+    if text.isascii():
+        return ""
+    hosts = [name for found in _HOST.findall(text) for name in found if name and not name.isascii()]
+    coded = [host for host in map(_punycode, hosts) if host]
+    plain = "".join(c if c.isascii() and c.isprintable() else _written(c) for c in text)
+    return f" [written out: {', '.join([_counted(plain), *coded])}]"
+
+
+def _punycode(host: str) -> str:
+    if len(host) > MAX_NAME:  # not a host name, and the codec takes quadratic time
+        return ""
+    try:
+        return _letters(host.encode("idna").decode())  # which keeps control characters
+    except UnicodeError:
+        return ""
+
+
+def _written(letter: str) -> str:
+    code = ord(letter)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+MAX_MARKDOWN = 12_000
+"""Characters of all markdown blocks of a message (docs.slack.dev, markdown block)."""
+MAX_MESSAGE = 12_900
+"""Characters of all blocks; Slack refuses from about 13,200 on (slackapi/bolt-js#2509)."""
+MAX_TABLE = 9_900
+"""Characters of the cells of a message's table; Slack allows 10,000."""
+
+FEEDBACK = "answer_feedback"
+"""Action id of the feedback buttons; they are one element, so they share it."""
+FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
+"""Values of the feedback buttons, as `clicked` returns them."""
+
+NOTHING = "There is no answer: nothing was written."
+FAILED = "This request could not be answered."
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """One message."""
+
+    text: str
+    """Text for notifications, search and clients that show no blocks."""
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """An answer as messages: the first one replaces the reply's message, the others follow it."""
+
+    parts: tuple[MessagePart, ...]
+    streamed_text: str
+    """The markdown of the first part that a stream of it should end with."""
+    below: tuple[Block, ...] = ()
+    """Blocks below the text of the first part; they are the last of its blocks."""
+
+
+def assemble(bodies: Sequence[str], prose: Prose, foot: tuple[Block, ...]) -> Rendered:
+    links = prose.allowed()
+    parts = [
+        MessagePart(prose.streamed(plain_text(body)), markdown.blocks(body, links, prose.requester))
+        for body in bodies
+    ]
+    parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, *foot))
+    return Rendered(tuple(parts), prose.streamed(bodies[0]), foot if len(parts) == 1 else ())
+
+
+def sentence(text: str, reference: str = "") -> Rendered:
+    """Render one plain sentence as a whole reply, with a reference id for support."""
+    clean = Links().defused(redacted(printable(text.strip())))
+    said = harmless(clean or FAILED)[: MAX_MARKDOWN // 4]
+    foot = [context_block(f"Reference: {escape_mrkdwn(reference)}")] if reference else []
+    part = MessagePart(neutralize_links(said), (*markdown.blocks(said, Links()), *foot))
+    return Rendered((part,), neutralize_links(said), tuple(foot))
+
+
+def message(
+    text: str, request: str, settings: ReplySettings, by: str = ""
+) -> tuple[MessagePart, ...]:
+    """Render a text that a tool posts; addresses become links only if they occur in `request`.
+
+    `by` is the user on whose behalf it is posted, so that readers know.
+    """
+    foot = (context_block(f"For <@{by}>"),) if by else ()
+    prose = Prose({}, settings, request, "")
+    linked = prose.linked(text.strip() or NOTHING, Numbers({}))
+    return assemble(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot).parts
+
+
+def size(blocks: Sequence[Block]) -> int:
+    """Count the characters that blocks show, as Slack counts them for a message."""
+    return sum(map(_size, blocks))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, Mapping):
+        own = [value.get("text"), value.get("title")]
+        own += [value.get("url")] if value.get("type") == "link" else []
+        inner = sum(_size(each) for each in value.values() if isinstance(each, Mapping | list))
+        return inner + sum(len(each) for each in own if isinstance(each, str))
+    return sum(map(_size, value)) if isinstance(value, list) else 0
+
+
+def clicked(value: str) -> tuple[str, str] | None:
+    """Return the request key and `good` or `bad` of a feedback button's value; None if invalid."""
+    verdict, _, key = value.partition(":")
+    return (key, verdict) if key and verdict in (FEEDBACK_GOOD, FEEDBACK_BAD) else None
+
+
+def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
+    """Split the text of `Prose.linked` into parts; the last one has at most `last` characters."""
+    limit = min(settings.message_chars, MAX_MARKDOWN)
+    text = tidy(text, limit)
+    if any(line.kind == "header" for line in lines(text)):
+        limit = min(limit, MAX_TABLE)
+    parts = split(text, limit)
+    if len(parts[-1]) > last:
+        parts[-1:] = split(parts[-1], last)
+    return [bare for part in parts if (bare := part.strip("\n")).strip()] or [NOTHING]
+
+
+def feedback(key: str) -> Block:
+    def button(words: str, verdict: str) -> Block:
+        return {"text": {"type": "plain_text", "text": words}, "value": f"{verdict}:{key}"}
+
+    buttons = {
+        "type": "feedback_buttons",
+        "action_id": FEEDBACK,
+        "positive_button": button("Good answer", FEEDBACK_GOOD),
+        "negative_button": button("Bad answer", FEEDBACK_BAD),
+    }
+    return {"type": "context_actions", "elements": [buttons]}
+
+
+def context_block(text: str) -> Block:
+    """Return a context block; with `verbatim`, Slack makes no links or mentions of words."""
+    said = {"type": "mrkdwn", "text": text[:2900], "verbatim": True}
+    return {"type": "context", "elements": [said]}
+
+
+def plain_text(text: str) -> str:
+    """Convert markdown to plain text, without the addresses of citations."""
+    return re.sub(r"\[(\d+)\]\(https?://[^()\s]*\)", r"[\1]", text)
+
+
+def escape_mrkdwn(text: str) -> str:
+    """Escape a text by others for use inside a mrkdwn line that code writes."""
+    bare = neutralize_links(Links().defused(redacted(printable(text))))
+    calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", bare))
+    return calm.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def weight(blocks: Sequence[Block]) -> int:
+    """Count the characters as Slack may count them: `&`, `<` and `>` are escaped."""
+    written = json.dumps(blocks, ensure_ascii=False)
+    return size(blocks) + 4 * sum(map(written.count, "&<>"))
+
+
+def numbered_list(items: Sequence[Element], first: int = 1) -> Element:
+    """Return a list whose numbers begin with `first`."""
+    offset = {"offset": first - 1} if first > 1 else {}
+    return {"type": "rich_text_list", "style": "ordered", "elements": list(items), **offset}
+
+
+def bullet_list(items: Sequence[Element]) -> Element:
+    return {"type": "rich_text_list", "style": "bullet", "elements": list(items)}
+
+
+def quote(paragraph: Element) -> Element:
+    return {"type": "rich_text_quote", "elements": paragraph["elements"]}
+
+
+def link(url: str, text: str) -> Element | None:
+    """Return a link; None if there is no address."""
+    return {"type": "link", "url": url, "text": text} if url else None
+
+
+def plain_text_block(text: str, most: int = 150) -> Block:
+    """Return a text in which Slack reads no markup and no emoji."""
+    shown = text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return {"type": "plain_text", "text": shown, "emoji": False}

@@ -1,0 +1,708 @@
+"""Call the Slack Web API: rate limits, retries, errors, and lookup of our own messages."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import random
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from slack_sdk.errors import SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.errors import SetupError
+from bot.slack.messages import Bot
+from bot.storage.database import translate_errors
+from config.sections import SlackSettings
+from config.settings import Settings
+from scopes.slack_client import SlackClient, SlackRefused, connect, web_client
+from scopes.tool import readable
+
+MINUTE_S = 60.5
+"""Slack counts a call when it arrives, which may be a little later than we send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Number of calls that Slack allows in a period of so many seconds."""
+
+    calls: int
+    seconds: float = MINUTE_S
+    per_channel: bool = False
+    live: float = 1.0
+    """Share of the calls that live progress may use; the rest is kept for final answers."""
+
+
+TIERS: Mapping[str, Tier] = {
+    "chat.postMessage": Tier(10, 10.0, per_channel=True),
+    "chat.postEphemeral": Tier(100),
+    "chat.update": Tier(50, live=0.5),
+    "chat.delete": Tier(50),
+    "chat.startStream": Tier(20),
+    "chat.appendStream": Tier(100, live=0.9),
+    "chat.stopStream": Tier(20),
+    "agents.sessions.setStatus": Tier(50, live=0.5),
+    "files.getUploadURLExternal": Tier(100),
+    "files.completeUploadExternal": Tier(100),
+    "conversations.history": Tier(50),
+    "conversations.replies": Tier(50),
+    "conversations.info": Tier(50),
+    "conversations.members": Tier(100),
+    "conversations.list": Tier(20),
+    "slackLists.items.list": Tier(20),
+    "search.messages": Tier(20),
+    "users.conversations": Tier(50),
+    "users.info": Tier(100),
+    "users.list": Tier(20),
+}
+"""docs.slack.dev/apis/web-api/rate-limits: one message a second in a channel with short bursts,
+tiers 2 to 4 (20, 50, 100 calls a minute) for the others."""
+SOLD: Mapping[str, Tier] = {
+    **TIERS,
+    "conversations.history": Tier(1),
+    "conversations.replies": Tier(1),
+}
+"""Limits for an app that is sold outside Slack's Marketplace."""
+
+KEPT = 0.1
+"""Share of the calls that patient work, such as a sweep, leaves to interactive requests."""
+
+BURST = 5
+"""Live writes allowed without a pause between them."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """The calls of one method (in one channel) that still count."""
+
+    tier: Tier
+    times: deque[float] = field(default_factory=deque)
+    held_until: float = 0.0
+    burst: float = BURST
+    refilled: float = 0.0
+
+    def wait(self, now: float, kept: float = 0.0) -> float:
+        """Return the seconds until another call is allowed that leaves this share to others."""
+        while self.times and now - self.times[0] >= self.tier.seconds:
+            self.times.popleft()
+        most = max(1, self.tier.calls - int(self.tier.calls * kept))
+        full = len(self.times) >= most
+        free = self.times[-most] + self.tier.seconds - now if full else 0.0
+        return max(free, self.held_until - now, 0.0)
+
+    def allows_live(self, now: float) -> bool:
+        """Return whether an optional write may be made now."""
+        most = self.tier.calls * self.tier.live
+        rate = most / self.tier.seconds
+        self.burst = min(BURST, self.burst + (now - self.refilled) * rate)
+        self.refilled = now
+        return self.wait(now) == 0 and len(self.times) < most and self.burst >= 1
+
+
+class RateLimit:
+    """Limits our own calls, so that Slack rarely has to."""
+
+    def __init__(
+        self,
+        tiers: Mapping[str, Tier] | None = TIERS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tiers` None = only wait when Slack answers 429; `clock` is in seconds."""
+        self._tiers = tiers or {}
+        self._clock = clock
+        self._windows: dict[tuple[str, str], _Window] = {}
+
+    async def take(self, method: str, channel: str, kept: float = 0.0) -> None:
+        """Wait until the method may be called, leaving a share `kept` of its calls to others."""
+        window = self._window(method, channel)
+        while True:
+            wait = window.wait(self._clock(), kept)
+            if not wait:
+                break
+            await asyncio.sleep(wait)
+        window.times.append(self._clock())
+
+    def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
+        """Return whether the method may be called at once; False = skip it for now.
+
+        `live` message_metadata progress updates: they leave room for final answers.
+        """
+        window, now = self._window(method, channel), self._clock()
+        if window.wait(now) or (live and not window.allows_live(now)):
+            return False
+        window.times.append(now)
+        if live:
+            window.burst -= 1
+        return True
+
+    def note(self, method: str) -> None:
+        """Record a call of the method, whatever its limit."""
+        window, now = self._window(method, ""), self._clock()
+        window.wait(now)  # drops the calls that no longer count
+        window.times.append(now)
+
+    def hold(self, method: str, channel: str, seconds: float) -> None:
+        """Block the method for so long, because Slack said to wait."""
+        window = self._window(method, channel)
+        window.held_until = max(window.held_until, self._clock() + seconds)
+
+    def _window(self, method: str, channel: str) -> _Window:
+        tier = self._tiers.get(method) or Tier(1_000_000, 1.0)
+        key = (method, channel if tier.per_channel else "")
+        if key not in self._windows:
+            self._windows[key] = _Window(tier, refilled=self._clock())
+        return self._windows[key]
+
+
+class ReadTurns:
+    """Limits read calls: a method runs freely until its first refusal, and is paced from then on.
+
+    So a few channels are read without a pause, and hundreds without further refusals. Patient calls
+    queue behind each other and let all other calls go first.
+    """
+
+    def __init__(self, settings: SlackSettings, kept: float = 0.0) -> None:
+        """`kept` is the share of a method's calls that patient callers leave to others."""
+        sold = settings.app_distribution == "distributed"
+        self._pace = RateLimit((SOLD if sold else TIERS) if settings.paced else None)
+        self._refused: set[str] = set()
+        self._kept = kept
+        self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def take(self, method: str, *, patient: bool = False) -> None:
+        """Wait until the method may be called."""
+        if method not in self._refused:
+            self._pace.note(method)
+        elif patient:
+            async with self._lines[method]:
+                await self._pace.take(method, "", self._kept)
+        else:
+            await self._pace.take(method, "")
+
+    def refused(self, method: str, seconds: float) -> None:
+        """Record that Slack asked to wait so long before the next call of this method."""
+        self._refused.add(method)
+        self._pace.hold(method, "", seconds)
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+AGAIN_S = (2.0, 30.0)
+"""First and longest pause before a failed write of a reply is retried."""
+MAX_WAIT_S = 60.0
+"""Longest wait for which a Retry-After is obeyed; after it we try again."""
+
+
+class WriteFailed(Exception):
+    """A write was given up; `code` is Slack's error code or our own."""
+
+    def __init__(self, method: str, code: str) -> None:
+        self.method, self.code = method, code
+        super().__init__(f"{method} failed: {code}")
+
+
+class OutcomeUnknown(WriteFailed):
+    """It is not known whether the write took effect."""
+
+
+class Unsent(WriteFailed):
+    """The request was never sent: there is no connection to Slack."""
+
+
+class ChannelClosed(WriteFailed):
+    """We cannot write in this channel: archived, deleted, not a member, or read-only."""
+
+
+class TokenRefused(WriteFailed):
+    """The token is wrong, revoked, or lacks a scope."""
+
+
+class MessageGone(WriteFailed):
+    """The message to change does not exist or is not ours."""
+
+
+class Refused(WriteFailed):
+    """Slack refused this write, and nothing was done; another form or call may succeed."""
+
+
+class ContentRefused(Refused):
+    """Slack does not accept this text or these blocks."""
+
+
+class RefusedForNow(Refused):
+    """Slack refused for now, and nothing was done."""
+
+
+class StreamEnded(WriteFailed):
+    """The message is not being streamed (any more)."""
+
+
+class RateLimited(WriteFailed):
+    """Slack asked us to wait, and the write could not wait."""
+
+
+GONE = "message_not_found"
+"""The message does not exist (any more); with the other codes of `MessageGone` it still does."""
+_CLOSED = """is_archived not_in_channel channel_not_found channel_is_archived thread_not_found
+    restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
+    cannot_reply_to_message messages_tab_disabled"""
+_TOKEN = """invalid_auth account_inactive token_revoked token_expired not_authed no_permission
+    missing_scope org_login_required ekm_access_denied not_allowed_token_type access_denied"""
+_GONE = """message_not_found cant_update_message cant_delete_message edit_window_closed
+    message_not_owned_by_app"""
+_CONTENT = """msg_too_long msg_blocks_too_long invalid_blocks invalid_blocks_format no_text
+    invalid_chunks too_many_attachments markdown_text_conflict block_mismatch
+    metadata_too_large invalid_arguments invalid_arg_name"""
+_FOR_NOW = "update_failed external_channel_migrating messaging_processing_failed team_added_to_org"
+_STREAM = """message_not_in_streaming_state stopped_by_user streaming_mode_mismatch
+    streaming_state_conflict cannot_provide_both_markdown_text_and_chunks"""
+_KINDS: Mapping[str, type[WriteFailed]] = {
+    code: kind
+    for kind, codes in (
+        (ChannelClosed, _CLOSED),
+        (TokenRefused, _TOKEN),
+        (MessageGone, _GONE),
+        (ContentRefused, _CONTENT),
+        (RefusedForNow, _FOR_NOW),
+        (StreamEnded, _STREAM),
+    )
+    for code in codes.split()
+}
+_UNKNOWN = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
+"""Part of it may have been done: docs.slack.dev/reference/methods/chat.postMessage#errors."""
+NO_JSON = frozenset({"files.getUploadURLExternal"})
+"""Methods that accept no JSON, according to docs.slack.dev/reference/methods."""
+_LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+
+
+class ApiCalls:
+    """Makes API calls: rate limited, counted, and retried only where that is safe."""
+
+    def __init__(
+        self,
+        web: AsyncWebClient,
+        timeout_s: float,
+        attempts: int,
+        pace: RateLimit,
+        backoff_s: float,
+        deadline_s: float,
+        quick_s: float,
+    ) -> None:
+        """`attempts` is the number of tries of a call; `backoff_s` is the first pause.
+
+        `deadline_s` is the deadline of all tries; `quick_s` that of calls that show progress.
+        """
+        web.retry_handlers = []  # the SDK's default repeats a message whose answer was lost
+        self.web, self.pace = web, pace
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.timeout_s, self.attempts, self._backoff_s = timeout_s, attempts, backoff_s
+        self.deadline_s, self._quick_s = deadline_s, quick_s
+
+    async def call(
+        self, method: str, args: Mapping[str, Any], *, repeatable: bool, channel: str = ""
+    ) -> dict[str, Any]:
+        """Call a method and return the answer; wait out rate limits and retry temporary errors.
+
+        A call of unknown outcome (OutcomeUnknown) is retried only if `repeatable`. Raises
+        WriteFailed. While Slack says to wait, only the deadline ends it.
+        """
+        async with within(self.deadline_s, method):
+            return await self._call(method, args, repeatable, channel)
+
+    async def _call(
+        self, method: str, args: Mapping[str, Any], repeatable: bool, channel: str
+    ) -> dict[str, Any]:
+        failures = 0
+        while True:
+            await self.pace.take(method, channel)
+            try:
+                return await self._once(method, args, channel)
+            except RateLimited:
+                continue
+            except Unsent as error:
+                last: WriteFailed = error
+                log.warning("%s could not be sent: %s", method, error.__cause__)
+            except RefusedForNow as error:
+                last = error
+            except OutcomeUnknown as error:
+                last = error
+                if not repeatable:
+                    raise
+            failures += 1
+            if failures >= self.attempts:
+                raise last
+            await self.pause(failures)
+
+    async def call_now(
+        self, method: str, args: Mapping[str, Any], *, channel: str = "", live: bool = False
+    ) -> dict[str, Any] | None:
+        """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
+        if not self.pace.take_now(method, channel, live=live):
+            self.calls[method, "skipped"] += 1
+            return None
+        try:
+            async with within(self._quick_s, method):
+                return await self._once(method, args, channel)
+        except RateLimited:
+            return None
+
+    async def pause(self, failures: int) -> None:
+        seconds = min(self._backoff_s * 2 ** (failures - 1), 10.0)
+        await asyncio.sleep(seconds * (0.75 + random.random() / 2))
+
+    async def _once(self, method: str, args: Mapping[str, Any], channel: str) -> dict[str, Any]:
+        outcome = "unknown"
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                response = await self._request(method, args)
+            if not isinstance(response.data, dict):
+                raise OutcomeUnknown(method, "malformed_answer")
+            outcome = "ok"
+            return dict(readable(response.data))
+        except SlackClientError as error:
+            failed = _refusal(method, error)
+            outcome = "unknown" if isinstance(failed, OutcomeUnknown) else failed.code
+            if isinstance(failed, RateLimited):
+                outcome = "ratelimited"
+                wait = _retry_after(error)
+                self.pace.hold(method, channel, wait * (1 + random.random() / 20))
+            raise failed from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            outcome = "unsent"
+            raise Unsent(method, "no_connection") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise OutcomeUnknown(method, type(error).__name__) from error
+        except (
+            AttributeError,
+            ValueError,
+            TypeError,
+        ) as error:  # raised by the SDK for JSON of a wrong shape
+            raise OutcomeUnknown(method, "malformed_answer") from error
+        finally:
+            self.calls[method, outcome] += 1
+
+    async def _request(self, method: str, args: Mapping[str, Any]) -> Any:
+        if method.startswith("conversations.") or method in NO_JSON:
+            return await self.web.api_call(method, http_verb="GET", params=dict(args))
+        return await self.web.api_call(method, json=dict(args))
+
+
+def _refusal(method: str, error: SlackClientError) -> WriteFailed:
+    response = getattr(error, "response", None)
+    data = getattr(response, "data", None)
+    code = data.get("error") if isinstance(data, dict) else None
+    status = _status(response)
+    if status == 429 or code in _LIMITED:
+        return RateLimited(method, "ratelimited")
+    if status < 500 and isinstance(code, str) and code not in _UNKNOWN:
+        return _KINDS.get(code, Refused)(method, code)
+    if 400 <= status < 500 and status != 408:
+        return Refused(method, f"http_{status}")
+    return OutcomeUnknown(method, code if isinstance(code, str) else f"http_{status}")
+
+
+def _status(response: Any) -> int:
+    """Return the status of the SDK's response, or of aiohttp's if the body was unreadable."""
+    status = getattr(response, "status_code", None) or getattr(response, "status", None)
+    return status if isinstance(status, int) else 0
+
+
+def _retry_after(error: SlackClientError) -> float:
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    try:
+        return min(max(float(headers.get("Retry-After", 1.0)), 0.01), MAX_WAIT_S)
+    except ValueError:
+        return 1.0
+
+
+def is_away(error: WriteFailed) -> bool:
+    """Return whether Slack did not refuse the write, so that it may succeed later."""
+    return isinstance(error, OutcomeUnknown | Unsent | RateLimited)
+
+
+async def retry_until(write: Callable[[], Awaitable[T]], give_up_s: float) -> T:
+    """Call `write` and return its result; repeat it while Slack is down or refuses our token.
+
+    `write` must detect by itself what it has already written. Raises WriteFailed for what Slack
+    rejects, and after `give_up_s` seconds.
+    """
+    clock = asyncio.get_running_loop().time
+    began, pause = clock(), AGAIN_S[0]
+    while True:
+        try:
+            return await write()
+        except WriteFailed as error:
+            if not (is_away(error) or isinstance(error, TokenRefused | RefusedForNow)):
+                raise
+            if clock() - began + pause > give_up_s:
+                raise
+            log.warning("%s; it is tried again in %.0f s", error, pause)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, AGAIN_S[1])
+
+
+@asynccontextmanager
+async def within(seconds: float, method: str) -> AsyncIterator[None]:
+    """Set a deadline for all tries. Raises OutcomeUnknown: the last one may have arrived."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise OutcomeUnknown(method, "deadline") from error
+
+
+def ts_of(body: Mapping[str, Any], method: str) -> str:
+    """Return the ts of the written message. Raises OutcomeUnknown if the answer has none."""
+    ts = body.get("ts")
+    if not isinstance(ts, str) or not ts:
+        raise OutcomeUnknown(method, "malformed_answer")
+    return ts
+
+
+MOST_PAGES = 20
+"""Pages of a channel's history that are searched for a message of ours."""
+EVENT_TYPE = "assistant_reply"
+"""Metadata type of our messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyMessages:
+    """The messages that we wrote in a thread."""
+
+    parts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Messages of a reply by the number of the part, from 1 on; more than one = written twice."""
+    final: Mapping[str, int] = field(default_factory=dict)
+    """Messages that hold a part of a finished answer, and how many parts that answer has."""
+    unmarked: tuple[str, ...] = ()
+    """Messages without metadata, newest first: unfinished streams."""
+
+
+class PostedMessages:
+    """Finds messages of ours. Raises WriteFailed."""
+
+    def __init__(self, writes: ApiCalls, page_size: int) -> None:
+        self._writes, self._page = writes, page_size
+        self._me: frozenset[str] = frozenset()
+
+    async def find(
+        self,
+        channel: str,
+        thread_ts: str | None,
+        key: str,
+        after: str,
+        besides: Collection[str] = (),
+    ) -> str | None:
+        """Return the first message of ours with this key; other apps may use the same metadata.
+
+        Messages in `besides` do not count.
+        """
+        async for message in self._ours(channel, thread_ts, after):
+            if _key(message) == key and message["ts"] not in besides:
+                return str(message["ts"])
+        return None
+
+    async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
+        """Return the first message of ours in a thread that shows the file with this name or id."""
+        async for message in self._ours(channel, thread_ts, ""):
+            files = message.get("files") or ()
+            if any(known in (f.get("id"), f.get("name")) for f in files if isinstance(f, dict)):
+                return str(message["ts"])
+        return None
+
+    async def of(self, channel: str, thread_ts: str, key: str, after: str) -> ReplyMessages:
+        """Return the messages of a reply, and unfinished ones, that are newer than `after`."""
+        parts: dict[int, tuple[str, ...]] = {}
+        final: dict[str, int] = {}
+        unmarked = []
+        async for message in self._ours(channel, thread_ts, after):
+            ts = str(message.get("ts") or "")
+            if _seconds(ts) <= _seconds(after):
+                continue
+            base, _, number = _key(message).partition("#")
+            if base == key:
+                part = int(number) if number.isdecimal() else 1
+                parts[part] = (*parts.get(part, ()), ts)
+                if isinstance(of := _payload(message).get("of"), int):
+                    final[ts] = of
+            elif not message.get("metadata"):
+                unmarked.append(ts)
+        return ReplyMessages(parts, final, tuple(reversed(unmarked)))
+
+    async def _ours(
+        self, channel: str, thread_ts: str | None, after: str
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield our messages in a thread, from its root on, or in a channel.
+
+        In a channel: since `after`, up to MOST_PAGES, or among the newest.
+        """
+        me = await self._identity()
+        method = "conversations.replies" if thread_ts else "conversations.history"
+        args: dict[str, Any] = {"channel": channel, "limit": self._page}
+        args |= {"include_all_metadata": "true"}
+        args |= {"ts": thread_ts} if thread_ts else {}
+        args |= {"oldest": after} if after else {}
+        cursors = {""}
+        while len(cursors) <= MOST_PAGES or thread_ts:
+            body = await self._writes.call(method, args, repeatable=True)
+            for message in body.get("messages") or ():
+                if isinstance(message, dict) and {message.get("user"), message.get("bot_id")} & me:
+                    yield message
+            cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
+            if cursor in cursors or not (thread_ts or after):
+                return
+            cursors.add(cursor)
+            args["cursor"] = cursor
+
+    async def _identity(self) -> frozenset[str]:
+        """Return our ids as an author."""
+        if not self._me:
+            body = await self._writes.call("auth.test", {}, repeatable=True)
+            ids = (body.get("user_id"), body.get("bot_id"))
+            self._me = frozenset(each for each in ids if isinstance(each, str) and each)
+        return self._me
+
+
+def message_metadata(key: str, run: str, of: int = 0) -> dict[str, Any]:
+    """Return the arguments of a write that mark its message, so that it can be found again.
+
+    `of` is the number of parts of the finished answer that it belongs to.
+    """
+    part = key.partition("#")[2]
+    payload = {"key": key, "part": int(part) if part.isdecimal() else 1, "run": run}
+    payload |= {"of": of} if of else {}
+    return {"metadata": {"event_type": EVENT_TYPE, "event_payload": payload}}
+
+
+def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = message.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("event_type") != EVENT_TYPE:
+        return {}
+    return metadata.get("event_payload") or {}
+
+
+def _key(message: Mapping[str, Any]) -> str:
+    return str(_payload(message).get("key") or "")
+
+
+def _seconds(ts: str) -> float:
+    try:
+        return float(ts or 0)
+    except ValueError:
+        return 0.0
+
+
+Block = Mapping[str, Any]
+
+MAX_TEXT = 3_900
+"""Characters of `text`; chat.update refuses more than 4,000."""
+MAX_MARKDOWN = 12_000
+LITERAL: Mapping[str, Any] = {"parse": "none", "link_names": False}
+"""Keep Slack from parsing addresses or names in `text`, which chat.update would do otherwise."""
+NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
+"""For chat.postMessage only: no other write method that we use has them or shows previews."""
+
+
+async def send_with_fallback(
+    send: Callable[[dict[str, Any]], Awaitable[str]], text: str, blocks: Sequence[Block]
+) -> str:
+    """Send blocks; if Slack refuses them, send the text alone, so that no answer is lost."""
+    plain = _plain(text)
+    forms: list[dict[str, Any]] = [block_form(text, blocks)] if blocks else []
+    if blocks or len(text) > MAX_TEXT:
+        forms.append({"markdown_text": text[:MAX_MARKDOWN]})
+    forms.append(plain)
+    for form in forms[:-1]:
+        try:
+            return await send(form)
+        except RefusedForNow:
+            raise
+        except Refused as error:
+            log.warning("Slack did not take a message as it was (%s); sent as text", error)
+    return await send(forms[-1])
+
+
+def block_form(text: str, blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return the form with blocks, for a message that must not be sent without them."""
+    return {**_plain(text), "blocks": list(blocks)}
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"text": text[:MAX_TEXT] or " ", **LITERAL}
+
+
+def clear_blocks(form: dict[str, Any]) -> dict[str, Any]:
+    """Return a chat.update that clears the blocks; one without blocks would keep them."""
+    return form if "markdown_text" in form else {"blocks": [], **form}
+
+
+LOCK = "serve.lock"
+
+
+def clients(
+    settings: Settings, session: aiohttp.ClientSession
+) -> tuple[SlackClient, AsyncWebClient]:
+    """Return the client that reads, and the one that writes, which never retries blindly."""
+    secret = settings.secrets.slack_bot_token
+    if not secret:
+        hint = "Set SLACK_BOT_TOKEN (xoxb-...); `assistant setup` helps. Or try `serve --local`."
+        raise SetupError("no_slack_token", "There is no Slack workspace to serve.", hint)
+    token, url = secret.get_secret_value(), settings.endpoints.slack_api_url
+    web = web_client(
+        url, token=token, timeout=settings.slack.timeout_s, session=session, retry_handlers=[]
+    )
+    turns = ReadTurns(settings.slack, KEPT)
+    return connect(session, token, url, settings.slack, turns), web
+
+
+async def who_am_i(client: SlackClient) -> tuple[Bot, str]:
+    """Return our identity in this workspace, and the workspace's address. Raises SetupError."""
+    try:
+        identity = await client.call("auth.test")
+    except SlackRefused as error:
+        raise SetupError("slack", f"{error}.", "`assistant doctor` says what to fix.") from error
+    except (aiohttp.ClientError, TimeoutError) as error:
+        why = f"Slack cannot be reached ({type(error).__name__})."
+        raise SetupError("slack", why, "Check the network and SLACK_API_URL.") from error
+    bot = Bot(str(identity["user_id"]), str(identity.get("bot_id") or ""), str(identity["team_id"]))
+    return bot, str(identity.get("url") or "")
+
+
+@contextmanager
+def only_process(data_dir: Path) -> Iterator[None]:
+    """Hold the lock of the data directory. Raises SetupError if another process has it."""
+    with translate_errors(data_dir):
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / LOCK).touch(mode=0o600)
+        file = (data_dir / LOCK).open("a+")
+    with closing(file):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            why = f"Another `assistant serve` (pid {file.read().strip() or '?'}) uses {data_dir}."
+            hint = "Stop that one, or set DATABASE_URL to a Postgres that replicas may share."
+            raise SetupError("locked", why, hint) from None
+        with translate_errors(data_dir):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        yield

@@ -1,0 +1,601 @@
+"""Convert a model's markdown to Slack blocks: neutralize links and mentions, fit tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, takewhile, zip_longest
+from typing import Any, Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from bot.citations import CITED, STOPS, Links, ids_in, neutralize_links
+from config.sections import ReplySettings
+from scopes.clean import printable, redacted, unsettled
+from scopes.tool import readable
+
+MAX_COLUMNS = 20
+"""Columns of a table that stays one."""
+MAX_ROWS = 99
+"""Rows of one table under its header; Slack allows 100 with it."""
+MAX_TABLES = 4
+"""Tables of one answer that stay tables; each takes a message of its own (see `split`)."""
+MAX_URL = 500
+MAX_INDENT = 8
+"""Levels of indent that Slack allows in a list."""
+
+Json = dict[str, Any]
+
+# ---- lines
+
+SYNTAX = ("code", "html_block", "reference", "lheading")
+"""Blocks of CommonMark that a chat has no use for."""
+LINE_PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable("table")
+LINE_PARSER.disable([*SYNTAX, "normalize", "inline", "text_join"])
+
+LineKind = Literal["text", "open", "code", "close", "header", "rule", "row"]
+
+MAX_INFO = 30
+"""Characters after the opening of a fence; anything longer becomes its first line."""
+INLINE = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkdownLine:
+    """A line with its line break, and what it is part of."""
+
+    start: int
+    text: str
+    kind: LineKind
+    again: str = ""
+    """Text that opens its fence, or heads its table, in the next message."""
+    end: str = ""
+    """Text that closes its fence."""
+
+
+def lines(text: str) -> list[MarkdownLine]:
+    """Split a text into lines: of paragraphs, of fences, and of tables outside lists and quotes."""
+    raw = re.findall(r"[^\n]*\n|[^\n]+", text)
+    marked: dict[int, tuple[LineKind, str, str]] = {}
+    for token in LINE_PARSER.parse(text):
+        first, end = token.map or (0, 0)
+        if token.type == "fence":
+            indent = re.sub(r"[^\s>]", " ", raw[first].partition(token.markup)[0])
+            again, close = f"{indent}{token.markup}{token.info}\n", indent + token.markup
+            marked |= dict.fromkeys(range(first, end), ("code", again, close))
+            last = raw[end - 1].strip(" \t>\n")
+            if end - first > 1 and last.startswith(token.markup) and len(set(last)) == 1:
+                marked[end - 1] = ("close", again, close)
+            marked[first] = ("open", again, close)
+        elif token.type == "table_open" and token.level == 0:
+            head = "".join(raw[first : first + 2])
+            rows = takewhile(lambda n: "|" in raw[n], range(first + 2, end))
+            marked |= dict.fromkeys(rows, ("row", head, ""))
+            marked |= {first: ("header", head, ""), first + 1: ("rule", head, "")}
+    starts = accumulate(map(len, raw), initial=0)
+    return [
+        MarkdownLine(start, line, *marked.get(number, ("text", "", "")))
+        for number, (start, line) in enumerate(zip(starts, raw, strict=False))
+    ]
+
+
+def cells(row: str) -> list[str]:
+    """Return the cells of a table row."""
+    inner = row.strip(" \t>\n").removeprefix("|")
+    if inner.endswith("|") and not inner.endswith("\\|"):
+        inner = inner[:-1]
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def segments(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the text in pieces, each with whether it is code."""
+    for line in lines(text):
+        if line.end:
+            yield True, line.text
+            continue
+        at = 0
+        for span in INLINE.finditer(line.text):
+            yield False, line.text[at : span.start()]
+            yield True, span[0]
+            at = span.end()
+        yield False, line.text[at:]
+
+
+# ---- text that Slack reads
+
+TOKEN = re.compile(r"<([@#!])([^<>|\n]*)(?:\|([^<>\n]*))?>")
+"""Slack's control sequences, which Slack also interprets inside markdown."""
+BEGUN = re.compile(r"<+(?=[@#!])")
+MAX_NESTED = 8
+"""Levels of nested sequences that get their names; deeper ones are cut off."""
+SHOUT = re.compile(r"@(?=(?:channel|here|everyone)\b)", re.IGNORECASE)
+QUOTE = re.compile(r"[ \t]*(?:>[ \t]?)*")
+STRAY = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+DEFINED = re.compile(r"^([ \t>]*\[[^\]\n]+\]):", re.MULTILINE)
+"""A reference definition, which would give an address to a link elsewhere in the text."""
+
+
+def harmless(text: str) -> str:
+    """Escape everything in the text that Slack would interpret, such as mentions and links.
+
+    Angle brackets are escaped outside code: Slack reads its `<...>` sequences inside markdown
+    blocks, and shows an entity as its character without reading it again (measured in
+    github.com/PostHog/posthog/pull/95054). Addresses that `citations.defused` kept are the
+    requester's.
+    """
+    text = STRAY.sub("", str(readable(text)).replace("\r\n", "\n").replace("\r", "\n"))
+    text = SHOUT.sub("@\N{WORD JOINER}", unaddressed(text))
+    made, fresh = [], True
+    for code, piece in segments(text):
+        made.append(piece if code else _escaped(piece, fresh))
+        if piece:
+            fresh = piece.endswith("\n")
+    return DEFINED.sub(r"\1 :", "".join(made))
+
+
+def unaddressed(text: str) -> str:
+    """Replace Slack's control sequences by names."""
+    for _ in range(MAX_NESTED):
+        if (bare := TOKEN.sub(_named, text)) == text:
+            return text
+        text = bare
+    return BEGUN.sub("", text)
+
+
+def _named(match: re.Match[str]) -> str:
+    sign, target, label = match.groups()
+    name = (label or target.split("^")[0]).lstrip("@#")
+    return ("#" if sign == "#" else "@") + name
+
+
+def _escaped(piece: str, begins_line: bool) -> str:
+    quote = QUOTE.match(piece)
+    mark = quote[0] if quote and begins_line else ""
+    rest = piece[len(mark) :].replace("<", "&lt;").replace(">", "&gt;")
+    return mark + re.sub(r"\](?=\((?!https?://))", "] ", rest.replace("![", "! ["))
+
+
+# ---- tables and fences
+
+
+def tidy(text: str, limit: int, whole: bool = True) -> str:
+    """Close open fences and fit tables into Slack's limits.
+
+    A table that is too long repeats its header; one that is too wide becomes a list. `whole`: the
+    text is complete.
+    """
+    made: list[str] = []
+    table: list[str] = []
+    tables = 0
+    every = lines(text)
+    for line in every:
+        if table and line.kind not in ("rule", "row"):
+            made.append(_table(table, limit, tables))
+            made.append("\n" if line.text.strip() else "")
+            table = []
+        if line.kind == "header":
+            tables += 1
+        if line.kind in ("header", "rule", "row"):
+            table.append(line.text)
+        else:
+            made.append(_opened(line) if line.kind == "open" else line.text)
+    made.append(_table(table, limit, tables) if table else "")
+    if whole and every and every[-1].end and every[-1].kind != "close":
+        made.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
+    return "".join(made)
+
+
+def _opened(line: MarkdownLine) -> str:
+    fence, _, info = line.text.partition(line.end.strip(" >"))
+    if len(info) <= MAX_INFO:
+        return line.text
+    return f"{fence}{line.end.strip(' >')}\n{info.strip()}\n"
+
+
+def _table(rows: Sequence[str], limit: int, number: int) -> str:
+    head, body = cells(rows[0]), [cells(row) for row in rows[2:]]
+    width = max(map(len, [head, *body]))
+    if number > MAX_TABLES or width > MAX_COLUMNS or max(map(len, rows)) > limit // 4:
+        return "\n".join(_record(head, row) for row in body or [head]) + "\n"
+    if width == len(head) and len(body) <= MAX_ROWS:
+        return "".join(rows)
+    rule = ["---"] * width
+    return "\n".join(
+        "".join(
+            map(_row, [head + [""] * (width - len(head)), rule, *body[first : first + MAX_ROWS]])
+        )
+        for first in range(0, len(body), MAX_ROWS)
+    )
+
+
+def _row(values: Sequence[str]) -> str:
+    return f"| {' | '.join(values)} |\n"
+
+
+def _record(head: Sequence[str], row: Sequence[str]) -> str:
+    pairs = zip_longest(head, row, fillvalue="")
+    named = [f"**{name}:** {cell}" if name else cell for name, cell in pairs if cell]
+    return "- " + " · ".join(named).replace("\\|", "|")
+
+
+# ---- blocks
+
+REQUESTER = "\ue000"
+"""Placeholder for the requester's mention: a private character that `printable` removes."""
+WEB = re.compile(r"://[^\s<>()\[\]|\"'*`]+")
+FLANKED = re.compile(r"(?<=\w)\*\*(?=[^\w\s*])|(?<=[^\w\s*])\*\*(?=\w)")
+"""Marks of bold text that CommonMark does not take where no space separates words (Japanese)."""
+CHECKBOX = re.compile(r"\[([ xX])\] ")
+STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"maxNesting": 60}).enable(["table", "strikethrough"])
+    parser.disable([*SYNTAX, "normalize", "image", "html_inline", "autolink", "entity"])
+    parser.inline.ruler.push("web", _web)
+    return parser
+
+
+def _web(state: StateInline, silent: bool) -> bool:
+    """Find an address in plain text: an inline rule for `://`."""
+    scheme = re.search(r"https?\Z", state.pending)
+    found = WEB.match(state.src, state.pos, state.posMax)
+    if not (scheme and found):
+        return False
+    rest = found[0].rstrip(STOPS)
+    if not silent:
+        state.pending = state.pending[: scheme.start()]
+        state.push("web", "", 0).content = scheme[0] + rest
+    state.pos += len(rest)
+    return True
+
+
+PARSER = _parser()
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An element of rich text: words of one style, a link, or a mention of the requester."""
+
+    text: str
+    styles: tuple[str, ...] = ()
+    url: str = ""
+    user: str = ""
+
+    def element(self) -> Json:
+        style = {"style": dict.fromkeys(self.styles, True)} if self.styles else {}
+        if self.user:
+            return {"type": "user", "user_id": self.user, **style}
+        if self.url:
+            words = {"text": self.text} if self.text else {}
+            return {"type": "link", "url": self.url, **words, **style}
+        return {"type": "text", "text": self.text, **style}
+
+    @property
+    def is_text(self) -> bool:
+        return not (self.url or self.user)
+
+
+Leaves = list[Leaf]
+PartKind = Literal["section", "quote", "preformatted", "list"]
+
+
+@dataclass(slots=True)
+class RichPart:
+    """A paragraph, quote, code or list of a rich_text block."""
+
+    kind: PartKind
+    leaves: Leaves = field(default_factory=list)
+    items: list[Leaves] = field(default_factory=list)
+    """Of a list: the leaves of each item."""
+    ordered: bool = False
+    indent: int = 0
+    first: int = 1
+    """Of an ordered list: its first number."""
+
+    def element(self) -> Json:
+        kind = f"rich_text_{self.kind}"
+        if self.kind != "list":
+            return {"type": kind, "elements": _elements(self.leaves)}
+        items = [{"type": "rich_text_section", "elements": _elements(i)} for i in self.items]
+        made: Json = {"type": kind, "style": "ordered" if self.ordered else "bullet"}
+        made |= {"elements": items}
+        made |= {"indent": self.indent} if self.indent else {}
+        return made | ({"offset": self.first - 1} if self.first > 1 else {})
+
+
+def _elements(leaves: Leaves) -> list[Json]:
+    return [leaf.element() for leaf in leaves or [Leaf(" ")]]
+
+
+def blocks(text: str, links: Links, requester: str = "") -> tuple[Json, ...]:
+    """Return the blocks of a part: rich_text and at most one table, as Slack allows."""
+    text = FLANKED.sub("\N{WORD JOINER}**\N{WORD JOINER}", text)
+    builder = _BlockBuilder(text.split("\n"), links, requester)
+    for token in PARSER.parse(text):
+        builder.add(token)
+    return tuple(builder.close())
+
+
+@dataclass
+class _BlockBuilder:
+    lines: list[str]
+    links: Links
+    requester: str
+    made: list[Json] = field(default_factory=list)
+    parts: list[RichPart] = field(default_factory=list)
+    """Parts of the rich_text block being built."""
+    open: list[Token] = field(default_factory=list)
+    """The opening tokens of the blocks around the current one."""
+    end: int = 0
+    """The line after the last paragraph, fence or table."""
+    mark: str = ""
+    """Bullet or number of an item in a quote, where Slack has no lists."""
+    rows: list[list[Json]] = field(default_factory=list)
+    sides: list[Json] = field(default_factory=list)
+
+    def add(self, token: Token) -> None:
+        if token.nesting == 1:
+            self.open.append(token)
+            self._begin(token)
+        elif token.nesting == -1:
+            opened = self.open.pop()
+            if opened.type == "table_open":
+                self._table(opened)
+        elif token.type == "fence":
+            self._code(token.content.removesuffix("\n"), token)
+        elif token.type == "hr":
+            self._paragraph([Leaf("———")], token)
+        elif self._inside("table"):
+            self.rows[-1].append(self._cell(token))
+        else:
+            bold = ("bold",) if self._inside("heading") else ()
+            self._paragraph(self._leaves(token, bold), token)
+
+    def _inside(self, *names: str) -> list[Token]:
+        return [token for token in self.open if token.type.removesuffix("_open") in names]
+
+    def _begin(self, token: Token) -> None:
+        if token.type == "list_item_open":
+            self._item()
+        elif token.type == "blockquote_open" and len(self._inside("blockquote")) == 1:
+            self.parts.append(RichPart("quote"))
+        elif token.type == "tr_open":
+            self.rows.append([])
+        elif token.type == "th_open":
+            side = str(token.attrs.get("style", "left")).removeprefix("text-align:")
+            self.sides.append({"align": side, "is_wrapped": True})
+
+    def _item(self) -> None:
+        *above, inner = self._inside("bullet_list", "ordered_list")
+        ordered = inner.type == "ordered_list_open"
+        number = int(inner.attrs.get("start", 1)) if ordered else 1
+        inner.attrs |= {"start": number + 1}
+        if self._inside("blockquote"):
+            self.mark = f"{number}. " if ordered else "• "
+            return
+        new = RichPart("list", [], [[]], ordered, min(len(above), MAX_INDENT), number)
+        last = self.parts[-1] if self.parts else None
+        follows = last and (not ordered or last.first + len(last.items) == number)
+        if (
+            last
+            and follows
+            and (last.kind, last.ordered, last.indent) == (new.kind, ordered, new.indent)
+        ):
+            last.items.append([])
+        else:
+            self.parts.append(new)
+
+    def _paragraph(self, leaves: Leaves, token: Token) -> None:
+        last = self.parts[-1] if self.parts else None
+        gap = self._advance(token)
+        if last and last.kind == "list" and self._inside("list_item"):
+            item = last.items[-1]
+            last.items[-1] = _merged([*item, Leaf("\n"), *leaves] if item else _checkbox(leaves))
+            return
+        kind: PartKind = "quote" if self._inside("blockquote") else "section"
+        breaks = "\n" if gap and last and kind == "section" else ""
+        if last is None or last.kind != kind:
+            last = RichPart(kind)
+            self.parts.append(last)
+        elif last.leaves:
+            breaks = "\n\n" if gap else "\n"
+        before = last.leaves
+        before[-1:] = _merged([*before[-1:], Leaf(breaks), Leaf(self.mark), *leaves])
+        self.mark = ""
+
+    def _advance(self, token: Token) -> bool:
+        """Note where a block ends; return whether empty lines precede it."""
+        start, before = token.map[0] if token.map else self.end, self.end
+        self.end = token.map[1] if token.map else self.end
+        return start > before
+
+    def _code(self, text: str, token: Token) -> None:
+        self._advance(token)
+        shown = self._plain(text)
+        self.parts.append(RichPart("preformatted", [Leaf(shown if shown.strip() else " ")]))
+
+    def _table(self, token: Token) -> None:
+        """Add a table; one in a list or quote, or a second one, is shown as it was written."""
+        self._advance(token)
+        if self.open or any(block.get("type") == "table" for block in self.made):
+            first, end = token.map or (0, 0)
+            self._code("\n".join(self.lines[first:end]), token)
+        else:
+            table = {"type": "table", "rows": self.rows, "column_settings": self.sides}
+            self.made, self.parts = [*self.close(), table], []
+        self.rows, self.sides = [], []
+
+    def _cell(self, token: Token) -> Json:
+        leaves = self._leaves(token)
+        if not leaves:  # Slack rejects an empty cell
+            return {"type": "raw_text", "text": "–"}
+        return {"type": "rich_text", "elements": [RichPart("section", leaves).element()]}
+
+    def close(self) -> list[Json]:
+        parts = [part.element() for part in self.parts]
+        return [*self.made, {"type": "rich_text", "elements": parts}] if parts else self.made
+
+    # ---- within a paragraph
+
+    def _leaves(self, token: Token, styles: Sequence[str] = ()) -> Leaves:
+        found: Leaves = []
+        opened = list(styles)
+        start, url = 0, ""
+        for each in token.children or ():
+            style = STYLES.get(each.type.rpartition("_")[0])
+            if style and each.nesting == 1:
+                opened.append(style)
+            elif style:
+                opened.remove(style)
+            elif each.type == "link_open":
+                start, url = len(found), str(each.attrs.get("href"))
+            elif each.type == "link_close":
+                found[start:] = self._link(found[start:], url, tuple(dict.fromkeys(opened)))
+            else:
+                found += self._leaf(each, tuple(dict.fromkeys(opened)))
+        merged = [replace(f, text=self._plain(f.text)) if f.is_text else f for f in _merged(found)]
+        return [leaf for leaf in merged if leaf.text or leaf.url]
+
+    def _leaf(self, token: Token, styles: tuple[str, ...]) -> Iterator[Leaf]:
+        if token.type == "web":
+            made = self.links.may_link(token.content)
+            yield Leaf("" if made else token.content, styles, token.content if made else "")
+        elif token.type == "code_inline":
+            yield Leaf(token.content, (*styles, "code"))
+        elif token.type in ("softbreak", "hardbreak"):
+            yield Leaf("\n", styles)
+        else:
+            said = token.content.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+            first, *others = said.split(REQUESTER)
+            yield Leaf(first, styles)
+            for other in others:
+                yield Leaf(self.requester, styles, user=self.requester)
+                yield Leaf(other, styles)
+
+    def _link(self, label: Leaves, url: str, styles: tuple[str, ...]) -> Leaves:
+        if not self.links.may_link(url):
+            return [*label, Leaf(f" ({url})", styles)]
+        words = "".join(leaf.text or leaf.url for leaf in label if not leaf.user)
+        shown = f"[{words}]" if words.isdigit() else self._plain(words)
+        return [Leaf(shown or url, styles, url)]
+
+    def _plain(self, text: str) -> str:
+        """Return text to show literally; an address that results from joining is neutralized."""
+        bare = unaddressed(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
+        return self.links.defused(bare)
+
+
+def _checkbox(leaves: Leaves) -> Leaves:
+    if not leaves:
+        return leaves
+    text = CHECKBOX.sub(lambda m: "☐ " if m[1] == " " else "☑ ", leaves[0].text, count=1)
+    return [replace(leaves[0], text=text), *leaves[1:]]
+
+
+def _merged(leaves: Leaves) -> Leaves:
+    """Merge neighbouring text of one style and drop empty text."""
+    made: Leaves = []
+    for leaf in leaves:
+        last = made[-1] if made else None
+        if last and last.is_text and leaf.is_text and leaf.styles == last.styles:
+            made[-1] = replace(last, text=last.text + leaf.text)
+        elif leaf.text or not leaf.is_text:
+            made.append(leaf)
+    return made
+
+
+# ---- a model's text
+
+UNSURE = re.compile(r"[<`\[|~@!]")
+"""Characters that may begin a mark of markdown or Slack that is not closed yet."""
+
+
+@dataclass
+class Numbers:
+    """Numbers citations in the order in which they first occur."""
+
+    links: Mapping[str, Sequence[str]]
+    given: dict[str, int] = field(default_factory=dict)
+
+    def put(self, text: str, code: bool) -> str:
+        """Return the text with citations as links, or as bare numbers where links cannot be."""
+        apart = text if code else re.sub(r"\](?=\[F\d+\.\d)", "] ", text)
+        return CITED.sub(lambda m: " ".join(self._one(i, code) for i in ids_in(m[0])), apart)
+
+    def _one(self, finding: str, code: bool) -> str:
+        number = self.given.setdefault(finding, len(self.given) + 1)
+        url = "" if code else self.url(finding)
+        return f"[{number}]({url})" if url else f"[{number}]"
+
+    def url(self, finding: str) -> str:
+        return next(filter(None, map(address, self.links.get(finding) or ())), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Makes text by a model safe to show."""
+
+    links: Mapping[str, Sequence[str]]
+    """Links of the findings."""
+    settings: ReplySettings
+    asked: str = ""
+    """The requester's own words: addresses in them may be repeated."""
+    requester: str = ""
+    """The user who may be mentioned."""
+
+    def allowed(self) -> Links:
+        made = {address(url) for urls in self.links.values() for url in urls}
+        return Links(self.asked, self.settings.link_hosts, made - {""})
+
+    def linked(self, text: str, numbers: Numbers) -> str:
+        """Return markdown with citations as numbered links; nothing else in it is active."""
+        clean = self.allowed().defused(redacted(printable(text)))
+        if self.requester:
+            mention = rf"<@{re.escape(self.requester)}(?:\|[^<>\n]*)?>"
+            clean = re.sub(mention, REQUESTER, clean)
+        return "".join(numbers.put(piece, code) for code, piece in segments(harmless(clean)))
+
+    def streamed(self, markdown: str) -> str:
+        """Make our own markdown safe for a stream, in which Slack detects addresses."""
+        return neutralize_links(markdown).replace(REQUESTER, f"<@{self.requester}>")
+
+    def live(self, text: str) -> str:
+        """Return what can be shown of an answer that is still being written.
+
+        What is shown later begins with this. Held back: a table, the first line of a fence, the
+        last word, and what may still become a secret or a Slack mark.
+        """
+        most = self.settings.message_chars
+        settled = _settled(printable(text).lstrip())
+        shown = self.streamed(tidy(self.linked(settled, Numbers(self.links)), most, whole=False))
+        return shown if len(shown) <= most else shown[: shown.rfind("\n", 0, most) + 1]
+
+
+def _settled(text: str) -> str:
+    start = text.rfind("\n") + 1
+    masked = CITED.sub(lambda m: "x" * len(m[0]), text[start:])
+    unsure = UNSURE.search(masked)
+    kept = text[: start + unsure.start()] if unsure else text
+    kept = kept[: unsettled(kept)]
+    return kept[: _open_table(kept)].rstrip()
+
+
+def _open_table(text: str) -> int:
+    """Return where an unfinished table at the end begins; the text's length if there is none."""
+    at = len(text)
+    for line in reversed(lines(text)):
+        if line.end or "|" not in line.text:
+            break
+        at = line.start
+    return at
+
+
+def address(url: str) -> str:
+    """Return the address in the form allowed in a link; empty if it is none."""
+    if not re.match(r"https?://", url) or len(url) > MAX_URL:
+        return ""
+    return re.sub(r"[\s()<>|\"\\`*\[\]]", lambda m: f"%{ord(m[0]):02X}", url)

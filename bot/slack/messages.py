@@ -1,0 +1,114 @@
+"""Read parts of Slack payloads safely: return a value of the right form, or nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+MAX_TEXT = 40_000
+"""Characters of any text kept; Slack itself cuts a message's text there."""
+MAX_DEPTH = 40
+"""Levels of nesting kept of an event; Slack's own have fewer than 15."""
+
+_TS = re.compile(r"[0-9]{10}\.[0-9]{6}")
+_ID = re.compile(r"[A-Z][A-Z0-9]{1,40}")
+
+
+def sanitize_json(value: Any, depth: int = 0) -> Any:
+    """Make JSON storable in every database: no NUL, no NaN, limited depth and length."""
+    if isinstance(value, str):
+        return value[:MAX_TEXT].replace("\0", "")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if not isinstance(value, Mapping | list):
+        return value
+    if depth >= MAX_DEPTH:
+        return None
+    if isinstance(value, list):
+        return [sanitize_json(each, depth + 1) for each in value]
+    return {sanitize_json(str(k)): sanitize_json(each, depth + 1) for k, each in value.items()}
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def first(value: Any) -> Mapping[str, Any]:
+    """Return the first object of a list."""
+    return mapping(value[0]) if isinstance(value, list) and value else {}
+
+
+def id_of(value: Any, kinds: str = "") -> str:
+    """Return an id of one of these kinds (first letters), or an empty string."""
+    fits = isinstance(value, str) and _ID.fullmatch(value) and (not kinds or value[0] in kinds)
+    return value if fits else ""
+
+
+def ts_of(value: Any) -> str:
+    return value if isinstance(value, str) and _TS.fullmatch(value) else ""
+
+
+Message = Mapping[str, Any]
+
+
+def people_in(messages: Sequence[Message]) -> list[str]:
+    """Return the ids of the people who wrote these messages or are mentioned in them."""
+    found: dict[str, None] = {}
+    for message in messages:
+        if message.get("user"):
+            found[str(message["user"])] = None
+        found |= dict.fromkeys(re.findall(r"<@([UW][A-Z0-9]+)", words_of(message)))
+    return list(found)
+
+
+def words_of(message: Message) -> str:
+    """Return the text of a message, or that of its blocks and attachments if it has none."""
+    text = message.get("text")
+    if isinstance(text, str) and text.strip():
+        return text
+    parts = list(_texts([message.get("blocks"), message.get("attachments")]))
+    return " ".join(dict.fromkeys(parts))[:20_000]
+
+
+def has_words(message: Message) -> bool:
+    """Return whether the author typed any words, besides what is forwarded or attached."""
+    text = message.get("text")
+    return isinstance(text, str) and bool(text.strip())
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: Any, depth: int = 12) -> Iterable[str]:
+    if isinstance(value, list) and depth:
+        for each in value:
+            yield from _texts(each, depth - 1)
+    elif isinstance(value, dict) and depth:
+        for key in ("title", "pretext", "text", "fallback", "fields", "elements", "blocks", "rows"):
+            inner = value.get(key)
+            if isinstance(inner, str) and inner.strip():
+                yield inner
+            elif inner is not None:
+                yield from _texts(inner, depth - 1)
+
+
+def edited_at(message: Mapping[str, Any]) -> datetime | None:
+    """Return when a message was last edited; None if it never was."""
+    ts = ts_of(mapping(message.get("edited")).get("ts"))
+    return datetime.fromtimestamp(float(ts), UTC) if ts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bot:
+    """Our identity, as `auth.test` returns it."""
+
+    user: str
+    id: str
+    """The bot id that our own messages carry (B...)."""
+    team: str
+    """The workspace where we are installed; payloads without a team belong to it."""

@@ -1,0 +1,188 @@
+"""Look up facts about users, user groups and channels in Slack, and cache them briefly.
+
+None means "could not be checked"; decisions must treat it as the worst case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from bot.slack.messages import mapping
+from scopes.slack_client import Absent, SlackClient, SlackRefused
+from scopes.slack_items import Kind, kind_of_person, name_of
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 300.0
+"""Seconds that a fact is cached. Failures are not cached."""
+CHECKED_S = 20.0
+"""The same for facts that a write depends on."""
+MOST_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user of this workspace."""
+
+    id: str
+    kind: Kind
+    name: str = ""
+    zone: str = ""
+    """Time zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFacts:
+    """A channel as the policy sees one."""
+
+    id: str
+    name: str
+    shared: bool
+    """People of other companies are in it."""
+    private: bool
+
+
+@dataclass(slots=True)
+class _Slot:
+    value: Any = None
+    asked: float | None = None
+    """Time of the last answer; None = it is not known."""
+    unanswered: bool = False
+    refusal: str = ""
+    """Reason why Slack does not return it, and who can change that; empty if that may pass."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class People:
+    """Fetches each fact once in `KEPT_S`, shared by all requests that need it at the same time."""
+
+    def __init__(self, client: SlackClient, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.client = client
+        self._clock = clock
+        self._slots: dict[tuple[str, str], _Slot] = {}
+
+    async def person(
+        self, user: str, team: str, *, fresh: bool = False, kept_s: float = KEPT_S
+    ) -> Person | None:
+        """Return the user as seen from this workspace, at most `kept_s` old; `fresh` = now."""
+        return person_of(await self._user(user, 0 if fresh else kept_s), team)
+
+    async def address(self, user: str) -> str | None:
+        """Return the user's mail address in the workspace; None = Slack does not return it."""
+        profile = mapping(mapping(await self._user(user)).get("profile"))
+        return str(profile.get("email") or "") or None
+
+    async def names(self, users: Iterable[str], team: str) -> dict[str, str]:
+        """Return the names of these users, without those that cannot be looked up.
+
+        Two people of one name are told apart by their ids.
+        """
+        found = await asyncio.gather(*(self.person(each, team) for each in dict.fromkeys(users)))
+        people = [each for each in found if each]
+        names = Counter(each.name for each in people)
+        return {p.id: f"{p.name} ({p.id})" if names[p.name] > 1 else p.name for p in people}
+
+    async def channel(self, channel: str) -> ChannelFacts | None:
+        def parse(body: Mapping[str, Any]) -> ChannelFacts | None:
+            return channel_of(body.get("channel"))
+
+        found: ChannelFacts | None = await self._fact(
+            ("channel", channel), "conversations.info", parse, channel=channel
+        )
+        return found
+
+    async def group(self, group: str) -> frozenset[str] | None:
+        """Return the ids of the users in a user group; a disabled group has none."""
+
+        def parse(body: Mapping[str, Any]) -> frozenset[str] | None:
+            users = body.get("users")
+            return frozenset(map(str, users)) if isinstance(users, list) else None
+
+        found: frozenset[str] | None = await self._fact(
+            ("group", group), "usergroups.users.list", parse, usergroup=group
+        )
+        return found
+
+    def unanswered(self, user: str) -> bool:
+        """Return whether Slack gave no answer at all when last asked about this user."""
+        slot = self._slots.get(("user", user))
+        return slot is not None and slot.unanswered
+
+    def passing(self, user: str, channel: str) -> bool:
+        """Return whether Slack gave no answer about one of them, but may give one in a minute."""
+        slots = (self._slots.get(key) for key in (("user", user), ("channel", channel)))
+        return any(slot.unanswered and not slot.refusal for slot in slots if slot)
+
+    def refusal(self, kind: str, id: str) -> str:
+        """Return why Slack did not return this fact when last asked, and who can change that.
+
+        The reason is in sentences for people. It is empty if Slack answered or may answer in a
+        minute.
+        """
+        slot = self._slots.get((kind, id))
+        return slot.refusal if slot else ""
+
+    async def _user(self, user: str, kept_s: float = KEPT_S) -> Any:
+        def parse(body: Mapping[str, Any]) -> Any:
+            return body.get("user") if person_of(body.get("user"), "") else None
+
+        return await self._fact(("user", user), "users.info", parse, kept_s, user=user)
+
+    async def _fact(
+        self,
+        key: tuple[str, str],
+        method: str,
+        parse: Callable[[Mapping[str, Any]], Any],
+        kept_s: float = KEPT_S,
+        **args: str,
+    ) -> Any:
+        """Return a fact, at most `kept_s` old; None = it could not be checked."""
+        if len(self._slots) >= MOST_KEPT:
+            self._slots.clear()
+        slot = self._slots.setdefault(key, _Slot())
+        async with slot.asking:
+            if slot.asked is not None and self._clock() < slot.asked + kept_s:
+                return slot.value
+            slot.value, slot.asked, slot.refusal = None, None, ""
+            why = "Slack's answer makes no sense"
+            try:
+                slot.value, slot.unanswered = parse(await self.client.call(method, **args)), False
+            except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+                why, slot.unanswered = str(error) or type(error).__name__, True
+                if isinstance(error, Absent):
+                    error, slot.unanswered = SlackRefused(method, why, ""), False
+                if isinstance(error, SlackRefused) and error.remedy:
+                    slot.refusal = f"{error}."
+            if slot.value is None:
+                log.warning("could not check the %s %s: %s", *key, why)
+            else:
+                slot.asked = self._clock()
+            return slot.value
+
+
+def person_of(user: Any, team: str) -> Person | None:
+    """Parse a user of users.info; None if the data is incomplete."""
+    if not isinstance(user, Mapping) or not isinstance(user.get("id"), str):
+        return None
+    home = user.get("team_id")
+    if not isinstance(home, str):
+        return None
+    kind = kind_of_person(user, team)
+    return Person(user["id"], kind, name_of(user), str(user.get("tz") or ""))
+
+
+def channel_of(channel: Any) -> ChannelFacts | None:
+    """Parse a channel of conversations.info; None if the data is incomplete."""
+    if not isinstance(channel, Mapping) or not isinstance(channel.get("id"), str):
+        return None
+    shared = channel.get("is_ext_shared") or channel.get("is_pending_ext_shared")
+    name, private = str(channel.get("name") or ""), bool(channel.get("is_private"))
+    return ChannelFacts(channel["id"], name, bool(shared), private)

@@ -1,0 +1,243 @@
+"""Keep the progress of a run, and show it in Slack as rows of a plan, live or as blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bot.citations import Links, neutralize_links
+from bot.terminal import printable
+from scopes.clean import redacted
+from scopes.tool import one_line
+from subagents.events import (
+    AnswerDelta,
+    AnswerRestarted,
+    BriefWasRefused,
+    Event,
+    ParentHandedOver,
+    SourcesRead,
+    SubagentFinished,
+    SubagentQueued,
+    SubagentStarted,
+    ToolsCalled,
+)
+
+MARKS = {
+    "queued": "·",
+    "working": "…",
+    "complete": "✓",
+    "partial": "◐",
+    "failed": "✗",
+    "cancelled": "■",
+    "refused": "–",
+}
+OPEN = ("queued", "working")
+"""States of an unfinished subagent."""
+STATUSES = {"queued": "pending", "working": "in_progress", "complete": "complete"} | {
+    "partial": "complete"
+}
+"""Slack's word for a state; for the others it is `error`."""
+MAX_TITLE = 120
+"""Characters of a row. A streamed message may have about 10,000 bytes, plan and text together
+(measured: github.com/openclaw/openclaw/pull/143882)."""
+REQUEST = "request"
+"""The row of the parent."""
+
+
+def clean_line(text: str) -> str:
+    """Return one line without secrets and terminal control characters."""
+    return printable(redacted(one_line(text)))
+
+
+def clean_for_slack(text: str) -> str:
+    """Return the same where nothing in it is a link."""
+    return neutralize_links(Links().defused(clean_line(text)))
+
+
+@dataclass
+class PlanRow:
+    """One subagent."""
+
+    child: str
+    title: str
+    scope: str = ""
+    model: str = ""
+    state: str = "queued"
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.child} {self.title} ({self.model})"
+
+
+@dataclass
+class Plan:
+    """The progress of a run so far."""
+
+    rows: dict[str, PlanRow] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    """A line for each brief that was refused."""
+    sessions: int = 1
+    """Sessions of the parent."""
+    own: str = ""
+    """The parent's own look-ups."""
+    sources: str = ""
+    """Number of sources read, while some are still to be read."""
+    answer: str = ""
+    clean: Callable[[str], str] = clean_for_slack
+    """Cleans a text by others for the place where the plan is shown."""
+
+    def take(self, event: Event) -> str:
+        """Record an event; return a line for text output, or an empty string."""
+        match event:
+            case SourcesRead():
+                return self._read(event)
+            case SubagentQueued(child, title, scope, model):
+                self.rows[child] = PlanRow(child, self.clean(title), scope, self.clean(model))
+            case SubagentStarted(child) if child in self.rows:
+                self.rows[child].state = "working"
+            case ToolsCalled(context, names):
+                self._call(context, self.clean(", ".join(dict.fromkeys(names))))
+            case SubagentFinished():
+                return self._finish(event)
+            case BriefWasRefused(title, field_name, reason):
+                self.refused.append(self.clean(f"{title}: {field_name}"))
+                return self.clean(f"– brief refused ({title}): {field_name}: {reason}")
+            case ParentHandedOver(session):
+                self.sessions = session
+                return f"↻ the parent's context is full; session {session} goes on"
+            case AnswerRestarted():
+                self.answer = ""
+            case AnswerDelta(text):
+                self.answer += printable(text)
+        return ""
+
+    def _read(self, event: SourcesRead) -> str:
+        said = f"{event.read} of {event.total} channels read"
+        self.sources = said if event.read < event.total else ""
+        if event.waits:
+            return f"… {said}, waiting for Slack"
+        return "" if event.read else f"· {said}"
+
+    def _call(self, context: str, names: str) -> None:
+        if context in self.rows:
+            self.rows[context].note = names
+        else:
+            self.own = names
+
+    def _finish(self, event: SubagentFinished) -> str:
+        row = self.rows.setdefault(event.child, PlanRow(event.child, event.child))
+        why = "" if event.stopped_by == "none" else f", {event.stopped_by}"
+        price = "" if event.cost_usd is None else f", ${event.cost_usd:.4f}"
+        found = "finding" if event.findings == 1 else "findings"
+        row.state, row.note = event.status, f"{event.findings} {found}{why}{price}"
+        return f"{MARKS.get(row.state, '?')} {row.label}: {row.state}, {row.note}"
+
+
+# ---- in Slack
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTask:
+    """A row as Slack shows it. Details and output are unused: a stream appends to them."""
+
+    id: str
+    title: str
+    status: str
+    """`pending`, `in_progress`, `complete` or `error`."""
+
+    def chunk(self) -> dict[str, Any]:
+        return {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
+
+    def card(self) -> dict[str, Any]:
+        named = {"task_id": self.id, "title": self.title, "status": self.status}
+        return {"type": "task_card", **named}
+
+
+def tasks(
+    plan: Plan, max_rows: int, shown: Collection[str] = (), *, over: bool = False
+) -> list[PlanTask]:
+    """Return the rows: one for each subagent, or one for each scope above `max_rows`.
+
+    Rows in `shown` stay, because a stream cannot remove them; groups then count the rest. `over` =
+    nothing is running any more, whatever the events said.
+    """
+    one_each = len(plan.rows) <= max_rows
+    single = [r for r in plan.rows.values() if one_each or r.child in shown]
+    grouped: dict[str, list[PlanRow]] = {}
+    for row in plan.rows.values():
+        if not one_each and row.child not in shown:
+            grouped.setdefault(row.scope or "other", []).append(row)
+    made = [_request(plan, over), *map(_task, single)]
+    more = " more" if single else ""
+    made += [_group(scope, rows, more) for scope, rows in grouped.items()]
+    made += _notes(plan)
+    return [_ended(task) for task in made] if over else made
+
+
+def heading(plan: Plan, *, over: bool = False) -> str:
+    """Return a short heading for the plan."""
+    if not plan.rows:
+        return "Done" if over else "On it …"
+    done = sum(row.state not in OPEN for row in plan.rows.values())
+    return f"{done} of {len(plan.rows)} subagents done"
+
+
+def block(rows: Iterable[PlanTask], title: str) -> dict[str, Any]:
+    """Return the plan as a block for a message that is not streamed."""
+    return {"type": "plan", "title": title, "tasks": [row.card() for row in rows]}
+
+
+def lines(rows: Iterable[PlanTask], title: str) -> str:
+    """Return the plan as plain text."""
+    marks = {"pending": "·", "in_progress": "…", "complete": "✓", "error": "✗"}
+    said = "\n".join([title, *(f"{marks[row.status]} {row.title}" for row in rows)])
+    return said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _request(plan: Plan, over: bool) -> PlanTask:
+    at_work = not (plan.rows or plan.answer or over)
+    note = f" · {plan.own}" if plan.own and at_work else ""
+    status = "in_progress" if at_work else "complete"
+    return PlanTask(REQUEST, shorten(f"Reading the request{note}"), status)
+
+
+def _task(row: PlanRow) -> PlanTask:
+    note = f" · {row.note}" if row.note else ""
+    title = shorten(row.title or row.child, MAX_TITLE - min(len(note), 60))
+    return PlanTask(row.child, shorten(title + note), STATUSES.get(row.state, "error"))
+
+
+def _group(scope: str, rows: list[PlanRow], more: str) -> PlanTask:
+    done = [row for row in rows if row.state not in OPEN]
+    failed = sum(STATUSES.get(row.state) is None for row in done)
+    bad = f", {failed} failed" if failed else ""
+    title = f"{scope}: {len(done)} of {len(rows)}{more} done{bad}"
+    if len(done) == len(rows):
+        status = "error" if failed == len(rows) else "complete"
+    else:
+        begun = done or any(row.state == "working" for row in rows)
+        status = "in_progress" if begun else "pending"
+    return PlanTask(f"scope-{scope}", shorten(title), status)
+
+
+def _notes(plan: Plan) -> Iterator[PlanTask]:
+    if plan.refused:
+        count = f" (and {len(plan.refused) - 1} more)" if len(plan.refused) > 1 else ""
+        title = shorten(f"Brief refused: {plan.refused[0]}", MAX_TITLE - 20)
+        yield PlanTask("refused", f"{title}{count}", "error")
+    if plan.sessions > 1:
+        title = f"The context was full: session {plan.sessions} goes on"
+        yield PlanTask("session", title, "complete")
+
+
+def _ended(task: PlanTask) -> PlanTask:
+    """Mark an unfinished row as ended, so that Slack stops animating it."""
+    if task.status in ("pending", "in_progress"):
+        return PlanTask(task.id, task.title, "error")
+    return task
+
+
+def shorten(text: str, length: int = MAX_TITLE) -> str:
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

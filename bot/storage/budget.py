@@ -1,0 +1,268 @@
+"""The budget of a durable run: rows, so that replicas share it and a crash forgets nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.storage.database import BatchWriter, Database
+from bot.storage.tables import budgets, reservations
+from subagents.budget import (
+    Amount,
+    Budget,
+    BudgetQueue,
+    Caps,
+    Reservation,
+    ReservationRequest,
+    State,
+)
+from subagents.errors import BudgetExceeded
+
+WHAT = tuple(each.name for each in fields(Amount))
+SETTLED = "settled"
+"""State of a row of an actual cost; the other states are `State`."""
+
+
+NOTHING = Amount()
+POLL_S = 0.25
+"""Seconds between checks whether another process has made room."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One pending change of the budget, to be written with the next transaction.
+
+    An empty one only checks what other processes have changed.
+    """
+
+    wish: ReservationRequest | None = None
+    withdrawn: bool = False
+    """True if the request is withdrawn."""
+    key: str = ""
+    """Key that is settled, with `amount`."""
+    amount: Amount = NOTHING
+
+    @property
+    def keys(self) -> set[str]:
+        return self.wish.keys if self.wish else {self.key}
+
+
+class StoredBudget(Budget):
+    """The budget of a run as rows. Concurrent requests of many subagents share a transaction.
+
+    Waiting requests are in the memory of their process. The rows of their contexts are marked
+    `waits`, so that each process can tell whether any call is in progress in another one. No call
+    is made that is not recorded here: pass a RetryingDatabase.
+    """
+
+    def __init__(
+        self, database: Database, run: str, caps: Caps, clock: Callable[[], float], owner: str
+    ) -> None:
+        super().__init__(caps, clock)
+        self._database, self._run, self._owner = database, run, owner
+        self._entries: BatchWriter[_Entry, None] = BatchWriter(self._write)
+        self._looking: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, database: Database, run: str, caps: Caps, clock: Callable[[], float], owner: str
+    ) -> StoredBudget:
+        """Open the budget of this run; the caps that it was first opened with hold."""
+        insert = database.upsert(budgets)
+        await database.write(insert.values(run=run, **_row("cap", caps), **_ZERO))
+        return cls(database, run, caps, clock, owner)
+
+    async def extend(self, nanousd: int, seconds: float) -> None:
+        lower = sa.and_(budgets.c.run == self._run, budgets.c.cap_nanousd < nanousd)
+        await self._database.write(sa.update(budgets).where(lower).values(cap_nanousd=nanousd))
+        await super().extend(nanousd, seconds)
+
+    async def settle(self, key: str, actual: Amount) -> None:
+        await self._entries.ask(_Entry(key=key, amount=actual))
+
+    async def aclose(self) -> None:
+        """Wait for pending writes."""
+        if self._looking:
+            self._looking.cancel()
+        await self._entries.aclose()
+
+    async def _enter(self, wish: ReservationRequest) -> None:
+        await self._entries.ask(_Entry(wish))
+
+    def _withdraw(self, wish: ReservationRequest) -> None:
+        self._entries.ask(_Entry(wish, withdrawn=True))
+
+    async def _look(self) -> None:
+        """Check the waiting requests periodically while there are any."""
+        while self._queue:
+            await asyncio.sleep(POLL_S)
+            try:
+                await self._entries.ask(_Entry())
+            except Exception as error:  # passed on to those who wait
+                self._answer(dict.fromkeys(self._queue, error))
+                self._queue = []
+
+    async def _write(self, entries: Sequence[_Entry]) -> Sequence[None]:
+        work = partial(self._apply, entries, tuple(self._queue))
+        self._queue, answers = await self._database.change(work)
+        self._answer(answers)
+        others = self._queue and self._database.shared
+        if others and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())
+        return [None] * len(entries)
+
+    def _apply(
+        self,
+        entries: Sequence[_Entry],
+        waiting: Sequence[ReservationRequest],
+        connection: sa.Connection,
+    ) -> tuple[list[ReservationRequest], dict[ReservationRequest, BudgetExceeded | None]]:
+        """Apply these entries in order; return who still waits, and who was answered."""
+        row = connection.execute(_TOTALS, {"of": self._run}).one()
+        caps = Caps(**_amount(row, "cap_"), seconds=self.caps.seconds)
+        spent, reserved = (Amount(**_amount(row, f"{k}_")) for k in ("spent", "reserved"))
+        totals = BudgetQueue(caps, spent, reserved)
+        rows = _Rows(connection, self._database, self._run, self._owner, totals)
+        wishes = [*waiting, *(e.wish for e in entries if e.wish)]
+        rows.load({*chain(*(e.keys for e in entries), *(w.keys for w in wishes))})
+        if waiting or (wishes and self._database.shared):
+            rows.load_outstanding()
+        queue, answers = list(waiting), dict[ReservationRequest, BudgetExceeded | None]()
+        for entry in entries:
+            if entry.wish is None:
+                if entry.key in totals.held or entry.amount != NOTHING:
+                    totals.settle(entry.key, entry.amount)
+            elif entry.withdrawn:
+                totals.withdraw(queue, entry.wish)
+            else:
+                rows.reopen(entry.wish.wanted)
+                queue.append(entry.wish)
+            if queue and not totals.has_room(queue[-1]):
+                rows.load_outstanding()
+            answers |= totals.serve(queue)
+        rows.save()
+        self._books = BudgetQueue(caps, totals.spent, totals.reserved)
+        changed = _row("spent", totals.spent) | _row("reserved", totals.reserved)
+        connection.execute(_NEW_TOTALS, {"of": self._run, **changed})
+        return queue, answers
+
+
+@dataclass
+class _Rows:
+    """The reservations of a run as rows: loaded into the budget, and saved where they changed."""
+
+    connection: sa.Connection
+    database: Database
+    run: str
+    owner: str
+    totals: BudgetQueue
+    stored: dict[str, Reservation | Amount] = field(default_factory=dict)
+    """State of the rows that were read: a reservation, or an amount that was settled."""
+    _all: bool = False
+
+    def load(self, keys: Collection[str]) -> None:
+        self._read(_RESERVED, keys=list(keys))
+
+    def load_outstanding(self) -> None:
+        """Load the reservations that are not settled, here and in other processes."""
+        if not self._all:
+            self._all = True
+            self._read(_OUTSTANDING)
+
+    def _read(self, query: sa.Select[Any], **values: object) -> None:
+        for row in self.connection.execute(query, {"of": self.run, **values}):
+            key, amount = row.key, Amount(**_amount(row))
+            if key in self.stored:
+                continue
+            if row.state == SETTLED:
+                self.stored[key] = self.totals.settled[key] = amount
+            else:
+                held = Reservation(amount, State(row.state))
+                self.stored[key] = self.totals.held[key] = held
+
+    def reopen(self, keys: Iterable[str]) -> None:
+        """Reopen calls that were settled before a crash and are made again."""
+        for key in keys:
+            if self.totals.settled.get(key, NOTHING) != NOTHING:
+                self.save()
+                _rename(self.connection, self.run, key)
+                del self.stored[key]
+            self.totals.settled.pop(key, None)
+
+    def save(self) -> None:
+        """Write the rows that differ from the budget."""
+        now: dict[str, Reservation | Amount] = {**self.totals.settled, **self.totals.held}
+        gone = (k for k, each in self.stored.items() if isinstance(each, Reservation))
+        now |= {key: NOTHING for key in gone if key not in now}
+        changed = {key: each for key, each in now.items() if self.stored.get(key) != each}
+        if changed:
+            save = self.database.upsert(reservations, ("run", "key"), (*WHAT, "state", "owner"))
+            self.connection.execute(save, [self._as_row(k, v) for k, v in changed.items()])
+            self.stored |= changed
+
+    def _as_row(self, key: str, each: Reservation | Amount) -> dict[str, Any]:
+        if isinstance(each, Amount):
+            each, state = Reservation(each, State.SENT), SETTLED
+        else:
+            state = each.state.value
+        row = {"run": self.run, "key": key, "state": state, "owner": self.owner}
+        return row | {name: getattr(each.amount, name) for name in WHAT}
+
+
+def settle_dead_calls(connection: sa.Connection, owner: str) -> None:
+    """Settle the calls of the dead process `owner`: calls in progress count as paid at their
+    maximum, and reservations of calls that it had not begun are released."""
+    mine = sa.and_(reservations.c.owner == owner, reservations.c.state != "settled")
+    found = connection.execute(sa.select(reservations.c.run).where(mine)).scalars()
+    for run in sorted(set(found)):  # no other process changes these budgets meanwhile
+        connection.execute(sa.select(budgets.c.run).where(budgets.c.run == run).with_for_update())
+    rows = connection.execute(sa.select(reservations).where(mine)).all()
+    for run in sorted({row.run for row in rows}):
+        own = [row for row in rows if row.run == run]
+        change = {}
+        for name in WHAT:
+            all_of_it = sum(getattr(row, name) for row in own)
+            paid = sum(getattr(row, name) for row in own if row.state == "sent")
+            change[f"reserved_{name}"] = budgets.c[f"reserved_{name}"] - all_of_it
+            change[f"spent_{name}"] = budgets.c[f"spent_{name}"] + paid
+        connection.execute(sa.update(budgets).where(budgets.c.run == run).values(**change))
+        for row in own:
+            if row.state == "sent":
+                _rename(connection, run, row.key)
+    connection.execute(sa.delete(reservations).where(mine))
+
+
+def _rename(connection: sa.Connection, run: str, key: str) -> None:
+    """Keep the row as spent under another key: its key will be used again."""
+    mine = sa.and_(reservations.c.run == run, reservations.c.key == key)
+    lost = f"{key}/lost-{uuid.uuid4().hex[:8]}"
+    connection.execute(sa.update(reservations).where(mine).values(key=lost, state="settled"))
+
+
+def _amount(row: sa.Row[Any], prefix: str = "") -> dict[str, int]:
+    return {name: getattr(row, f"{prefix}{name}") for name in WHAT}
+
+
+def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
+    return {f"{prefix}_{name}": getattr(amount, name) for name in WHAT}
+
+
+# Built once: a run changes its budget four times a call.
+_OF = budgets.c.run == sa.bindparam("of")
+_TOTALS = sa.select(budgets).where(_OF).with_for_update()
+_NEW_TOTALS = sa.update(budgets).where(_OF)
+_RESERVED = sa.select(reservations).where(
+    reservations.c.run == sa.bindparam("of"),
+    reservations.c.key.in_(sa.bindparam("keys", expanding=True)),
+)
+_OUTSTANDING = sa.select(reservations).where(
+    reservations.c.run == sa.bindparam("of"), reservations.c.state != SETTLED
+)
+_ZERO = _row("spent", Amount()) | _row("reserved", Amount())

@@ -1,0 +1,122 @@
+"""Pending deletions: conditions on the tables that say which run has seen what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from bot.storage.database import Database
+from bot.storage.tables import flags, inbox, quoted, runs
+
+Condition = sa.ColumnElement[bool]
+
+_WHOLE = re.compile(r"(data|files|mcp):([a-z][a-z0-9_-]*)")
+"""A whole database, project or tool server, as labels and answers name it."""
+_PERMALINK = re.compile(r"/archives/([A-Z0-9]+)/p(\d{10})(\d{6})")
+_ROWS = ("q-______", "q-______#%", "t-______", "t-______#%")
+"""Ids of what is read from databases: they do not name the database."""
+NOTES = "forget/"
+"""Prefix of the names of flags for pending deletions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTarget:
+    """The target of a deletion: one message, one source, one channel, or one person.
+
+    `item`: one message, row or file. `source`: that, or all of a thread, list, table, file, folder,
+    sheet or database. `channel`: everything said there. `author`: everything that a person wrote.
+    `user`: that, and everything that they asked for and left here.
+    """
+
+    kind: str
+    id: str
+
+    @classmethod
+    def source(cls, text: str) -> ForgetTarget:
+        """Parse an id, a permalink, or the label of a mail thread: `mail:<thread>`."""
+        return cls("source", item_at(text) or text.strip().removeprefix("mail:"))
+
+    @property
+    def is_person(self) -> bool:
+        return self.kind in ("author", "user")
+
+    def quotes(self) -> Condition:
+        """Match rows of `quoted`, which say which run has seen the target."""
+        mine = {
+            "item": quoted.c.item == self.id,
+            "source": sa.or_(*self._in_source()),
+            "channel": quoted.c.channel == self.id,
+        }
+        person = sa.or_(quoted.c.author == self.id, quoted.c.item == self.id)
+        return mine.get(self.kind, person)
+
+    def _in_source(self) -> list[Condition]:
+        item = quoted.c.item
+        same = [item == self.id, quoted.c.channel == self.id]
+        if not (whole := _WHOLE.fullmatch(self.id)):
+            lines = item.startswith(f"{self.id}:", autoescape=True)  # of a file: `book:a.md:3`
+            return [*same, lines] if ":" in self.id else same
+        kind, name = whole.groups()
+        if kind == "data":
+            return [*same, *(item.like(pattern) for pattern in _ROWS)]
+        return [*same, item.startswith(f"{name}{'/' if kind == 'mcp' else ':'}", autoescape=True)]
+
+    @property
+    def told_by_label(self) -> bool:
+        """Return whether only labels tell which of the runs that `quotes` finds have seen it."""
+        return self.kind == "source" and self.id.startswith("data:")
+
+    @property
+    def space(self) -> str:
+        """Return the space of notes and files that is a user's or a channel's own; else empty."""
+        return f"{self.kind}:{self.id}" if self.kind in ("user", "channel") else ""
+
+    @property
+    def labels(self) -> set[str]:
+        """Return the sources of a label that name the target; a label names no single message."""
+        if self.kind == "user":
+            return {f"notes:{self.id}"}
+        return {self.id, f"mail:{self.id}"} if self.kind in ("channel", "source") else set()
+
+    def requests(self) -> Condition:
+        """Match requests that are the target, or were made there."""
+        if self.is_person:
+            return inbox.c.user == self.id
+        channel, _, ts = self.id.partition("/")
+        here = inbox.c.channel == channel
+        return sa.and_(here, inbox.c.ts == ts) if ts else here
+
+    def runs(self) -> Condition:
+        """Match runs that are deleted whatever they saw."""
+        return runs.c.requester == self.id if self.kind == "user" else sa.false()
+
+
+def item_at(link: str) -> str:
+    """Return the id of the message that a permalink leads to; empty if it leads to none."""
+    found = _PERMALINK.search(link)
+    return f"{found[1]}/{found[2]}.{found[3]}" if found else ""
+
+
+def note(
+    connection: sa.Connection,
+    database: Database,
+    target: ForgetTarget,
+    at: datetime | None = None,
+    **facts: bool,
+) -> None:
+    """Record a pending deletion, in the caller's transaction.
+
+    `at`: when it happened; None = just now. `edited`: it was changed, not deleted. `amended`: the
+    stored request has the new text.
+    """
+    name = f"{NOTES}{target.kind}/{target.id}"
+    row = {"name": name, "value": facts, "at": at or datetime.now(UTC)}
+    connection.execute(database.upsert(flags, ("name",), ("value", "at")), row)
+
+
+async def forget_later(database: Database, target: ForgetTarget) -> None:
+    """Record a pending deletion in a transaction of its own. Raises StoreError."""
+    await database.change(lambda connection: note(connection, database, target))

@@ -1,0 +1,459 @@
+"""Requests: Slack messages that ask the bot something, as received and as stored."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from bot.storage.budget import settle_dead_calls
+from bot.storage.database import Database
+from bot.storage.deletions import ForgetTarget, note
+from bot.storage.tables import (
+    StoredRun,
+    budgets,
+    cursors,
+    deliveries,
+    feedback,
+    flags,
+    inbox,
+    reservations,
+    runs,
+    schedule_runs,
+    steps,
+    stops,
+)
+from scopes.tool import readable
+from subagents.budget import NANO
+
+LOOKUPS = "approved_lookups"
+"""Key added to the event of a request: outside look-ups that its requester approved."""
+ROUND = "answered_again"
+"""Key added as well: how often it was answered again because of an approval."""
+NEVER = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message that asks something of the bot."""
+
+    team: str
+    channel: str
+    ts: str
+    thread_ts: str
+    """Root of the thread that the answer goes into; `ts` itself for a top-level message."""
+    user: str
+    kind: str
+    """`mention`, `dm` (the agent pane, too) or `follow_up`."""
+    event: Mapping[str, Any]
+    """The event as Slack sent it."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.team}/{self.channel}/{self.ts}"
+
+    @property
+    def user_team(self) -> str:
+        """Return the user's workspace, which in a shared channel may be another company's."""
+        teams = (self.event.get("user_team"), self.event.get("team"))
+        return next((t for t in teams if isinstance(t, str) and t.startswith("T")), self.team)
+
+    @property
+    def text(self) -> str:
+        text = self.event.get("text")
+        return str(readable(text)) if isinstance(text, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest(Incoming):
+    """A message that asks something, and the progress of its answer."""
+
+    state: str = "new"
+    """`new`, `running`, `waiting` (for a model that is down), `done`, `ignored` or `failed`."""
+    run: str | None = None
+    attempt: int = 0
+    """Number of retries after the model was down."""
+    received: datetime = NEVER
+    not_before: datetime | None = None
+    reply: Mapping[str, Any] | None = None
+    """Where its answer is: `{ts: [...], streamed, ...}`."""
+    owner: str | None = None
+    """The process that works on it."""
+
+    @property
+    def lookups(self) -> tuple[str, ...]:
+        """Return the outside look-ups that the requester has approved on a card."""
+        return tuple(map(str, self.event.get(LOOKUPS) or ()))
+
+    @property
+    def written_key(self) -> str:
+        """Return the key that marks the messages of its answer; answering again changes it."""
+        again = self.event.get(ROUND)
+        return f"{self.key}/again{again}" if again else self.key
+
+
+def stored(row: sa.Row[Any], **changes: Any) -> StoredRequest:
+    fields = row._asdict() | changes
+    del fields["key"]
+    return StoredRequest(**fields)
+
+
+def asked_at(request: StoredRequest) -> datetime:
+    """Return when it was asked: messages from then on are not sources of its answer."""
+    return datetime.fromtimestamp(float(request.ts), UTC)
+
+
+def workflow_id(request: StoredRequest) -> str:
+    return f"request/{request.key}/{request.attempt}"
+
+
+TAKING = 7_003
+"""Advisory lock of Postgres that a replica holds while it takes requests."""
+
+
+PAUSED = "paused"
+IS_PAUSED = sa.exists().where(flags.c.name == PAUSED)
+"""Checked by the query that takes work, so that nothing starts right after a pause."""
+
+
+def _due(ready: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Select the oldest requests that are `ready` and whose threads are idle; none in a pause."""
+    other = inbox.alias()
+    before = sa.or_(
+        other.c.state == "running",
+        sa.and_(other.c.state.in_(("new", "waiting")), other.c.ts < inbox.c.ts),
+    )
+    thread = [other.c[n] == inbox.c[n] for n in ("team", "channel", "thread_ts")]
+    busy = sa.exists().where(*thread, other.c.key != inbox.c.key, before)
+    oldest = sa.select(inbox).where(ready, ~busy, ~IS_PAUSED).order_by(inbox.c.received)
+    return oldest.limit(sa.bindparam("free", type_=sa.Integer))
+
+
+_NOW = sa.bindparam("now", type_=inbox.c.not_before.type)
+# Built once; two queries, since an index finds the oldest of one state without sorting the queue.
+_DUE = (
+    _due(inbox.c.state == "new"),
+    _due(sa.and_(inbox.c.state == "waiting", inbox.c.not_before <= _NOW)),
+)
+
+AT_WORK = ("new", "running", "waiting")
+SCHEDULED = "schedule"
+"""Kind of the runs that a schedule began."""
+STOPPED = "stopped_by"
+"""Key added to the event of a request that was stopped before its turn."""
+
+
+class RequestQueue:
+    """The requests, cursors and flags of one database. Its methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def add(self, incoming: Incoming) -> bool:
+        """Store a request before it is acked; return whether it is new."""
+        insert = self.database.upsert(inbox).values(
+            **{n: getattr(incoming, n) for n in Incoming.__dataclass_fields__ if n != "event"},
+            key=incoming.key,
+            event=readable(dict(incoming.event)),
+            state="new",
+            attempt=0,
+            received=datetime.now(UTC),
+        )
+        return bool(await self.database.write(insert))
+
+    async def amend(
+        self, team: str, channel: str, ts: str, text: str | None, at: datetime | None = None
+    ) -> None:
+        """Note that a message was edited, or deleted (None): forget what was read of it.
+
+        A request that is not begun yet is updated. `at`: when it happened; None = just now.
+        """
+        database, target = self.database, ForgetTarget("item", f"{channel}/{ts}")
+
+        def change(connection: sa.Connection) -> None:
+            mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
+            row = connection.execute(sa.select(inbox.c.event).where(mine)).one_or_none()
+            edited = text is not None
+            note(
+                connection, database, target, at, edited=edited, amended=edited and row is not None
+            )
+            if row is None:
+                return
+            event = {**row.event, "text": readable(text or "")}
+            values = {"event": event} if text is not None else {"state": "ignored"}
+            connection.execute(sa.update(inbox).where(mine).values(**values))
+
+        await self.database.change(change)
+
+    async def advance(self, team: str, channel: str, ts: str) -> None:
+        """Move the channel's cursor to this message; it never goes back."""
+        insert = self.database.insert(cursors).values(team=team, channel=channel, ts=ts)
+        newer = insert.on_conflict_do_update(
+            index_elements=["team", "channel"], set_={"ts": ts}, where=cursors.c.ts < ts
+        )
+        await self.database.write(newer)
+
+    async def cursors(self, team: str) -> dict[str, str]:
+        rows = await self.database.read(sa.select(cursors).where(cursors.c.team == team))
+        return {row.channel: row.ts for row in rows}
+
+    async def has_answered(self, team: str, channel: str, thread_ts: str) -> bool:
+        """Return whether a request in this thread was taken up before."""
+        mine = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
+        return bool(await self.database.read(sa.select(inbox.c.key).where(mine).limit(1)))
+
+    async def threads(self, team: str, since: datetime, most: int) -> list[tuple[str, str, str]]:
+        """Return channel, root and first request of threads asked in since then, latest first."""
+        first, last = sa.func.min(inbox.c.ts).label("first"), sa.func.max(inbox.c.received)
+        here = sa.and_(inbox.c.team == team, inbox.c.state != "ignored")
+        query = sa.select(inbox.c.channel, inbox.c.thread_ts, first).where(here)
+        query = query.group_by(inbox.c.channel, inbox.c.thread_ts).having(last >= since)
+        rows = await self.database.read(query.order_by(last.desc()).limit(most))
+        return [(row.channel, row.thread_ts, row.first) for row in rows]
+
+    async def answered(self, request: StoredRequest) -> list[str]:
+        """Return the runs that were answered in this thread before the request, oldest first."""
+        mine = _thread(request.team, request.channel, request.thread_ts)
+        done = sa.and_(mine, inbox.c.state == "done", inbox.c.ts < request.ts)
+        rows = await self.database.read(sa.select(inbox.c.run).where(done).order_by(inbox.c.ts))
+        return [row.run for row in rows if row.run]
+
+    async def stop(self, team: str, channel: str, thread_ts: str, user: str) -> int:
+        """Stop the requests in this thread; return how many of them were running."""
+
+        def change(connection: sa.Connection) -> int:
+            here = _thread(team, channel, thread_ts)
+            running = here & (inbox.c.state == "running")
+            idle = here & inbox.c.state.in_(("new", "waiting"))
+            for row in connection.execute(sa.select(inbox.c.key, inbox.c.event).where(idle)):
+                event = {**row.event, STOPPED: user}
+                update = sa.update(inbox).where(inbox.c.key == row.key)
+                connection.execute(update.values(state="new", event=event))
+            found = connection.execute(sa.select(inbox.c.run).where(running))
+            ids = [row.run for row in found if row.run]
+            known = connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids)))
+            rows = [{"run": row.id, "by": user, "at": datetime.now(UTC)} for row in known]
+            if rows:
+                connection.execute(self.database.upsert(stops), rows)
+            return len(rows)
+
+        return await self.database.change(change)
+
+    async def take(self, owner: str, free: int, now: datetime) -> list[StoredRequest]:
+        """Take up to `free` requests to work on: oldest first, one at a time per thread."""
+
+        def take(connection: sa.Connection) -> list[StoredRequest]:
+            if self.database.shared:  # two replicas must not both find a thread idle
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
+            asked = {"now": now, "free": free}
+            found = [row for query in _DUE for row in connection.execute(query, asked)]
+            taken = []
+            for row in sorted(found, key=lambda row: row.received)[:free]:
+                run = row.run or uuid.uuid4().hex[:12]
+                told = {"state": "running", "owner": owner, "run": run}
+                connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(told))
+                taken.append(stored(row, **told))
+            return taken
+
+        return await self.database.change(take) if free > 0 else []
+
+    async def finish(self, key: str, state: str, reply: Mapping[str, Any] | None = None) -> None:
+        """Mark the request as answered (`done`), refused or silent (`ignored`), or `failed`."""
+        await self._end(key, state=state, reply=reply, owner=None)
+
+    async def forget(self, before: datetime) -> int:
+        """Delete finished requests from before then; return how many."""
+        over = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
+        at_work = sa.union(
+            sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None)),
+            sa.select(schedule_runs.c.run).where(
+                schedule_runs.c.state == "running", schedule_runs.c.run.is_not(None)
+            ),
+        )
+
+        def forget(connection: sa.Connection) -> int:
+            gone = connection.execute(sa.delete(inbox).where(over)).rowcount
+            for table in (steps, reservations, stops):
+                connection.execute(sa.delete(table).where(table.c.run.not_in(at_work)))
+            kept = sa.select(inbox.c.key)
+            connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
+            return gone
+
+        return await self.database.change(forget)
+
+    async def postpone(self, key: str, until: datetime, reply: Mapping[str, Any] | None) -> None:
+        """Try the request again from then on, as another run."""
+        await self._end(
+            key,
+            state="waiting",
+            not_before=until,
+            owner=None,
+            run=None,
+            reply=reply,
+            attempt=inbox.c.attempt + 1,
+        )
+
+    async def again(self, key: str, run: str, lookups: Sequence[str]) -> bool:
+        """Have the request of this run answered again, with these look-ups approved.
+
+        Return whether it will be; repeating the call returns the same.
+        """
+
+        def change(connection: sa.Connection) -> bool:
+            mine = inbox.c.key == key
+            row = connection.execute(sa.select(inbox).where(mine)).one_or_none()
+            if row is None:
+                return False
+            known = {str(each) for each in row.event.get(LOOKUPS) or ()}
+            if known.issuperset(lookups):
+                return True
+            if row.run != run or row.state != "done":
+                return False
+            event = {**row.event, LOOKUPS: sorted(known.union(lookups))}
+            event[ROUND] = int(row.event.get(ROUND) or 0) + 1
+            again = (
+                sa.update(inbox)
+                .where(mine)
+                .values(
+                    state="waiting",
+                    not_before=datetime.now(UTC),
+                    owner=None,
+                    run=None,
+                    reply=None,
+                    attempt=row.attempt + 1,
+                    event=event,
+                )
+            )
+            connection.execute(again)
+            return True
+
+        return await self.database.change(change)
+
+    async def _end(self, key: str, **change: Any) -> None:
+        """Note that its run is over; delete its step results, which nobody will ask for again."""
+        mine = inbox.c.key == key
+
+        def end(connection: sa.Connection) -> None:
+            run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
+            connection.execute(sa.update(inbox).where(mine).values(**change))
+            for table in (steps, reservations):
+                connection.execute(sa.delete(table).where(table.c.run == run))
+
+        await self.database.change(end)
+
+    async def at_work(self, owner: str | None = None) -> list[StoredRequest]:
+        """Return the running requests, or those of one process."""
+        query = sa.select(inbox).where(inbox.c.state == "running")
+        if owner:
+            query = query.where(inbox.c.owner == owner)
+        return [stored(row) for row in await self.database.read(query)]
+
+    async def adopt(self, dead: str, owner: str) -> None:
+        """Take over the requests of a process that died, and settle its reservations."""
+
+        def adopt(connection: sa.Connection) -> None:
+            theirs = sa.and_(inbox.c.owner == dead, inbox.c.state == "running")
+            connection.execute(sa.update(inbox).where(theirs).values(owner=owner))
+            settle_dead_calls(connection, dead)
+
+        await self.database.change(adopt)
+
+    async def claim(self, key: str, owner: str) -> None:
+        """Record that this process works on the request."""
+        mine = sa.and_(inbox.c.key == key, inbox.c.state == "running")
+        await self.database.write(sa.update(inbox).where(mine).values(owner=owner))
+
+    async def waiting(self) -> int:
+        """Return how many requests wait for their turn."""
+        return int((await self.database.read(_WAITING))[0].n)
+
+    async def stopped(self, ids: list[str]) -> set[str]:
+        """Return which of these runs were asked to stop."""
+        if not ids:
+            return set()
+        query = sa.select(stops.c.run).where(stops.c.run.in_(ids))
+        return {row.run for row in await self.database.read(query)}
+
+    async def feedback(self, key: str, user: str, value: str) -> None:
+        """Store what a user thinks of an answer; the last click counts."""
+        insert = self.database.upsert(feedback, ("request", "user"), ("value", "at"))
+        now = datetime.now(UTC)
+        await self.database.write(insert.values(request=key, user=user, value=value, at=now))
+
+    async def paused(self) -> str | None:
+        """Return who paused all new work; None = it is not paused."""
+        rows = await self.database.read(_PAUSED)
+        return str((rows[0].value or {}).get("by") or "an administrator") if rows else None
+
+    async def pause(self, by: str) -> None:
+        insert = self.database.upsert(flags)
+        await self.database.write(
+            insert.values(name=PAUSED, value={"by": by}, at=datetime.now(UTC))
+        )
+
+    async def resume(self) -> None:
+        await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
+
+    async def spent(self, user: str | None, since: datetime) -> tuple[float, float]:
+        """Return the US dollars of the runs that `user` (None = anyone) asked for since then.
+
+        First what they have spent and reserved, then what running ones may spend beyond that. For a
+        user, runs of their schedules do not count: they have budgets of their own.
+        """
+        if user:
+            rows = await self.database.read(_SPENT_BY, since=since, user=user)
+        else:
+            rows = await self.database.read(_SPENT, since=since)
+        return float(rows[0].paid or 0.0), float(rows[0].open or 0.0)
+
+    async def recent(self, user: str, limit: int = 5) -> list[StoredRun]:
+        """Return the latest runs that a user asked for, newest first."""
+        query = sa.select(runs).where(runs.c.requester == user, runs.c.request.is_not(None))
+        newest = query.order_by(runs.c.started.desc()).limit(limit)
+        return [StoredRun(**row._asdict()) for row in await self.database.read(newest)]
+
+    async def request(self, key: str) -> StoredRequest | None:
+        rows = await self.database.read(_REQUEST, key=key)
+        return stored(rows[0]) if rows else None
+
+
+def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
+    return sa.and_(inbox.c.team == team, inbox.c.channel == channel, inbox.c.thread_ts == thread_ts)
+
+
+# Built once: an idle bot runs the first two every second, each request runs the others.
+_PAUSED = sa.select(flags.c.value).where(flags.c.name == PAUSED)
+_WAITING = (
+    sa.select(sa.func.count().label("n"))
+    .select_from(inbox)
+    .where(inbox.c.state.in_(("new", "waiting")))
+)
+_REQUEST = sa.select(inbox).where(inbox.c.key == sa.bindparam("key"))
+_PAID = budgets.c.spent_nanousd + budgets.c.reserved_nanousd
+_USD = 1.0 / NANO
+_OPEN = sa.case((runs.c.status == "running", budgets.c.cap_nanousd - _PAID), else_=0)
+_SPENT = (
+    sa.select(
+        sa.func.sum(sa.func.coalesce(runs.c.cost_usd, _PAID * _USD)).label("paid"),
+        sa.func.sum(_OPEN * _USD).label("open"),
+    )
+    .select_from(runs.outerjoin(budgets))
+    .where(runs.c.started >= sa.bindparam("since", type_=runs.c.started.type))
+)
+_SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"), runs.c.kind != SCHEDULED)
+
+
+async def try_now(database: Database, run: str) -> bool:
+    """Deliver the waiting report of this run next; return if there is one. Raises StoreError."""
+    mine = sa.select(schedule_runs.c.schedule, schedule_runs.c.at).where(schedule_runs.c.run == run)
+    rows = await database.read(mine)
+    if not rows:
+        return False
+    c = deliveries.c
+    waiting = sa.and_(c.schedule == rows[0].schedule, c.at == rows[0].at, c.state == "waiting")
+    update = sa.update(deliveries).where(waiting).values(not_before=datetime.now(UTC))
+    return bool(await database.write(update))

@@ -1,0 +1,190 @@
+"""Schedules, their occurrences and their deliveries, as they are stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ValidationError
+
+from config.schedules import Schedule
+
+log = logging.getLogger(__name__)
+
+State = Literal["active", "paused", "refused", "deleted"]
+OccurrenceState = Literal["due", "running", "ran", "failed", "skipped"]
+DeliveryState = Literal["waiting", "delivered", "quiet", "superseded"]
+
+Row = sa.Row[Any]
+TIME = "%Y%m%dT%H%M%S.%fZ"
+
+
+class Recovery(BaseModel, frozen=True):
+    """The recovery of a schedule that had failed."""
+
+    at: datetime
+    said: str
+
+
+class AlertHold(BaseModel, frozen=True):
+    """A process is sending an alert; no other process does until this time."""
+
+    by: str
+    until: datetime
+
+
+class Failure(BaseModel, frozen=True):
+    """The failure of a schedule, and who was told."""
+
+    since: datetime
+    at: datetime
+    """Time of the occurrence that failed last."""
+    why: str
+    again: datetime | None = None
+    """Time of the next try."""
+    told: tuple[str, ...] | None = None
+    """Ids of the users who were told."""
+    over: Recovery | None = None
+    held: AlertHold | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchedule:
+    """A schedule and its state."""
+
+    id: str
+    """Its name."""
+    origin: Literal["config", "chat"]
+    state: State
+    why: str
+    """Why it is refused or who paused it; empty while it is active."""
+    spec: Schedule
+    made: datetime
+    changed: datetime
+    watermark: datetime
+    """Up to this time its occurrences are stored as rows."""
+    at_work: str | None = None
+    """Id of the workflow that works for it."""
+    trouble: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One try of an occurrence or of a delivery: a workflow."""
+
+    kind: Literal["occurrence", "delivery"]
+    """Name of the workflow."""
+    schedule: str
+    at: datetime
+    """Time of the occurrence."""
+    attempt: int = 1
+
+    @property
+    def id(self) -> str:
+        """Return the id of the workflow, the same for every process that finds it due."""
+        return f"{self.kind}/{self.schedule}/{self.at.astimezone(UTC):{TIME}}/{self.attempt}"
+
+    @classmethod
+    def parse(cls, id: str) -> Work:
+        kind, schedule, time, attempt = id.split("/")
+        at = datetime.strptime(time, TIME).replace(tzinfo=UTC)
+        return cls("delivery" if kind == "delivery" else "occurrence", schedule, at, int(attempt))
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One time at which a schedule is to run."""
+
+    schedule: str
+    at: datetime
+    state: OccurrenceState
+    why: str = ""
+    run: str | None = None
+    oldest: datetime | None = None
+    latest: datetime | None = None
+    """Its report covers `[oldest, latest)`; None until it runs."""
+    cost_usd: float | None = None
+    """Cost of all its tries."""
+    tries: int = 0
+    """Number of tries that failed for a temporary reason and are followed by another one."""
+    not_before: datetime | None = None
+    begun: datetime | None = None
+    ended: datetime | None = None
+    extra: Mapping[str, Any] | None = None
+    """Data to be recorded when the report is delivered."""
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the current or next try."""
+        return self.tries + 1
+
+    @property
+    def work(self) -> Work:
+        """Return the work of its current or next try."""
+        return Work("occurrence", self.schedule, self.at, self.attempt)
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run of its current or next try."""
+        return run_id(self.schedule, self.at, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDelivery:
+    """The delivery of one report to its readers."""
+
+    schedule: str
+    at: datetime
+    """Time of its occurrence."""
+    state: DeliveryState
+    why: str = ""
+    tries: int = 0
+    not_before: datetime | None = None
+    delivered: datetime | None = None
+    place: Mapping[str, Any] | None = None
+    figures: Mapping[str, int] | None = None
+
+    @property
+    def work(self) -> Work:
+        """Return the work of its next try."""
+        return Work("delivery", self.schedule, self.at, self.tries + 1)
+
+
+def schedule_of(row: Row) -> StoredSchedule | None:
+    """Return a row of `schedules` as an object; None if it cannot be read."""
+    try:
+        spec = Schedule.model_validate_json(row.body)
+        trouble = Failure.model_validate(row.trouble) if row.trouble else None
+    except ValidationError:
+        log.exception("the schedule %s cannot be read", row.id)
+        return None
+    return StoredSchedule(
+        id=row.id,
+        origin=row.origin,
+        state=row.state,
+        why=row.why or "",
+        spec=spec,
+        made=row.made,
+        changed=row.changed,
+        watermark=row.watermark,
+        at_work=row.at_work,
+        trouble=trouble,
+    )
+
+
+def occurrence_of(row: Row) -> Occurrence:
+    return Occurrence(**{**row._asdict(), "why": row.why or ""})
+
+
+def delivery_of(row: Row) -> StoredDelivery:
+    return StoredDelivery(**{**row._asdict(), "why": row.why or ""})
+
+
+def run_id(schedule: str, at: datetime, attempt: int = 1) -> str:
+    """Return the id of the run of an occurrence's try, the same whoever starts it."""
+    again = f"-{attempt}" if attempt > 1 else ""
+    return f"{schedule}-{at.astimezone(UTC):%y%m%d-%H%M%S}{again}"

@@ -1,0 +1,227 @@
+"""What an answer, a sweep and a triage have in common; each `work` returns its document.
+
+All that is not a pure function of what came before is inside steps of the run's checkpoint: a run
+that was killed goes on when the same task works again over what its steps returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from bot.citations import CitationIndex, beginning, drop_unknown, ids_in
+from bot.reports.documents import LookedUp
+from bot.reports.totals import all_refused
+from config.prompts import prompt
+from config.settings import Settings
+from scopes.handles import Handles
+from scopes.intent import UNASKED, Intent
+from scopes.label import TRUSTED, Label
+from scopes.tool import ToolContext, Window
+from subagents.agent import Agent
+from subagents.brief import text_block
+from subagents.budget import Amount
+from subagents.conversation import Spec
+from subagents.delegation import ANYTHING, Allowed
+from subagents.errors import BudgetExceeded
+from subagents.fanout import Fanout, Spawner
+from subagents.handoff import ParentRun
+from subagents.pricing import Usage
+from subagents.result import SubagentResult, joined
+from subagents.run import Run
+from subagents.toolbox import Toolbox
+from subagents.trajectory import Origin
+
+if TYPE_CHECKING:
+    from bot.mailbox.sync import MailState
+
+
+class Workplace(Protocol):
+    """The surroundings of a task, besides its run."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def model_name(self) -> str: ...
+    @property
+    def lists(self) -> Mapping[str, str]:
+        """Slack Lists that may be read: id -> title."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sources that could not be loaded, in words."""
+
+    @property
+    def mail(self) -> MailState | None:
+        """The state of the mailboxes that people connect; None where nobody can connect one."""
+
+    def spawner(self, run: Run) -> Spawner: ...
+
+    async def extend(self, run: Run, usd: float, seconds: float) -> None:
+        """Give the run what a report may cost, as far as the policy allows, and its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request, with everything that was said around it."""
+
+    text: str
+    window: Window
+    delimiter: str = ""
+    """Delimiter round the text of `files`; empty = any."""
+    conversation: str = ""
+    """The thread around the request, as lines with ids; data, never instructions."""
+    files: tuple[Mapping[str, Any], ...] = ()
+    """Content blocks of attached files."""
+    earlier: tuple[Mapping[str, Any], ...] = ()
+    """Findings of earlier answers in the thread, their ids made unique for this run."""
+    here: Mapping[str, str] = field(default_factory=dict)
+    """Ids of sources that may be used without being named: its own channel and thread."""
+    label: Label = TRUSTED
+    """Label of the conversation and the files."""
+    allowed: Allowed = ANYTHING
+    said: str = ""
+    """The requester's own message as Slack sent it, with its marks for channels and people."""
+    intent: Intent = UNASKED
+    """The requester's words and where the answer goes; `Ask` resolves what they name."""
+
+
+REPORT = "report"
+"""The context that writes a report's lines where a parent (`p1`) asked for the report."""
+Opening = tuple[str, Origin, str]
+"""A block at the start of the parent's context: text, reason, and subagent that it shows."""
+
+
+@dataclass
+class ReportTask:
+    """A report: subagents read its sources, and one call of the model writes its first lines.
+
+    The cost of that call is reserved before the subagents start.
+    """
+
+    app: Workplace
+    run: Run
+    request: Request
+    asked_by: Fanout | None = field(default=None, kw_only=True)
+    """The subagents of the parent that asked for it; None = it is all that the run does."""
+    kind: ClassVar[str]
+    """`sweep` or `triage`: the scope that the context of the call is recorded under."""
+    prompt: ClassVar[str]
+    """Name of the file in config/prompts/, without `.md`."""
+
+    def __post_init__(self) -> None:
+        if self.asked_by:
+            self.context, self.fanout = REPORT, self.asked_by.nested(REPORT)
+        else:
+            self.context, self.fanout = "p1", Fanout(self.run, self.app.spawner(self.run))
+        self.agent: Agent | None = None
+        """The writer of the lines; None where code wrote them."""
+
+    @asynccontextmanager
+    async def reserved(self) -> AsyncIterator[None]:
+        """Declare the context of the lines; hold the cost of its call inside this context."""
+        by = self.asked_by.parent if self.asked_by else None
+        self.run.declare(
+            self.context, scope=self.kind, role="parent", template=self.prompt, parent=by
+        )
+        model, limits = self.run.model, self.run.limits
+        worst = model.worst("parent", limits.max_fanout_tokens, model.role("parent").max_tokens)
+        held = f"{self.run.id}/{self.context}/final"
+        with suppress(BudgetExceeded):  # then code writes the lines
+            await self.run.budget.keep(held, worst)
+        try:
+            yield
+        finally:
+            await self.run.budget.settle(held, Amount())
+
+    @property
+    def spent(self) -> tuple[Usage, float | None]:
+        """Return what the writer of the lines has used."""
+        return (self.agent.usage, self.agent.cost_usd) if self.agent else (Usage(), 0.0)
+
+    def view_tokens(self, count: int) -> int:
+        """Return the maximum tokens of each of so many views."""
+        limits = self.run.limits
+        return min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, count))
+
+    async def write(self, opening: Sequence[Opening], shown: Sequence[SubagentResult]) -> str:
+        """Return the parent's text about these results."""
+        spec = Spec(
+            run=self.run.id,
+            context=self.context,
+            role="parent",
+            system=[text_block(prompt(self.prompt))],
+            tools=[],
+            opening=[(origin, text_block(text), ref) for text, origin, ref in opening],
+            max_steps=3,
+            context_limit=self.run.limits.parent_context,
+            seconds=max(1.0, self.run.budget.seconds_left()),
+            contract=None,
+            single=True,
+        )
+        ctx = ToolContext(
+            run=self.run.id,
+            requester=self.run.requester,
+            handles=Handles(),
+            label=joined(shown),
+            window=self.request.window,
+            clients={},
+            max_output_tokens=0,
+        )
+        self.agent = Agent(self.run, spec, Toolbox({}, self.run.gate, 1.0, ""), ctx)
+        return (await self.agent.run()).text
+
+
+def most_urgent(
+    results: Sequence[SubagentResult],
+    urgency: Callable[[SubagentResult], tuple[Any, ...]],
+    room: int,
+) -> list[SubagentResult]:
+    """Return as many results as a parent has room for, urgent ones first; all if they fit."""
+    return list(results) if len(results) <= room else sorted(results, key=urgency)[: max(1, room)]
+
+
+def cited_items(citable: CitationIndex, cited: Collection[str]) -> dict[str, LookedUp]:
+    """Return what a document says about the looked-up items that it cites."""
+    items = citable.items()
+    return {id: LookedUp(item=i.id, text=beginning(i)) for id, i in items.items() if id in cited}
+
+
+def written(results: Sequence[SubagentResult], done: ParentRun, citable: CitationIndex) -> str:
+    """Return what the parent wrote; if it was stopped before that, the results and the reason.
+
+    A subagent's text cites nothing that the parent looked up.
+    """
+    known = citable.findings()
+    own = citable.looked_up(done.ending.seen)
+    files = citable.files()
+    text = drop_unknown(done.ending.text, known, own, files).strip()
+    if text and (done.ending.stopped_by == "none" or known.keys() & ids_in(text) or not known):
+        return text
+    why = done.ending.reason or done.ending.stopped_by
+    what = "The answer could not be finished" if text else "No answer could be written"
+    said = "It was stopped." if why == "user" else f"{what} ({why})."
+    lines = [text, ""] if text else []
+    lines.append(said + (" What the subagents returned:" if results else ""))
+    for r in results:
+        cited = " ".join(f"[{f.id}]" for f in r.findings[:5])
+        lines.append(f"- {drop_unknown(r.text, known, files=files)} {cited}")
+    return "\n".join(lines)
+
+
+FAULTS = ("model_error", "rate_limit", "tool_error", "invalid_output")
+"""Outcomes after which a parent's last text is no answer."""
+
+
+def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
+    """Return complete, partial, failed or cancelled, for the answer with all its parts."""
+    stopped = done.ending.stopped_by
+    if stopped == "user":
+        return "cancelled"
+    if not done.ending.text or stopped in FAULTS:
+        return "partial" if any(r.findings for r in results) else "failed"
+    whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
+    whole = whole and not all_refused(results)
+    return "complete" if whole else "partial"

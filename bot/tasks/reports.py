@@ -1,0 +1,322 @@
+"""The reports that a parent may have made for a request: a sweep, a triage of the mailbox."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import scopes
+from bot.messages import NOT_CONNECTED
+from bot.reports.documents import Report, SweepReport, TriageReport
+from bot.reports.markdown import digest_answer
+from bot.tasks.base import Request, Workplace
+from bot.tasks.sources import matching, seen_channels
+from bot.tasks.sweep import NOBODY, Sweep
+from scopes.clients import names_in, with_clients
+from scopes.label import Label
+from scopes.reports import TOOLS, ReportDesk
+from scopes.slack_client import SlackRefused
+from scopes.slack_reader import ChannelInfo, SlackReader
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window
+from subagents.agent import Outcome
+from subagents.contracts import NEEDS_ACTION
+from subagents.delegation import Delegation
+from subagents.events import ContextGrew
+from subagents.result import joined
+from subagents.run import Run
+from subagents.summary import overview
+from subagents.toolbox import ToolCall, crash_text
+from subagents.trajectory import Origin
+
+if TYPE_CHECKING:  # what reads mail is imported when a triage is asked for
+    from bot.mailbox.sync import Sync
+    from bot.tasks.triage import Triage
+
+log = logging.getLogger(__name__)
+
+GMAIL = "scopes.google.gmail:Gmail"
+"""Name of the client of a mailbox."""
+
+ABSENT = "there is no such channel, or you or the bot may not read it"
+UNLISTED = "neither the request nor list_channels names it"
+ONE_REPORT = "This request has its report already; another one needs a request of its own."
+NOTHING_TO_ADD = "NONE"
+"""What a parent writes that leaves the answer to the report."""
+TOLD_OF_CHANNEL = 5
+"""Issues of a channel that the answer tells in words; the report has all."""
+MOST_DAYS = 366
+BELOW = (
+    "The program shows this report, whole, below your answer: do not repeat it. Write only what "
+    f"the request asks beyond it; if that is nothing, write only {NOTHING_TO_ADD}."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenChannels:
+    """The channels of a sweep that a parent asks for."""
+
+    channels: list[ChannelInfo]
+    missing: list[str]
+    """Names that stand for none of them, and why."""
+    tracker: str | None
+
+
+@dataclass
+class Reports:
+    """The workflow tools of one request that make a report: `scopes.reports.ReportDesk`."""
+
+    app: Workplace
+    run: Run
+    request: Request
+    delegation: Delegation
+
+    def __post_init__(self) -> None:
+        self.task: Sweep | Triage | None = None
+        self.report: Report | None = None
+        self.missing = list[str]()
+        """Sources that could not be read at all, and why."""
+
+    def tools(self) -> dict[str, Tool]:
+        """The tools that this request's parent is offered."""
+        sweep, triage = TOOLS
+        mailbox = GMAIL in names_in(self.run.clients) or self.app.mail is not None
+        may = {
+            sweep.name: SlackReader in self.run.clients and self._allows("slack"),
+            triage.name: mailbox and self._allows("email"),
+        }
+        return {tool.name: tool for tool in TOOLS if may[tool.name]}
+
+    def _allows(self, scope: str) -> bool:
+        return bool(self.request.allowed.among((scope, scopes.ALL)))
+
+    @property
+    def text(self) -> str:
+        """The report in words, with citations; empty where there is none."""
+        if self.report is None:
+            return ""
+        if isinstance(self.report, TriageReport):
+            return digest_answer(self.report, self.app.settings.triage.categories)
+        return "\n".join(sweep_lines(self.report))
+
+    async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
+        """Run one call; what its parent is shown of the report is a view of its subagents."""
+        parent = self.delegation.fanout.parent
+        key = f"{self.run.id}/{parent}/{call.id}"
+        clients = with_clients(ctx.clients, {ReportDesk: self})
+        ctx = replace(ctx, key=key, context=parent, clients=clients)
+        tool = self.tools()[call.name]
+        try:
+            found = await self.run.gate.call(parent, ctx, tool, call.input)
+        except ToolError as error:
+            return Outcome(str(error), Origin.ERROR, label=error.label)
+        except Exception as error:  # the seam: one report; the rest of the request goes on
+            log.exception("the report of %s crashed", self.run.id)
+            why = crash_text(tool.name, error)
+            self.missing.append(why)
+            return Outcome(why, Origin.ERROR)
+        if not isinstance(found, ToolResult):
+            return Outcome(found.reason, Origin.ERROR)
+        results = self.task.fanout.own if self.task else []
+        if not results:
+            return Outcome(found.note, Origin.REMINDER, label=found.label)
+        room = self.run.limits.max_result_tokens
+        text = f"{found.note}\n\n{overview(results, room, room)}"
+        self.delegation.returned(results, text)
+        return Outcome(text, Origin.VIEW, " ".join(r.id for r in results), found.label)
+
+    async def sweep(
+        self, ctx: ToolContext, channels: list[str], since_days: int | None, language: str
+    ) -> ToolResult:
+        """Sweep the channels that these names mean, of those that the requester may read."""
+        self._only_one()
+        key = f"{ctx.key}/channels"
+        try:
+            made = self.run.recorded(key, ChosenChannels)
+            if made is None:
+                found = await self._channels(ctx, channels)
+                made = await self.run.record(key, ChosenChannels, found)
+        except SlackRefused as error:
+            self.missing.append(str(error))
+            raise ToolError(f"{error}.") from error
+        if not made.channels:
+            raise ToolError(f"None of them can be swept: {'; '.join(made.missing)}.")
+        settings = self.app.settings
+        await self.app.extend(self.run, settings.limits.cost_usd, settings.sweep.time_s)
+        task = self.task = Sweep(
+            *(self.app, self.run),
+            replace(self.request, window=self._window(since_days, settings.sweep.since_days)),
+            *(made.channels, made.tracker),
+            language=settings.report.language or language.strip().casefold()[:8] or "en",
+            asked_by=self.delegation.fanout,
+        )
+        report = await task.work()
+        report.coverage.not_covered += made.missing
+        return self._made(report, Label.of(report.label))
+
+    async def triage(self, ctx: ToolContext, since_days: int | None) -> ToolResult:
+        """Triage the mailbox of the requester."""
+        from scopes.google.errors import GoogleError
+
+        self._only_one()
+        try:
+            task = await inbox_triage(self.app, self.run, self.request, self, since_days)
+            if task is None:
+                raise ToolError(NOT_CONNECTED)
+            self.task = task
+            settings = self.app.settings.triage
+            await self.app.extend(self.run, settings.budget_usd, settings.time_s)
+            report = await task.work()
+        except GoogleError as error:
+            self.missing.append(str(error))
+            raise ToolError(str(error)) from error
+        return self._made(report, triage_label(self.request, task))
+
+    async def delivered(self) -> None:
+        """Note that the digest stands where it belongs: its threads are not listed again."""
+        if self.task and isinstance(self.report, TriageReport) and self.app.mail:
+            from bot.tasks.triage import Triage, delivered
+
+            assert isinstance(self.task, Triage)
+            await delivered(self.app.mail, self.task.reader.owner, self.task)
+
+    def _only_one(self) -> None:
+        if self.task:
+            raise ToolError(ONE_REPORT)
+
+    def _made(self, report: Report, label: Label) -> ToolResult:
+        self.report = report
+        return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
+
+    def _window(self, days: int | None, usual: int) -> Window:
+        latest = self.request.window.latest
+        return Window(latest - timedelta(days=_within(days, usual)), latest)
+
+    async def _channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
+        """Find the channels meant: those that the request names or the parent has listed.
+
+        A pattern means private ones only where nobody but the requester reads the answer.
+        """
+        reader, run = self.run.clients[SlackReader], self.run
+        assert isinstance(reader, SlackReader)
+        seen = list((await seen_channels(run, reader)).values())
+        said = f"{self.request.said} {self.request.text}".casefold()
+        alone = self.request.intent.home[:1] in ("", "D")
+        chosen: dict[str, ChannelInfo] = {}
+        missing = []
+        for name in dict.fromkeys(each.strip().lstrip("#") for each in names):
+            asked = bool(name) and name.casefold() in said
+            found = [
+                channel
+                for channel in matching(seen, name)
+                if (alone or "*" not in name or not channel.is_private)
+                and (asked or channel.id in ctx.handles.titles)
+                and await run.gate.may_read(run.requester, channel.id)
+            ]
+            chosen |= {channel.id: channel for channel in found}
+            listed = asked or name in ctx.handles.titles
+            missing += [] if found else [f"{name}: {ABSENT if listed else UNLISTED}"]
+        most = run.limits.max_items
+        kept = list(chosen.values())[:most]
+        missing += [f"{c.name}: only {most} are read at once" for c in list(chosen.values())[most:]]
+        lists = [id for id in self.app.lists if await run.gate.may_read(run.requester, id)]
+        return ChosenChannels(kept, missing, lists[0] if len(lists) == 1 else None)
+
+
+async def inbox_triage(
+    app: Workplace,
+    run: Run,
+    request: Request,
+    asked_for: Reports | None = None,
+    since_days: int | None = None,
+) -> Triage | None:
+    """Return the triage of the mailbox that the run has open; None where none is connected.
+
+    Raises GoogleError.
+    """
+    if GMAIL not in names_in(run.clients):
+        return None
+    from bot.mailbox.actions import Correction
+    from bot.mailbox.sync import new_threads
+    from bot.tasks.triage import INBOX, Reader, Triage, all_threads
+    from scopes.google.gmail import Gmail
+
+    gmail = run.clients[Gmail]
+    assert isinstance(gmail, Gmail)
+
+    key = f"{run.id}/mailbox"
+    address = run.recorded(key, str)
+    if address is None:
+        address = await run.record(key, str, await gmail.address())
+    state, latest = app.mail, request.window.latest
+    window = request.window
+    if since_days or state:
+        days = _within(since_days, app.settings.triage.since_days)
+        window = Window(latest - timedelta(days=days), latest)
+    reader = Reader(run.requester or address, address, latest.date())
+    account = reader.owner
+    # Before any row of the plan: its subjects are for those who may read the mailbox.
+    run.emit(ContextGrew("p1", mailbox_label(account)))
+
+    async def listing() -> Sync:
+        if state is None:
+            return await all_threads(gmail, window)
+        return await new_threads(gmail, state, account, INBOX, window)
+
+    key = f"{run.id}/corrections"
+    known = run.recorded(key, list[Correction])
+    if known is None:
+        found = await state.corrections.all(account) if state else []
+        known = await run.record(key, list[Correction], found)
+    return Triage(
+        *(app, run, replace(request, window=window), gmail, reader, listing),
+        corrections=known,
+        asked_by=asked_for.delegation.fanout if asked_for else None,
+    )
+
+
+def mailbox_label(owner: str) -> Label:
+    """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
+    return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
+
+
+def triage_label(request: Request, task: Triage) -> Label:
+    """Return the label of a digest, an empty one too."""
+    return request.label.join(joined(task.fanout.own)).join(mailbox_label(task.reader.owner))
+
+
+def _within(asked: int | None, usual: int) -> int:
+    """Return how many days back a report looks: as asked, within bounds, else as usual."""
+    return max(1, min(asked, MOST_DAYS)) if asked else usual
+
+
+def _summary(report: Report) -> Iterator[str]:
+    """Yield what a parent is told of a report beside the views of its subagents."""
+    cover, window = report.coverage, report.window
+    what = "channels" if report.kind == "sweep" else "threads"
+    period = f", {window.oldest} to {window.latest}" if window else ""
+    yield f"{report.kind.upper()} {report.status}: {cover.items} {what}{period}."
+    if missing := cover.not_covered:
+        yield f"Not covered: {len(missing)}."
+
+
+def sweep_lines(report: SweepReport) -> Iterator[str]:
+    """Yield the report in words, with citations, for later questions about it."""
+    for number, line in enumerate(report.top_lines, 1):
+        yield f"{number}. {line.text} {_cited(line.findings)}"
+    for pattern in report.patterns:
+        yield f"- {pattern.text} {_cited(pattern.findings)}"
+    for section in report.sections:
+        yield f"\n**#{section.item}** ({section.status})"
+        still = [f for f in section.findings if f.state in NEEDS_ACTION]
+        for finding in still[:TOLD_OF_CHANNEL]:
+            who = "" if finding.owner == NOBODY else f" · {finding.owner}"
+            yield f"- {finding.claim} ({finding.state}, {finding.severity}){who} [{finding.id}]"
+        if not still:
+            yield "- Nothing is open." if section.findings else f"- {section.summary}"
+
+
+def _cited(findings: Sequence[str]) -> str:
+    return "".join(f"[{id}]" for id in findings)

@@ -1,0 +1,470 @@
+"""The parts of a sweep's report, put together by code from the subagents' checked results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+import aiohttp
+
+from bot.citations import Statement
+from bot.reports.documents import (
+    Period,
+    ReadTotals,
+    RunCoverage,
+    SweepFinding,
+    SweepReport,
+    SweepResult,
+    SweepSection,
+    TokenUsage,
+    TopLine,
+    TrackerEntry,
+    TrackerSummary,
+)
+from bot.reports.issues import counts_of
+from bot.reports.totals import counted, coverage_of, total
+from bot.tasks.base import Opening, ReportTask, most_urgent
+from bot.tasks.overview import Overview, paired, read_overview
+from bot.tasks.sources import NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, ids_of, split
+from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
+from config.prompts import prompt
+from scopes.handles import Handles
+from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.slack_client import Absent, SlackRefused
+from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
+from scopes.tool import Window, iso
+from subagents.brief import Brief, BriefDraft
+from subagents.contracts import NEEDS_ACTION
+from subagents.events import SourcesRead
+from subagents.evidence import Coverage, distinct
+from subagents.result import Finding, SubagentResult, joined
+from subagents.run import Run
+from subagents.summary import parent_view, rank
+from subagents.toolbox import crash_text
+from subagents.trajectory import Origin
+
+NOBODY: Final = "nobody"
+"""The owner of an issue that nobody has taken."""
+_UNSAID: Final = {
+    "unanswered": "Answer it: nobody has replied.",
+    "unsolved": "Tell them where it stands.",
+    "waiting": "Ask whether it is solved.",
+}
+"""The next step if a subagent names none, by state."""
+Tracked = Mapping[str, TrackerEntry | None]
+
+
+def section(source: SweepSource, tracked: Tracked) -> SweepSection:
+    """Return one channel's part of the report, from its own subagents only.
+
+    `tracked`: what is known of each finding's row in the tracker, by id of the finding.
+    """
+    results = source.results
+    findings = sorted((f for r in results for f in r.findings), key=rank)
+    states = [r.status for r in results]
+    if source.fault:
+        by_user = source.plan and source.plan.stopped == "user"
+        status = "cancelled" if by_user else "failed"
+        summary = source.fault
+    elif not results:
+        status, summary = "complete", "no message in the window"
+    else:
+        summary = " ".join(r.text for r in results)
+        status = states[0] if len(set(states)) == 1 else "partial"
+    coverage = ReadTotals(**Coverage.sum([r.read for r in results]).model_dump(mode="json"))
+    if source.fault:
+        coverage.complete = False
+    return SweepSection(
+        item=source.channel.name,
+        channel=source.channel.id,
+        window=Period(oldest=iso(source.window.oldest), latest=iso(source.window.latest)),
+        subagents=[r.id for r in results],
+        status=status,
+        summary=summary,
+        findings=[sweep_finding(f, tracked) for f in findings],
+        coverage=coverage,
+    )
+
+
+def sweep_finding(finding: Finding, tracked: Tracked) -> SweepFinding:
+    """Add what a reader needs: the owner, the next step, why it is so severe."""
+    made = SweepFinding(**dict(finding), tracker=tracked.get(finding.id))
+    if made.state != "none":
+        made.owner = made.owner or NOBODY
+        made.next_step = made.next_step or _UNSAID.get(made.state, "")
+        made.severity_reason = made.severity_reason or _extent(made)
+    return made
+
+
+def _extent(finding: Finding) -> str:
+    """Return the impact in numbers, if its subagent gave no reason."""
+    return f"{finding.people} customers, {finding.messages} messages"
+
+
+def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
+    """Return a top line with what code counts over the findings that it cites."""
+    cited = [findings[i] for i in said.findings]
+    return TopLine(
+        text=said.text,
+        findings=list(said.findings),
+        customers=distinct_people(cited),
+        messages=sum(f.messages for f in cited),
+        links=[f.links[0] for f in cited if f.links],
+    )
+
+
+def distinct_people(findings: Sequence[Finding]) -> int:
+    """Count the customers of several findings, each named one once; unnamed ones are added up."""
+    named = distinct([name for f in findings for name in f.customers])
+    return len(named) + sum(f.people for f in findings if not f.customers)
+
+
+def by_count(findings: Sequence[Finding]) -> list[Statement]:
+    """Return top lines without a model: the first findings, ranked by code."""
+    first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
+    return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]
+
+
+log = logging.getLogger(__name__)
+
+PLAN_SHARE = 0.75
+"""Share of a sweep's time after which no further channel is read."""
+
+PATIENCE_S = 5.0
+"""Seconds that a channel may delay those after it."""
+
+SIGN_S = 10.0
+"""Seconds without a plan after which a sign of progress is shown."""
+
+
+class SweepPlanner:
+    """Plans channels without a model, as they come; holds only the texts that are being read."""
+
+    def __init__(
+        self,
+        run: Run,
+        sources: Sequence[SweepSource],
+        threads_per_subagent: int,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        self._run, self._sources, self._most = run, sources, threads_per_subagent
+        self._group = group
+        self._room = asyncio.Semaphore(run.limits.max_concurrency)
+        self._until = asyncio.get_running_loop().time() + PLAN_SHARE * run.budget.seconds_left()
+        self._tasks: list[asyncio.Task[ChannelPlan]] = []
+        self._head = 0.0
+        """When the current first task became the first."""
+        self._holding: set[str] = set()
+
+    async def next(self) -> ChannelPlan:
+        """Return the next plan, in the order of the channels unless one delays all others.
+
+        It is the work of a step: channels whose plan an earlier process returned are not read
+        again.
+        """
+        clock = asyncio.get_running_loop().time
+        if not self._tasks:
+            left = [source for source in self._sources if source.plan is None]
+            self._tasks = [self._group.create_task(self._plan(source)) for source in left]
+            self._head = clock()
+        self._tell()
+        await asyncio.wait(self._tasks[:1], timeout=max(0.0, self._head + PATIENCE_S - clock()))
+        while not (done := await self._done()):
+            self._tell(waits=True)
+        first = next(task for task in self._tasks if task in done)
+        if first is self._tasks[0]:
+            self._head = clock()
+        self._tasks.remove(first)
+        return first.result()
+
+    async def _done(self) -> set[asyncio.Task[ChannelPlan]]:
+        first = asyncio.FIRST_COMPLETED
+        return (await asyncio.wait(self._tasks, timeout=SIGN_S, return_when=first))[0]
+
+    def _tell(self, *, waits: bool = False) -> None:
+        read = sum(source.plan is not None for source in self._sources)
+        self._run.emit(SourcesRead(read, len(self._sources), waits))
+
+    def read(self, source: SweepSource) -> None:
+        """Release the text of a channel whose subagents are done, so that the next one may come."""
+        self._tell()
+        self._reader.release(source.channel.id)
+        if source.channel.id in self._holding:
+            self._holding.remove(source.channel.id)
+            self._room.release()
+
+    @property
+    def _reader(self) -> SlackReader:
+        reader = self._run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
+        return reader.patient()
+
+    async def _plan(self, source: SweepSource) -> ChannelPlan:
+        try:
+            async with asyncio.timeout_at(self._until) as scope:
+                with self._run.stop.watching(scope):
+                    await self._room.acquire()
+                    self._holding.add(source.channel.id)
+                    return await self._planned(source)
+        except TimeoutError:
+            by = "user" if self._run.stop else "time"
+            fault = f"it was not read (stopped by {by})"
+            return ChannelPlan(source.channel.id, fault=fault, stopped=by)
+
+    async def _planned(self, source: SweepSource) -> ChannelPlan:
+        id, stopped = source.channel.id, ""
+        try:
+            found = await self._reader.conversations(id, source.window)
+            label = await self._label(source)
+            most = int(PART_SHARE * self._run.limits.child_context)
+            windows = split(found, source.window, most, self._most)
+            shares = tuple(Share(each, ids_of(found, each)) for each in windows)
+            return ChannelPlan(id, shares, _keys(found), label)
+        except Absent:
+            fault = await self._reader.not_in(source.name)
+        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+            fault = str(error) or NO_ANSWER
+            stopped = "" if getattr(error, "needed", "") else "slack"
+        except Exception as error:  # boundary: one malformed channel must not harm the others
+            log.exception("planning %s of %s crashed", source.name, self._run.id)
+            fault = crash_text("reading it", error)
+        return ChannelPlan(id, fault=fault, stopped=stopped)
+
+    async def _label(self, source: SweepSource) -> Label:
+        """Return the label of what a report says of a channel, even if nobody wrote in it."""
+        if source.channel.is_private:
+            return await self._reader.label(source.channel.id)
+        return Label(True, WORKSPACE, frozenset({source.channel.id}))
+
+
+def _keys(found: Sequence[SlackConversation]) -> Mapping[str, list[str]]:
+    """Return the bug keys that each thread names, by which code finds its row in the tracker."""
+    named = {c.root.id: keys_in(" ".join(item.text for item in c.items)) for c in found}
+    return {root: keys for root, keys in named.items() if keys}
+
+
+MIN_VIEW = 400
+"""Minimum tokens of a result that the parent is shown; without room for all, urgent ones win."""
+
+
+@dataclass
+class Sweep(ReportTask):
+    """One running sweep."""
+
+    kind = "sweep"
+    prompt = "top_lines"
+    channels: Sequence[ChannelInfo]
+    tracker: str | None = None
+    since: Mapping[str, datetime] = field(default_factory=dict)
+    """Channel id -> beginning of its window, if not that of the request."""
+    title: str = ""
+    language: str | None = None
+    """Of the report; None = as `report.language` says, else that of each channel."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.language = self.language or self.app.settings.report.language
+        begin, end = self.request.window.oldest, self.request.window.latest
+        self.sources = [
+            SweepSource(c, Window(self.since.get(c.id, begin), end)) for c in self.channels
+        ]
+        self.reading = self._tracker(self.tracker) if self.tracker else None
+        self.tracked: dict[str, TrackerEntry | None] = {}
+        """What is known of each finding's row in the tracker, by id of the finding."""
+        self.lines = Overview()
+
+    def _tracker(self, id: str) -> TrackerReading:
+        title = self.app.lists.get(id, "")
+        return TrackerReading(id, title, self.run, self.fanout)
+
+    async def work(self) -> SweepReport:
+        """Have the sources read by subagents, and the first lines written; return the report."""
+        async with self.reserved():
+            await self._read()
+            await self._overview()
+        return self._document()
+
+    # ---- reading: a channel's subagents start as soon as it is planned
+
+    async def _read(self) -> None:
+        """Read all channels, each in its own time; their order is the same in each life."""
+        async with asyncio.TaskGroup() as group:
+            if self.reading:
+                await self.reading.look()
+                group.create_task(self.reading.judge())
+            most = self.app.settings.sweep.threads_per_subagent
+            planning = SweepPlanner(self.run, self.sources, most, group)
+            known = {source.channel.id: source for source in self.sources}
+            for number in range(len(self.sources)):
+                key = f"{self.run.id}/{self.context}/plan/{number}"
+                plan = self.run.recorded(key, ChannelPlan)
+                if plan is None:
+                    plan = await self.run.record(key, ChannelPlan, await planning.next())
+                source = known[plan.channel]
+                source.plan, parts = plan, len(plan.shares)
+                briefs = [self._brief(source, s, k, parts) for k, s in enumerate(plan.shares, 1)]
+                group.create_task(self._judge(source, briefs, planning))
+
+    async def _judge(
+        self, source: SweepSource, briefs: Sequence[Brief], planning: SweepPlanner
+    ) -> None:
+        try:
+            source.results = await self.fanout.run_all(briefs)
+        finally:
+            planning.read(source)
+
+    def _brief(self, source: SweepSource, share: Share, part: int, parts: int) -> Brief:
+        which = f" ({part} of {parts})" if parts > 1 else ""
+        draft = BriefDraft(
+            task=prompt("sweep_task").replace("{name}", source.name),
+            description=f"Read {source.name}{which}"[:120],
+            scope="slack",
+            contract="issues",
+            handles=(source.channel.id,),
+        )
+        handles = Handles({source.channel.id: source.name})
+        return Brief(
+            draft,
+            handles,
+            share.window,
+            TRUSTED,
+            self.language,
+            expects={source.channel.id: share.ids},
+            requester=self.run.requester,
+        )
+
+    # ---- the lines about all sections, the only text of the parent
+
+    async def _overview(self) -> None:
+        """Write what to do first and what sections share: by the model as far as it rests on
+        findings, else by code. Each finding gets its row of the tracker."""
+        findings = [f for s in self.sources for r in s.results for f in r.findings]
+        self._track(Overview())
+        if not findings:
+            return
+        results = [r for s in self.sources for r in s.results]
+        shown = most_urgent(results, _urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
+        text = await self.write(list(self._opening(shown)), shown)
+        overview = read_overview(text, self._channels())
+        self._track(overview)
+        first = overview.first or tuple(by_count(findings))
+        self.lines = replace(overview, first=first)
+
+    def _track(self, overview: Overview) -> None:
+        """Assign each finding its row: one that code is sure of, else the one that was named."""
+        rows = self.reading.rows() if self.reading else None
+        if self.reading is None or rows is None:
+            return
+        whole = len(rows) == len(self.reading.items)
+        tracker = TrackerReader(rows, list({source.channel.name for source in self.sources}))
+        named = paired(overview, tracker, self._channels())
+        for source in self.sources:
+            for finding in (f for r in source.results for f in r.findings):
+                row = tracker.find(finding, source) or named.get(finding.id)
+                self.tracked[finding.id] = tracker_entry(row, finding, whole)
+
+    def _channels(self) -> dict[str, str]:
+        """Return id of a finding -> name of its channel."""
+        every = [(s, f) for s in self.sources for r in s.results for f in r.findings]
+        return {finding.id: source.channel.name for source, finding in every}
+
+    def _opening(self, shown: Sequence[SubagentResult]) -> Iterator[Opening]:
+        cap = self.view_tokens(len(shown))
+        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {self.request.window}"
+        yield f"{said}\nLANGUAGE: {self.language or 'en'}", Origin.REQUEST, ""
+        views = {r.id for r in shown}
+        for source in self.sources:
+            own = [r for r in source.results if r.id in views]
+            if source.results and not own:
+                continue
+            state = "" if own else f" ({source.fault or 'nothing in the window'})"
+            yield f"SECTION: {source.name}{state}", Origin.REQUEST, ""
+            for result in own:
+                yield parent_view(result, cap), Origin.VIEW, result.id
+        yield from self._tracker_opening(cap)
+        yield "WRITE: top lines", Origin.REQUEST, ""
+
+    def _tracker_opening(self, cap: int) -> Iterator[Opening]:
+        """Yield the rows, and which findings code is sure of."""
+        if self.reading is None or self.reading.rows() is None:
+            return
+        yield f"TRACKER: {self.reading.title}", Origin.REQUEST, ""
+        for result in self.reading.results:
+            yield parent_view(result, max(cap, MIN_VIEW)), Origin.VIEW, result.id
+        sure = [f"{id} = {t.key}" for id, t in self.tracked.items() if t and t.key]
+        yield f"TRACKED BY CODE: {', '.join(sure) or 'none'}", Origin.REQUEST, ""
+
+    # ---- the document
+
+    def _document(self) -> SweepReport:
+        overview, results = self.lines, self.fanout.own
+        findings = {f.id: f for r in results for f in r.findings}
+        usage, cost = total(results, *self.spent)
+        sections = [section(s, self.tracked) for s in self.sources]
+        latest = iso(self.request.window.latest)
+        oldest = min((s.window.oldest for s in self.sources), default=self.request.window.oldest)
+        found = [f for s in sections for f in s.findings]
+        entries = [f.tracker for f in found if f.tracker]
+        tracker = self.reading.summary(entries) if self.reading else None
+        return SweepReport(
+            run_id=self.run.id,
+            title=self.title,
+            status=self._status(sections),
+            model=self.app.model_name,
+            language=self.language or "en",
+            as_of=latest,
+            window=Period(oldest=iso(oldest), latest=latest),
+            coverage=self._coverage(sections, results, tracker),
+            counts=counts_of(found, []),
+            top_lines=[top_line(s, findings) for s in overview.first],
+            patterns=overview.shared_patterns(self._channels()),
+            tracker=tracker,
+            sections=sections,
+            unsupported=sum(len(r.unsupported) for r in results),
+            label=self._label(results).to_json(),
+            usage=TokenUsage(**usage.to_json()),
+            cost_usd=cost,
+            subagents=[self._result(r) for r in results],
+        )
+
+    def _label(self, results: Sequence[SubagentResult]) -> Label:
+        label = self.request.label.join(joined(results))
+        for plan in filter(None, (source.plan for source in self.sources)):
+            label = label.join(plan.label)
+        return label
+
+    def _result(self, result: SubagentResult) -> SweepResult:
+        findings = [sweep_finding(f, self.tracked) for f in result.findings]
+        return SweepResult(**{**dict(result), "findings": findings})
+
+    def _status(self, sections: Sequence[SweepSection]) -> str:
+        states = {s.status for s in sections}
+        if self.run.stop:
+            return "cancelled"
+        if states <= {"complete"}:
+            return "complete"
+        return "partial" if states & {"complete", "partial"} else "failed"
+
+    def _coverage(
+        self,
+        sections: Sequence[SweepSection],
+        results: Sequence[SubagentResult],
+        tracker: TrackerSummary | None,
+    ) -> RunCoverage:
+        undone = [s for s in sections if s.status in ("failed", "cancelled")]
+        missing = [f"{s.item}: {s.summary}" for s in undone]
+        told = {child for s in undone for child in s.subagents}
+        rest = [r for r in results if r.id not in told]
+        missing += [*coverage_of(rest).not_covered, *self.app.problems]
+        if tracker and tracker.reason:
+            missing.append(f"{self.tracker}: {tracker.reason}")
+        return counted([s.status for s in sections], missing)
+
+
+def _urgency(result: SubagentResult) -> tuple[int, int, int, int]:
+    """Sort results by the finding to do first in each."""
+    return min(map(rank, result.findings), default=(9, 9, 0, 0))

@@ -1,0 +1,307 @@
+"""Match issues to rows of a tracker: by code, from keys, links and shared words."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import aiohttp
+
+from bot.reports.documents import TrackerEntry, TrackerSummary
+from bot.tasks.sources import NO_ANSWER, SweepSource
+from config.prompts import prompt
+from scopes.clean import unified
+from scopes.handles import Handles
+from scopes.label import TRUSTED
+from scopes.slack_client import Absent, SlackRefused
+from scopes.slack_names import LINK
+from scopes.slack_reader import SlackReader
+from scopes.tool import Item, estimate_tokens
+from subagents.brief import Brief, BriefDraft
+from subagents.evidence import normal
+from subagents.fanout import Fanout
+from subagents.result import Finding, SubagentResult, tracked_rows
+from subagents.run import Run
+from subagents.toolbox import crash_text
+
+KEY: Final = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
+_ACRONYM: Final = re.compile(r"\b(?:[A-Z]{3,8}|[A-Z]{2}(?=-[^\W\d_])|[A-Z][a-z]+[A-Z]\w+)\b")
+_NUMBER: Final = re.compile(r"\b(?:0x[0-9a-f]{2,}|\d{4,}|[1-5]\d\d)\b", re.IGNORECASE)
+_WORD: Final = re.compile(r"[^\W\d_]{5,}")
+_COMMON: Final = frozenset("CSV DOC FAQ HTML JPEG JSON PDF PNG TXT URL USB XLSX XML ZIP".split())
+"""Formats: acronyms that say nothing about the problem."""
+_STEM: Final = 6
+"""Letters of a word's stem, so that its endings do not matter."""
+LEAST: Final = 0.4
+"""Share of a title's weight that a finding must contain, if only words decide."""
+AHEAD: Final = 1.4
+"""Required ratio to the weight of the second best row."""
+OPEN_STATES: Final = ("unanswered", "unsolved", "waiting")
+
+Words = frozenset[tuple[str, str]]
+"""Kind (`acronym`, `number`, `stem`) and folded text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerRow:
+    """One row of a tracker, as its subagent returned it and code checked it."""
+
+    id: str
+    key: str
+    title: str
+    closed: bool
+    market: str
+    link: str | None
+    threads: frozenset[str]
+    """Ids of the linked messages."""
+
+    @property
+    def name(self) -> str:
+        return self.key or self.id
+
+
+def rows_of(results: Iterable[SubagentResult], items: Mapping[str, Item]) -> list[TrackerRow]:
+    """Return the rows that were returned and exist, each once.
+
+    A key or title that its row does not contain is not used.
+    """
+    found: dict[str, TrackerRow] = {}
+    for told in (row for r in results for row in tracked_rows(r)):
+        if item := items.get(told.id):
+            text = normal(item.text)
+            key, title = (v if normal(v) in text else "" for v in (told.key, told.title))
+            linked = frozenset(f"{c}/{s}.{part}" for c, s, part in LINK.findall(item.text))
+            title, closed = title or item.text[:120], told.status == "closed"
+            row = TrackerRow(item.id, key, title, closed, told.market, item.link, linked)
+            found.setdefault(item.id, row)
+    return list(found.values())
+
+
+def keys_in(text: str) -> list[str]:
+    """Return the bug keys in a text, each once."""
+    return list(dict.fromkeys(KEY.findall(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerReader:
+    """All rows of a tracker, searched for the one that matches an issue."""
+
+    rows: Sequence[TrackerRow]
+    channels: Sequence[str]
+    """Names of the channels of the sweep."""
+
+    def by_name(self, name: str) -> TrackerRow | None:
+        """Return the row with this key or id; None if several or none match."""
+        wanted = name.strip(" .[]()").casefold()
+        found = [r for r in self.rows if wanted in (r.key.casefold(), r.id.casefold())]
+        return found[0] if len(found) == 1 else None
+
+    def fits(self, row: TrackerRow, channel: str) -> bool:
+        """Return whether a row may be about what a channel reports.
+
+        Its market must name this channel, or none of the sweep.
+        """
+        words = _name_words(row.market)
+        named = [name for name in self.channels if words & _name_words(name)]
+        return not named or channel in named
+
+    def find(self, finding: Finding, source: SweepSource) -> TrackerRow | None:
+        """Return the row that a finding of this source is about; None if that is not certain."""
+        rows = [row for row in self.rows if self.fits(row, source.channel.name)]
+        places = {*finding.evidence, *finding.threads}
+        linked = [row for row in rows if row.threads & places]
+        said = " ".join([finding.claim, finding.next_step, *finding.quotes])
+        keys = source.plan.keys if source.plan else {}
+        named = Counter(key for root in finding.threads for key in keys.get(root, ()))
+        named.update(keys_in(said))
+        sure = linked or _most(named, rows)
+        return sure[0] if sure else self._alike(finding, rows)
+
+    def _alike(self, finding: Finding, rows: Sequence[TrackerRow]) -> TrackerRow | None:
+        """Return the row whose title shares rare words with a finding, far ahead of any other."""
+        weights = _weights(tuple(row.title for row in self.rows))
+        ours = words_of(" . ".join([finding.claim, *finding.quotes]))
+        scored = []
+        for row in rows:
+            shared = ours & words_of(row.title)
+            whole = sum(weights[word] for word in words_of(row.title))
+            score = sum(weights[word] for word in shared)
+            if _telling(shared) and score >= LEAST * whole:
+                scored.append((score, row))
+        scored.sort(key=lambda pair: -pair[0])
+        if not scored or (scored[1:] and scored[0][0] < AHEAD * scored[1][0]):
+            return None
+        return scored[0][1]
+
+
+def folded(text: str) -> str:
+    """Return the text in lower case without accents, to compare words of several languages."""
+    plain = unified(text.replace("ß", "ss"), "NFKD")
+    return "".join(c for c in plain if not unicodedata.combining(c)).casefold()
+
+
+@lru_cache(maxsize=1024)
+def _name_words(name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\W_]+", folded(name)))
+
+
+def _most(keys: Counter[str], rows: Sequence[TrackerRow]) -> list[TrackerRow]:
+    """Return the row whose key is named most, an open one first; none if undecided."""
+    by_key = {row.key.upper(): row for row in rows if row.key}
+    named = [(count, by_key[key]) for key, count in keys.items() if key in by_key]
+    most = max((count for count, _ in named), default=0)
+    best = [row for count, row in named if count == most]
+    still = [row for row in best if not row.closed]
+    return still if len(still) == 1 else best if len(best) == 1 else []
+
+
+def _telling(shared: Words) -> bool:
+    """Return whether so many common words are more than chance."""
+    strong = sum(kind != "stem" for kind, _ in shared)
+    return strong >= 2 or (strong == 1 and len(shared) > 1) or len(shared) >= 3
+
+
+@lru_cache(maxsize=4096)
+def words_of(text: str) -> Words:
+    """Return the words of a text that may also occur in another language or wording."""
+    bare = KEY.sub(" ", text)
+    shouted = sum(c.isupper() for c in bare) * 3 > sum(c.isalpha() for c in bare)
+    acronyms = [] if shouted else [a for a in _ACRONYM.findall(bare) if a not in _COMMON]
+    stems = _WORD.findall(folded(_ACRONYM.sub(" ", bare)))
+    return frozenset(
+        [("acronym", folded(a)) for a in acronyms]
+        + [("number", n.casefold()) for n in _NUMBER.findall(bare)]
+        + [("stem", word[:_STEM]) for word in stems]
+    )
+
+
+@lru_cache(maxsize=8)
+def _weights(titles: tuple[str, ...]) -> Mapping[tuple[str, str], float]:
+    """Weigh each word by how well it distinguishes the rows: the rarer, the more."""
+    spread = Counter(word for title in titles for word in words_of(title))
+    kinds = {"acronym": 2.0, "number": 1.5, "stem": 1.0}
+    return {w: kinds[w[0]] * math.log(1 + len(titles) / count) for w, count in spread.items()}
+
+
+def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> TrackerEntry | None:
+    """Return what the tracker says of a finding.
+
+    None = there is nothing to track, or its row may be among those that were not read (not
+    `whole`).
+    """
+    if row is None:
+        return TrackerEntry(status="untracked") if whole and finding.state in OPEN_STATES else None
+    status = "closed" if row.closed and finding.state in OPEN_STATES else "tracked"
+    return TrackerEntry(status=status, key=row.name, title=row.title, link=row.link)
+
+
+log = logging.getLogger(__name__)
+
+MOST_ROWS = 80
+"""Rows for one subagent: its result has to fit into one answer."""
+ABSENT = "there is no such list, or the bot was not given access to it"
+
+
+@dataclass
+class TrackerReading:
+    """One tracker being read during a sweep.
+
+    Its subagents see no channel, and subagents of channels do not see it.
+    """
+
+    id: str
+    title: str
+    """Empty if the settings do not have it (`slack.lists`)."""
+    run: Run
+    fanout: Fanout
+    items: list[Item] = field(default_factory=list)
+    fault: str = ""
+    """Why it could not be read."""
+    results: list[SubagentResult] = field(default_factory=list)
+
+    async def look(self) -> None:
+        """Read its rows, once in all processes of the run."""
+        key = f"{self.run.id}/p1/tracker"
+        found = self.run.recorded(key, tuple[list[Item], str])
+        if found is None:
+            found = await self.run.record(key, tuple[list[Item], str], await self._look())
+        self.items, self.fault = found
+
+    async def _look(self) -> tuple[list[Item], str]:
+        """Return its rows, or why they could not be read."""
+        reader = self.run.clients[SlackReader]
+        assert isinstance(reader, SlackReader)
+        try:
+            if await self.run.gate.may_read(self.run.requester, self.id):
+                return await reader.list_rows(self.id), ""
+            fault = ABSENT
+        except Absent:
+            fault = ABSENT
+        except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
+            fault = str(error) or NO_ANSWER
+        except Exception as error:  # boundary: a malformed list must not harm the channels
+            log.exception("reading the list %s of %s crashed", self.id, self.run.id)
+            fault = crash_text("reading it", error)
+        return [], fault
+
+    async def judge(self) -> None:
+        """Run its subagents, which return what the rows say."""
+        self.results = await self.fanout.run_all([self._brief(b) for b in self._batches()])
+
+    def _batches(self) -> list[list[Item]]:
+        most, batches, size = self.run.limits.max_material_tokens // 2, list[list[Item]](), 0
+        for item in self.items:
+            size += estimate_tokens(item.line())
+            if not batches or size > most or len(batches[-1]) >= MOST_ROWS:
+                batches.append([])
+                size = estimate_tokens(item.line())
+            batches[-1].append(item)
+        return batches
+
+    def _brief(self, rows: Sequence[Item]) -> Brief:
+        draft = BriefDraft(
+            task=prompt("sweep_tracker").replace("{list}", self.id),
+            description=f"Read {self.title or 'the tracker'}"[:120],
+            scope="slack",
+            contract="tracker",
+        )
+        return Brief(
+            draft,
+            Handles(),
+            None,
+            TRUSTED,
+            material=tuple(rows),
+            expects={self.id: tuple(item.id for item in rows)},
+            requester=self.run.requester,
+        )
+
+    def rows(self) -> list[TrackerRow] | None:
+        """Return its rows; None where none could be read."""
+        rows = rows_of(self.results, {item.id: item for item in self.items})
+        return rows if rows or not (self.fault or self.items) else None
+
+    def summary(self, found: Sequence[TrackerEntry]) -> TrackerSummary:
+        """Return what a report says of it; `found` are the tracker entries of its findings."""
+        rows = self.rows()
+        read = len(rows or ())
+        left = len(self.items) - read
+        status = "failed" if rows is None else "partial" if left else "complete"
+        reason = self.fault or (f"{left} of its {len(self.items)} rows were not read" * bool(left))
+        states = [each.status for each in found]
+        return TrackerSummary(
+            id=self.id,
+            title=self.title,
+            status=status,
+            reason=reason,
+            read=read,
+            untracked=states.count("untracked"),
+            tracked=states.count("tracked"),
+            closed=states.count("closed"),
+        )

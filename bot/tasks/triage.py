@@ -1,0 +1,460 @@
+"""Triage a mailbox: read its threads, brief one subagent for each, write the digest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from bot.mailbox.actions import Correction, sentences_about
+from bot.mailbox.sync import MailState, Sync, seen_of
+from bot.reports.documents import (
+    FilteredThread,
+    Period,
+    RunCoverage,
+    ThreadVerdict,
+    TokenUsage,
+    TriageReport,
+    UnreadableThread,
+)
+from bot.reports.totals import counted, total
+from bot.reports.translations import count
+from bot.storage.tables import address_of
+from bot.tasks.base import Opening, ReportTask, most_urgent
+from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency
+from bot.tasks.prefilter import why_automatic
+from config.prompts import prompt
+from config.sections import TriageSettings
+from scopes.google.errors import GoogleAbsent, GoogleError
+from scopes.google.gmail import Gmail
+from scopes.handles import Handles
+from scopes.label import TRUSTED
+from scopes.mail import MailThread, ThreadRef, item_of, link_of
+from scopes.tool import Item, Window, estimate_tokens, iso
+from subagents.brief import Brief, BriefDraft
+from subagents.contracts import TriageVerdict
+from subagents.result import Finding, SubagentResult
+from subagents.summary import parent_view
+from subagents.toolbox import crash_text
+from subagents.trajectory import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The owner of a mailbox, and the day on which it is read."""
+
+    owner: str
+    """Who may read the results: a Slack user id, or the address at the command line."""
+    address: str
+    today: date
+
+    def introduced(self) -> str:
+        return f"The reader is {self.address}. Today is {self.today:%A %Y-%m-%d}."
+
+
+def brief_of(
+    thread: str,
+    subject: str,
+    items: Sequence[Item],
+    reader: Reader,
+    settings: TriageSettings,
+    known: Sequence[str] = (),
+    requester: str | None = None,
+) -> Brief:
+    """Return the brief of one thread, with its text if that fits, else the thread to read.
+
+    `known` are sentences on what the reader has corrected before.
+    """
+    label = TRUSTED
+    for item in items:
+        label = label.join(item.label)
+    fits = sum(estimate_tokens(i.line()) for i in items) <= settings.thread_tokens
+    titles = {} if fits else {thread: "the thread"}
+    draft = BriefDraft(
+        task=prompt("triage_task"),
+        description=f"Triage {subject}"[:120],
+        scope="email",
+        contract="triage",
+        known=" ".join([reader.introduced(), *known]),
+        output=_output(settings),
+        handles=tuple(titles),
+    )
+    return Brief(
+        draft,
+        Handles(titles),
+        None,
+        label,
+        settings.language,
+        material=tuple(items) if fits else (),
+        expects={thread: tuple(i.id for i in items)},
+        requester=requester,
+    )
+
+
+def _output(settings: TriageSettings) -> str:
+    """Describe the categories, and the language if the settings name none."""
+    named = settings.categories.items()
+    spoken = "" if settings.language else "Write in the language of the last mail. "
+    return f"{spoken}category is one of:" + "".join(f"\n- {name}: {when}" for name, when in named)
+
+
+UNCHANGED = "nothing new since the last triage"
+FILE = "in:anywhere"
+"""Query for a file: everything, so that each message is accounted for."""
+INBOX = "{in:inbox in:spam}"
+"""Query for an account; spam is counted and shown to no model."""
+_GMAIL_BEGAN = datetime(2004, 4, 1, tzinfo=UTC)
+
+
+def query_of(where: str, window: Window) -> str:
+    """Return the Gmail query for threads of a place with a message in the window."""
+    begins = f" after:{_epoch(window.oldest)}" if window.oldest > _GMAIL_BEGAN else ""
+    return f"{where}{begins} before:{_epoch(window.latest)}"
+
+
+def _epoch(at: datetime) -> int:
+    return int(at.timestamp())
+
+
+async def all_threads(gmail: Gmail, window: Window) -> Sync:
+    """Return every thread of a mailbox that is read from a file. Raises GoogleError."""
+    found = await gmail.find(query_of(FILE, window))
+    return Sync(tuple(found), "", full=True, why="")
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRead:
+    """A thread of the mailbox, and how it is handled."""
+
+    id: str
+    subject: str
+    sender: str = ""
+    """The last writer: `Name <address>`."""
+    at: datetime | None = None
+    """When the last message came, UTC."""
+    link: str = ""
+    flags: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    """The other writers, the last one last: corrections by the reader apply to their mails."""
+    items: tuple[Item, ...] = ()
+    """Its messages, oldest first; empty for a thread that no model may see."""
+    history: str = ""
+    """History id of the mailbox when the thread last changed."""
+    seen: tuple[str, ...] = ()
+    """Ids of all its messages."""
+    filtered: str = ""
+    """Why no model may see it; empty when one may."""
+    fault: str = ""
+    """Why it could not be read; empty when it was."""
+    lasting: bool = False
+    """True if it cannot be read later either."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a subagent must read it."""
+        return not (self.filtered or self.fault)
+
+
+def thread_read(thread: MailThread, reader: Reader, filtered: str) -> ThreadRead:
+    """Return what is kept of a thread; its text only if a model may read it."""
+    last, opens = thread.last, thread.messages[0].item_id
+    faults = [m.fault for m in thread.messages]
+    fault = "; ".join(dict.fromkeys(faults)) if all(faults) else ""
+    items = [item_of(m, reader.owner, reader.address, opens) for m in thread.messages]
+    latest = dict.fromkeys(m.text.sender for m in reversed(thread.messages))
+    return ThreadRead(
+        id=thread.id,
+        subject=thread.subject,
+        sender=last.text.sender,
+        at=last.at,
+        link=link_of(last.id, reader.address),
+        flags=tuple(sorted({flag for m in thread.messages for flag in m.text.flags})),
+        senders=tuple(s for s in reversed(latest) if address_of(s) != reader.address.lower()),
+        items=() if filtered else tuple(items),
+        history=thread.history,
+        seen=tuple(seen_of(thread)),
+        filtered=filtered,
+        fault="" if filtered else fault,
+        lasting=all(m.text.fault for m in thread.messages),
+    )
+
+
+def unread(ref: ThreadRef, fault: str) -> ThreadRead:
+    """Return a thread that could not be fetched."""
+    return ThreadRead(ref.id, ref.snippet[:80] or "(unknown)", history=ref.history, fault=fault)
+
+
+OTHER = "other"
+"""The category of a thread whose own is not configured."""
+
+
+def finding_of(result: SubagentResult) -> Finding | None:
+    """Return the finding that cites a verdict; None if its evidence is invalid."""
+    return result.findings[0] if result.findings else None
+
+
+def verdict_of(
+    thread: ThreadRead, result: SubagentResult, categories: Sequence[str]
+) -> ThreadVerdict:
+    """Return the verdict: the category is one of those configured, a deadline is a date."""
+    value, finding = TriageVerdict.model_validate(result.value), finding_of(result)
+    return ThreadVerdict(
+        thread_id=thread.id,
+        subject=thread.subject,
+        sender=thread.sender,
+        writer=thread.senders[-1] if thread.senders else "",
+        at=iso(thread.at) if thread.at else None,
+        link=thread.link,
+        messages=len(thread.items),
+        category=category_of(value.category, categories),
+        priority=value.priority,
+        deadline=_day(value.deadline),
+        asked_of_me=value.asked_of_me,
+        key_facts=value.key_facts,
+        proposed_action=value.proposed_action,
+        draft_reply=value.draft_reply or None,
+        evidence=finding.evidence if finding else [],
+        flags=list(thread.flags),
+        not_read=[item.gap() for item in thread.items if item.unread],
+        finding=finding.id if finding else None,
+        subagent=result.id,
+        status=result.status,
+    )
+
+
+def unreadable(thread: ThreadRead, result: SubagentResult | None) -> UnreadableThread:
+    """Return why a thread has no verdict."""
+    ended = (result.reason or result.stopped_by) if result else "it was not judged in time"
+    reason = thread.fault or ended
+    return UnreadableThread(thread_id=thread.id, subject=thread.subject, reason=reason)
+
+
+def category_of(said: str, categories: Sequence[str]) -> str:
+    """Return the matching configured category in any case; else `other`, or the last one."""
+    known = {name.casefold(): name for name in categories}
+    return known.get(said.strip().casefold()) or known.get(OTHER) or categories[-1]
+
+
+def _day(text: str) -> str | None:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        return None
+
+
+log = logging.getLogger(__name__)
+
+GONE = "it was deleted meanwhile"
+AT_ONCE = 16
+"""Threads that are fetched together, and whose subagents then start together."""
+AHEAD = 2
+"""Multiple of AT_ONCE that is requested at a time, so that slow threads block no worker."""
+MIN_VIEW = 150
+"""Minimum tokens of a verdict for its parent; without room for all, urgent ones win."""
+
+
+@dataclass
+class Triage(ReportTask):
+    """One running triage."""
+
+    kind = "triage"
+    prompt = "digest_lines"
+    gmail: Gmail
+    reader: Reader
+    listing: Callable[[], Awaitable[Sync]]
+    """Returns the threads to read."""
+    limit: int | None = None
+    """Maximum number of threads that subagents read; None = all."""
+    corrections: Sequence[Correction] = ()
+    """What the reader has set right before."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.lines = TriageLines()
+        self.results: dict[str, SubagentResult] = {}
+        """Id of a thread -> its subagent's result."""
+        self.looked: list[ThreadRead] = []
+        self.sync = Sync((), "", full=True, why="")
+
+    def handled(self) -> dict[str, list[str]]:
+        """Return the threads that the digest has handled, and the messages seen of each."""
+        done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)
+        over = [*done, *(t for t in self.looked if self._value(t))]
+        return {t.id: list(t.seen) for t in over}
+
+    async def work(self) -> TriageReport:
+        """Have the sources read by subagents, and the first lines written; return the report."""
+        async with self.reserved():
+            await self._read()
+            await self._overview()
+        return self._document()
+
+    # ---- reading: the next threads are fetched while subagents read the previous ones
+
+    async def _read(self) -> None:
+        key = f"{self.run.id}/{self.context}/threads"
+        sync = self.run.recorded(key, Sync)
+        if sync is None:
+            sync = await self.run.record(key, Sync, await self.listing())
+        self.sync = sync
+        rest, ahead = list(self.sync.refs), deque[asyncio.Task[tuple[list[ThreadRead], bool]]]()
+        wanted, stopped = self.limit or len(rest), False
+        async with asyncio.TaskGroup() as group:
+            while (rest or ahead) and wanted > 0 and not stopped:
+                while rest and len(ahead) < AHEAD and len(ahead) * AT_ONCE < wanted:
+                    some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
+                    number = len(self.sync.refs) - len(rest)
+                    ahead.append(group.create_task(self._fetched(some, number)))
+                begun = len(self.looked)
+                found, stopped = await ahead.popleft()
+                for each in found:
+                    if wanted > 0:
+                        self.looked.append(each)
+                        wanted -= each.is_open
+                group.create_task(self._judge([t for t in self.looked[begun:] if t.is_open]))
+            for unneeded in ahead:
+                unneeded.cancel()
+
+    async def _fetched(
+        self, refs: Sequence[ThreadRef], number: int
+    ) -> tuple[list[ThreadRead], bool]:
+        """Return these threads, and whether the user stopped the run."""
+        key = f"{self.run.id}/{self.context}/threads/{number}"
+        if known := self.run.recorded(key, tuple[list[ThreadRead], bool]):
+            return known
+        read = (await asyncio.gather(*map(self._fetch, refs)), bool(self.run.stop))
+        return await self.run.record(key, tuple[list[ThreadRead], bool], read)
+
+    async def _fetch(self, ref: ThreadRef) -> ThreadRead:
+        try:
+            thread = await self.gmail.thread(ref.id)
+            why = why_automatic(thread, self.reader.address) or ""
+            return thread_read(thread, self.reader, why if self.sync.is_new(thread) else UNCHANGED)
+        except GoogleAbsent:
+            return unread(ref, GONE)
+        except GoogleError as error:
+            return unread(ref, str(error))
+        except Exception as error:  # boundary: one malformed thread must not harm the others
+            log.exception("reading the thread %s of %s crashed", ref.id, self.run.id)
+            return unread(ref, crash_text("reading it", error))
+
+    async def _judge(self, threads: Sequence[ThreadRead]) -> None:
+        briefs = {thread.id: self._brief(thread) for thread in threads}
+        results = await self.fanout.run_all(list(briefs.values()))
+        self.results |= dict(zip(briefs, results, strict=True))
+
+    def _brief(self, thread: ThreadRead) -> Brief:
+        settings = self.app.settings.triage
+        known = sentences_about(self.corrections, thread.senders, settings.categories)
+        who, asked_by = self.reader, self.run.requester
+        return brief_of(thread.id, thread.subject, thread.items, who, settings, known, asked_by)
+
+    # ---- the first lines, the only text of the parent
+
+    async def _overview(self) -> None:
+        """Write what to do first and what is one matter; by the model, else by code."""
+        results = [r for t in self.looked if (r := self.results.get(t.id)) and r.findings]
+        if not results:
+            return
+        shown = most_urgent(results, urgency, self.run.limits.max_fanout_tokens // MIN_VIEW)
+        text = await self.write(self._opening(shown, len(results)), shown)
+        lines = read_triage_lines(text, {f.id for r in results if (f := finding_of(r))})
+        self.lines = lines if lines.first else lines.with_first(by_urgency(results))
+
+    def _opening(self, shown: Sequence[SubagentResult], count: int) -> list[Opening]:
+        cap = self.view_tokens(len(shown))
+        language = self.app.settings.triage.language or "en"
+        said = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
+        if count > len(shown):
+            said += f" ({len(shown)} of them are shown, the most urgent)"
+        return [
+            (f"{said}\nLANGUAGE: {language}", Origin.REQUEST, ""),
+            *((parent_view(r, cap), Origin.VIEW, r.id) for r in shown),
+            ("WRITE: digest lines", Origin.REQUEST, ""),
+        ]
+
+    # ---- the document
+
+    def _document(self) -> TriageReport:
+        looked, lines, results = self.looked, self.lines, self.fanout.own
+        usage, cost = total(results, *self.spent)
+        judged = [t for t in looked if t.is_open and self._value(t) is not None]
+        undone = [t for t in looked if not t.filtered and t not in judged]
+        names = tuple(self.app.settings.triage.categories)
+        verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
+        lost = [unreadable(t, self.results.get(t.id)) for t in undone]
+        threads = {v.finding: v.thread_id for v in verdicts if v.finding}
+        window = self.request.window
+        return TriageReport(
+            run_id=self.run.id,
+            status=self._status(verdicts, lost),
+            model=self.app.model_name,
+            mailbox=self.reader.address,
+            as_of=iso(window.latest),
+            window=Period(oldest=iso(window.oldest), latest=iso(window.latest)),
+            coverage=self._coverage(results, lost),
+            top_lines=lines.top_lines(threads),
+            matters=lines.topics(threads),
+            verdicts=verdicts,
+            filtered=[
+                FilteredThread(
+                    thread_id=t.id, subject=t.subject, sender=t.sender, reason=t.filtered
+                )
+                for t in looked
+                if t.filtered
+            ],
+            unreadable=lost,
+            unsupported=sum(len(r.unsupported) for r in results),
+            usage=TokenUsage(**usage.to_json()),
+            cost_usd=cost,
+            subagents=results,
+        )
+
+    def _value(self, thread: ThreadRead) -> dict[str, Any] | None:
+        result = self.results.get(thread.id)
+        return result.value if result else None
+
+    def _status(self, verdicts: Sequence[ThreadVerdict], lost: Sequence[UnreadableThread]) -> str:
+        if self.run.stop:
+            return "cancelled"
+        if not lost and not any(verdict.not_read for verdict in verdicts):
+            return "complete"
+        return "partial" if verdicts else "failed"
+
+    def _coverage(
+        self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
+    ) -> RunCoverage:
+        missing = [f"{each.subject}: {each.reason}" for each in lost]
+        missing += [
+            f"{t.subject}: {each}"
+            for t in self.looked
+            if (r := self.results.get(t.id)) and r.value is not None
+            for each in r.not_covered
+        ]
+        asked = 0
+        if left := len(self.sync.refs) - len(self.looked):
+            why = "the stop" if self.run.stop else f"--limit {self.limit}"
+            missing.append(f"{count(left, 'older thread')} left out by {why}")
+            asked = 0 if self.run.stop else 1
+        found = counted([r.status for r in results], [*missing, *self.app.problems])
+        return found.model_copy(update={"left_out": asked})
+
+
+async def delivered(state: MailState, account: str, triage: Triage) -> None:
+    """Record that a digest was delivered; what it did not reach is listed again.
+
+    May be called again. Raises StoreError.
+    """
+    await state.delivered(**done_with(account, triage))
+
+
+def done_with(account: str, triage: Triage) -> dict[str, Any]:
+    """Return as JSON what to record when the digest is delivered."""
+    handled = triage.handled()
+    left = [ref.id for ref in triage.sync.refs if ref.id not in handled]
+    read = {"cursor": triage.sync.cursor, "threads": handled, "left": left}
+    return {"account": account, "run": triage.run.id, **read}

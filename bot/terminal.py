@@ -1,0 +1,66 @@
+"""Output for the terminal: documents as people read them, a thread as it would look in Slack."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bot.errors import SetupError
+from config.settings import SettingsError
+from scopes.tool import iso
+
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return a text that may contain what strangers wrote, safe to print."""
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
+
+
+def guarded(run: Callable[[], int], as_json: bool) -> int:
+    """Print errors of use and set-up as one sentence on stderr (and a document with --json)."""
+    try:
+        return run()
+    except SetupError as error:
+        code, message, hint = error.code, error.message, error.hint
+    except SettingsError as error:
+        code, message, hint = "bad_settings", str(error), ""
+    except KeyboardInterrupt:
+        code, message, hint = "stopped", "Stopped.", ""
+    if as_json:
+        dump({"error": {"code": code, "message": message, "hint": hint}})
+    tell(f"error: {message} {hint}".strip())
+    return WRONG_USE
+
+
+def say(text: str) -> None:
+    _print(printable(text))
+
+
+def tell(text: str) -> None:
+    print(printable(text), file=sys.stderr)
+
+
+def dump(value: Any) -> None:
+    encoding = sys.stdout.encoding or "utf-8"  # a stream in memory has none
+    ascii_only = encoding.lower() not in ("utf-8", "utf8")
+    _print(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=iso))
+
+
+def _print(text: str) -> None:
+    """Print a result. Exits with 1 if stdout does not take it, as on a full disk."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise  # click ends the command without a traceback
+    except OSError as error:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # Python flushes stdout as it exits
+        raise SystemExit(f"error: Cannot write the result to stdout: {error.strerror}.") from error

@@ -1,0 +1,99 @@
+"""Tool providers: created once for the process, opened for each run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from bot.options import Options
+from bot.storage.database import Database
+from config.settings import Settings
+from scopes.clients import with_clients
+from scopes.label import WORKSPACE, Readers
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTools:
+    """The clients and handles of one run; what must be closed is closed with its provider."""
+
+    clients: Mapping[type, object] = field(default_factory=dict)
+    handles: Mapping[str, str] = field(default_factory=dict)
+    """Handle -> title of what its parent may hand to subagents, as far as the requester may read
+    it: `data:sales` -> `sales`; the title of an open handle is empty."""
+
+
+@dataclass
+class ToolProvider(ABC):
+    """The clients of one scope's tools, for all runs of a process."""
+
+    settings: Settings
+    database: Database
+    given: Options | None
+    """Options of a command; None = it serves Slack."""
+
+    @abstractmethod
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        """Open for one run (`requester` None: command line). Raises SetupError, StoreError."""
+
+    def readers(self) -> Mapping[str, Readers]:
+        """Return handle -> who may read it in Slack, according to the settings."""
+        return {}
+
+    def anybodys(self) -> Collection[str]:
+        """Return those of these handles that guests and other companies may read."""
+        return ()
+
+    def missing(self) -> Mapping[str, str]:
+        """Return tool -> why it is not offered, in a sentence that says what to do about it."""
+        return {}
+
+    def problems(self) -> Sequence[str]:
+        """Return what the settings name and is missing, a sentence each; the rest still works."""
+        return ()
+
+    async def aclose(self) -> None:
+        """End what it started, if anything."""
+        return
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """All tool providers of a process."""
+
+    kits: Sequence[ToolProvider] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Tool of what is not configured -> why it is not offered."""
+
+    async def open(self, run: str, requester: str | None) -> OpenedTools:
+        """Open all providers for one run."""
+        clients: Mapping[type, object] = {}
+        handles: dict[str, str] = {}
+        for kit in self.kits:
+            opened = await kit.open(run, requester)
+            clients = with_clients(clients, opened.clients)
+            handles |= opened.handles
+        return OpenedTools(clients, handles)
+
+    def readers(self) -> dict[str, Readers]:
+        return {handle: who for kit in self.kits for handle, who in kit.readers().items()}
+
+    def anybodys(self) -> frozenset[str]:
+        return frozenset(handle for kit in self.kits for handle in kit.anybodys())
+
+    def missing(self) -> dict[str, str]:
+        return {**self.absent, **{t: why for kit in self.kits for t, why in kit.missing().items()}}
+
+    def problems(self) -> list[str]:
+        return [problem for kit in self.kits for problem in kit.problems()]
+
+    async def aclose(self) -> None:
+        async with AsyncExitStack() as stack:
+            for kit in self.kits:
+                stack.push_async_callback(kit.aclose)
+
+
+def readers_of(configured: Sequence[str]) -> Readers:
+    """Return who may read what the settings name: WORKSPACE for all full members, else user ids."""
+    return WORKSPACE if "members" in configured else frozenset(configured)

@@ -1,0 +1,217 @@
+"""Draws one chart: a program of its own, for what drawing takes of memory.
+
+It reads `{"kind": "line" | "bar" | "across" | "scatter", "title", "height": inches, "from_zero":
+whether a line stands on zero whatever its numbers, "x": {"name", "type": "number" | "time" |
+"name", "values"}, "series": [{"name", "values": numbers or null}]}` and prints a PNG. It limits its
+own memory and time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+import warnings
+from datetime import UTC, datetime
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.dates import DateFormatter, date2num
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from scopes.confinement import confined
+from scopes.process_limits import limit
+
+MAX_MEMORY = 2 << 30
+"""Of addresses, most of which nothing is kept at."""
+WIDTH, DOTS = 8.0, 150
+"""Inches: 1,200 dots. Slack shows it at half of that, sharp on any screen."""
+INK, FAINT = "#1d1c1d", "#dddddd"
+COLOURS = "#1264a3 #e8912d #2eb67d #e01e5a #7c4dbe #36c5f0 #8d6e63 #616061".split()
+FONTS = (
+    *("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Arabic"),
+    *("Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont"),
+)
+"""Tried one after another for each letter, as far as they are installed."""
+MOST_DATES = 8
+NAMED = 12
+"""Points up to which each has its number beside it; of more only the last has."""
+NAMED_BARS = 24
+GROUP = 0.8
+"""Share of its place that a group of bars fills."""
+SHORT = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+"""Units of large numbers."""
+YEARS = (1_000, 3_000)
+"""Whole numbers along an axis that are all between these are years, or read like them."""
+
+
+def drawn(chart: dict[str, Any]) -> Figure:
+    """The chart, under its title."""
+    figure = Figure((WIDTH, chart["height"]), DOTS, facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    series = {
+        each["name"]: [math.nan if v is None else float(v) for v in each["values"]]
+        for each in chart["series"]
+    }
+    draw = {"line": _line, "scatter": _scatter, "bar": _bars, "across": _across}[chart["kind"]]
+    draw(axes, chart["x"], series)
+    if chart["kind"] == "line":
+        _ground(axes, _bounds(series), chart.get("from_zero", False))
+    axes.set_title(chart["title"], loc="left", color=INK, fontsize=13, fontweight="bold")
+    if len(series) > 1:
+        figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=10)
+    return figure
+
+
+def _line(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+    """From point to point."""
+    at = _places(axes, x)
+    for (name, values), colour in zip(series.items(), COLOURS, strict=False):
+        dotted = "o" if len(at) <= NAMED else None
+        axes.plot(at, values, color=colour, linewidth=2.2, label=name, marker=dotted, markersize=6)
+    if len(series) == 1:
+        (values,) = series.values()
+        for place, value in [*zip(at, values, strict=True)][-1 if len(at) > NAMED else 0 :]:
+            _told_at(axes, (place, value), (0, 8), "center")
+    _quieten(axes, axes.yaxis, series)
+    _label(axes, x, series)
+
+
+def _ground(axes: Axes, bounds: tuple[float, float], always: bool) -> None:
+    """Let a line stand on zero, unless all of it lies far above; a single one is shaded then."""
+    low, high = bounds
+    if not always and not 0 <= low < 0.6 * high and not low == high >= 0:
+        return
+    axes.set_ylim(0, max(4, high * 1.18) if always else high * 1.18 or 1)
+    if len(axes.lines) == 1:
+        at, values = axes.lines[0].get_data()
+        axes.fill_between(at, values, color=COLOURS[0], alpha=0.08, linewidth=0)
+
+
+def _scatter(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+    at = _places(axes, x)
+    for (name, values), colour in zip(series.items(), COLOURS, strict=False):
+        axes.scatter(at, values, s=26, color=colour, alpha=0.65, linewidths=0, label=name)
+    _quieten(axes, axes.yaxis, series)
+    axes.grid(axis="x", color=FAINT, linewidth=0.8)
+    _label(axes, x, series)
+
+
+def _bars(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+    """A group of bars for each name."""
+    wide = GROUP / len(series)
+    for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
+        at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(len(values))]
+        axes.bar(at, values, wide * 0.94, color=colour, label=name)
+        for place, value in zip(at, values, strict=True):
+            if len(values) * len(series) <= NAMED_BARS:
+                _told_at(axes, (place, value), (0, -13 if value < 0 else 4), "center")
+    _quieten(axes, axes.yaxis, series)
+    axes.set_xticks(range(len(x["values"])), x["values"])
+    axes.margins(x=0.02)
+    _label(axes, x, series)
+
+
+def _across(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+    """The same lying down, for names that are long or many; the first one is on top."""
+    wide = GROUP / len(series)
+    for number, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False)):
+        at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(len(values))]
+        axes.barh(at, values, wide * 0.94, color=colour, label=name)
+        for place, value in zip(at, values, strict=True):
+            side = "right" if value < 0 else "left"
+            _told_at(axes, (value, place), (-4 if value < 0 else 4, -3.5), side)
+    _quieten(axes, axes.xaxis, series)
+    axes.set_yticks(range(len(x["values"])), x["values"])
+    axes.set_ylim(len(x["values"]) - 0.5, -0.5)
+    axes.margins(x=0.16)
+    if len(series) == 1:
+        axes.set_xlabel(next(iter(series)), color=INK, fontsize=10)
+
+
+def _places(axes: Axes, x: dict[str, Any]) -> list[float]:
+    """Where points stand along the axis, which says so."""
+    if x["type"] == "time":
+        found = [datetime.fromisoformat(each) for each in x["values"]]
+        days = [float(date2num(at)) for at in found]  # type: ignore[no-untyped-call]
+        span = max(days) - min(days)
+        form = "%-d %b %H:%M" if span < 3 else "%-d %b" if span < 300 else "%b %Y"
+        axes.xaxis.set_major_formatter(DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]
+        axes.set_xticks(days[:: 1 + len(days) // (MOST_DATES + 1)])
+        return days
+    if x["type"] == "number":
+        numbers = [float(each) for each in x["values"]]
+        years = all(n.is_integer() and YEARS[0] <= n < YEARS[1] for n in numbers)
+        tell = (lambda value, _: f"{value:.0f}") if years else (lambda value, _: _told(value))
+        axes.xaxis.set_major_formatter(FuncFormatter(tell))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=years))
+        return numbers
+    axes.set_xticks(range(len(x["values"])), x["values"])
+    return [float(number) for number in range(len(x["values"]))]
+
+
+def _quieten(axes: Axes, scale: Axis, series: dict[str, list[float]]) -> None:
+    """Nothing but a grid of faint lines, and numbers that people count in."""
+    scale.set_major_locator(MaxNLocator(nbins=5, integer=_whole(series)))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: _told(value)))
+    scale.grid(color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=10, length=0)
+    axes.margins(x=0.04, y=0.15)
+    if _bounds(series)[0] < 0:
+        (axes.axhline if scale is axes.yaxis else axes.axvline)(0, color=INK, linewidth=0.8)
+    foot = "bottom" if scale is axes.yaxis else "left"
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == foot)
+        spine.set_color(FAINT)
+
+
+def _label(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> None:
+    axes.set_xlabel(x["name"], color=INK, fontsize=10)
+    if len(series) == 1:
+        axes.set_ylabel(next(iter(series)), color=INK, fontsize=10)
+
+
+def _told_at(axes: Axes, at: tuple[float, float], away: tuple[float, float], ha: str) -> None:
+    """A number beside its point; what is not there has none."""
+    if any(map(math.isnan, at)):
+        return
+    value = at[0] if ha != "center" else at[1]
+    told = axes.annotate(_told(value), at, away, textcoords="offset points")
+    told.set(ha=ha, color=INK, fontsize=10)
+
+
+def _told(value: float) -> str:
+    """A number as people read it."""
+    for least, unit in SHORT:
+        if abs(value) >= least:
+            return f"{value / least:,.4g}{unit}"
+    return f"{value:,.0f}" if abs(value) >= 1e5 or value.is_integer() else f"{value:,.6g}"
+
+
+def _bounds(series: dict[str, list[float]]) -> tuple[float, float]:
+    known = [v for values in series.values() for v in values if not math.isnan(v)]
+    return min(known), max(known)
+
+
+def _whole(series: dict[str, list[float]]) -> bool:
+    return all(v.is_integer() for values in series.values() for v in values if not math.isnan(v))
+
+
+def main(seconds: int) -> None:
+    limit(memory=MAX_MEMORY, seconds=seconds)
+    confined(reads=True)
+    logging.disable()
+    warnings.simplefilter("ignore")  # of letters that no font has
+    installed = {font.name for font in fontManager.ttflist}
+    matplotlib.rcParams["font.family"] = [name for name in FONTS if name in installed]
+    matplotlib.rcParams["text.parse_math"] = False
+    drawn(json.load(sys.stdin)).savefig(sys.stdout.buffer, format="png")

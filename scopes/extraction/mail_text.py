@@ -1,0 +1,328 @@
+"""A mail reduced to what a person reads in it, with what is odd about it said in flags."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from scopes.clean import printable, unified
+from scopes.extraction.characters import decoded, line, smuggled
+from scopes.extraction.invite import invitation
+from scopes.extraction.mime import MimePart, part_of
+from scopes.extraction.people import date_in, people_in, sender_of
+from scopes.extraction.visible import visible_text
+
+HIDDEN = "has hidden text"
+DIFFER = "plain and HTML differ"
+MIN_RUN = 6
+"""So many words in a row that only one part says make the parts differ."""
+MAX_COMPARED = 100_000  # words
+MAX_LISTED = 200  # links
+MAX_INVITE = 100_000  # bytes
+NOT_FETCHED = "A long text in it could not be fetched and was left out."
+ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
+TNEF = "packed by Outlook (winmail.dat)"
+LONG, DEEP, MANY = "too long", "nested too deeply", "of too many parts"
+ELSEWHERE = "open it in your mail program"
+"""What a person does with what is not read here."""
+
+_URL = re.compile(r"<?(?:https?://|mailto:|www\.)[^\s<>]+>?|\[(?:image|cid)[^\]\n]{0,200}\]", re.I)
+_ARMOUR = re.compile(
+    r"^-----(?:BEGIN|(?P<end>END)) PGP MESSAGE(?:, PART [\d/]{1,9})?-----[ \t]*$", re.MULTILINE
+)
+_TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class MailTextLimits:
+    """What is read of one mail."""
+
+    message: int = 50_000_000
+    """Bytes."""
+    body: int = 5_000_000
+    """Bytes of text, all parts together."""
+    parts: int = 200
+    depth: int = 10
+    """How deeply parts may be nested, attached messages included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What is attached, listed and not opened."""
+
+    name: str
+    type: str
+    size: int
+    """Bytes, decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailText:
+    """A mail as a person sees it; every text is without control and format characters."""
+
+    subject: str
+    sender: str
+    """`Name <address>` or the address; the address stands last, whatever the name claims."""
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    date: datetime | None
+    """UTC; None where the mail has none that can be read."""
+    body: str
+    flags: tuple[str, ...]
+    attachments: tuple[Attachment, ...]
+    links: tuple[tuple[str, str], ...]
+    """Words and address; only those of HTML that is the body."""
+    cut: str
+    """What was left out by a limit, in sentences; empty when nothing was."""
+    unread: tuple[str, ...] = ()
+    """Why its text was not read, or not whole, in a few words each; empty when all was."""
+
+    @property
+    def gap(self) -> str:
+        """Why its text was not read, or not whole, and what to do; empty when all was."""
+        return f"{'; '.join(self.unread)}: {ELSEWHERE}" if self.unread else ""
+
+    @property
+    def fault(self) -> str:
+        """The gap where nothing was read; empty when some was, or there is none."""
+        return "" if self.body else self.gap
+
+
+def reduce(raw: bytes, limits: MailTextLimits | None = None) -> MailText:
+    """Reduce a mail of any bytes; raises nothing."""
+    reading = _Reading(limits or MailTextLimits())
+    if len(raw) > reading.limits.message:
+        reading.leave_out("The mail is too large; its end was left out.", LONG)
+    return _reduced(part_of(raw[: reading.limits.message]), reading)
+
+
+def reduce_part(part: MimePart, limits: MailTextLimits | None = None) -> MailText:
+    """Reduce a mail that was cut into its parts already; raises nothing."""
+    return _reduced(part, _Reading(limits or MailTextLimits()))
+
+
+def _reduced(part: MimePart, reading: _Reading) -> MailText:
+    body = reading.opened("\n\n".join(reading.read(part, 0, top=True)))
+    return MailText(
+        subject=part.header("subject"),
+        sender=sender_of(part),
+        to=people_in(part.raw("to")),
+        cc=people_in(part.raw("cc")),
+        date=date_in(part.raw("date")),
+        body=body.strip(),
+        flags=tuple(sorted(reading.flags)),
+        attachments=tuple(reading.attachments),
+        links=tuple(dict.fromkeys(reading.links))[:MAX_LISTED],
+        cut=" ".join(dict.fromkeys(reading.cuts)),
+        unread=tuple(dict.fromkeys(reading.unread)),
+    )
+
+
+@dataclass(slots=True)
+class _Text:
+    """What the text parts of an alternative say, each kind together."""
+
+    plain: list[str] = field(default_factory=list)
+    html: list[str] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One pass over a mail."""
+
+    limits: MailTextLimits
+    flags: set[str] = field(default_factory=set)
+    attachments: list[Attachment] = field(default_factory=list)
+    links: list[tuple[str, str]] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    invites: list[str] = field(default_factory=list)
+    parts: int = 0
+    room: int = 0
+
+    def __post_init__(self) -> None:
+        self.room = self.limits.body
+
+    def leave_out(self, sentence: str, why: str) -> None:
+        """Tell of a text, or its end, that is not read."""
+        self.cuts.append(sentence)
+        self.unread.append(why)
+
+    def opened(self, body: str) -> str:
+        """The body without messages in PGP's armour."""
+        kept, at, begun = [], 0, -1
+        for mark in _ARMOUR.finditer(body):
+            if begun >= 0 and mark["end"]:
+                kept.append(body[at:begun])
+                at, begun = mark.end(), -1
+            elif begun < 0 and not mark["end"]:
+                begun = mark.start()
+        self.unread += [PGP] if at else []
+        return "".join([*kept, body[at:]])
+
+    def read(self, part: MimePart, depth: int, top: bool = False) -> list[str]:
+        """The texts of a part and of those in it, one for each place where there is one."""
+        if part.clipped:
+            self.cuts.append("A header is too long; its end was left out.")
+        if why := _closed(part):
+            self.unread.append(why)
+        if part.kind.startswith("multipart/"):
+            return self.read_all(part, depth)
+        if part.kind not in ("text/plain", "text/html") or (
+            not top and (part.attached or part.name is not None)
+        ):
+            if part.kind == "text/calendar":
+                return self.invited(part)
+            self.attach(part)
+            return self.forwarded(part, depth) if part.kind == "message/rfc822" else []
+        said = _Text()
+        self.take(part, said)
+        return self.chosen(said)
+
+    def read_all(self, part: MimePart, depth: int) -> list[str]:
+        """The texts of a multipart; of alternatives the one that a person is shown."""
+        children = self.children(part, depth)
+        if children is None:
+            said = _Text()
+            self.take(replace(part, kind="text/plain"), said)
+            return self.chosen(said)
+        if part.kind != "multipart/alternative":
+            return [text for each in children for text in self.read(each, depth + 1)]
+        said, rest = _Text(), []
+        for each in children:
+            rest += self.gather(each, depth + 1, said)
+        return self.chosen(said) + rest
+
+    def gather(self, part: MimePart, depth: int, said: _Text) -> list[str]:
+        """Sort the text in one alternative by its kind; what is neither comes back."""
+        if part.kind in ("text/plain", "text/html") and not part.attached:
+            self.take(part, said)
+            return []
+        children = self.children(part, depth) if part.kind.startswith("multipart/") else None
+        if children is None:
+            return self.read(part, depth)
+        return [text for each in children for text in self.gather(each, depth + 1, said)]
+
+    def children(self, part: MimePart, depth: int) -> list[MimePart] | None:
+        if depth >= self.limits.depth:
+            self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
+            return []
+        found = part.parts("message/rfc822" if part.kind == "multipart/digest" else "text/plain")
+        if found is None:
+            return None
+        children = []
+        for each in found:
+            self.parts += 1
+            if self.parts > self.limits.parts:
+                self.leave_out("There are too many parts; the rest were left out.", MANY)
+                break
+            children.append(each)
+        return children
+
+    def invited(self, part: MimePart) -> list[str]:
+        """The facts of a calendar invitation, which stands in some mails twice."""
+        if part.absent:
+            self.leave_out(NOT_FETCHED, LONG)
+        facts = invitation(part.content(MAX_INVITE), part.charset)
+        if part.name is not None or not facts:  # what was read whole is no file to be told of
+            self.attach(part)
+        if not facts or facts in self.invites:
+            return []
+        self.invites.append(facts)
+        return [facts]
+
+    def forwarded(self, part: MimePart, depth: int) -> list[str]:
+        """The text of an attached message, headed by who wrote it."""
+        if depth >= self.limits.depth or self.parts >= self.limits.parts:
+            self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
+            return []
+        self.parts += 1
+        inner = part.message(self.limits.message)
+        texts = self.read(inner, depth + 1, top=True)
+        sender = sender_of(inner) or "nobody"
+        head = f"Attached message from {sender}: {inner.header('subject')}".rstrip(": ")
+        return ["\n\n".join([head, *texts])]
+
+    def attach(self, part: MimePart) -> None:
+        name = re.split(r"[/\\]", line(part.name or "", 2_000).strip("\"' "))[-1].strip(". ")
+        name = name if len(name) <= 150 else f"{name[:130]}...{name[-17:]}"
+        self.attachments.append(Attachment(name or "unnamed", part.kind, part.size))
+
+    def take(self, part: MimePart, said: _Text) -> None:
+        """Read a text part within what room is left."""
+        if part.absent:
+            self.leave_out(NOT_FETCHED, LONG)
+            return
+        data = part.content(self.room + 1)
+        if len(data) > self.room:
+            self.leave_out("The text is too long; its end was left out.", LONG)
+        data = data[: self.room]
+        self.room -= len(data)
+        text = decoded(data, part.charset) if part.charset or part.kind != "text/html" else data
+        if part.kind == "text/html":
+            visible = visible_text(text)
+            self.flags |= {HIDDEN} if visible.hidden else set()
+            if visible.cut:
+                self.leave_out(visible.cut, LONG)
+            said.html.append(visible.text)
+            said.links += visible.links
+        else:
+            assert isinstance(text, str)
+            self.flags |= {HIDDEN} if smuggled(text) else set()
+            said.plain.append(printable(text).strip("\n"))
+
+    def chosen(self, said: _Text) -> list[str]:
+        """The plain text; where the HTML says something else, that, for people are shown it."""
+        plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
+        if not said.plain or not said.html:
+            self.links += said.links
+            return [text for text in (plain or html,) if text.strip()]
+        if not differ(plain, html):
+            self.links += said.links
+            return [plain] if plain.strip() else []
+        self.flags.add(DIFFER)
+        if not html.strip():
+            return [plain]
+        self.links += said.links
+        return [html]
+
+
+def _closed(part: MimePart) -> str:
+    """Why a part holds text that is not read here; empty where it does not. A file that somebody
+    signed and attached (`bill.pdf.p7m`) is a file."""
+    name = (part.name or "").lower()
+    if part.kind in ("application/ms-tnef", "application/vnd.ms-tnef") or name == "winmail.dat":
+        return TNEF
+    if part.kind in ("application/pgp-encrypted", "multipart/encrypted"):
+        return PGP
+    if part.kind not in ("application/pkcs7-mime", "application/x-pkcs7-mime"):
+        return ""
+    if name not in ("", "smime.p7m"):
+        return ""
+    signed = str(part.headers.get_param("smime-type", "")).lower() == "signed-data"
+    return SIGNED if signed else ENCRYPTED
+
+
+def differ(plain: str, html: str) -> bool:
+    """Whether one of two texts says MIN_RUN words in a row that the other does not."""
+    one, two = _terms(plain), _terms(html)
+    return _says_more(one, two) or _says_more(two, one)
+
+
+def _terms(text: str) -> list[str]:
+    text = unified(_URL.sub(" ", text), "NFKC").casefold()
+    return _TERM.findall(text)[:MAX_COMPARED]
+
+
+def _says_more(one: list[str], two: list[str]) -> bool:
+    """Whether so many words of `one` in a row are in no three words that `two` has as well."""
+    known = set(zip(two, two[1:], two[2:], strict=False))
+    found = [three in known for three in zip(one, one[1:], one[2:], strict=False)]
+    run = 0
+    for at in range(len(one)):
+        run = 0 if any(found[max(0, at - 2) : at + 1]) else run + 1
+        if run >= MIN_RUN:
+            return True
+    return False

@@ -1,0 +1,285 @@
+"""HTML reduced to what a person sees; what was hidden is left out, and that there was some is told.
+
+Only the document itself is looked at: nothing is loaded. Not seen through: fonts that draw other
+letters, things laid over each other, scripts, animations, and the colours that tables of pages
+without a doctype take from the body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scopes.clean import printable
+from scopes.extraction.characters import decoded, line, smuggled
+from scopes.extraction.colours import colour
+from scopes.extraction.css import CssRule, CssSheet, declarations
+from scopes.extraction.elements import Node
+from scopes.extraction.markup import Builder
+from scopes.extraction.style import Style, styled
+from scopes.extraction.tree import Element, Stop
+
+MAX_BYTES = 2_000_000
+MAX_DEPTH = 300
+MAX_ELEMENTS = 20_000
+MAX_DECLARED = 30_000  # declarations that are worked through, those of like elements once
+MAX_LINKS = 200
+MAX_ADDRESS = 2_000  # characters
+MAX_WORDS = 200  # characters of a link's words
+
+_DROPPED = frozenset(
+    "head style script template noscript title iframe object embed applet frameset noframes "
+    "noembed svg canvas audio video select datalist textarea progress meter rp annotation "
+    "annotation-xml meta link base input img source track param xml".split()
+)
+"""What shows no text of its own, or text that is no part of what is written."""
+_BLOCKS = frozenset(
+    "address article aside blockquote body center dd details dialog dir div dl dt fieldset "
+    "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol p "
+    "pre section summary table tbody tfoot thead tr ul caption".split()
+)
+_APART = frozenset("p h1 h2 h3 h4 h5 h6 table blockquote pre ul ol dl".split())
+_STYLING = frozenset("style bgcolor link color text".split())
+_MARKING = frozenset("href hidden open".split())
+"""Attributes that bear on the style of an element, whatever the sheets say: those of the second
+kind by being there."""
+_BEARING = _STYLING | _MARKING
+_HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
+"""Elements that a browser styles without any attribute."""
+_SPACES = re.compile(r"[ \t\r\n\f]+")
+_ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s<>\"]+", re.IGNORECASE)
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w:.+-]{1,40})", re.IGNORECASE)
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What a person sees of an HTML document."""
+
+    text: str
+    """Blocks as lines, links as their words."""
+    hidden: bool
+    """Whether there was text that a person would not see, or may have been."""
+    links: tuple[tuple[str, str], ...]
+    """Words and address of the links that are seen, http(s) and mailto only."""
+    cut: str = ""
+    """What was left out by a limit, in one sentence; empty when nothing was."""
+    unended: bool = False
+    """Whether its next words may hide what is before: it ends within a tag or a style sheet, or
+    within a table, in front of which they may come to stand."""
+
+
+def visible_text(
+    html: str | bytes,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_depth: int = MAX_DEPTH,
+    max_elements: int = MAX_ELEMENTS,
+) -> Visible:
+    """Reduce a document or a fragment; raises nothing for any input."""
+    cut = "The document is too long; its end was left out." if len(html) > max_bytes else ""
+    builder = Builder(source_of(html[:max_bytes]), max_depth, max_elements)
+    cut = builder.build() or cut
+    sheet = _sheet_of(builder.html)
+    page = _Page(sheet)
+    try:
+        page.read(builder.html)
+    except Stop as stop:
+        cut = str(stop)
+    if sheet.cut:
+        cut = cut or "The style sheets are too long to be heeded to their end."
+    text = "".join(page.out)
+    links = tuple((line("".join(words), MAX_WORDS), address) for words, address in page.links)
+    hidden = page.hidden or sheet.cut or smuggled(text)
+    opened = {each.tag for each in builder.open.stack}
+    unended = builder.tokens.in_tag or "style" in opened or ("table" in opened and sheet.by_place)
+    return Visible(_tidy(printable(text)), hidden, links, cut, unended)
+
+
+def source_of(html: str | bytes) -> str:
+    """The document as characters, in the charset that it says it is written in."""
+    if isinstance(html, str):
+        return html
+    meta = _META.search(html[:4_000])
+    named = meta[1].decode("ascii", "replace") if meta else ""
+    return decoded(html, "" if named.lower().startswith("utf-16") else named)
+
+
+def _sheet_of(root: Element) -> CssSheet:
+    """What all `<style>` elements say; those that a browser may leave out hide, but never show."""
+    sheet = CssSheet()
+    for sure, element in _elements(root):
+        if element.tag == "style":
+            kind = element.attributes.get("type", "").strip().lower()
+            css = "".join(each for each in element.children if isinstance(each, str))
+            media = element.attributes.get("media", "")
+            sheet.add(css, media, sure and kind in ("", "text/css"))
+    return sheet
+
+
+def _elements(root: Element) -> Iterator[tuple[bool, Element]]:
+    """All elements in order, and whether they are outside of templates and noscript."""
+    todo = [(True, root)]
+    while todo:
+        sure, element = todo.pop()
+        yield sure, element
+        sure = sure and element.tag not in ("template", "noscript")
+        inside = [(sure, each) for each in element.children if isinstance(each, Element)]
+        todo += reversed(inside)
+
+
+def _tidy(text: str) -> str:
+    text = "\n".join(each.rstrip() for each in text.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+@dataclass(slots=True)
+class _Open:
+    """An element that is being read."""
+
+    element: Element
+    node: Node
+    style: Style
+    dropped: bool
+    link: int
+    """Place in the list of links of the one that it is in; -1 if it is in none that is listed."""
+    rest: Iterator[Element | str]
+
+
+class _Page:
+    """The text of a document, and what hides it."""
+
+    def __init__(self, sheet: CssSheet) -> None:
+        self.sheet = sheet
+        self.out: list[str] = []
+        self.links: list[tuple[list[str], str]] = []
+        self.hidden = False
+        self.declared = 0
+        self.styles: dict[tuple[object, ...], Style] = {}
+        self.breaks = 2  # line breaks at the end of what is out
+
+    def read(self, root: Element) -> None:
+        start = Style()
+        node = Node.root(root.tag, root.attributes)
+        style = self.style(node, start)
+        todo = [_Open(root, node, style, False, -1, iter(root.children))]
+        while todo:
+            child = next(todo[-1].rest, None)
+            if child is None:
+                self.end(todo.pop())
+            elif isinstance(child, str):
+                self.text(child, todo[-1])
+            else:
+                todo.append(self.start(child, todo[-1]))
+
+    def start(self, element: Element, above: _Open) -> _Open:
+        node = above.node.child(element.tag, element.attributes)
+        dropped = above.dropped or element.tag in _DROPPED
+        style = above.style if dropped else self.style(node, above.style)
+        opened = _Open(element, node, style, dropped, above.link, iter(element.children))
+        if style.shown and not dropped:
+            self.show(opened)
+        return opened
+
+    def style(self, node: Node, above: Style) -> Style:
+        """The style of an element by the sheets and its own; hidden by either is hidden."""
+        found, unsure = self.sheet.matching(node)
+        bearing = [(name, v) for name, v in node.attributes.items() if name in _BEARING]
+        if not (found or unsure or bearing or node.tag in _HINTED):
+            return above.inherited
+        held = tuple((name, v if name in _STYLING else "") for name, v in bearing)
+        rules = (tuple(rule.rank[3] for rule in found), tuple(rule.rank[3] for rule in unsure))
+        key = (id(above), node.tag, held, rules)  # what is kept here keeps its id
+        if key not in self.styles:
+            self.styles[key] = self.new_style(node, above, found, unsure)
+        return self.styles[key]
+
+    def new_style(
+        self, node: Node, above: Style, found: list[CssRule], unsure: list[CssRule]
+    ) -> Style:
+        hints = _hints(node, above)
+        normal, important = declarations(node.attributes.get("style", ""))
+        cascade = [d for rule in found for d in rule.normal] + [*normal]
+        cascade += [d for rule in found for d in rule.important] + [*important]
+        self.declared += len(cascade) + len(normal) * bool(found) + len(cascade) * len(unsure)
+        if self.declared > MAX_DECLARED:
+            raise Stop("The document has too much style; its end was left out.")
+        style = styled(above, [*hints, *cascade])
+        others = [styled(above, [*cascade, *rule.normal, *rule.important]) for rule in unsure]
+        if found:
+            others.append(styled(Style(variables=above.variables), [*normal, *important]))
+        style.gone = style.gone or any(each.boxed_away for each in others)
+        return style
+
+    def show(self, opened: _Open) -> None:
+        tag = opened.element.tag
+        if tag == "br":
+            self.out.append("\n")
+            self.breaks += 1
+        elif tag in _BLOCKS or opened.style.block:
+            self.line_break(2 if tag in _APART else 1)
+            if tag == "li":
+                self.out.append("- ")
+        elif tag in ("td", "th") and not self.breaks:
+            self.out.append("\t")
+        elif tag in ("a", "area") and len(self.links) < MAX_LINKS:
+            given = opened.element.attributes.get("href", "")
+            address = re.sub(r"[\t\r\n]", "", given).strip(" ")[:MAX_ADDRESS]
+            if _ADDRESS.fullmatch(address) and not smuggled(address):
+                opened.link = len(self.links)
+                self.links.append(([], printable(address)))
+
+    def line_break(self, count: int) -> None:
+        self.out.append("\n" * max(0, count - self.breaks))
+        self.breaks = max(self.breaks, count)
+
+    def text(self, text: str, inside: _Open) -> None:
+        if inside.dropped:
+            return
+        if not inside.style.shown:
+            self.hidden = self.hidden or _WORD.search(text) is not None or smuggled(text)
+            return
+        if not inside.style.keeps_breaks:
+            text = _SPACES.sub(" ", text)
+            if self.breaks or (self.out and self.out[-1].endswith((" ", "\t"))):
+                text = text.lstrip(" ")
+        if text:
+            self.out.append(text)
+            self.breaks = 0
+            if inside.link >= 0:
+                self.links[inside.link][0].append(text)
+
+    def end(self, opened: _Open) -> None:
+        tag = opened.element.tag
+        block = tag in _BLOCKS or opened.style.block
+        if block and not opened.dropped and opened.style.shown:
+            self.line_break(2 if tag in _APART else 1)
+
+
+def _hints(node: Node, above: Style) -> list[tuple[str, str]]:
+    """What a browser gives an element before any style sheet: attributes of old, and `hidden`."""
+    held = node.attributes
+    hints = [("white-space", "pre")] if node.tag in ("pre", "listing", "xmp", "plaintext") else []
+    if node.tag == "a" and "href" in held:
+        red, green, blue, _ = above.link
+        hints.append(("color", f"rgb({red:.0f},{green:.0f},{blue:.0f})"))
+    if node.tag == "mark":
+        hints += [("background-color", "yellow"), ("color", "black")]
+    for name, property_ in (("bgcolor", "background-color"), ("link", "link")):
+        if name in held:
+            hints.append((property_, _legacy(held[name])))
+    ink = held.get("color" if node.tag in ("font", "basefont") else "text")
+    if ink is not None and node.tag in ("font", "basefont", "body"):
+        hints.append(("color", _legacy(ink)))
+    if "hidden" in held or (node.tag == "dialog" and "open" not in held):
+        hints.append(("display", "none"))
+    if node.tag == "bdo":
+        hints.append(("unicode-bidi", "bidi-override"))
+    return hints
+
+
+def _legacy(value: str) -> str:
+    """A colour as attributes have it, where the # may be missing."""
+    value = value.strip().lower()
+    return value if colour(value) else f"#{value}"

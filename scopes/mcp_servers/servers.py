@@ -1,0 +1,238 @@
+"""Connections to servers of tools (Model Context Protocol): made when first needed, and kept.
+
+A client of the SDK must be left by the task that entered it, so each connection has a task of its
+own, which connects, lists, looks after it, and connects again when it was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp import Client
+from mcp.client._transport import TransportStreams
+from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from scopes.mcp_servers.answers import Offer, ServerAnswer, answer_of, is_name, offer_of, why
+from scopes.mcp_servers.stream_limits import TOO_MUCH
+
+log = logging.getLogger(__name__)
+
+FRESH_S = 60.0
+"""Seconds that a listing is believed."""
+CONNECT_S, LIST_S = 20.0, 10.0
+"""Seconds for connecting, and for listing: who does not list in time is taken for dead."""
+CLOSE_S = 5.0
+PATIENCE_S, START_S = 2.0, 10.0
+"""Seconds that a run waits for a server when it begins, and after the start of this process."""
+MAX_BACKOFF_S = 60.0
+MAX_PAGES, MAX_LISTED = 20, 1_000
+"""Of one listing: pages, and tools; what is beyond is not looked at."""
+GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+DOUBTFUL = (types.INVALID_REQUEST, types.INTERNAL_ERROR)
+"""Codes of errors that may mean that the connection is lost, such as a session that has ended."""
+BROKEN = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError)
+
+Way = Callable[[Callable[[str], None]], AbstractAsyncContextManager[TransportStreams]]
+"""Opens the way to a server; what it is given is called when the way has ended, with the reason if
+that is worth telling."""
+
+
+class Unreachable(Exception):
+    """A server is not there, in words of ours; `sent` = it may have got the call, and acted."""
+
+    def __init__(self, why: str, *, sent: bool = False) -> None:
+        self.sent = sent
+        super().__init__(why)
+
+
+class Connection:
+    """One server. `trouble` says why it is not there; empty = it is, or nobody asked yet."""
+
+    def __init__(
+        self,
+        name: str,
+        way: Way,
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.timeout_s, self.trouble = name, timeout_s, ""
+        self._way, self._clock = way, clock
+        self._client: Client | None = None
+        self._offers: tuple[Offer, ...] = ()
+        self._listed_at = -FRESH_S
+        self._failures, self._not_before = 0, 0.0
+        self._owner: asyncio.Task[None] | None = None
+        self._wanted, self._stir, self._settled = (asyncio.Event() for _ in range(3))
+        self._lost = self._closing = False
+        self._ended_by = ""
+        self._began = clock()
+
+    def begin(self) -> None:
+        """Connect, in the background."""
+        if self._owner is None or self._owner.done():
+            self._owner = asyncio.create_task(self._own(), name=f"tools of {self.name}")
+        self._wanted.set()
+
+    def patience_s(self) -> float:
+        """Seconds that are worth waiting for it: more while it starts for the first time."""
+        started = self._clock() - self._began
+        return PATIENCE_S if self.trouble or self._client else max(PATIENCE_S, START_S - started)
+
+    async def offers(self, within_s: float) -> tuple[Offer, ...]:
+        """What it offers, as of a minute ago at most. Raises Unreachable, after `within_s` too:
+        then the owner goes on, and the next one who asks may find it there."""
+        if self._client is None or self._clock() - self._listed_at >= FRESH_S:
+            await self._ask(within_s)
+        return self._offers
+
+    def still_offers(self, offer: Offer) -> bool:
+        """Whether it describes the tool as it did, as far as is known without asking."""
+        return any(each.digest == offer.digest for each in self._offers)
+
+    async def ready(self) -> Client:
+        """The connected client. Raises Unreachable."""
+        if self._client is None:
+            await self._ask(self.timeout_s)
+        assert self._client, "it was asked for"
+        return self._client
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ServerAnswer:
+        """Call a tool, once: nothing is repeated. Raises Unreachable."""
+        client = await self.ready()
+        params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
+        request = types.CallToolRequest(params=params)
+        try:
+            # `call_tool` would check the output by the server's own schema, patterns included
+            async with asyncio.timeout(self.timeout_s):
+                found = await client.session.send_request(request, types.CallToolResult)
+        except TimeoutError:
+            self._stir.set()
+            raise Unreachable(f"gave no answer within {self.timeout_s:g} s", sent=True) from None
+        except ValidationError:
+            raise Unreachable("answered with what is no result", sent=True) from None
+        except BROKEN as error:
+            raise self._broken() from error
+        except MCPError as error:
+            if TOO_MUCH in error.message:
+                raise Unreachable(TOO_MUCH, sent=True) from None
+            if error.code in GONE:
+                raise self._broken() from None
+            if error.code in DOUBTFUL:
+                self._stir.set()
+            return ServerAnswer((error.message,), failed=True)
+        return answer_of(found)
+
+    async def aclose(self) -> None:
+        """End it; no process is left."""
+        self._closing = True
+        self._stir.set()
+        self._wanted.set()
+        if self._owner is None:
+            return
+        if self._client:
+            await asyncio.wait({self._owner}, timeout=CLOSE_S)
+        self._owner.cancel()
+        await asyncio.wait({self._owner})
+
+    def _broken(self) -> Unreachable:
+        self.ended()
+        return Unreachable(self._ended_by or "ended while it was at work", sent=True)
+
+    def ended(self, why: str = "") -> None:
+        """The way to it has ended."""
+        self._lost, self._client = True, None
+        self._ended_by = self._ended_by or why
+        self._stir.set()
+
+    async def _ask(self, within_s: float) -> None:
+        """Have the owner connect, or list again, and wait for it."""
+        wait = self._not_before - self._clock()
+        if self._client is None and wait > 0:
+            raise Unreachable(f"{self.trouble}; it is tried again in {wait:.0f} s")
+        settled = self._settled
+        self.begin()
+        self._stir.set()
+        try:
+            async with asyncio.timeout(within_s):
+                await settled.wait()
+        except TimeoutError:
+            raise Unreachable(f"did not answer within {within_s:g} s") from None
+        if self._client is None:
+            raise Unreachable(self.trouble)
+
+    def _settle(self, trouble: str) -> None:
+        """Tell those who wait how it stands."""
+        self.trouble = trouble
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    async def _own(self) -> None:
+        while not self._closing:
+            await self._wanted.wait()
+            if self._closing:
+                return
+            try:
+                await self._serve()
+                self.trouble = "ended"  # who waits for it now waits for the next connection
+            except Exception as error:  # the seam: whatever a server does stays its own trouble
+                if why(error) != self.trouble:  # told once, however often it is tried
+                    log.warning("the tools of %s are away: %s", self.name, why(error))
+                self._wanted.clear()
+                self._failures += 1
+                pause = min(MAX_BACKOFF_S, 2.0 ** (self._failures - 1)) - 1
+                self._not_before = self._clock() + pause
+                self._client = None
+                self._settle(why(error))
+            finally:
+                self._client = None
+
+    async def _serve(self) -> None:
+        """Connect, list, and list again when asked, until the connection is lost or closed."""
+        self._lost, self._ended_by = False, ""
+        self._stir.clear()
+        made = Client(self._way(self.ended), message_handler=self._heard, cache=None)
+        async with asyncio.timeout(CONNECT_S) as limit:
+            async with made as client:
+                await self._look(client)
+                limit.reschedule(None)
+                while not (self._lost or self._closing):
+                    await self._stir.wait()
+                    self._stir.clear()
+                    if not (self._lost or self._closing):
+                        await self._look(client)
+
+    async def _look(self, client: Client) -> None:
+        """List anew; it also shows whether the server is alive."""
+        async with asyncio.timeout(LIST_S):
+            self._offers = await self._list(client)
+        if self._lost:
+            return
+        self._listed_at, self._client, self._failures = self._clock(), client, 0
+        self._wanted.clear()
+        self._settle("")
+
+    async def _list(self, client: Client) -> tuple[Offer, ...]:
+        found: dict[str, Offer] = {}
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in filter(lambda tool: is_name(tool.name), page.tools):
+                found.setdefault(tool.name, offer_of(tool))
+            cursor = page.next_cursor
+            if not cursor or len(found) >= MAX_LISTED:
+                break
+        return tuple(found.values())[:MAX_LISTED]
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._listed_at = -FRESH_S  # listed anew when somebody asks, however often it says so

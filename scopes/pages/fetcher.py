@@ -1,0 +1,296 @@
+"""Fetch pages from public addresses, within limits.
+
+Each hop is looked up once, and the connection goes to the very addresses that were checked: a name
+that leads elsewhere a moment later leads nowhere. microsoft-antissrf says which networks are
+internal. Its own session is not used: it looks names up and reads without an end in time, in
+threads that nobody can stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email.message import Message
+from functools import cache, partial
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
+from urllib.parse import urldefrag, urljoin
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from scopes.pages.hosts import is_plain, is_public
+
+AGENT: Final = "workspace-assistant"
+"""How we call ourselves, also in robots.txt."""
+MAX_REDIRECTS = 3
+MAX_URL = 2000
+"""Characters."""
+MAX_CONNECTIONS, MAX_PER_HOST = 32, 4
+HEADERS: Final = {
+    "User-Agent": AGENT,
+    "Accept": "text/html,application/xhtml+xml,text/*;q=0.9,application/pdf;q=0.8,"
+    "application/json;q=0.8,application/xml;q=0.7",
+    "Accept-Encoding": "gzip, deflate",
+}
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
+"""Content encoding -> the window bits by which zlib takes it; 0 = it is not packed."""
+MEMBER: Final = b"\x1f\x8b"
+"""How a member of a gzip file begins, which may have several (RFC 1952, 2.2)."""
+MAX_MEMBERS = 1000
+
+Place = tuple[str, int]
+"""Address and port."""
+LookUp = Callable[[str, int], Awaitable[Sequence[Place]]]
+
+
+class NotFetched(Exception):
+    """Its text is a sentence that says why."""
+
+
+class Blocked(OSError):
+    """A name that leads to where nobody outside could go."""
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Of their own: a look-up cannot be stopped, and slow ones are not to hold up anything else."""
+    return ThreadPoolExecutor(MAX_CONNECTIONS, "names")
+
+
+async def look_up(host: str, port: int) -> Sequence[Place]:
+    """The addresses of a host by the resolver of this machine."""
+    loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, type=socket.SOCK_STREAM)
+    found = await loop.run_in_executor(_threads(), ask, host, port)
+    return [(str(address[0]), int(address[1])) for *_, address in found]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReach:
+    """Where a connection may lead."""
+
+    look_up: LookUp = look_up
+    opened: tuple[str, ...] = ()
+    """Internal addresses that may be reached all the same: none outside of tests."""
+
+
+@cache
+def internal() -> tuple[IPv6Network, ...]:
+    """Networks that no page lies in; `::/96` is an old way to write IPv4."""
+    from AntiSSRF import IPAddressRanges  # brings requests: 0.05 s and 5 MB of the bot's start
+
+    return tuple(map(_network, (*IPAddressRanges.recommended_latest, "::/96")))
+
+
+def _network(text: str) -> IPv6Network:
+    address, _, bits = text.partition("/")
+    if ":" in address:
+        return IPv6Network(text)
+    return IPv6Network(f"::ffff:{address}/{96 + int(bits or 32)}")
+
+
+def is_outside(address: str) -> bool:
+    """Whether an address is one of the public internet; what is none is not."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, IPv4Address):
+        mapped = IPv6Address(f"::ffff:{found}")
+    else:
+        mapped, found = found, found.ipv4_mapped or found
+    inside = any(mapped in network for network in internal())
+    return found.is_global and not found.is_multicast and not found.is_reserved and not inside
+
+
+class Guarded(AbstractResolver):
+    """Looks names up for the connection, and hands on only what may be reached."""
+
+    def __init__(self, reach: FetchReach) -> None:
+        self._reach = reach
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Raises Blocked where any address of the host is internal."""
+        if not is_public(host):
+            raise Blocked("It is no public host.")
+        found = await self._reach.look_up(host, port)
+        await asyncio.to_thread(internal)  # the first time, it is read
+        places = list(dict.fromkeys((address.partition("%")[0], p) for address, p in found))
+        if not all(is_outside(a) or a in self._reach.opened for a, _ in places):
+            raise Blocked("It leads to an internal address.")
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=to,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address, to in places
+        ]
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBytes:
+    """What an address answered."""
+
+    url: str
+    """Where the redirections ended."""
+    status: int
+    type: str
+    """Media type in lower case; empty = not said."""
+    charset: str
+    body: bytes
+    cut: bool
+    """There was more."""
+
+
+class Fetcher:
+    """Gets public pages; one for a process. It has no cookies, no login and no proxy."""
+
+    def __init__(self, timeout_s: float, reach: FetchReach | None = None) -> None:
+        """`timeout_s`: seconds for one address, redirections included."""
+        self._timeout_s, self._reach = timeout_s, reach or FetchReach()
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def aclose(self) -> None:
+        if self._opened:
+            await self._opened.close()
+
+    def _session(self) -> aiohttp.ClientSession:
+        """Made with the first page."""
+        if self._opened is None:
+            connector = aiohttp.TCPConnector(
+                resolver=Guarded(self._reach),
+                use_dns_cache=False,
+                force_close=True,
+                limit=MAX_CONNECTIONS,
+                limit_per_host=MAX_PER_HOST,
+            )
+            self._opened = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                headers=HEADERS,
+            )
+        return self._opened
+
+    async def get(self, url: str, max_bytes: int) -> FetchedBytes:
+        """What lies there, at most so many bytes of it, unpacked.
+
+        Raises NotFetched for an address that may not be asked, and for one that does not answer.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._follow(url, max_bytes)
+        except TimeoutError:
+            raise NotFetched(f"It gave no answer within {self._timeout_s:g} s.") from None
+        except aiohttp.ClientConnectorError as error:
+            why = str(error.os_error) if isinstance(error.os_error, Blocked) else ""
+            raise NotFetched(why or "There is no connection to its host.") from error
+        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
+            raise NotFetched(f"It could not be had ({type(error).__name__}).") from error
+
+    async def _follow(self, url: str, max_bytes: int) -> FetchedBytes:
+        for _ in range(MAX_REDIRECTS + 1):
+            url = urldefrag(url).url
+            async with self._session().get(_asked(url), allow_redirects=False) as response:
+                target = response.headers.get("Location", "")
+                if response.status not in REDIRECTS or not target:
+                    return await _read(url, response, max_bytes)
+                url = urljoin(url, target)
+        raise NotFetched(f"It sends on more than {MAX_REDIRECTS} times.")
+
+
+def _asked(url: str) -> URL:
+    """The address as the connection will read it, which must be as plain as it is to us."""
+    if len(url) > MAX_URL or not is_plain(url):
+        raise NotFetched("It leads to an address that is not read.")
+    parsed = URL(url, encoded=url.isascii() and url.isprintable())  # letter by letter
+    if parsed.user or parsed.port not in (80, 443) or not is_public(parsed.raw_host or ""):
+        raise NotFetched("It leads to an address that is not read.")
+    return parsed
+
+
+async def _read(url: str, response: aiohttp.ClientResponse, max_bytes: int) -> FetchedBytes:
+    packed = response.headers.get("Content-Encoding", "").strip().lower()
+    if packed not in ENCODINGS:
+        raise NotFetched("It is packed in a way that is not read.")
+    unpack = Unpacking(ENCODINGS[packed]) if ENCODINGS[packed] else None
+    body, taken = bytearray(), 0
+    async for chunk in response.content.iter_any():
+        taken += len(chunk)
+        body += unpack.take(chunk, max_bytes + 1 - len(body)) if unpack else chunk
+        if len(body) > max_bytes or taken > max_bytes:
+            break
+    cut = len(body) > max_bytes or taken > max_bytes
+    said = Message()
+    said["Content-Type"] = response.headers.get("Content-Type", "")
+    named = said.get_content_type() if response.headers.get("Content-Type") else ""
+    charset = said.get_param("charset")
+    return FetchedBytes(
+        url=url,
+        status=response.status,
+        type=named,
+        charset=charset if isinstance(charset, str) else "",
+        body=bytes(body[:max_bytes]),
+        cut=cut,
+    )
+
+
+class Unpacking:
+    """Unpacks a body as it comes, never more than there is room for."""
+
+    def __init__(self, wbits: int) -> None:
+        self._inner = zlib.decompressobj(wbits)
+        self._begun, self._members = False, 1
+        self._left = b""
+
+    def take(self, data: bytes, room: int) -> bytes:
+        """The next piece, at most `room` bytes; what is packed inside of it stays packed.
+
+        Raises zlib.error.
+        """
+        left, found = self._left + data, b""
+        while left and len(found) < max(room, 1):
+            if self._inner.eof and not self._goes_on(left):
+                left = left[: len(MEMBER)]  # the rest of a beginning may come with the next data
+                break
+            found += self._unpacked(left, max(room, 1) - len(found))
+            left = self._inner.unused_data or self._inner.unconsumed_tail
+        self._left = left
+        return found
+
+    def _goes_on(self, left: bytes) -> bool:
+        """Whether another member begins; what else stands behind one is padding."""
+        if not left.startswith(MEMBER):
+            return False
+        self._members += 1
+        if self._members > MAX_MEMBERS:
+            raise zlib.error("too many members")
+        self._inner = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        return True
+
+    def _unpacked(self, data: bytes, room: int) -> bytes:
+        try:
+            found = self._inner.decompress(data, room)
+        except zlib.error:
+            if self._begun:
+                raise
+            self._inner = zlib.decompressobj(-zlib.MAX_WBITS)  # deflate without its header
+            found = self._inner.decompress(data, room)
+        self._begun = True
+        return found

@@ -1,0 +1,145 @@
+"""Search engines of the web: their requests and answers. At most one is configured."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+
+from scopes.tool import SourceFailed, ToolError, readable
+
+BRAVE = "https://api.search.brave.com"
+TAVILY = "https://api.tavily.com"
+TIMEOUT_S = 15.0
+MAX_ANSWER = 4_000_000
+"""Bytes."""
+MAX_SNIPPET = 600
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One result of a search."""
+
+    title: str
+    url: str
+    snippet: str
+    date: str = ""
+    """As the engine writes it; empty = it does not say."""
+
+
+class SearchEngine(Protocol):
+    """A search engine: the words leave the workspace."""
+
+    async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
+        """The best results, at most so many. `key` names the call: what it costs stands under it.
+
+        Raises ToolError where other words or another try may help, SourceFailed where none will.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Brave:
+    """https://api-dashboard.search.brave.com/app/documentation/web-search"""
+
+    key: str
+    endpoint: str = BRAVE
+
+    async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
+        headers = {"X-Subscription-Token": self.key, "Accept": "application/json"}
+        params = {"q": query, "count": limit, "text_decorations": "false"}
+        url = f"{self.endpoint.rstrip('/')}/res/v1/web/search"
+        found = await ask("Brave Search", "GET", url, headers=headers, params=params)
+        return hits(_part(found, "web").get("results"), "description", "page_age")[:limit]
+
+
+@dataclass(frozen=True, slots=True)
+class Tavily:
+    """https://docs.tavily.com/documentation/api-reference/endpoint/search"""
+
+    key: str
+    endpoint: str = TAVILY
+
+    async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        body = {"query": query, "max_results": limit}
+        url = f"{self.endpoint.rstrip('/')}/search"
+        found = await ask("Tavily", "POST", url, headers=headers, json=body)
+        return hits(found.get("results"), "content", "published_date")[:limit]
+
+
+@dataclass(frozen=True, slots=True)
+class SearXNG:
+    """https://docs.searxng.org/dev/search_api.html; `json` must be among its `search.formats`."""
+
+    url: str
+
+    async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
+        params = {"q": query, "format": "json"}
+        found = await ask("SearXNG", "GET", f"{self.url.rstrip('/')}/search", params=params)
+        return hits(found.get("results"), "content", "publishedDate")[:limit]
+
+
+async def ask(name: str, method: str, url: str, **request: Any) -> Mapping[str, Any]:
+    """The JSON object that an engine answers. Raises ToolError and SourceFailed."""
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(method, url, allow_redirects=False, **request) as response,
+        ):
+            _check(name, response.status)
+            raw = bytearray()
+            async for chunk in response.content.iter_any():
+                raw += chunk
+                if len(raw) > MAX_ANSWER:
+                    raise SourceFailed(f"{name} answered more than can be read")
+        found = readable(json.loads(raw))
+    except TimeoutError:
+        raise ToolError(f"{name} gave no answer in time. Try once more.") from None
+    except (aiohttp.ClientError, ValueError, RecursionError) as error:
+        raise SourceFailed(f"{name} cannot be asked ({type(error).__name__})") from error
+    if not isinstance(found, dict):
+        raise SourceFailed(f"{name} answered something that is no result")
+    return found
+
+
+def _check(name: str, status: int) -> None:
+    if status == 429:
+        raise ToolError(f"{name} takes no more searches right now. Work with what you have.")
+    if status in (400, 422):
+        raise ToolError(f"{name} does not take these words. Use fewer and simpler ones.")
+    if status in (401, 403):
+        raise SourceFailed(f"{name} refuses the bot: an administrator must fix its key or settings")
+    if status != 200:
+        raise SourceFailed(f"{name} answers with status {status}")
+
+
+def hits(found: object, snippet: str, date: str) -> list[SearchHit]:
+    """What of a list of results is one."""
+    listed = found if isinstance(found, list) else []
+    return [
+        SearchHit(
+            title=_text(each.get("title")),
+            url=each["url"],
+            snippet=_text(each.get(snippet))[:MAX_SNIPPET],
+            date=str(each.get(date) or "")[:40],
+        )
+        for each in listed
+        if isinstance(each, dict) and isinstance(each.get("url"), str)
+    ]
+
+
+def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = found.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _text(value: object) -> str:
+    """Plain text: engines mark the words that they found."""
+    return " ".join(html.unescape(re.sub(r"</?\w+>", "", str(value or ""))).split())

@@ -1,0 +1,334 @@
+"""The budget of a run: what may be spent is reserved before a call and settled after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+
+from subagents.errors import BudgetExceeded
+
+NANO = 1_000_000_000
+"""Nanodollars per dollar: amounts are whole numbers, so that sums are exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """The cost of one call, expected or actual."""
+
+    nanousd: int = 0
+    tokens: int = 0
+    """Input (cached or not) plus output."""
+    steps: int = 0
+    """Model calls."""
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.nanousd + other.nanousd, self.tokens + other.tokens, self.steps + other.steps
+        )
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(
+            self.nanousd - other.nanousd, self.tokens - other.tokens, self.steps - other.steps
+        )
+
+    def within(self, other: Amount) -> bool:
+        """Return whether every part of this amount is at most that of the other."""
+        return all(getattr(self, f.name) <= getattr(other, f.name) for f in fields(Amount))
+
+    @property
+    def usd(self) -> float:
+        return self.nanousd / NANO
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The limits of a run; each holds at any parallelism."""
+
+    nanousd: int
+    tokens: int
+    steps: int
+    seconds: float
+
+
+class State(StrEnum):
+    """The purpose of a reservation."""
+
+    SENT = "sent"
+    """A call in progress."""
+    HELD = "held"
+    """A call that its context may make later."""
+    WAITS = "waits"
+    """The same while its context waits for room, and so cannot release it."""
+    KEPT = "kept"
+    """The call that reads the results of the others; they cannot wait for it to end."""
+
+
+UNDER_WAY = (State.SENT, State.HELD)
+"""Reservations that shrink or end without anything else being granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    amount: Amount
+    state: State
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReservationRequest:
+    """A request for reservations; all of them are made, or none."""
+
+    wanted: Mapping[str, Amount]
+    """Amount to reserve under each key."""
+    state: State
+    behind: Collection[str] = ()
+    """Keys that this context already holds and does not release while it waits."""
+
+    @property
+    def keys(self) -> set[str]:
+        return {*self.wanted, *self.behind}
+
+    @property
+    def calls(self) -> list[str]:
+        """Return the keys that are useless once nobody waits for the answer."""
+        return [key for key in self.wanted if key not in self.behind]
+
+
+@dataclass
+class BudgetQueue:
+    """The amounts spent and reserved in a run, and the rule that keeps their sum within the caps.
+
+    A key (`run/child/step/attempt`) is reserved once and settled once: both are idempotent, so that
+    a replay pays nothing twice. A reservation that is never settled counts as spent.
+    """
+
+    caps: Caps
+    spent: Amount = Amount()
+    reserved: Amount = Amount()
+    held: dict[str, Reservation] = field(default_factory=dict)
+    settled: dict[str, Amount] = field(default_factory=dict)
+
+    def serve(
+        self, queue: list[ReservationRequest]
+    ) -> dict[ReservationRequest, BudgetExceeded | None]:
+        """Remove the requests that can be answered now from the queue; None = granted.
+
+        Worst cases are several times the actual cost, so a request that does not fit waits while
+        any call is in progress. Running contexts come before those that have not begun, each in the
+        order in which they asked; none is overtaken while a call is in progress. Room for one more
+        call stays free: contexts that wait for a slow tool hold only their final call, and more and
+        more of them would leave no room for the next call of any. When all wait, the oldest that
+        fits may use it, or else the newest is refused, so that its context ends and makes room.
+        """
+        answers: dict[ReservationRequest, BudgetExceeded | None] = {}
+        while queue and (chosen := self._next(queue)):
+            wish, refusal = chosen
+            queue.remove(wish)
+            answers[wish] = refusal
+            self.mark(wish, State.WAITS, State.HELD)
+            if refusal is None:
+                self._grant(wish)
+        return answers
+
+    def settle(self, key: str, actual: Amount) -> None:
+        """Replace a reservation by the actual cost (zero if it was not used)."""
+        if key in self.settled:
+            return
+        if key in self.held:
+            self.reserved -= self.held.pop(key).amount
+        if actual != Amount():
+            self.settled[key] = actual
+            self.spent += actual
+
+    def withdraw(self, queue: list[ReservationRequest], wish: ReservationRequest) -> None:
+        """Withdraw a request, waiting or granted; nothing new stays reserved."""
+        if wish in queue:
+            queue.remove(wish)
+        self.mark(wish, State.WAITS, State.HELD)
+        for key in wish.calls:
+            self.settle(key, Amount())
+
+    def mark(self, wish: ReservationRequest, old: State, new: State) -> None:
+        """Change the state of the reservations of this request's context."""
+        for key in wish.keys & self.held.keys():
+            if self.held[key].state is old:
+                self.held[key] = replace(self.held[key], state=new)
+
+    def _next(
+        self, queue: Sequence[ReservationRequest]
+    ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
+        """Return the next request to answer and why it is refused; None if all have to wait."""
+        states = {key: each.state for key, each in self.held.items()}
+        kept = [key for key, state in states.items() if state is State.KEPT]
+        for wish in queue:
+            if self._wants(wish).within(self._has(wish.wanted)):
+                return wish, None
+            lasting = {*kept, *wish.behind} - wish.wanted.keys()
+            # Would it fit if everything that others hold were released unspent?
+            if refusal := self._excess(wish, self.spent + self._has(lasting)):
+                return wish, refusal
+        at_work = [wish for wish in queue if not states.keys().isdisjoint(wish.keys)]
+        if not at_work and State.WAITS in states.values():  # in another process
+            return None
+        for head in (*at_work, *queue)[:1]:
+            if self.has_room(head) or (self.fits(head) and not self._others_at_work(head)):
+                return head, None
+        for wish in at_work:
+            self.mark(wish, State.HELD, State.WAITS)
+        waiting = set[str]().union(*(wish.keys for wish in queue))
+        others = (each for key, each in self.held.items() if key not in waiting)
+        if any(each.state in UNDER_WAY for each in others):
+            return None
+        return self._when_all_wait(sorted(at_work, key=_age), queue)
+
+    def _when_all_wait(
+        self, at_work: Sequence[ReservationRequest], queue: Sequence[ReservationRequest]
+    ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
+        """Return the same, from contexts at work, oldest first, or else from new ones."""
+        fitting = next(filter(self.fits, at_work or queue), None)
+        if fitting:
+            return fitting, None
+        if not at_work:
+            return None
+        newest = at_work[-1]
+        return newest, self._excess(newest, self._others(newest))
+
+    def _grant(self, wish: ReservationRequest) -> None:
+        for key, amount in wish.wanted.items():
+            if key not in self.settled:  # else it was already paid for
+                self.reserved += amount - self._has([key])
+                self.held[key] = Reservation(amount, wish.state)
+
+    def _wants(self, wish: ReservationRequest) -> Amount:
+        """Return the total that a request asks for, without what is already settled."""
+        new = (amount for key, amount in wish.wanted.items() if key not in self.settled)
+        return sum(new, Amount())
+
+    def _has(self, keys: Iterable[str]) -> Amount:
+        return sum((self.held[key].amount for key in keys if key in self.held), Amount())
+
+    def _others(self, wish: ReservationRequest) -> Amount:
+        return self.spent + self.reserved - self._has(wish.wanted)
+
+    def fits(self, wish: ReservationRequest) -> bool:
+        return self._excess(wish, self._others(wish)) is None
+
+    def has_room(self, wish: ReservationRequest) -> bool:
+        """Return whether a request fits, and another call as large as its largest."""
+        wanted = wish.wanted.values()
+        call = Amount(*(max(getattr(each, f.name) for each in wanted) for f in fields(Amount)))
+        return self._excess(wish, self._others(wish) + call) is None
+
+    def _others_at_work(self, wish: ReservationRequest) -> bool:
+        others = (each.state for key, each in self.held.items() if key not in wish.keys)
+        return any(state in (State.HELD, State.WAITS) for state in others)
+
+    def _excess(self, wish: ReservationRequest, others: Amount) -> BudgetExceeded | None:
+        """Return the cap that a request would exceed on top of `others`; it exceeds none for a
+        kind of which it asks for no more than it holds."""
+        worst, has = self._wants(wish), self._has(wish.wanted)
+        for each in fields(Amount):
+            mine, used = getattr(worst, each.name), getattr(others, each.name)
+            limit = getattr(self.caps, each.name)
+            if used + mine > limit and mine > getattr(has, each.name):
+                return BudgetExceeded(each.name, used, mine, limit)
+        return None
+
+
+def _age(wish: ReservationRequest) -> tuple[int, str]:
+    """Return the order in which contexts began: their keys are numbered."""
+    return min((len(key), key) for key in wish.behind or wish.wanted)
+
+
+class Budget:
+    """The budget of a run in memory, and the time that it has left."""
+
+    def __init__(self, caps: Caps, clock: Callable[[], float], spent: Amount | None = None) -> None:
+        """`spent` is what an earlier process of this run has paid."""
+        self.caps = caps
+        self.added_seconds = 0.0
+        """By which its time was made longer since."""
+        self._clock = clock
+        self._end = clock() + caps.seconds
+        self._books = BudgetQueue(caps, spent or Amount())
+        self._queue: list[ReservationRequest] = []
+        """Requests that are not answered yet, oldest first."""
+        self._answers: dict[ReservationRequest, asyncio.Future[None]] = {}
+
+    @property
+    def spent(self) -> Amount:
+        return self._books.spent
+
+    @property
+    def reserved(self) -> Amount:
+        return self._books.reserved
+
+    def seconds_left(self) -> float:
+        return self._end - self._clock()
+
+    async def extend(self, nanousd: int, seconds: float) -> None:
+        """Raise the caps to these for work that takes more than an answer; may be called again."""
+        nanousd = max(nanousd, self.caps.nanousd)
+        self.caps = self._books.caps = replace(self.caps, nanousd=nanousd)
+        end = max(self._end, self._clock() + seconds)
+        self.added_seconds += end - self._end
+        self._end = end
+
+    async def reserve(self, key: str, worst: Amount, *, behind: Collection[str] = ()) -> None:
+        """Reserve `worst` for a call that follows at once; the same key again changes the amount.
+
+        Waits as `hold` does; what is already held under this key is available at once.
+        """
+        await self._ask(ReservationRequest({key: worst}, State.SENT, behind))
+
+    async def hold(self, wanted: Mapping[str, Amount], *, behind: Collection[str] = ()) -> None:
+        """Reserve an amount under each key for a call that may come later: all of them or none.
+
+        If they do not fit, wait until they do, without a time limit. Raise BudgetExceeded, changing
+        nothing, if no outstanding call could make room. After a crash, what was held counts as not
+        spent.
+        """
+        await self._ask(ReservationRequest(wanted, State.HELD, behind))
+
+    async def keep(self, key: str, worst: Amount) -> None:
+        """Reserve an amount for a call that is made only when the others have ended."""
+        await self._ask(ReservationRequest({key: worst}, State.KEPT, behind=(key,)))
+
+    async def settle(self, key: str, actual: Amount) -> None:
+        """Replace a reservation by the actual cost (zero if it was not used)."""
+        self._books.settle(key, actual)
+        self._answer(self._books.serve(self._queue))
+
+    async def _ask(self, wish: ReservationRequest) -> None:
+        """Wait for the answer to a request; raise its refusal."""
+        answer = self._answers[wish] = asyncio.get_running_loop().create_future()
+        try:
+            await self._enter(wish)
+            await answer
+        except asyncio.CancelledError:  # the call will not be made
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # mark the exception as retrieved: nobody else will
+            self._withdraw(wish)
+            raise
+        finally:
+            del self._answers[wish]
+
+    async def _enter(self, wish: ReservationRequest) -> None:
+        self._queue.append(wish)
+        self._answer(self._books.serve(self._queue))
+
+    def _withdraw(self, wish: ReservationRequest) -> None:
+        self._books.withdraw(self._queue, wish)
+        self._answer(self._books.serve(self._queue))
+
+    def _answer(self, answers: Mapping[ReservationRequest, Exception | None]) -> None:
+        """Pass answers on to those who still wait."""
+        for wish, refusal in answers.items():
+            answer = self._answers.get(wish)
+            if answer is None or answer.done():
+                continue
+            if refusal:
+                answer.set_exception(refusal)
+            else:
+                answer.set_result(None)

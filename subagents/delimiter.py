@@ -1,0 +1,64 @@
+"""The delimiter around what a subagent reads: 128 random bits, fixed when it is spawned."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+
+from scopes.tool import ToolResult, estimate_tokens
+
+PATTERN = re.compile(r"items-[0-9a-f]{32}")
+RESERVE = 120
+"""Tokens of a result reserved for the delimiters and for the lines that code adds."""
+
+
+def new_delimiter() -> str:
+    """Return a name that nobody can have written into what will be read."""
+    return f"items-{secrets.token_hex(16)}"
+
+
+def wrap(delimiter: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"<{delimiter}>", *lines, f"</{delimiter}>"])
+
+
+def render(result: ToolResult, delimiter: str, max_tokens: int) -> tuple[str, int]:
+    """A tool result as the model sees it, one line an item, and how many items that shows.
+
+    What does not fit is cut, with a note on how much was left out.
+    """
+    shown, left_out = cut([item.line() for item in result.items], max_tokens - RESERVE)
+    parts = [wrap(delimiter, shown)] if result.items else []
+    if left_out:
+        parts.append(f"Cut: {left_out} of {len(result.items)} items do not fit and were left out.")
+    footer = " ".join(filter(None, (result.note, result.truncated)))
+    if not parts and not footer:
+        footer = "Nothing found."
+    return "\n".join([*parts, footer] if footer else parts), len(shown)
+
+
+def cut(lines: Sequence[str], max_tokens: int) -> tuple[list[str], int]:
+    """Return the lines that fit, the first one shortened if necessary, and how many do not."""
+    shown: list[str] = []
+    for line in lines:
+        need = estimate_tokens(line) + 1
+        if need > max_tokens:
+            if not shown:
+                shown.append(shorten(line, max_tokens))
+            break
+        shown.append(line)
+        max_tokens -= need
+    return shown, len(lines) - len(shown)
+
+
+def shorten(text: str, max_tokens: int) -> str:
+    """Return the beginning of a text within so many tokens, marked as cut."""
+    if estimate_tokens(text) <= max_tokens:
+        return text
+    kept = text.encode()[: max(0, max_tokens - 4) * 3].decode(errors="ignore")
+    return f"{kept} [cut]"
+
+
+def leaks_delimiter(text: str) -> bool:
+    """Return whether a text contains a delimiter, which nothing that is read or written may do."""
+    return PATTERN.search(text) is not None

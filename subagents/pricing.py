@@ -1,0 +1,124 @@
+"""The cost of a call, expected and actual, by the prices of genai-prices (bundled, offline)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from genai_prices import Usage as PricedUsage
+from genai_prices import calc_price
+from genai_prices.types import TieredPrices
+
+from subagents.budget import Amount
+
+FIELDS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of calls as the API reports them: `input` is what was neither read nor written."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    @property
+    def prompt(self) -> int:
+        """Return the tokens of the whole prompt, cached or not."""
+        return self.input + self.cache_read + self.cache_write
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+        )
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "input": self.input,
+            "output": self.output,
+            "cache_read": self.cache_read,
+            "cache_write": self.cache_write,
+            "total": self.total,
+        }
+
+    @classmethod
+    def of(cls, reported: Mapping[str, Any]) -> Usage:
+        """Return the `usage` of a Messages API reply; what a compatible server leaves out is 0."""
+        names = ("input", "output", "cache_read_input", "cache_creation_input")
+        return cls(*(max(0, int(reported.get(f"{name}_tokens") or 0)) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Nanodollars per token, for prompts of more than `above` tokens."""
+
+    above: int
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+
+
+@cache
+def rates(model: str) -> tuple[Rates, ...]:
+    """Return rates by size of prompt, largest first; empty if the price is unknown.
+
+    genai-prices takes 0.25 ms per call, so its list is read once per model. A prompt over a
+    threshold pays the higher rate for all of its tokens.
+    """
+    try:
+        found = calc_price(PricedUsage(input_tokens=1), model, provider_id="anthropic").model_price
+    except LookupError:
+        return ()
+    values = [getattr(found, name) for name in FIELDS]
+    starts = {t.start for v in values if isinstance(v, TieredPrices) for t in v.tiers}
+    return tuple(
+        Rates(start, *[_rate(v, start) for v in values[:4]])
+        for start in sorted(starts | {-1}, reverse=True)
+    )
+
+
+def _rate(value: Any, above: int) -> float:
+    """Convert a price: dollars per million tokens are thousandths of nanodollars per token."""
+    if isinstance(value, TieredPrices):
+        fitting = [t.price for t in value.tiers if t.start <= above]
+        value = fitting[-1] if fitting else value.base
+    return float(value or 0) * 1000
+
+
+def cost_nanousd(model: str, usage: Usage) -> int | None:
+    """Return the cost of one call; None if unknown. Prices have tiers: never sum usage first."""
+    for each in rates(model):
+        if usage.prompt > each.above:
+            return round(
+                usage.input * each.input
+                + usage.output * each.output
+                + usage.cache_read * each.cache_read
+                + usage.cache_write * each.cache_write
+            )
+    return None
+
+
+def sum_usd(one: float | None, other: float | None) -> float | None:
+    """Return the sum of two costs; None if either is unknown."""
+    return None if one is None or other is None else one + other
+
+
+def worst_case(model: str, prompt_tokens: int, max_tokens: int) -> Amount:
+    """Return the maximum cost of one call: the whole prompt written to the cache, full output."""
+    usage = Usage(cache_write=prompt_tokens, output=max_tokens)
+    return Amount(cost_nanousd(model, usage) or 0, usage.total, 1)
+
+
+def actual(model: str, usage: Usage) -> Amount:
+    return Amount(cost_nanousd(model, usage) or 0, usage.total, 1)

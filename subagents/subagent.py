@@ -1,0 +1,174 @@
+"""One subagent: a new context made only from its frozen brief, and its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import scopes
+from scopes.closing import Closing
+from scopes.label import TRUSTED, Label
+from scopes.tool import ToolContext, ToolResult
+from subagents.agent import Agent
+from subagents.brief import SpawnedBrief
+from subagents.conversation import Ending, Spec
+from subagents.events import SubagentFinished, SubagentStarted
+from subagents.gate import Gate
+from subagents.result import SubagentResult, crashed, settle
+from subagents.run import Run
+from subagents.toolbox import Toolbox, crash_text
+from subagents.trajectory import Origin
+
+log = logging.getLogger(__name__)
+
+STOPPED = "as the request was stopped"
+
+
+async def run_subagent(
+    run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None = None
+) -> SubagentResult:
+    """Run one subagent from its frozen brief to its result; raise nothing that it does.
+
+    `on_reply` is called each time the model has replied to it, and at its end.
+    """
+    draft = frozen.brief.draft
+    try:
+        run.emit(SubagentStarted(frozen.id))
+        result = await _worked(run, frozen, on_reply)
+    except Exception as error:  # top-level boundary: one subagent's run
+        log.exception("subagent %s of %s crashed", frozen.id, run.id)
+        reason = crash_text("its run", error)
+        result = crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
+    finally:
+        if on_reply:
+            on_reply()
+    run.emit(finished(result))
+    return result
+
+
+def finished(result: SubagentResult) -> SubagentFinished:
+    """Return the event for the end of a subagent."""
+    return SubagentFinished(
+        result.id,
+        result.status,
+        result.stopped_by,
+        len(result.findings),
+        result.cost_usd,
+        Label.of(result.label) if result.label else TRUSTED,
+    )
+
+
+async def _worked(
+    run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None
+) -> SubagentResult:
+    agent = _agent(run, frozen, on_reply)
+    try:
+        ending = await agent.run()
+    except Exception as error:  # what was read and spent so far is kept
+        log.exception("subagent %s of %s crashed", frozen.id, run.id)
+        ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
+    if frozen.brief.beside and ending.stopped_by == "none":
+        try:
+            agent.reading.undone |= await _closed(run, agent)
+        except Exception:  # its result is complete; its writes are reported
+            log.exception("what subagent %s of %s wrote stays aside", frozen.id, run.id)
+    draft = frozen.brief.draft
+    return SubagentResult(
+        id=frozen.id,
+        scope=draft.scope,
+        model=frozen.model,
+        contract=draft.contract,
+        usage=agent.usage.to_json(),
+        cost_usd=agent.cost_usd,
+        steps=agent.steps,
+        tool_calls=agent.tool_calls,
+        **settle(ending, int(frozen.id.removeprefix("s")), draft.contract, agent.reading),
+    )
+
+
+async def _closed(run: Run, agent: Agent) -> dict[str, str]:
+    """Flush pending writes of this subagent; return the ones that failed."""
+    child = agent.spec.context
+    key = f"{run.id}/{child}/close"
+    ctx = replace(agent.ctx, label=agent.reading.label, context=child, key=key)
+    known = run.recorded(key, dict[str, str])
+    if known is not None:
+        return known
+    undone = await flush_writes(run.gate, ctx, stopped=bool(run.stop))
+    return await run.record(key, dict[str, str], undone)
+
+
+async def flush_writes(gate: Gate, ctx: ToolContext, *, stopped: bool = False) -> dict[str, str]:
+    """Flush the pending writes of a context if the gate allows it now, by current rights and
+    label; return the ones that failed, by the keys of `ToolResult.undone`."""
+    closing = [client for client in ctx.clients.values() if isinstance(client, Closing)]
+    undone: dict[str, str] = {}
+    for left in [each for client in closing for each in client.left(ctx.context)]:
+        found = None if stopped else await gate.call(ctx.context, ctx, left.tool, left.args)
+        if isinstance(found, ToolResult):
+            undone |= found.undone
+        else:
+            why = f"as the gate's rule of {found.rule} wants it" if found else STOPPED
+            undone[left.name] = left.kept.format(why)
+    return undone
+
+
+def _spec(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) -> Spec:
+    brief, limits = frozen.brief, run.limits
+    instructions, findings, material = brief.blocks(frozen.delimiter)
+    opening = [(Origin.BRIEF, instructions, "")]
+    opening += [(Origin.FINDINGS, findings, "")] if findings else []
+    opening += [(Origin.MATERIAL, material, "")] if material else []
+    return Spec(
+        run=run.id,
+        context=frozen.id,
+        role=f"subagent_{frozen.model}",
+        system=frozen.system,
+        tools=frozen.tools,
+        opening=opening,
+        max_steps=limits.files_steps if brief.draft.scope == "files" else limits.subagent_steps,
+        context_limit=limits.child_context,
+        seconds=frozen.seconds,
+        spare=frozen.spare,
+        contract=brief.draft.contract,
+        effort=brief.draft.effort,
+        on_reply=on_reply,
+        single=bool(brief.material) and not brief.handles.titles,
+    )
+
+
+def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) -> Agent:
+    brief, limits = frozen.brief, run.limits
+    run.declare(
+        frozen.id,
+        scope=brief.draft.scope,
+        role=f"subagent_{frozen.model}",
+        template=frozen.template,
+        tools=[tool["name"] for tool in frozen.tools],
+        kind="subagent",
+        parent=frozen.parent,
+    )
+    tools = {t.name: t for t in scopes.offered(brief.draft.scope, run.clients)}
+    agent = Agent(
+        run,
+        _spec(run, frozen, on_reply),
+        Toolbox(tools, run.gate, limits.tool_timeout_s, frozen.delimiter),
+        ToolContext(
+            run=run.id,
+            requester=run.requester,
+            handles=brief.handles,
+            label=brief.label,
+            window=brief.window,
+            clients=run.clients,
+            max_output_tokens=limits.max_tool_output_tokens,
+            intent=brief.intent,
+            scope=brief.draft.scope,
+            beside=brief.beside,
+        ),
+    )
+    agent.reading.task = "\n".join([brief.draft.task, *brief.draft.questions])
+    agent.reading.expect(brief.expects)
+    agent.reading.add(brief.material, {})
+    run.sink.saw(run.id, [(item.id, item.author) for item in brief.material])
+    return agent

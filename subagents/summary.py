@@ -1,0 +1,306 @@
+"""The summary of a result that a parent sees: one line per finding, most important first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from scopes.tool import estimate_tokens, one_line
+from subagents.contracts import NEEDS_ACTION, TableContract, TrackedRow, TriageVerdict
+from subagents.delimiter import shorten
+from subagents.evidence import Coverage
+from subagents.result import Finding, SubagentResult, tracked_rows, verdict
+
+SEVERITIES = ("high", "medium", "low")
+LATER = ("waiting", "none", "solved")
+"""States that need no action of the team now, by how soon they may."""
+CODE = "```"
+"""Precedes code in Markdown."""
+FRAME_TOKENS = 80
+"""Tokens reserved for the line that names what was cut."""
+
+
+def rank(finding: Finding) -> tuple[int, int, int, int]:
+    """Return the sort key of a finding: open, severe, many customers, many messages first."""
+    state = 0 if finding.state in NEEDS_ACTION else 1 + LATER.index(finding.state)
+    severity = SEVERITIES.index(finding.severity)
+    return (state, severity, -finding.people, -finding.messages)
+
+
+def parent_view(result: SubagentResult, max_tokens: int) -> str:
+    """Return a result within `max_tokens`, with the ids of the findings that did not fit."""
+    foot = _foot(result)
+    room = max_tokens - _size(foot) - FRAME_TOKENS
+    whole = room if _is_verdict(result) else room // 2
+    shown = [shorten(_head(result), max(40, whole))]
+    room -= _size(shown[0])
+    # A verdict is in the head as a whole: its one finding would repeat it.
+    ranked = [] if _is_verdict(result) else sorted(result.findings, key=rank)
+    tracked = _rows(result)
+    rows = [*map(row_line, tracked), *_cells(result)]
+    kept = fitting_lines(rows, room)
+    shown += kept
+    lines = fitting_lines(map(finding_line, ranked), room - sum(map(_size, kept)))
+    shown += lines
+    if more := len(rows) - len(kept):
+        shown.append(f"(cut: {more} more rows{_CLOSED if tracked else ''})")
+    if left := ranked[len(lines) :]:
+        shown.append(shorten(_cut(left), FRAME_TOKENS))
+    return "\n".join([*shown, foot])
+
+
+def fitting_lines(lines: Iterable[str], room: int) -> list[str]:
+    """Return the first lines that together fit into so many tokens."""
+    kept = []
+    for line in lines:
+        room -= _size(line)
+        if room < 0:
+            break
+        kept.append(line)
+    return kept
+
+
+MIN_VIEW_TOKENS = 60
+
+
+def fitted(views: Mapping[str, str], max_tokens: int) -> str:
+    """Return views (by id) that together fit, each shortened alike; name those without room."""
+    room = max(1, max_tokens // MIN_VIEW_TOKENS - 1)
+    shown, left = list(views.items())[:room], list(views)[room:]
+    share = max_tokens // max(1, len(shown) + bool(left))
+    lines = [shorten(view, share) for _, view in shown]
+    if left:
+        named = f"({len(left)} more results are stored and in the report: {' '.join(left)}"
+        lines.append(shorten(named, share - 1) + ")")
+    return "\n\n".join(lines)
+
+
+LEAST_TOKENS = 250
+"""Below this share of the room for each, results are shown together, by what was found."""
+NAMED_SHARE = 8
+"""Each list of ids takes at most this part of the room (one eighth)."""
+LOOK_UP = "to read one, give its id in `findings` of a new brief"
+
+
+def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
+    """Return the results of one call within `max_tokens`: a view of at most `each` tokens for
+    each one, or, if that leaves too little for any, the findings of all, with equal ones
+    joined."""
+    if len(results) * LEAST_TOKENS > max_tokens:
+        return _together(results, max_tokens)
+    whole = [parent_view(result, each) for result in results]
+    level = _level([_size(view) + 1 for view in whole], max_tokens)
+    views = [
+        view if _size(view) < level else parent_view(result, level - 2)
+        for view, result in zip(whole, results, strict=True)
+    ]
+    return "\n\n".join(views)
+
+
+def _level(sizes: Sequence[int], room: int) -> int:
+    """Return the largest equal size that fits into the room; small ones leave theirs to others."""
+    for k, size in enumerate(sorted(sizes)):
+        share = room // (len(sizes) - k)
+        if size > share:
+            return share
+        room -= size
+    return max(sizes, default=0)
+
+
+def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
+    """Return the findings of many subagents, the first of each first.
+
+    What is not shown is counted, and named as far as there is room.
+    """
+    found = [r for r in results if r.findings and not _is_verdict(r)]
+    read = _made(results) if found else results
+    named = max_tokens // NAMED_SHARE
+    lines = [*_unfinished(results, named), *_empty(results, found, read, named)]
+    room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
+    shown, left = _findings(found, room if not read else room // 2)
+    if left:
+        lines.append(_left_out(left, named))
+    if read:
+        room -= sum(map(_size, shown))
+        most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
+        views = {r.id: parent_view(r, LEAST_TOKENS) for r in read[:most]}
+        lines.insert(0, fitted({**dict.fromkeys((r.id for r in read), ""), **views}, room))
+    return shorten("\n".join([*shown, *lines]), max_tokens)
+
+
+def _made(results: Sequence[SubagentResult]) -> list[SubagentResult]:
+    """Return those whose value is shown although it is not a finding."""
+    return [
+        r
+        for r in results
+        if r.value and (_is_verdict(r) or (not r.findings and r.contract in ("table", "draft")))
+    ]
+
+
+def _findings(found: Sequence[SubagentResult], room: int) -> tuple[list[str], list[Finding]]:
+    """Return lines of findings that fit, and the findings that do not."""
+    ranked = [
+        (k, rank(finding), finding)
+        for result in found
+        for k, finding in enumerate(sorted(result.findings, key=rank))
+    ]
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for _, _, finding in sorted(ranked, key=lambda each: each[:2]):
+        claim = " ".join(finding.claim.casefold().split())
+        groups.setdefault((claim, finding.state), []).append(finding)
+    alike = list(groups.values())
+    shown = fitting_lines(map(_joined_line, alike), room)
+    return shown, [finding for group in alike[len(shown) :] for finding in group]
+
+
+def _joined_line(alike: Sequence[Finding]) -> str:
+    """Return one line for equal findings: the first, with the ids of the others."""
+    first, *others = alike
+    if not others:
+        return finding_line(first)
+    ids = " ".join(f"[{finding.id}]" for finding in others)
+    return f"{finding_line(first)} | the same: {ids} (figures: those of {first.id})"
+
+
+def _left_out(left: Sequence[Finding], room: int) -> str:
+    still = sum(f.state in NEEDS_ACTION for f in left)
+    head = f"(not shown: {len(left)} findings, {still} open, stored and in the report; {LOOK_UP}: "
+    return _naming(head, [f.id for f in left], room)
+
+
+def _empty(
+    results: Sequence[SubagentResult],
+    found: Sequence[SubagentResult],
+    read: Sequence[SubagentResult],
+    room: int,
+) -> list[str]:
+    told = {r.id for r in (*found, *read)}
+    ids = [r.id for r in results if r.id not in told]
+    head = f"({len(ids)} subagents found nothing; what they wrote is stored and in the report: "
+    return [_naming(head, ids, room)] if ids else []
+
+
+def _unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
+    """Return how many ended in which way, those not complete by id, and what was not covered."""
+    ends: dict[str, list[str]] = {}
+    for r in results:
+        stop = "" if r.stopped_by == "none" else f", stopped by {r.stopped_by}"
+        ends.setdefault(f"{r.status}{stop}", []).append(r.id)
+    told = [f"{len(ids)} {end}" for end, ids in ends.items()]
+    gaps = sum(bool(r.not_covered) for r in results)
+    dropped = sum(len(r.unsupported) for r in results)
+    lines = [f"{', '.join(told)} | not all covered: {gaps} | unsupported: {dropped}"]
+    for end, ids in ends.items():
+        if end != "complete":
+            lines.append(_naming(f"({end}: ", ids, room // len(ends)))
+    return lines
+
+
+def _naming(head: str, ids: Sequence[str], room: int) -> str:
+    """Return as many ids as there is room for, and how many more there are."""
+    room -= _size(head) + _size(f" and {len(ids)} more)")
+    kept = len(fitting_lines(ids, room))
+    more = f" and {len(ids) - kept} more" if kept < len(ids) else ""
+    return f"{head}{' '.join(ids[:kept])}{more})"
+
+
+def _head(result: SubagentResult) -> str:
+    ended = "" if result.stopped_by == "none" else f", stopped by {result.stopped_by}"
+    why = f" ({one_line(result.reason)})" if result.reason else ""
+    head = f"{result.id} {result.status}{ended}{why} ({result.scope}, {result.model}): "
+    if found := verdict(result):
+        ids = " ".join(f"[{f.id}]" for f in result.findings)
+        return f"{head}{ids} {_verdict_line(found)}"
+    if result.contract != "draft" and CODE not in result.text:
+        return head + one_line(result.text)
+    # A draft and code keep their lines; the mark keeps any of them from passing for a finding.
+    return head + "".join(f"\n> {line}" for line in result.text.splitlines())
+
+
+def _is_verdict(result: SubagentResult) -> bool:
+    return result.contract == "triage" and result.value is not None
+
+
+def _verdict_line(found: TriageVerdict) -> str:
+    """Return a triage on one line: what decides its place, and its facts.
+
+    Facts are numbered: two that follow each other in a mail would otherwise be an excerpt of it.
+    The number is part of a word that no mail has, since bare ones occur in the numbered lists of
+    mails.
+    """
+    due = f"due {found.deadline}" if found.deadline else ""
+    asked = "asked of the reader" if found.asked_of_me else ""
+    facts = " ".join(f"(fact{k}) {one_line(fact)}" for k, fact in enumerate(found.key_facts, 1))
+    step = f"next: {found.proposed_action}" if found.proposed_action else ""
+    parts = [found.category, found.priority, due, asked, facts, step]
+    return " | ".join(one_line(part) for part in parts if part)
+
+
+def _rows(result: SubagentResult) -> list[TrackedRow]:
+    """Return the rows of a tracker, open ones first, then those closed last."""
+    newest = sorted(tracked_rows(result), key=lambda row: row.closed, reverse=True)
+    return sorted(newest, key=lambda row: row.status != "open")
+
+
+_CLOSED = ", of which closed ones were cut first"
+
+
+def _cells(result: SubagentResult) -> list[str]:
+    """Return a table: its columns, then its rows, numbered like the facts in `_verdict`."""
+    if result.contract != "table" or not result.value:
+        return []
+    table = TableContract.model_validate(result.value)
+    told = [" | ".join(map(one_line, line)) for line in (table.columns, *table.rows)]
+    return [f"(row{k}) {line}" if k else f"columns: {line}" for k, line in enumerate(told)]
+
+
+def row_line(row: TrackedRow) -> str:
+    """Return a row of a tracker on one line, without empty parts."""
+    parts = [row.key or row.id, row.status, row.market, row.title]
+    return " | ".join(one_line(part) for part in parts if part)
+
+
+def _cut(left: Sequence[Finding]) -> str:
+    still = sum(f.state in NEEDS_ACTION for f in left)
+    ids = " ".join(f.id for f in left)
+    return f"(cut: {len(left)} more findings, {still} open, stored and in the report: {ids})"
+
+
+def _foot(result: SubagentResult) -> str:
+    missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
+    read = ", ".join(_read(result.read))
+    told = [f"read: {read}"] if read else []
+    return " | ".join([*told, f"not covered: {missing}", f"unsupported: {len(result.unsupported)}"])
+
+
+def _read(cover: Coverage) -> Iterator[str]:
+    """Return what was read, worded for its kind of source; a source of messages may be empty."""
+    messages, complete = cover.messages_read, cover.complete
+    items = cover.items_read - messages
+    if messages or (complete and not items):
+        yield f"{messages} messages"
+        yield f"{cover.threads_read} threads"
+    if items > 0:
+        yield f"{items} {'other items' if messages else 'items'}"
+    if complete:
+        yield "complete"
+    elif messages:
+        yield "not the whole source"
+
+
+def finding_line(finding: Finding) -> str:
+    """Return a finding on one line, as a parent or a brief shows it, without empty parts."""
+    parts = [f"[{finding.id}] {one_line(finding.claim)}"]
+    if finding.state != "none":
+        since = f", since {finding.since[:10]}" if finding.since else ""
+        more = ", ..." if finding.customers[5:] else ""
+        names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
+        parts.append(f"{finding.state}, {finding.severity}{since}")
+        if finding.messages or finding.people:
+            parts.append(f"{finding.messages} messages, {finding.people} customers{names}")
+    parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
+    parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []
+    return " | ".join(parts)
+
+
+def _size(line: str) -> int:
+    return estimate_tokens(line) + 1

@@ -1,0 +1,87 @@
+"""A replica that does nothing but schedules: started by tests as a process, to be killed.
+
+Each try of an occurrence is a row of `tries`; what is noted with a delivery, one of `effects`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from bot.runs.durable import Durable
+from bot.schedules.scheduler import Scheduler
+from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.worker import ScheduleWorker
+from bot.storage.database import Database, RetryingDatabase
+from bot.storage.requests import RequestQueue
+from bot.storage.schedules import Work
+
+LONGEST_S = 0.2
+"""That an occurrence takes."""
+
+
+async def replica(folder: Path, url: str, poison: bool, crashes: int) -> None:
+    """`poison`: the first occurrence that is taken up takes its process down each time."""
+    database = await Database.open(folder, url)
+    store, occurrences = ScheduleStore(database), Occurrences(RetryingDatabase(database))
+    executor = f"replica-{uuid.uuid4().hex[:8]}"
+    durable = Durable(
+        executor, {}, folder / "w.sqlite", url, max_concurrency=4, max_crashes=crashes
+    )
+    worker = ScheduleWorker(RequestQueue(database), durable, 8, occurrences)
+
+    async def occurrence(work: Work) -> None:
+        at = work.at.isoformat(timespec="microseconds")
+        tried = sa.text("INSERT INTO public.tries VALUES (:at, :pid)")
+        await database.change(lambda c: c.execute(tried, {"at": at, "pid": os.getpid()}).rowcount)
+        first = sa.text("SELECT min(at) FROM public.tries")
+        if poison and await database.change(lambda c: c.execute(first).scalar()) == at:
+            os._exit(1)
+        await asyncio.sleep(random.uniform(0, LONGEST_S))
+        since = work.at - timedelta(seconds=1)
+        await occurrences.ran(
+            work,
+            cost=0.01,
+            oldest=since,
+            latest=work.at,
+            extra={"of": at},
+        )
+
+    async def delivery(work: Work) -> None:
+        effect = sa.text("INSERT INTO public.effects VALUES (:at)")
+        await asyncio.sleep(random.uniform(0, LONGEST_S / 2))
+        row = {"at": work.at.isoformat(timespec="microseconds")}
+        await occurrences.delivered(work, on_delivery=lambda c: c.execute(effect, row))
+
+    durable.bodies |= {"occurrence": worker.body(occurrence), "delivery": worker.body(delivery)}
+
+    async def adopt(dead: str) -> None:
+        await occurrences.adopt(dead, executor)
+
+    durable.on_dead, durable.owners, durable.on_adopted = (
+        adopt,
+        occurrences.owners,
+        worker.recover,
+    )
+    await durable.open()
+    await worker.recover()
+    async with asyncio.TaskGroup() as tasks:
+        for each in (
+            worker.run(),
+            Scheduler(store, occurrences, worker.wake).run(),
+            durable.reap(),
+        ):
+            tasks.create_task(each)
+        print("ready", flush=True)
+
+
+if __name__ == "__main__":
+    _, where, address, *more = sys.argv
+    asyncio.run(replica(Path(where), address, bool(more), int(more[0]) if more else 1_000))

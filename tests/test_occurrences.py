@@ -1,0 +1,571 @@
+"""Rows of schedules: what is due, what is caught up, what happens once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pg_kit import Kept, place
+
+from bot.schedules.store import (
+    REPLACED,
+    STILL_AT_WORK,
+    TOO_LATE,
+    Occurrences,
+    ScheduleError,
+    ScheduleStore,
+)
+from bot.storage.database import Database
+from bot.storage.schedules import Occurrence, Work
+from config.schedules import Schedule
+
+__all__ = ["place"]
+
+START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+def spec(**fields: Any) -> Schedule:
+    given: dict[str, Any] = {"kind": "sweep", "cron": "*/10 * * * *", "zone": "Europe/Madrid"}
+    given |= {"channels": ("support-*",), "to": "dm", "owner": "U0ANA"}
+    return Schedule(**{**given, **fields})
+
+
+@dataclass
+class Rows:
+    """One database, seen by a replica."""
+
+    database: Database
+    now: datetime = START
+    """As the test has it."""
+
+    @property
+    def store(self) -> ScheduleStore:
+        return ScheduleStore(self.database)
+
+    @property
+    def occurrences(self) -> Occurrences:
+        return Occurrences(self.database, lambda: self.now)
+
+    async def noted(self, now: datetime, schedule: str = "markets") -> None:
+        self.now = now
+        await self.occurrences.create_due(schedule)
+
+    async def take(self, now: datetime, most: int = 5) -> list[Work]:
+        self.now = now
+        return await self.occurrences.take("me", now, most)
+
+    async def taken(self, now: datetime) -> Work:
+        (work,) = await self.take(now)
+        return work
+
+    async def ran(self, work: Work, **fields: Any) -> bool:
+        given: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
+        return await self.occurrences.ran(work, **given)
+
+    async def delivered(self, work: Work, **fields: Any) -> bool:
+        return await self.occurrences.delivered(work, **fields)
+
+    async def shown(self, schedule: str = "markets") -> list[tuple[str, str]]:
+        """Minute and state of its occurrences, the oldest first."""
+        found = await self.occurrences.of(schedule, 1_000)
+        return [(f"{each.at:%H:%M}", each.state) for each in reversed(found)]
+
+    async def occurrence(self, at: datetime) -> Occurrence:
+        found = await self.occurrences.get("markets", at)
+        assert found
+        return found
+
+
+@asynccontextmanager
+async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
+    """With one schedule, every ten minutes from 8:00 on."""
+    async with place.stores(1) as (store,):
+        made = Rows(store.database)
+        await made.store.create("markets", spec(**fields), "chat", START)
+        yield made
+
+
+# ---- the times
+
+
+async def test_each_time_is_one_row_whoever_notices_it_and_however_often(place: Kept) -> None:
+    async with rows(place) as made, place.stores(2) as stores:
+        later = START + 35 * MINUTE
+        others = [Occurrences(store.database, lambda: later) for store in stores]
+        await asyncio.gather(*(each.create_due("markets") for each in others), made.noted(later))
+        await made.noted(START + 25 * MINUTE)  # a clock that was set back
+        assert await made.shown() == [("08:10", "due"), ("08:20", "due"), ("08:30", "due")]
+        await made.noted(START + 40 * MINUTE)
+        assert len(await made.shown()) == 4
+
+
+async def test_no_time_is_noted_before_it_was_set(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 9 * MINUTE)
+        assert await made.shown() == []
+        assert await made.take(START + 9 * MINUTE) == []
+
+
+async def test_more_times_than_one_transaction_notes_are_all_noted(place: Kept) -> None:
+    async with rows(place, cron="* * * * * *") as made:
+        await made.noted(START + timedelta(seconds=1_203))
+        assert len(await made.occurrences.of("markets", 10_000)) == 1_203
+
+
+# ---- what is caught up
+
+
+async def test_of_what_was_missed_the_last_one_runs(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 35 * MINUTE)
+        work = await made.taken(START + 35 * MINUTE)
+        assert (work.kind, work.at) == ("occurrence", START + 30 * MINUTE)
+        assert await made.shown() == [
+            ("08:10", "skipped"),
+            ("08:20", "skipped"),
+            ("08:30", "running"),
+        ]
+        assert (await made.occurrence(START + 10 * MINUTE)).why.startswith(
+            "caught up by the run of"
+        )
+
+
+async def test_what_came_between_noting_and_taking_counts_as_missed(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 15 * MINUTE)
+        assert (await made.taken(START + 31 * MINUTE)).at == START + 30 * MINUTE
+
+
+async def test_what_was_missed_too_long_ago_is_not_caught_up(place: Kept) -> None:
+    async with rows(place, missed_hours=1.0, cron="0 8,9 * * *", zone="UTC") as made:
+        now = START + 150 * MINUTE
+        await made.noted(now)
+        assert await made.take(now) == []
+        assert (await made.occurrence(START + HOUR)).why == TOO_LATE
+        assert await made.shown() == [("09:00", "skipped")]
+
+
+async def test_an_occurrence_that_comes_while_the_one_before_is_at_work_is_skipped(
+    place: Kept,
+) -> None:
+    async with rows(place, cron="*/30 * * * *") as made:
+        hour = START + HOUR
+        await made.noted(hour)
+        first = await made.taken(hour)
+        await made.noted(hour + 30 * MINUTE)
+        assert await made.take(hour + 30 * MINUTE) == []
+        made.now = hour + 31 * MINUTE
+        await made.ran(first)
+        await made.delivered(await made.taken(hour + 31 * MINUTE))
+        assert await made.take(hour + 31 * MINUTE) == []
+        assert (await made.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
+
+
+async def test_what_a_person_asks_for_waits_and_is_never_too_late(place: Kept) -> None:
+    async with rows(place, missed_hours=0.5, cron="0 0 1 1 *") as made:
+        asked = await made.occurrences.ask_now(
+            "markets", START + timedelta(minutes=3, microseconds=7)
+        )
+        assert asked.at == START + 3 * MINUTE
+        again = await made.occurrences.ask_now("markets", START + 3 * MINUTE)
+        assert again == asked
+        work = await made.taken(START + 2 * HOUR)
+        assert work.at == asked.at
+        while_at_work = await made.occurrences.ask_now("markets", START + 3 * MINUTE)
+        assert while_at_work.at == asked.at + timedelta(seconds=1)
+        await made.ran(work)
+        await made.delivered(await made.taken(START + 2 * HOUR))
+        assert (await made.taken(START + 2 * HOUR)).at == while_at_work.at
+
+
+async def test_an_occurrence_that_is_taken_up_as_it_is_asked_for_is_one_occurrence(
+    tmp_path: Path,
+) -> None:
+    """A trigger takes it up in the very moment in which its row is there, as a replica may."""
+    async with rows(Kept(tmp_path, None), cron="0 0 1 1 *") as made:
+        at_once = "UPDATE schedule_runs SET state = 'running' WHERE at = NEW.at"
+        trigger = f"CREATE TRIGGER taken AFTER INSERT ON schedule_runs BEGIN {at_once}; END"
+        await made.database.change(lambda c: c.exec_driver_sql(trigger).rowcount)
+        asked = await made.occurrences.ask_now("markets", START)
+        assert (asked.at, asked.state) == (START, "running")
+        assert await made.shown() == [("08:00", "running")]
+
+
+async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
+    place: Kept,
+) -> None:
+    async with rows(place, cron="0 * * * *") as made:
+        await made.noted(START + HOUR)
+        first = await made.taken(START + HOUR)
+        at, later = first.at, START + HOUR + 5 * MINUTE
+        assert await made.occurrences.failed(first, "The model is away.", again=later, cost=0.25)
+        waiting = await made.occurrence(at)
+        assert (waiting.state, waiting.why, waiting.tries) == ("due", "The model is away.", 1)
+        assert await made.occurrences.at_work() == []
+        assert await made.take(later - MINUTE) == []
+        second = await made.taken(later)
+        assert (second.at, second.attempt, second.id) == (at, 2, f"{first.id[:-1]}2")
+        assert await made.occurrences.at_work() == [second]
+        occurrence = await made.occurrence(at)
+        assert (occurrence.state, occurrence.run, occurrence.ended) == (
+            "running",
+            "markets-260302-090000-2",
+            None,
+        )
+
+        # What the first try still says of itself changes nothing, and frees nothing.
+        assert not await made.occurrences.failed(first, "It is over.")
+        assert not await made.occurrences.failed(first, "Once more.", again=later)
+        assert not await made.ran(first)
+        assert await made.occurrences.at_work() == [second]
+
+        assert await made.ran(second, cost=0.5)
+        occurrence = await made.occurrence(at)
+        assert (occurrence.state, occurrence.why) == ("ran", "")
+        assert occurrence.cost_usd == pytest.approx(0.75)
+        assert await made.delivered(await made.taken(later))
+
+
+async def test_the_next_time_takes_the_place_of_a_run_that_waits_for_its_next_try(
+    place: Kept,
+) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        first = await made.taken(START + 10 * MINUTE)
+        late = START + 21 * MINUTE
+        made.now = START + 12 * MINUTE
+        await made.occurrences.failed(first, "The model is away.", again=late)
+        await made.noted(START + 20 * MINUTE)
+        second = await made.taken(late - MINUTE / 2)
+        assert second.at == START + 20 * MINUTE
+        assert await made.shown() == [("08:10", "failed"), ("08:20", "running")]
+        assert (await made.occurrence(first.at)).why == "The model is away."
+        await made.ran(second)
+        await made.delivered(await made.taken(late))
+        assert await made.take(late) == []
+        await made.noted(START + 30 * MINUTE)
+        assert (await made.taken(START + 30 * MINUTE)).at == START + 30 * MINUTE
+
+
+async def test_a_time_that_comes_while_a_run_fails_is_not_lost(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        first = await made.taken(START + 10 * MINUTE)
+        await made.noted(START + 20 * MINUTE)
+        made.now = START + 21 * MINUTE
+        await made.occurrences.failed(first, "The model is away.")
+        assert (await made.taken(START + 21 * MINUTE)).at == START + 20 * MINUTE
+
+
+async def test_a_run_that_waited_too_long_for_its_next_try_is_over(place: Kept) -> None:
+    async with rows(place, missed_hours=1.0, cron="0 0 1 1 *") as made:
+        await made.occurrences.ask_now("markets", START)
+        work = await made.taken(START)
+        await made.occurrences.failed(work, "Slack is away.", again=START + 30 * MINUTE)
+        assert await made.take(START + 61 * MINUTE) == []  # nothing served in between
+        assert await made.shown() == [("08:00", "failed")]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["note", "take", "end", "again"]), st.integers(0, 25)),
+        max_size=25,
+    ),
+)
+@hypothesis_settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_whatever_happens_no_time_is_lost_and_none_is_taken_twice(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, int]],
+) -> None:
+    async with rows(Kept(tmp_path_factory.mktemp("rows"), None)) as made:
+        now, at_work, done = START, list[Work](), list[str]()
+        for step, minutes in [*steps, ("note", 0)]:
+            now += minutes * MINUTE
+            if step == "note":
+                await made.noted(now)
+            elif step == "take":
+                taken = await made.take(now)
+                assert not (taken and at_work)
+                at_work += taken
+            elif at_work:
+                work = at_work.pop()
+                done.append(work.id)
+                if work.kind == "delivery":
+                    assert await made.delivered(work)
+                elif step == "end":
+                    assert await made.ran(work)
+                else:
+                    later = now + 3 * MINUTE
+                    assert await made.occurrences.failed(work, "Away.", again=later)
+        assert len(done) == len(set(done))
+        found = {each.at: each.state for each in await made.occurrences.of("markets", 1_000)}
+        assert sorted(found) == list(spec().timetable.between(START, now))
+
+
+# ---- a run and its delivery
+
+
+async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        first = await made.taken(START + 10 * MINUTE)
+        assert await made.ran(first, extra={"covered": {}}, figures={"open": 3}, cost=0.25)
+        assert not await made.ran(first)
+        await made.noted(START + 20 * MINUTE)
+        work = await made.taken(START + 20 * MINUTE)
+        assert (work.kind, work.at) == ("delivery", first.at)
+
+        noted: list[str] = []
+        place_ = {"channel": "C1", "ts": "1.2"}
+        assert await made.delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
+        assert not await made.delivered(work, on_delivery=lambda _: noted.append("twice"))
+        assert noted == ["once"]
+        occurrence = await made.occurrences.last_delivered("markets")
+        delivery = await made.occurrences.delivery("markets", first.at)
+        assert occurrence
+        assert delivery
+        assert (occurrence.extra, occurrence.cost_usd, occurrence.state) == (
+            {"covered": {}},
+            0.25,
+            "ran",
+        )
+        assert (delivery.place, delivery.figures, delivery.tries) == (place_, {"open": 3}, 1)
+        assert await made.occurrences.reports("markets") == 1
+        assert await made.occurrences.cost("markets", START) == pytest.approx(0.25)
+        assert (await made.taken(START + 20 * MINUTE)).kind == "occurrence"
+
+
+async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        await made.ran(await made.taken(START + 10 * MINUTE))
+        work = await made.taken(START + 10 * MINUTE)
+
+        def fail(_: sa.Connection) -> None:
+            raise LookupError("the book is torn")
+
+        with pytest.raises(LookupError):
+            await made.delivered(work, on_delivery=fail)
+        found = await made.occurrences.delivery("markets", work.at)
+        assert found
+        assert (found.state, found.tries) == ("waiting", 0)
+        assert await made.occurrences.at_work("me") == [work]
+
+
+async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        first = await made.taken(START + 10 * MINUTE)
+        await made.ran(first)
+        once = await made.taken(START + 10 * MINUTE)
+        later = START + 25 * MINUTE
+        await made.occurrences.not_delivered(once, "Slack is away.", later)
+        assert await made.take(START + 11 * MINUTE) == []
+
+        await made.noted(START + 20 * MINUTE)
+        second = await made.taken(START + 20 * MINUTE)
+        assert second.kind == "occurrence"
+        await made.occurrences.failed(second, "Nothing could be read.")
+        again = await made.taken(later)
+        assert (again.at, again.id) == (first.at, once.id[:-1] + "2")
+
+
+async def test_a_later_report_takes_the_place_of_one_that_still_waits(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        first = await made.taken(START + 10 * MINUTE)
+        await made.ran(first)
+        once = await made.taken(START + 10 * MINUTE)
+        await made.occurrences.not_delivered(once, "Slack is away.", START + HOUR)
+        await made.noted(START + 20 * MINUTE)
+        await made.ran(await made.taken(START + 20 * MINUTE))
+        states = [each.state for each in await made.occurrences.deliveries("markets")]
+        assert states == ["waiting", "superseded"]
+        assert not await made.delivered(once)
+        assert (await made.taken(START + 2 * HOUR)).at == START + 20 * MINUTE
+
+
+async def test_a_run_that_failed_frees_its_schedule(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        work = await made.taken(START + 10 * MINUTE)
+        assert await made.occurrences.failed(work, "The budget is spent.", cost=0.5)
+        assert not await made.occurrences.failed(work, "again")
+        assert not await made.occurrences.skip(work, "again")
+        assert (await made.occurrence(work.at)).why == "The budget is spent."
+        assert await made.occurrences.at_work() == []
+        assert await made.occurrences.delivery("markets", work.at) is None
+
+
+async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
+    async with rows(place) as made, place.stores(2) as stores:
+        for name in ("a", "b", "c", "d"):
+            await made.store.create(name, spec(), "chat", START)
+            await made.noted(START + 10 * MINUTE, name)
+        now = START + 10 * MINUTE
+        found = await asyncio.gather(
+            *(
+                Occurrences(s.database).take(f"r{n}", now, 3)
+                for n, s in enumerate(stores)
+                for _ in range(4)
+            )
+        )
+        ids = [work.id for each in found for work in each]
+        rest = [work.id for work in await made.take(now)]
+        assert len(ids + rest) == len(set(ids + rest)) == 4
+        await made.occurrences.adopt("r0", "me")
+        assert "r0" not in await made.occurrences.owners()
+        assert {work.id for work in await made.occurrences.at_work()} == set(ids + rest)
+
+
+# ---- the store
+
+
+async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 10 * MINUTE)
+        await made.store.pause("markets", "U0BEN")
+        stored = await made.store.get("markets")
+        assert stored
+        assert (stored.state, stored.why) == ("paused", "U0BEN")
+        await made.noted(START + 30 * MINUTE)
+        assert await made.take(START + 30 * MINUTE) == []
+        assert await made.shown() == [("08:10", "skipped")]
+
+        await made.store.resume("markets", START + 35 * MINUTE)
+        await made.noted(START + 45 * MINUTE)
+        assert await made.shown() == [("08:10", "skipped"), ("08:40", "due")]
+
+
+async def test_what_was_refused_is_caught_up_when_it_was_mended(place: Kept) -> None:
+    async with rows(place) as made:
+        assert await made.store.refuse("markets", "There is no channel #support.")
+        assert not await made.store.refuse("markets", "The channel #support is archived.")
+        stored = await made.store.get("markets")
+        assert stored
+        assert (stored.state, stored.why) == ("refused", "The channel #support is archived.")
+        await made.noted(START + 25 * MINUTE)
+        assert await made.take(START + 25 * MINUTE) == []
+        assert await made.store.accept("markets")
+        assert not await made.store.accept("markets")
+        await made.noted(START + 25 * MINUTE)
+        assert (await made.taken(START + 25 * MINUTE)).at == START + 20 * MINUTE
+
+
+async def test_a_name_is_one_schedules_until_that_is_deleted(place: Kept) -> None:
+    async with rows(place) as made:
+        with pytest.raises(ScheduleError, match="There is a schedule named 'markets' already"):
+            await made.store.create("markets", spec(), "chat", START)
+        await made.noted(START + 10 * MINUTE)
+        await made.ran(await made.taken(START + 10 * MINUTE))
+        await made.noted(START + 20 * MINUTE)
+        await made.store.delete("markets")
+        assert await made.store.get("markets") is None
+        assert await made.take(START + HOUR) == []
+        assert [each.state for each in await made.occurrences.deliveries("markets")] == [
+            "superseded"
+        ]
+        with pytest.raises(ScheduleError, match="There is no schedule 'markets'"):
+            await made.store.pause("markets", "U0ANA")
+
+        await made.store.create("markets", spec(cron="0 * * * *"), "chat", START + HOUR)
+        assert await made.shown() == []
+        assert await made.occurrences.deliveries("markets") == []
+        await made.noted(START + 2 * HOUR)
+        assert await made.shown() == [("10:00", "due")]
+
+
+async def test_the_table_becomes_what_the_settings_say(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        made = Rows(store.database)
+        await made.store.create("mine", spec(), "chat", START)
+        assert await made.store.sync({"markets": spec(), "mail": spec()}, START) == []
+        assert [each.id for each in await made.store.all()] == ["mail", "markets", "mine"]
+        await made.store.pause("mail", "U0ANA")
+
+        # Another text and no `mail`: what keeps its times keeps what was missed.
+        now = START + 15 * MINUTE
+        assert await made.store.sync({"markets": spec(quiet=True)}, now) == []
+        assert [each.id for each in await made.store.all()] == ["markets", "mine"]
+        stored = await made.store.get("markets")
+        assert stored
+        assert (stored.spec.quiet, stored.watermark) == (True, START)
+        with pytest.raises(ScheduleError, match=r"stands in assistant\.yaml"):
+            await made.store.delete("markets")
+
+
+async def test_a_schedule_that_comes_back_into_the_settings_goes_on(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        made = Rows(store.database)
+        await made.store.sync({"markets": spec()}, START)
+        await made.noted(START + 10 * MINUTE)
+        await made.ran(await made.taken(START + 10 * MINUTE))
+        await made.delivered(await made.taken(START + 10 * MINUTE))
+        await made.store.sync({}, START + 15 * MINUTE)  # started with another file, say
+        await made.store.sync({"markets": spec(quiet=True)}, START + 35 * MINUTE)
+        await made.noted(START + 40 * MINUTE)
+        assert await made.shown() == [("08:10", "ran"), ("08:40", "due")]
+        assert await made.occurrences.last_delivered("markets")
+        stored = await made.store.get("markets")
+        assert stored
+        assert stored.spec.quiet
+
+        await made.store.sync({}, START + 45 * MINUTE)
+        await made.store.sync({"markets": spec(channels=("other",))}, START + 45 * MINUTE)
+        assert await made.shown() == []
+
+
+async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        made = Rows(store.database)
+        await made.store.sync({"markets": spec()}, START)
+        await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
+        await made.noted(START + 2 * HOUR)
+        assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
+
+
+async def test_a_paused_schedule_stays_paused_over_a_restart(place: Kept) -> None:
+    async with place.stores(1) as (store,):
+        made = Rows(store.database)
+        await made.store.sync({"markets": spec()}, START)
+        await made.store.pause("markets", "U0ANA")
+        await made.store.sync({"markets": spec(cron="5 * * * *")}, START + HOUR)
+        stored = await made.store.get("markets")
+        assert stored
+        assert (stored.state, stored.why) == ("paused", "U0ANA")
+
+
+async def test_the_settings_win_over_a_schedule_of_the_same_name_set_in_chat(place: Kept) -> None:
+    async with rows(place, owner="U0BEN") as made:
+        await made.noted(START + 10 * MINUTE)
+        (gone,) = await made.store.sync({"markets": spec()}, START + 11 * MINUTE)
+        assert gone.spec.owner == "U0BEN"
+        stored = await made.store.get("markets")
+        assert stored
+        assert (stored.origin, stored.spec.owner, stored.why) == ("config", "U0ANA", REPLACED)
+        assert await made.shown() == []
+
+
+async def test_a_clock_that_was_set_back_repeats_nothing(place: Kept) -> None:
+    async with rows(place) as made:
+        await made.noted(START + 30 * MINUTE)
+        await made.store.pause("markets", "U0ANA")
+        await made.store.resume("markets", START - HOUR)
+        await made.noted(START + 31 * MINUTE)
+        assert [at for at, _ in await made.shown()] == ["08:10", "08:20", "08:30"]
+        stored = await made.store.get("markets")
+        assert stored
+        assert stored.watermark == START + 30 * MINUTE

@@ -1,0 +1,360 @@
+"""What is due is done: one thing a schedule, by the next process if need be, or given up aloud."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pg_kit import Kept, place, postgres
+from serve_kit import serving
+from test_occurrences import spec
+from timing import Patience
+
+from bot.errors import SetupError
+from bot.runs.durable import Durable
+from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.worker import CRASHED, LOST, ScheduleWorker
+from bot.serving.serve import run_server
+from bot.storage.database import Database
+from bot.storage.requests import RequestQueue
+from bot.storage.schedules import Occurrence, Work
+from subagents.model import ModelClient
+
+__all__ = ["place", "postgres"]
+
+YEARLY = "0 0 1 1 *"
+"""So that nothing is due but what a test asks for."""
+
+
+Look = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Bench:
+    """A worker over workflows that do what the test says."""
+
+    worker: ScheduleWorker
+    database: Database
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    """Kind and schedule of what was done, in order."""
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """Occurrences wait for it."""
+    crash: bool = False
+    idle: bool = False
+    """Occurrences end without a word."""
+    fail: bool = False
+    """Occurrences fail for a reason that passes."""
+
+    @property
+    def occurrences(self) -> Occurrences:
+        return self.worker.occurrences
+
+    async def occurrence(self, work: Work) -> None:
+        self.done.append(f"occurrence {work.schedule}")
+        await self.gate.wait()
+        if self.crash:
+            raise LookupError("oops")
+        if self.fail:
+            await self.occurrences.failed(work, "Away.", again=datetime.now(UTC), cost=0.1)
+        elif not self.idle:
+            await self.occurrences.ran(work, oldest=None, latest=work.at, cost=0.1)
+
+    async def delivery(self, work: Work) -> None:
+        self.done.append(f"delivery {work.schedule}")
+        if self.crash:
+            raise LookupError("oops")
+        await self.occurrences.delivered(work)
+
+    async def note(self, work: Work, why: str, again: datetime) -> None:
+        self.failed.append((work.schedule, why))
+
+    async def due(self, *names: str) -> list[Occurrence]:
+        for name in names:
+            if await ScheduleStore(self.database).get(name) is None:
+                made = spec(cron=YEARLY)
+                await ScheduleStore(self.database).create(name, made, "chat", datetime.now(UTC))
+        return [await self.occurrences.ask_now(name, datetime.now(UTC)) for name in names]
+
+    async def look_until(self, condition: Callable[[], Awaitable[object]]) -> None:
+        """Look as `run` does, until it holds."""
+        await self.comes(condition, self.worker.look)
+
+    async def comes(
+        self, condition: Callable[[], Awaitable[object]], look: Look | None = None
+    ) -> None:
+        """Wait until it holds; nothing new is taken up meanwhile, but by `look`."""
+        patience = Patience(30)
+        while not await condition():
+            assert not patience.over, (self.done, self.failed)
+            if look:
+                await look()
+            await asyncio.sleep(0.02)
+
+    async def state(self, occurrence: Occurrence) -> str:
+        found = await self.occurrences.get(occurrence.schedule, occurrence.at)
+        return found.state if found else "gone"
+
+    async def has_failed(self, occurrence: Occurrence) -> bool:
+        return await self.state(occurrence) == "failed"
+
+    async def waits(self, occurrence: Occurrence) -> bool:
+        found = await self.occurrences.get(occurrence.schedule, occurrence.at)
+        return bool(found and found.state == "due" and found.tries)
+
+    async def delivered(self, occurrence: Occurrence) -> bool:
+        found = await self.occurrences.delivery(occurrence.schedule, occurrence.at)
+        return bool(found and found.state == "delivered")
+
+
+@asynccontextmanager
+async def bench(place: Kept, executor: str = "me", *, most: int = 8) -> AsyncIterator[Bench]:
+    async with place.stores(1) as (store,):
+        database = store.database
+        durable = Durable(
+            executor, {}, place.path / "w.sqlite", place.url, max_concurrency=4, max_crashes=3
+        )
+        worker = ScheduleWorker(RequestQueue(database), durable, most, Occurrences(database))
+        made = Bench(worker, database)
+        made.gate.set()
+        worker.on_failed = made.note
+        durable.bodies |= {
+            "occurrence": worker.body(made.occurrence),
+            "delivery": worker.body(made.delivery),
+        }
+        await durable.open()
+        try:
+            yield made
+        finally:
+            made.gate.set()
+            await worker.drained(20)
+            await durable.aclose()
+
+
+async def test_what_is_due_runs_and_then_is_delivered(place: Kept) -> None:
+    async with bench(place) as made:
+        one, two = await made.due("one", "two")
+        await made.look_until(lambda: made.delivered(one))
+        await made.look_until(lambda: made.delivered(two))
+        assert sorted(made.done) == [
+            "delivery one",
+            "delivery two",
+            "occurrence one",
+            "occurrence two",
+        ]
+        assert made.failed == []
+        assert await made.occurrences.at_work() == []
+
+
+async def test_a_schedule_has_one_thing_at_work_and_a_process_so_many_schedules(
+    place: Kept,
+) -> None:
+    async with bench(place, most=2) as made:
+        made.gate.clear()
+        await made.due("one", "two", "three")
+        await made.look_until(lambda: _holds(len(made.done) == 2))
+        latest = await made.due("one", "two", "three")
+        for _ in range(3):
+            await made.worker.look()
+        assert len(made.done) == len(await made.occurrences.at_work("me")) == 2
+        made.gate.set()
+        for occurrence in latest:
+            await made.look_until(lambda occurrence=occurrence: made.delivered(occurrence))  # type: ignore[misc]
+
+
+async def test_nothing_is_begun_while_the_bot_is_paused_or_drains(place: Kept) -> None:
+    async with bench(place) as made:
+        inbox = RequestQueue(made.database)
+        await inbox.pause("U0ANA")
+        (occurrence,) = await made.due("one")
+        await made.worker.look()
+        assert await made.state(occurrence) == "due"
+        await inbox.resume()
+        assert await made.worker.drained(5)
+        await made.worker.look()
+        assert await made.state(occurrence) == "due"
+        made.worker.draining = False
+        await made.look_until(lambda: made.delivered(occurrence))
+
+
+async def test_draining_waits_for_what_is_at_work(place: Kept) -> None:
+    async with bench(place) as made:
+        made.gate.clear()
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: _holds(made.done))
+        assert not await made.worker.drained(0.2)
+        made.gate.set()
+        assert await made.worker.drained(20)
+        assert await made.state(occurrence) == "ran"
+
+
+async def test_an_occurrence_that_falls_over_fails_with_a_sentence_and_the_next_one_runs(
+    place: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench(place) as made:
+        made.crash = True
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: made.has_failed(occurrence))
+        assert made.failed == [("one", CRASHED)]
+        found = await made.occurrences.get("one", occurrence.at)
+        assert found
+        assert (found.state, found.why) == ("failed", CRASHED)
+        assert "LookupError: oops" in caplog.text
+
+        made.crash = False
+        (second,) = await made.due("one")
+        await made.look_until(lambda: made.delivered(second))
+
+
+async def test_a_body_that_ends_nothing_does_not_hold_its_schedule(place: Kept) -> None:
+    async with bench(place) as made:
+        made.idle = True
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: made.has_failed(occurrence))
+        assert made.failed == [("one", CRASHED)]
+        assert await made.occurrences.at_work() == []
+
+
+async def test_a_delivery_that_falls_over_is_tried_again_later(place: Kept) -> None:
+    async with bench(place) as made:
+        made.gate.clear()
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: _holds(made.done))
+        await made.occurrences.ran(occurrence.work, cost=None, oldest=None, latest=occurrence.at)
+        made.crash = True
+        await made.look_until(lambda: _holds(made.failed))
+        found = await made.occurrences.delivery("one", occurrence.at)
+        assert found
+        assert found.not_before
+        assert (found.state, found.tries, found.why) == ("waiting", 1, CRASHED)
+        assert found.not_before > datetime.now(UTC) + timedelta(minutes=1)
+        made.crash = False
+        made.gate.set()
+
+
+async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: Kept) -> None:
+    async with bench(place) as made:
+        made.fail = True
+        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: _holds(made.done))
+        made.gate.set()
+        await made.comes(lambda: made.waits(occurrence))
+    async with bench(place) as made:
+        await made.worker.recover()
+        await made.look_until(lambda: made.delivered(occurrence))
+        found = await made.occurrences.get("one", occurrence.at)
+        assert found
+        assert (found.state, found.tries, found.work.id) == (
+            "ran",
+            1,
+            f"{occurrence.work.id[:-1]}2",
+        )
+        assert made.done == ["occurrence one", "delivery one"]
+        assert await made.occurrences.at_work() == []
+
+
+async def test_another_try_of_a_dead_replica_goes_on_elsewhere(postgres: Kept) -> None:
+    async with bench(postgres) as made:
+        made.fail = True
+        made.gate.clear()  # else it may be due again, and be taken up again, before the last look
+        (occurrence,) = await made.due("one")
+        await made.look_until(lambda: _holds(made.done))
+        made.gate.set()
+        await made.comes(lambda: made.waits(occurrence))
+        made.fail = False
+        (work,) = await made.occurrences.take("dead", datetime.now(UTC), 5)
+        assert work.attempt == 2
+        await made.occurrences.adopt("dead", "me")
+        await made.worker.recover()
+        await made.look_until(lambda: made.delivered(occurrence))
+        assert made.done == ["occurrence one", "occurrence one", "delivery one"]
+
+
+async def test_what_was_taken_up_but_not_begun_is_begun_after_a_restart(place: Kept) -> None:
+    async with bench(place) as made:
+        (occurrence,) = await made.due("one")
+        await made.occurrences.take("me", datetime.now(UTC), 5)  # and here the process ends
+    async with bench(place) as made:
+        assert await made.state(occurrence) == "running"
+        await made.worker.recover()
+        await made.look_until(lambda: made.delivered(occurrence))
+        assert made.done == ["occurrence one", "delivery one"]
+
+
+async def test_an_earlier_life_that_had_ended_it_is_not_repeated(place: Kept) -> None:
+    async with bench(place) as made:
+        (occurrence,) = await made.due("one")
+        (work,) = await made.occurrences.take("me", datetime.now(UTC), 5)
+        await made.occurrences.ran(occurrence.work, cost=None, oldest=None, latest=occurrence.at)
+        await made.worker.durable.begin(
+            "occurrence", work.id, work.id
+        )  # as dbos does after a crash
+        await made.look_until(lambda: made.delivered(occurrence))
+        assert made.done == ["delivery one"]
+
+
+async def test_what_is_lost_for_good_fails_aloud_and_the_schedule_goes_on(place: Kept) -> None:
+    async with bench(place) as made:
+        (occurrence,) = await made.due("one")
+        (work,) = await made.occurrences.take("me", datetime.now(UTC), 5)
+        made.crash = made.worker.draining = True  # so that its workflow ends, and tells nobody
+        await made.worker.durable.begin("occurrence", work.id, work.id)
+        await made.look_until(lambda: _holds(made.failed))
+        assert made.failed == [("one", LOST)]
+        found = await made.occurrences.get("one", occurrence.at)
+        assert found
+        assert (found.state, found.why) == ("failed", LOST)
+        made.crash = made.worker.draining = False
+        (second,) = await made.due("one")
+        await made.look_until(lambda: made.delivered(second))
+
+
+async def test_a_replica_goes_on_with_the_schedules_of_a_dead_one(postgres: Kept) -> None:
+    async with bench(postgres) as made:
+        (occurrence,) = await made.due("one")
+        await made.occurrences.take("dead", datetime.now(UTC), 5)
+        assert await made.occurrences.owners() == {"dead"}
+        await made.worker.look()
+        assert made.done == []
+        await made.occurrences.adopt("dead", "me")
+        await made.worker.recover()
+        await made.look_until(lambda: made.delivered(occurrence))
+        assert await made.occurrences.owners() == set()
+
+
+async def test_the_worker_runs_by_itself_and_when_it_is_woken(tmp_path: Path) -> None:
+    async with bench(Kept(tmp_path, None)) as made:
+        running = asyncio.create_task(made.worker.run())
+        (occurrence,) = await made.due("one")
+        made.worker.wake()
+        patience = Patience(30)
+        while not await made.delivered(occurrence):
+            assert not patience.over
+            await asyncio.sleep(0.02)
+        running.cancel()
+
+
+async def test_a_second_process_on_one_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    schedules = {"markets": spec(cron="* * * * * *", owner="U0ANA")}
+    change = operator.methodcaller("model_copy", update={"schedules": schedules})
+    async with serving(tmp_path, change=change) as bot:
+        model = ModelClient(bot.settings.models, "k", bot.settings.models.base_url)
+        with pytest.raises(SetupError) as refused:
+            async with run_server(bot.settings, None, model, "claude"):
+                pass
+        await model.aclose()
+    assert refused.value.code == "locked"
+    assert "Another `assistant serve` (pid" in str(refused.value)
+    assert "DATABASE_URL" in refused.value.hint
+
+
+async def _holds(condition: Any) -> Any:
+    return condition

@@ -1,0 +1,382 @@
+"""A budget of rows never passes its caps, whoever shares it, whoever dies, and pays calls once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pg_kit import Kept, place, postgres
+
+from bot.runs.store import Store
+from bot.storage.budget import StoredBudget, settle_dead_calls
+from bot.storage.database import Database
+from bot.storage.requests import RequestQueue
+from bot.storage.tables import budgets, reservations
+from subagents.budget import Amount, Caps
+from subagents.errors import BudgetExceeded
+
+__all__ = ["place", "postgres"]
+
+FIELDS = [f.name for f in fields(Amount)]
+NOTHING = Amount()
+CAPS = Caps(100, 100, 100, 60.0)
+
+
+def all_of(number: int) -> Amount:
+    return Amount(number, number, number)
+
+
+async def budget(
+    store: Store, owner: str = "me", caps: Caps = CAPS, run: str = "r1"
+) -> StoredBudget:
+    clock = asyncio.get_running_loop().time
+    return await StoredBudget.open(store.database, run, caps, clock, owner)
+
+
+@asynccontextmanager
+async def shared(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
+    """One budget as several processes have it; of one file there is one process at a time."""
+    async with place.stores(count, "r1") as stores:
+        sharing = [await budget(store, f"p{n}") for n, store in enumerate(stores)]
+        yield sharing
+        for each in sharing:
+            await each.aclose()
+
+
+async def books(database: Database, run: str = "r1") -> tuple[Amount, Amount]:
+    """What is spent and what is reserved, checked against the caps and against the rows."""
+
+    def look(connection: sa.Connection) -> tuple[sa.RowMapping, list[sa.RowMapping]]:
+        total = sa.select(budgets).where(budgets.c.run == run).with_for_update()
+        row = connection.execute(total).mappings().one()
+        each = sa.select(reservations).where(reservations.c.run == run)
+        return row, list(connection.execute(each).mappings())
+
+    row, held = await database.change(look)
+    spent, reserved = (
+        Amount(*(row[f"{kind}_{name}"] for name in FIELDS)) for kind in ("spent", "reserved")
+    )
+    for name in FIELDS:
+        assert getattr(reserved, name) >= 0
+        assert getattr(spent, name) + getattr(reserved, name) <= row[f"cap_{name}"]
+    for settled, total in ((True, spent), (False, reserved)):
+        rows = [r for r in held if (r["state"] == "settled") == settled]
+        assert total == Amount(*(sum(r[name] for r in rows) for name in FIELDS))
+    return spent, reserved
+
+
+async def die(store: Store, owner: str) -> None:
+    await store.database.change(lambda connection: settle_dead_calls(connection, owner))
+
+
+# ---- one budget
+
+
+async def test_what_is_reserved_is_settled_once(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        await mine.reserve("a", all_of(40))
+        await mine.reserve("a", all_of(30))  # another attempt of the same call
+        assert await books(store.database) == (Amount(), all_of(30))
+        await mine.settle("a", all_of(10))
+        await mine.settle("a", all_of(10))
+        await mine.settle("unknown", Amount())
+
+        assert await books(store.database) == (all_of(10), Amount())
+        assert (mine.spent, mine.reserved) == (all_of(10), Amount())
+
+
+async def test_what_would_pass_a_cap_is_refused_and_changes_nothing(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        await mine.keep("final", all_of(50))
+        with pytest.raises(BudgetExceeded) as error:
+            await mine.reserve("a", Amount(10, 51, 10))
+
+        assert (error.value.what, error.value.limit) == ("tokens", 100)
+        assert await books(store.database) == (Amount(), all_of(50))
+        await mine.reserve("final", all_of(100))  # what was held is there to be used
+
+
+async def test_the_caps_that_a_run_began_with_hold(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        await (await budget(store)).keep("a", all_of(10))
+        later = await budget(store, caps=Caps(10**9, 10**9, 10**9, 60.0))
+
+        with pytest.raises(BudgetExceeded):
+            await later.reserve("b", all_of(91))
+        await later.reserve("b", all_of(90))
+
+
+async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        commits = 0
+
+        def committed(connection: Any) -> None:
+            nonlocal commits
+            commits += 1
+
+        sa.event.listen(store.database._engine, "commit", committed)
+        asked = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
+        await asyncio.gather(*asked[:100])  # who asks first is served first
+
+        assert commits <= 4
+        assert await books(store.database) == (Amount(), all_of(100))
+        assert not any(each.done() for each in asked[100:])
+        await asyncio.gather(*(mine.settle(f"{n}", NOTHING) for n in range(100)))
+        await asyncio.gather(*asked)
+        assert commits <= 12
+        await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100, 200)))
+        assert await books(store.database) == (all_of(100), Amount())
+
+
+async def test_who_is_cancelled_while_reserving_leaves_nothing_reserved(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        waiting = [asyncio.create_task(mine.reserve(f"{n}", all_of(5))) for n in range(20)]
+        await asyncio.sleep(0)
+        for task in waiting[::2]:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await mine.aclose()
+
+        assert await books(store.database) == (Amount(), all_of(50))
+
+
+async def test_runs_have_books_of_their_own(place: Kept) -> None:
+    async with place.stores(2, "r1", "r2") as stores:
+        both = [await budget(s, f"p{n}", run=r) for n, s in enumerate(stores) for r in ("r1", "r2")]
+        # Each transaction locks the rows of both runs, in another order on each replica.
+        await asyncio.gather(
+            *(p.reserve(f"{n}", all_of(1)) for n, p in enumerate([*both, *reversed(both)] * 3))
+        )
+
+        for run in ("r1", "r2"):
+            spent, reserved = await books(stores[0].database, run)
+            assert spent == Amount()
+            assert reserved == all_of(6 * len(stores))
+
+
+# ---- after a crash
+
+
+async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(place: Kept) -> None:
+    async with shared(place) as sharing:
+        database = sharing[0]._database
+        dead, alive = sharing[0], sharing[-1]
+        await dead.hold({"final": all_of(30)})
+        await dead.reserve("sent", all_of(20))
+        await dead.reserve("done", all_of(9))
+        await dead.settle("done", all_of(4))
+        if place.shared:
+            await alive.reserve("other", all_of(10))
+        await RequestQueue(database).adopt("p0", "p1")
+
+        spent, reserved = await books(database)
+        assert spent == all_of(24)
+        assert reserved == (all_of(10) if place.shared else Amount())
+        await RequestQueue(database).adopt("p0", "p1")
+        assert await books(database) == (spent, reserved)
+
+
+async def test_a_call_that_is_made_again_is_paid_again(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        await mine.reserve("a", all_of(20))
+        await mine.settle("a", all_of(8))  # paid, but its reply was lost
+        await mine.reserve("b", all_of(20))  # under way
+        await die(store, "me")
+        again = await budget(store, "later")
+        for key in ("a", "b"):
+            await again.reserve(key, all_of(20))
+        assert await books(store.database) == (all_of(28), all_of(40))
+        for key in ("a", "b"):
+            await again.settle(key, all_of(8))
+
+        assert await books(store.database) == (all_of(44), Amount())
+
+
+async def test_a_final_call_is_held_again_though_it_was_given_back(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        await mine.hold({"final": all_of(30)})
+        await mine.settle("final", Amount())  # as a process does that is told to end
+        again = await budget(store, "later")
+        await again.hold({"final": all_of(30)})
+
+        assert await books(store.database) == (Amount(), all_of(30))
+        with pytest.raises(BudgetExceeded):
+            await again.reserve("a", all_of(71), behind=["final"])
+
+
+async def test_paid_made_again_and_paid_in_one_transaction(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        await asyncio.gather(
+            mine.reserve("a", all_of(20)),
+            mine.settle("a", all_of(8)),
+            mine.reserve("a", all_of(20)),
+            mine.settle("a", all_of(7)),
+        )
+
+        assert await books(store.database) == (all_of(15), Amount())
+
+
+# ---- at any interleaving
+
+
+async def worker(
+    mine: StoredBudget, name: str, seed: int, refused: list[str], lives: list[bool]
+) -> None:
+    """One context: holds a final call, pays for calls, and gives back the rest, or dies."""
+    dice = random.Random(seed)
+
+    def some(most: int) -> Amount:
+        return Amount(dice.randint(0, most), dice.randint(0, most), dice.randint(0, 3))
+
+    final = f"{name}/final"
+    for step in range(dice.randint(1, 4)):
+        key, worst = f"{name}/{step}/1", some(40)
+        try:
+            await mine.hold({final: some(25), key: worst}, behind=[final])
+            await asyncio.sleep(dice.choice((0, 0, 0.001)))
+            await mine.reserve(key, worst, behind=[final])
+        except BudgetExceeded as error:
+            refused.append(error.what)
+            break
+        if not lives[0]:
+            return
+        await asyncio.sleep(dice.choice((0, 0, 0.002)))
+        await mine.settle(key, Amount(*(dice.randint(0, getattr(worst, n)) for n in FIELDS)))
+    await mine.settle(final, Amount())
+
+
+async def check_any_interleaving(stores: list[Store], seed: int) -> None:
+    """Several processes at one budget, one of which dies in the middle."""
+    dice, run = random.Random(seed), f"run{seed}"
+    for store in stores[:1]:
+        await store.start_run(run, "mention", "?", "m", {})
+    sharing = [await budget(store, f"p{n}/{seed}", run=run) for n, store in enumerate(stores)]
+    lives = [[True] for _ in sharing]
+    refused: list[str] = []
+    ended = asyncio.Event()
+
+    async def watch() -> None:
+        while not ended.is_set():
+            await books(stores[-1].database, run)
+            await asyncio.sleep(0.001)
+
+    watching = asyncio.create_task(watch())
+    workers = [
+        asyncio.create_task(worker(p, f"c{n}/{k}", dice.getrandbits(30), refused, lives[n]))
+        for n, p in enumerate(sharing)
+        for k in range(3)
+    ]
+    if dice.random() < 0.5:
+        await asyncio.sleep(dice.choice((0.0, 0.002, 0.005)))
+        lives[0][0] = False
+        mine, workers = workers[:3], workers[3:]
+        for task in mine:
+            task.cancel()  # one that waits would wait for the dead
+        await asyncio.gather(*mine, return_exceptions=True)
+        await sharing[0].aclose()
+        await die(stores[-1], f"p0/{seed}")
+        reborn = await budget(stores[-1], f"p9/{seed}", run=run)
+        sharing.append(reborn)
+        await asyncio.gather(
+            *(worker(reborn, f"c0/{k}", dice.getrandbits(30), refused, [True]) for k in range(3))
+        )
+    await asyncio.gather(*workers)
+    for each in sharing:
+        await each.aclose()
+    ended.set()
+    await watching
+    spent, reserved = await books(stores[0].database, run)
+    assert reserved == Amount()
+    assert refused or spent.tokens <= 100
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**30))
+async def test_no_cap_is_passed_at_any_interleaving_in_a_file(tmp_path: Path, seed: int) -> None:
+    async with Kept(tmp_path, None).stores(1) as stores:
+        await check_any_interleaving(stores, seed)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**30))
+async def test_no_cap_is_passed_by_two_that_share_a_purse(postgres: Kept, seed: int) -> None:
+    async with postgres.stores(2) as stores:
+        await check_any_interleaving(stores, seed)
+
+
+# ---- waiting
+
+
+async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> None:
+    async with shared(place) as sharing:
+        mine, other = sharing[0], sharing[-1]
+        await other.hold({"s1/final": all_of(30)})
+        await other.reserve("s1/0/1", all_of(50), behind=["s1/final"])
+        asked = asyncio.create_task(mine.hold({"s2/0/1": all_of(60)}))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        await other.settle("s1/0/1", all_of(10))
+        await other.settle("s1/final", NOTHING)
+        async with asyncio.timeout(5):
+            await asked
+        assert await books(mine._database) == (all_of(10), all_of(60))
+
+
+async def test_those_who_wait_for_each_other_are_refused_one_at_a_time(place: Kept) -> None:
+    async with shared(place) as sharing:
+        processes = [sharing[0], sharing[-1], sharing[0]]
+        asked = []
+        for n, process in enumerate(processes):
+            await process.hold({f"s{n}/final": all_of(25)})
+        for n, process in enumerate(processes):
+            wish = process.hold({f"s{n}/0/1": all_of(45)}, behind=[f"s{n}/final"])
+            asked.append(asyncio.create_task(wish))
+        await asyncio.wait(asked, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+        (refused,) = (n for n, task in enumerate(asked) if task.done())
+        assert isinstance(asked[refused].exception(), BudgetExceeded)
+        await processes[refused].settle(f"s{refused}/final", all_of(1))
+        async with asyncio.timeout(5):
+            for n in {0, 1, 2} - {refused}:
+                await asked[n]
+                await processes[n].settle(f"s{n}/0/1", all_of(1))
+                await processes[n].settle(f"s{n}/final", NOTHING)
+        assert await books(sharing[0]._database) == (all_of(3), NOTHING)
+
+
+async def test_a_call_that_waits_when_its_process_dies_leaves_nothing(place: Kept) -> None:
+    async with place.stores(1, "r1") as (store,):
+        mine = await budget(store)
+        await mine.reserve("a", all_of(60))
+        await mine.hold({"final": all_of(30)})
+        asked = asyncio.create_task(mine.hold({"b": all_of(30)}, behind=["final"]))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        await mine.aclose()
+        await die(store, "me")
+        assert await books(store.database) == (all_of(60), NOTHING)
