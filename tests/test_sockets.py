@@ -156,7 +156,7 @@ async def test_a_silent_socket_is_noticed_and_replaced() -> None:
         await until(lambda: on.sockets.alive == 1)
         await asyncio.sleep(2.0)  # quiet, but alive: pings are answered
         assert on.sockets.counts["connected"] == 1
-        on.slack.sockets.refuse(0.5)
+        on.slack.sockets.refuse(2.0)  # longer than it takes to notice: it is seen to be unhealthy
         on.slack.sockets.drop("silent")
         await until(lambda: not on.sockets.healthy())
         await until(lambda: on.sockets.counts["deaf"] == 1 and on.sockets.healthy())
