@@ -33,6 +33,7 @@ from bot.local.model.answer import Answer
 from bot.local.model.faults import Faults
 from bot.local.model.server import Mind, ModelServer
 from bot.local.server import LocalServer
+from bot.local.slack.delivery import ACK_S
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
@@ -204,6 +205,7 @@ async def serving(
     port: int = 0,
     faults: Faults | None = None,
     latency_s: float = 0.0,
+    ack_s: float = ACK_S,
     before_model: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     change: Callable[[Settings], Settings] = lambda settings: settings,
     policy_path: Path | None = None,
@@ -211,13 +213,15 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """The bot, connected and ready; by default its parent asks one subagent and then answers.
 
-    `before_model` puts something between the bot and the model.
+    `ack_s` is how long the local Slack waits for an acknowledgement. `before_model` puts something
+    between the bot and the model.
     """
     port = port or (free_port() if mode == "http" else 0)
     slack = slack or LocalSlack(
         space or workspace(6),
         retries_s=(0.0, 0.3, 1.0),
         request_url=heard_at(port) if mode == "http" else None,
+        ack_s=ack_s,
     )
     mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
     server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
