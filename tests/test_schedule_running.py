@@ -23,7 +23,7 @@ from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.storage.schedules import StoredSchedule, run_id
-from bot.storage.tables import actions, schedule_runs, steps
+from bot.storage.tables import actions, reservations, schedule_runs, steps
 from scopes.tool import iso
 
 
@@ -38,8 +38,10 @@ async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_p
         document = await s.document(occurrence)
         delivery = await s.schedules.occurrences.delivery("markets", occurrence.at)
         run = await s.bot.store.run(occurrence.run or "")
+        kept = [await s.bot.store.database.read(sa.select(t)) for t in (steps, reservations)]
 
     assert occurrence.state == "ran", occurrence
+    assert kept == [[], []], "an ended run needs neither"
     assert run.kind == "schedule"
     assert run.requester == ASKER
     assert occurrence.latest == occurrence.at

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from bot.errors import SetupError
 from bot.storage.database import Database
-from bot.storage.requests import IS_PAUSED
+from bot.storage.requests import IS_PAUSED, delete_steps
 from bot.storage.schedules import (
     Occurrence,
     Row,
@@ -21,6 +21,7 @@ from bot.storage.schedules import (
     Work,
     delivery_of,
     occurrence_of,
+    run_id,
     schedule_of,
 )
 from bot.storage.tables import deliveries, issues, schedule_runs, schedules
@@ -389,12 +390,17 @@ class Occurrences:
         cost: float | None,
         values: Mapping[str, Any],
     ) -> bool:
-        """End one try of an occurrence and add up its cost; return whether this call did."""
+        """End one try of an occurrence, add up its cost and delete the results of its steps.
+
+        Returns whether this call did.
+        """
         c = schedule_runs.c
         spent = {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
         mine = sa.and_(_row(schedule_runs, work.schedule, work.at), c.tries == work.attempt - 1)
         update = sa.update(schedule_runs).where(mine, c.state.in_(("due", "running")))
         found = connection.execute(update.values(**values, **spent, ended=self.now())).rowcount
+        if found:
+            delete_steps(connection, run_id(work.schedule, work.at, work.attempt))
         _release(connection, work)
         return bool(found)
 

@@ -340,8 +340,7 @@ class RequestQueue:
         def end(connection: sa.Connection) -> None:
             run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
             connection.execute(sa.update(inbox).where(mine).values(**change))
-            for table in (steps, reservations):
-                connection.execute(sa.delete(table).where(table.c.run == run))
+            delete_steps(connection, run)
 
         await self.database.change(end)
 
@@ -419,6 +418,12 @@ class RequestQueue:
     async def request(self, key: str) -> StoredRequest | None:
         rows = await self.database.read(_REQUEST, key=key)
         return stored(rows[0]) if rows else None
+
+
+def delete_steps(connection: sa.Connection, run: str | None) -> None:
+    """Delete what the steps of an ended run returned, and the reservations of its calls."""
+    for table in (steps, reservations):
+        connection.execute(sa.delete(table).where(table.c.run == run))
 
 
 def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
