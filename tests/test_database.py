@@ -233,16 +233,17 @@ async def test_many_that_start_together_on_an_empty_database_make_it_once(bare: 
         assert await marks(database) == set()
 
 
-async def test_a_database_of_a_newer_program_is_refused(place: Kept) -> None:
+@pytest.mark.parametrize("revision", ["0001", "0009", "9999"])
+async def test_a_database_of_another_version_is_refused(place: Kept, revision: str) -> None:
     await (await place.store()).aclose()
     engine = engine_of(place)
     with engine.begin() as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+        update = sa.text("UPDATE alembic_version SET version_num = :revision")
+        connection.execute(update, {"revision": revision})
     engine.dispose()
 
-    with pytest.raises(
-        StoreError, match=r"another version of the assistant \(schema 9999.*Use that version"
-    ):
+    refused = rf"another version of the assistant \(schema {revision}.*Use that version"
+    with pytest.raises(StoreError, match=refused):
         await place.store()
 
 

@@ -173,11 +173,13 @@ MORE_BOMBS = {
 
 async def stopped(database: Duck, name: str, sql: str) -> object:
     """The answer, which comes in time, be the processors busy with others or not."""
-    async with patient(STOPPED_S):
-        try:
+    try:
+        async with patient(STOPPED_S):
             return await database.query(sql, 1_000)
-        except (ToolError, SourceFailed) as error:
-            return error
+    except (ToolError, SourceFailed) as error:
+        return error
+    except TimeoutError:
+        pytest.fail(f"{name} was not stopped in {STOPPED_S} s")
 
 
 def peak_mb(database: Duck) -> float:
