@@ -282,6 +282,25 @@ def table(rows: int, columns: int = 3, cell: str = "cell") -> str:
     return "\n".join([head, rule, *body])
 
 
+@pytest.mark.parametrize(
+    "seen", ["🇪🇸", "👩\u200d👩\u200d👧", "👍🏽", "e\u0301\u0323", "각", "\u0915\u094d\u0937"]
+)
+@pytest.mark.parametrize("before", ["", "x", "xyz"])
+def test_what_readers_see_as_one_character_is_not_cut(seen: str, before: str) -> None:
+    text = before + seen * 200
+    parts = split(text, 100)
+    assert "".join(parts) == text
+    assert all(len(part) <= 100 for part in parts)
+    assert all(part.removeprefix(before).replace(seen, "") == "" for part in parts)
+
+
+def test_a_character_without_end_is_cut() -> None:
+    text = "Z" + "\u0301" * 1_000
+    parts = split(text, 100)
+    assert "".join(parts) == text
+    assert all(len(part) <= 100 for part in parts)
+
+
 def test_a_long_table_is_split_with_its_header_repeated() -> None:
     made = bodies(f"Before.\n\n{table(250)}\n\nAfter.")
     assert len(made) == 3
@@ -394,7 +413,7 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
 
 
 def test_what_often_changes_its_style_is_rendered_in_time() -> None:
-    with computed_within(10):  # markdown-it takes about 4; quadratic work would take minutes
+    with computed_within(3):
         answer_message(answer_document(document("**a** b\n" * 25_000)), KEY, REPLY, 1.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate, takewhile, zip_longest
 from typing import Any, Literal
 
@@ -56,7 +57,8 @@ class MarkdownLine:
     """Text that closes its fence."""
 
 
-def lines(text: str) -> list[MarkdownLine]:
+@lru_cache(16)  # a text is split, cut and rendered: parsing it once takes most of the time
+def lines(text: str) -> tuple[MarkdownLine, ...]:
     """Split a text into lines: of paragraphs, of fences, and of tables outside lists and quotes."""
     raw = re.findall(r"[^\n]*\n|[^\n]+", text)
     marked: dict[int, tuple[LineKind, str, str]] = {}
@@ -76,10 +78,10 @@ def lines(text: str) -> list[MarkdownLine]:
             marked |= dict.fromkeys(rows, ("row", head, ""))
             marked |= {first: ("header", head, ""), first + 1: ("rule", head, "")}
     starts = accumulate(map(len, raw), initial=0)
-    return [
+    return tuple(
         MarkdownLine(start, line, *marked.get(number, ("text", "", "")))
         for number, (start, line) in enumerate(zip(starts, raw, strict=False))
-    ]
+    )
 
 
 def cells(row: str) -> list[str]:

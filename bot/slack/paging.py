@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left, bisect_right
 from itertools import takewhile
 
+import regex
+
 from bot.slack.markdown import MarkdownLine, lines
 
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
@@ -17,6 +19,8 @@ WHOLE = re.compile(
 """Spans that are not cut if there is another place: links, code, emphasis, entities."""
 SENTENCE_END = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])")  # noqa: RUF001
 SPACE = re.compile(r"[ \t]+")
+GRAPHEME = regex.compile(r"\X")
+"""One character as readers see it, such as an emoji of several code points."""
 RANKS = range(4)
 """Places to cut at, the best first: heading, paragraph, list item, any other line."""
 
@@ -112,7 +116,9 @@ class _Cuts:
         span = next((s for s in spans if s[0] < end - offset < s[1]), None)
         if span and span[0] + offset >= low:
             return span[0] + offset
-        return end
+        characters = (m.end() + offset for m in GRAPHEME.finditer(line.text))
+        last = max(takewhile(lambda place: place <= end, characters), default=offset)
+        return last if last >= low else end
 
 
 def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
