@@ -18,8 +18,7 @@ from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.options import Options
-from bot.policy.directory import SlackDirectory
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants, SlackDirectory
 from bot.runs.store import Store
 from bot.slack.client import ReadTurns
 from bot.slack.people import People

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -23,7 +24,47 @@ from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delimiter import leaks_delimiter, wrap
 from subagents.errors import BriefRefused
 from subagents.overlap import shingles
-from subagents.system_prompt import system_prompt
+
+_LINE = re.compile(r"(?:\{(?P<tools>\w+(?:[ |]\w+)*)\} )?(?P<text>.+)")
+"""A line of a scope's prompt, after the tools that it needs: all of `{a b}`, any of `{a|b}`."""
+
+
+def system_prompt(name: str, tools: Sequence[Tool], held: Collection[str] | None = None) -> str:
+    """Return the prompt of a scope for these tools.
+
+    `all` has its own lines, then those of each scope in `held` (None = every one), and of tools
+    that read no source. For the same `held` they are the same in the same order: a cached prefix is
+    shared. Raises `UnknownScope`.
+    """
+    offered = {t.name for t in tools}
+    told = list(_told(name, offered))
+    if name == scopes.ALL:
+        bare = {t.name for t in tools if t.sandboxed and not t.handle_arguments}
+        for each in scopes.MODULES:
+            told += _told(each, offered if held is None or each in held else bare)
+    return "\n".join(told)
+
+
+def parent_prompt(offered: Collection[str]) -> str:
+    """Return the prompt of a parent that has these tools of its own."""
+    told = "\n".join(_lines(prompt("parent"), offered))
+    return re.sub(r"\n{3,}", "\n\n", told)
+
+
+def _told(name: str, offered: Collection[str]) -> Iterator[str]:
+    """Return the lines of a scope's prompt whose tools are offered."""
+    return filter(None, _lines(prompt(scopes.scope(name).prompt), offered))
+
+
+def _lines(text: str, offered: Collection[str]) -> Iterator[str]:
+    """Return the lines of a prompt whose tools are offered, and the empty ones."""
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        marks = match["tools"] if match else None
+        needed = (each.split("|") for each in (marks or "").split())
+        if all(any(tool in offered for tool in each) for each in needed):
+            yield match["text"] if match else line
+
 
 Block = dict[str, Any]
 """A content block of the Messages API."""

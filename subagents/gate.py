@@ -20,8 +20,7 @@ from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label, is_conversation
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
-from subagents.rules import RULES, STORES, Rule, counts_of
-from subagents.tool_call import Call, Objection
+from subagents.rules import RULES, STORES, Call, Objection, Rule, counts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, Message, Workspace
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants
 from bot.reports.digest_actions import LABEL
 from bot.runs.store import Store
 from bot.slack.writer import MessageWriter

@@ -20,7 +20,7 @@ import typer
 
 from bot.__main__ import app, main
 from bot.approvals.store import Actions
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings

@@ -6,7 +6,7 @@ import asyncio
 
 from pg_kit import Kept, place
 
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants
 from bot.storage.database import Database
 
 __all__ = ["place"]

@@ -21,8 +21,7 @@ from scopes.search_engines import SearchEngine
 from scopes.sheets import Sheets
 from scopes.slack_reader import SlackReader
 from scopes.tool import Tool
-from subagents.brief import Brief, template
-from subagents.system_prompt import parent_prompt, system_prompt
+from subagents.brief import Brief, parent_prompt, system_prompt, template
 
 NAMES = scopes.scope_names()
 MARK = re.compile(r"^\{([^}]*)\} ", re.MULTILINE)

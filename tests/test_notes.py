@@ -13,8 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 import scopes
-from bot.memory.search import MAX_BYTES, MAX_INDEXED, words_of
-from bot.memory.store import NoteStore
+from bot.memory.store import MAX_INDEXED, MAX_INDEXED_BYTES, NoteStore, words_of
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
@@ -276,7 +275,7 @@ def test_of_a_text_of_many_words_the_first_are_indexed_each_once() -> None:
     many = words_of("again again " + " ".join(f"w{k:x}" for k in range(MAX_INDEXED + 10))).split()
     assert (len(many), len(set(many))) == (MAX_INDEXED, MAX_INDEXED)
     long = words_of(" ".join(f"{k:x}".rjust(100, "x") for k in range(MAX_INDEXED)))
-    assert len(long.encode()) <= MAX_BYTES
+    assert len(long.encode()) <= MAX_INDEXED_BYTES
 
 
 async def test_a_note_of_very_many_words_is_kept(database: Database) -> None:

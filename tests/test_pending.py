@@ -10,7 +10,7 @@ import pytest
 from bot_kit import Shell, refused
 
 from bot.approvals.store import Actions, CardPlace
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings

@@ -27,7 +27,7 @@ from bot.approvals.store import (
     StoredAction,
 )
 from bot.errors import StoreError
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants
 from bot.policy.policy import Admission, PolicyFault
 from bot.requests.delivery import Delivery, NotDone
 from bot.runs.durable import Durable

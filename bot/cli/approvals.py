@@ -11,7 +11,7 @@ from bot.approvals.cards import arguments, title
 from bot.approvals.store import BATCH, GRANT, WAITS, Actions, StoredAction
 from bot.cli.output import NOBODY, on_database
 from bot.errors import SetupError
-from bot.policy.grants import Grant, Grants
+from bot.policy.directory import Grant, Grants
 from bot.slack.blocks import show_invisible
 from bot.storage.database import Database
 from bot.terminal import DONE, dump, say

@@ -22,7 +22,7 @@ from bot.errors import SetupError
 from bot.local.sample_mailbox import SAMPLE_OWNER
 from bot.local.sample_sales import SALES
 from bot.local_mode import no_workspace
-from bot.memory.files import add_files
+from bot.memory.store import add_files
 from bot.options import Options
 from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport
 from bot.reports.markdown import report_markdown

@@ -18,8 +18,7 @@ from bot.cli.output import name_or_default, on_database
 from bot.doctor.services import serving
 from bot.mailbox.accounts import Mailboxes
 from bot.mailbox.credentials import Credentials
-from bot.policy.directory import SlackDirectory
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.durable import LOCKS
 from bot.schedules import chat

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import scopes
 from bot.memory import store
-from bot.memory.files import kept_files
+from bot.memory.store import kept_files
 from bot.messages import HELD_BACK, SENT_IN_PRIVATE
 from bot.reports import slack
 from bot.reports.documents import (

@@ -31,8 +31,7 @@ from bot.mailbox.credentials import Credentials
 from bot.mailbox.oauth import Connecting
 from bot.mailbox.oauth_pages import connect_routes
 from bot.metrics import Metrics, timed
-from bot.policy.directory import SlackDirectory
-from bot.policy.grants import Grants
+from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import Admission, PolicyFile
 from bot.privacy.forget import forgetting
 from bot.requests.capabilities import Capabilities

@@ -23,8 +23,7 @@ from bot.reports.documents import (
     TriageReport,
     cited_statements,
 )
-from bot.reports.totals import coverage_of, total
-from bot.tasks.base import Request, Workplace, cited_items, status_of, written
+from bot.tasks.base import Request, Workplace, cited_items, coverage_of, status_of, total, written
 from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports
 from bot.tasks.sources import seen_channels
 from scopes.clients import names_in
@@ -44,7 +43,7 @@ from scopes.slack_writer import SlackWriter
 from scopes.spaces import notes_of
 from scopes.tool import Tool, ToolContext
 from subagents.agent import Outcome
-from subagents.brief import Block, text_block
+from subagents.brief import Block, parent_prompt, text_block
 from subagents.conversation import Ending, Spec
 from subagents.delegation import DELEGATING, Delegation, SpawnGuard, delegation_schemas
 from subagents.delimiter import new_delimiter, wrap
@@ -56,7 +55,6 @@ from subagents.pricing import Usage, sum_usd
 from subagents.result import Finding, SubagentResult, joined
 from subagents.run import Run
 from subagents.summary import finding_line
-from subagents.system_prompt import parent_prompt
 from subagents.toolbox import Toolbox, ToolCall, crash_text
 from subagents.trajectory import Origin
 

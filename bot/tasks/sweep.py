@@ -26,8 +26,7 @@ from bot.reports.documents import (
     TrackerSummary,
 )
 from bot.reports.issues import counts_of
-from bot.reports.totals import counted, coverage_of, total
-from bot.tasks.base import Opening, ReportTask, most_urgent
+from bot.tasks.base import Opening, ReportTask, counted, coverage_of, most_urgent, total
 from bot.tasks.overview import Overview, paired, read_overview
 from bot.tasks.sources import NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, ids_of, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry

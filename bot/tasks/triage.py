@@ -21,10 +21,9 @@ from bot.reports.documents import (
     TriageReport,
     UnreadableThread,
 )
-from bot.reports.totals import counted, total
 from bot.reports.translations import count
 from bot.storage.tables import address_of
-from bot.tasks.base import Opening, ReportTask, most_urgent
+from bot.tasks.base import Opening, ReportTask, counted, most_urgent, total
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt

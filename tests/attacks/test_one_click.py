@@ -34,8 +34,7 @@ from bot.schedules.store import ScheduleStore
 from config.sections import ProjectSettings, ToolCalls
 from config.settings import Settings
 from scopes.label import Label
-from subagents.rules import RULES
-from subagents.tool_call import Call
+from subagents.rules import RULES, Call
 
 Json = dict[str, Any]
 

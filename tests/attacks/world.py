@@ -26,7 +26,6 @@ from starlette.routing import Route
 
 import scopes
 import subagents.brief
-import subagents.system_prompt
 from config.prompts import prompt
 from scopes.effects import Access, Address, Effect, Said, Statement, Words
 from scopes.label import Label
@@ -130,7 +129,7 @@ def served(world: World) -> Iterator[World]:
             patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=tools))
             patch.setitem(scopes.MODULES, name, module)
             patch.delitem(scopes.NEEDS, name, raising=False)
-        patch.setattr(subagents.system_prompt, "prompt", _prompt)
+        patch.setattr(subagents.brief, "prompt", _prompt)
         _forget()
         try:
             yield world
