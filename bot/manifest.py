@@ -15,7 +15,7 @@ import yaml
 
 from bot.errors import SetupError
 from bot.slack.assistant_pane import prompts
-from bot.terminal import DONE, dump, guarded, say
+from bot.terminal import DONE, dump, errors_reported, say
 from config.settings import Settings, load_settings
 
 Manifest = dict[str, Any]
@@ -273,7 +273,7 @@ def _plain_yaml(document: Manifest) -> str:
 def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
     """Print the manifest for `assistant manifest`."""
 
-    def run() -> int:
+    with errors_reported(as_json):
         settings = load_settings()
         document, why = manifest(settings, url), reasons(settings)
         if as_json:
@@ -284,5 +284,3 @@ def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
         else:
             say(as_yaml(document, why))
         return DONE
-
-    return guarded(run, as_json)

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,15 @@ def printable(text: str) -> str:
 DONE, INCOMPLETE, WRONG_USE = 0, 1, 2
 
 
-def guarded(run: Callable[[], int], as_json: bool) -> int:
-    """Print errors of use and set-up as one sentence on stderr (and a document with --json)."""
+@contextmanager
+def errors_reported(as_json: bool) -> Iterator[None]:
+    """Print errors of use and set-up as one sentence on stderr, and a document with --json.
+
+    Exits with WRONG_USE after one.
+    """
     try:
-        return run()
+        yield
+        return
     except SetupError as error:
         code, message, hint = error.code, error.message, error.hint
     except SettingsError as error:
@@ -38,7 +44,7 @@ def guarded(run: Callable[[], int], as_json: bool) -> int:
     if as_json:
         dump({"error": {"code": code, "message": message, "hint": hint}})
     tell(f"error: {message} {hint}".strip())
-    return WRONG_USE
+    raise SystemExit(WRONG_USE)
 
 
 def say(text: str) -> None:

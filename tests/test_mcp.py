@@ -523,6 +523,13 @@ def test_a_name_in_the_settings_that_no_tool_bears_is_told(
     assert web["missing"]["rogue_fnid"].startswith("The server has no such tool")
 
 
+def refused(name: str) -> None:
+    """`mcp confirm` of this name ends with exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        run_confirm(name, False)
+    assert ended.value.code == 2
+
+
 @pytest.mark.parametrize(("words", "hint"), [("", "Try again later."), ("No module x", "stderr")])
 def test_a_server_that_dies_at_its_start_is_told_with_its_last_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, hint: str
@@ -534,7 +541,7 @@ def test_a_server_that_dies_at_its_start_is_told_with_its_last_words(
     shown = capsys.readouterr().out
     assert "  It ended before it answered." in shown
     assert (f"stderr: {place}.\n" in shown) == bool(words)
-    assert run_confirm("gone", False) == 2
+    refused("gone")
     assert hint in capsys.readouterr().err
 
 
@@ -570,10 +577,10 @@ def test_the_commands_show_what_changed_and_confirm_it(
     assert found["description"] == "Finds (b)all(/b)."
     assert run_list(False) == 1
     assert f"approved {found['approved']}, now {found['digest']}" in capsys.readouterr().out
-    assert run_confirm("rogue.nothing", False) == 2
+    refused("rogue.nothing")
     assert "It has: find." in capsys.readouterr().err
-    assert run_confirm("crm", False) == 2
-    assert run_confirm("gone", False) == 2
+    refused("crm")
+    refused("gone")
     assert run_confirm("rogue.find", False) == 0
     assert "find: Finds (b)all(/b)." in capsys.readouterr().out
     assert run_list(False) == 1

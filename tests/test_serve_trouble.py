@@ -152,11 +152,11 @@ def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
         break_it(there)
         for name, value in there.env.items():
             monkeypatch.setenv(name, value)
-        with waited_within(10):
-            code = run_serve(local=False, model=None, port=None)
+        with waited_within(10), pytest.raises(SystemExit) as ended:
+            run_serve(local=False, model=None, port=None)
     said = capsys.readouterr()
     errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
-    assert code == 2, said.err
+    assert ended.value.code == 2, said.err
     assert len(errors) == 1, said.err
     assert expected in errors[0]
     assert "Traceback" not in said.err

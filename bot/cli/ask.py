@@ -32,7 +32,7 @@ from bot.tasks.base import Request
 from bot.tasks.reports import GMAIL
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
-from bot.terminal import DONE, INCOMPLETE, guarded, tell
+from bot.terminal import DONE, INCOMPLETE, errors_reported, tell
 from config.schedules import Schedule
 from config.settings import Settings, load_settings
 from scopes.clients import Clients
@@ -161,7 +161,7 @@ def run_sweep(
     """Run a sweep by its name in assistant.yaml, or of the given channels."""
     text = partial(report_markdown, place="assistant sweep --json") if markdown else sweep_text
 
-    def run() -> int:
+    with errors_reported(given.json):
         if bool(name) == bool(channels):
             what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
             hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
@@ -177,8 +177,6 @@ def run_sweep(
             return await sweep(app, patterns, listed, limit, name or "", spec)
 
         return reading(given, work, text)
-
-    return guarded(run, given.json)
 
 
 def _named_sweep(settings: Settings, name: str) -> Schedule:
@@ -200,7 +198,8 @@ def run_ask(given: ReadingOptions, question: str) -> int:
         async with with_mailbox(app) as box:
             return await answered(app, question, box)
 
-    return guarded(lambda: reading(given, work, result_text), given.json)
+    with errors_reported(given.json):
+        return reading(given, work, result_text)
 
 
 async def answered(app: App, question: str, box: OpenMailbox | None = None) -> Answer:

@@ -14,7 +14,7 @@ from bot.local.sample_workspace import SAMPLE_AS_OF
 from bot.options import Options
 from bot.reports.documents import Answer, SweepReport
 from bot.reports.text import sweep_text
-from bot.terminal import INCOMPLETE, dump, guarded, say, tell
+from bot.terminal import INCOMPLETE, dump, errors_reported, say, tell
 from config.settings import Settings, load_settings
 
 QUESTION = "Which market had the largest refunds in March, and how much?"
@@ -23,7 +23,7 @@ QUESTION = "Which market had the largest refunds in March, and how much?"
 def run_demo(as_json: bool) -> int:
     """Run sweep, triage and ask; as JSON, the sweep's document includes `triage` and `question`."""
 
-    def run() -> int:
+    with errors_reported(as_json):
         settings = load_settings()
         sample = ReadingOptions(sample=True, model="offline")
         report, fault = read(settings, sample.options(), _sweep)
@@ -40,8 +40,6 @@ def run_demo(as_json: bool) -> int:
         elif answer:
             say(f"Asked of the sample sales database: {QUESTION}\n\n{result_text(answer)}")
         return max(ended(report, fault), ended(digest, later), code)
-
-    return guarded(run, as_json)
 
 
 async def _sweep(app: App) -> SweepReport:

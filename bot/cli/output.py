@@ -11,7 +11,7 @@ from bot.reports.documents import AnswerDocument, AnswerPart, Document, Document
 from bot.reports.text import ask_text, digest_text, sweep_text
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
-from bot.terminal import dump, guarded, printable, say
+from bot.terminal import dump, errors_reported, printable, say
 from config.settings import Settings, load_settings
 from scopes.tool import one_line, readable
 
@@ -32,7 +32,8 @@ def on_database(work: Work, as_json: bool) -> int:
         async with aclosing(opened) as database:
             return await work(settings, database)
 
-    return guarded(lambda: asyncio.run(go(load_settings())), as_json)
+    with errors_reported(as_json):
+        return asyncio.run(go(load_settings()))
 
 
 def name_or_default(by: str | None) -> str:

@@ -18,7 +18,7 @@ from bot.doctor import services, slack
 from bot.doctor.slack import Problem
 from bot.errors import SetupError
 from bot.manifest import bot_permissions, manifest, new_app_link
-from bot.terminal import DONE, guarded, say, tell
+from bot.terminal import DONE, errors_reported, say, tell
 from config.settings import Settings, load_settings
 from scopes.slack_client import open_session
 
@@ -196,7 +196,7 @@ def steps(settings: Settings) -> list[Step]:
 def run_setup(from_env: bool, url: str | None) -> int:
     """Run `assistant setup`. Existing values are kept until every secret has been tested."""
 
-    def run() -> int:
+    with errors_reported(False):
         warning = check_place(ENV_FILE)
         settings = load_settings()
         link = new_app_link(manifest(settings, url))
@@ -209,8 +209,6 @@ def run_setup(from_env: bool, url: str | None) -> int:
         if warning:
             tell(f"warning: {warning}")
         return DONE
-
-    return guarded(run, False)
 
 
 def _given(settings: Settings) -> dict[str, str]:

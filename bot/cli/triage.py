@@ -32,7 +32,7 @@ from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
 from bot.tasks.triage import INBOX, Reader, Triage, all_threads, delivered
-from bot.terminal import guarded
+from bot.terminal import errors_reported
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.auth import token_credentials
@@ -115,14 +115,12 @@ KIND = "triage"
 def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> int:
     """Triage a mailbox, or resume the triage of the run `resume`."""
 
-    def run() -> int:
+    with errors_reported(given.json):
         triage = InboxTriage(given, limit)
         if resume:
             triage.refuse_options()
             triage = triage.resumed(asyncio.run(_run_to_resume(load_settings(), resume)))
         return reading(triage.given, triage, triage_text)
-
-    return guarded(run, given.json)
 
 
 def triage_text(document: TriageReport) -> str:

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from bot.doctor import services, slack
 from bot.doctor.slack import Account, Hello, Missing, Problem
 from bot.manifest import Permission, bot_permissions, user_permissions
-from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, guarded, say
+from bot.terminal import DONE, INCOMPLETE, WRONG_USE, dump, errors_reported, say
 from config.settings import Settings, load_settings
 from scopes.programs import output_of
 from scopes.slack_client import SlackClient, open_session
@@ -53,7 +53,7 @@ Outcome: TypeAlias = T | Problem | Unchecked
 def diagnose(as_json: bool) -> int:
     """Run `assistant doctor`. Exit code 0 = all is well, 1 = a problem, 2 = not set up."""
 
-    def run() -> int:
+    with errors_reported(as_json):
         settings = load_settings()
         verdicts = [_hidden(v, settings) for v in asyncio.run(examine(settings))]
         states = {v.state for v in verdicts}
@@ -65,8 +65,6 @@ def diagnose(as_json: bool) -> int:
             mark = "ok: " if verdict.state == "ok" else ""
             say(f"{verdict.check:11} {mark}{verdict.says}")
         return WRONG_USE if "missing" in states else INCOMPLETE if "problem" in states else DONE
-
-    return guarded(run, as_json)
 
 
 async def examine(settings: Settings) -> list[Verdict]:

@@ -56,7 +56,7 @@ from bot.slack.writer import MessageWriter
 from bot.storage.database import RetryingDatabase
 from bot.storage.encryption import cipher_of
 from bot.storage.requests import RequestQueue
-from bot.terminal import DONE, guarded, tell
+from bot.terminal import DONE, errors_reported, tell
 from bot.tooling.registry import toolkit_of
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
@@ -291,7 +291,7 @@ def _web(server: Server) -> Any:
 def run_serve(local: bool, model: str | None, port: int | None) -> int:
     """Serve until SIGTERM or Ctrl-C."""
 
-    def run() -> int:
+    with errors_reported(False):
         settings = _with_port(load_settings(), port)
         with ExitStack() as stack:
             stack.enter_context(written(settings.serve, settings.secrets))
@@ -301,8 +301,6 @@ def run_serve(local: bool, model: str | None, port: int | None) -> int:
             name = model or ("offline" if local else "claude")
             asyncio.run(_serve(settings, path, name, sample))
         return DONE
-
-    return guarded(run, as_json=False)
 
 
 async def serve(
