@@ -258,13 +258,12 @@ class TaskContext:
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
         key = f"{run.id}/budget"
-        granted = run.checkpoint.known(key)
+        granted = run.recorded(key, int)
         if granted is None:
             has = run.budget.caps.nanousd / NANO
             more = await self.more(usd - has) if self.more and usd > has else 0.0
-            granted = {"nanousd": round((has + more) * NANO)}
-            await run.checkpoint.keep(key, granted)
-        await run.budget.extend(granted["nanousd"], seconds)
+            granted = await run.record(key, int, round((has + more) * NANO))
+        await run.budget.extend(granted, seconds)
 
     def spawner(self, run: Run) -> WorkflowSpawner:
         return WorkflowSpawner(self.durable, self.store, self.live, self.workflow)

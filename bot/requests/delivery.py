@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
-from bot.memory import store
-from bot.memory.store import kept_files
+from bot.memory.store import kept_files, publish_conversation
 from bot.messages import HELD_BACK, SENT_IN_PRIVATE
 from bot.reports import slack
 from bot.reports.documents import (
@@ -20,7 +19,6 @@ from bot.reports.documents import (
     Document,
     parse_document,
 )
-from bot.runs.checkpoint import Step
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import Store
 from bot.slack import blocks
@@ -57,6 +55,11 @@ def render_answer(
 
 log = logging.getLogger(__name__)
 
+Write = Callable[[], Awaitable[dict[str, Any]]]
+"""Writes to Slack, and may be called again; returns what was written."""
+
+TOOK = "took"
+"""Name of the step that stores how long the answer took, before it is written."""
 MOST_NAMED = 10
 
 
@@ -111,7 +114,7 @@ NOT_TAKEN = "Slack did not take it"
 HIDDEN = "not everyone here may read what it rests on"
 
 
-async def _as_optional(write: Step) -> dict[str, Any]:
+async def _as_optional(write: Write) -> dict[str, Any]:
     """Return the result of a write; the lack of its permission is no reason to wait."""
     try:
         return await write()
@@ -184,10 +187,11 @@ class Delivery:
         the requester alone.
         """
 
-        async def took() -> dict[str, Any]:
-            return {"seconds": (datetime.now(UTC) - request.received).total_seconds()}
-
-        seconds = (await live.steps.step(f"{live.run.id}/took", took))["seconds"]
+        key, now = f"{live.run.id}/{TOOK}", datetime.now(UTC)
+        seconds = live.run.recorded(key, float)
+        if seconds is None:
+            took = (now - request.received).total_seconds()
+            seconds = await live.run.record(key, float, took)
 
         async def finish() -> dict[str, Any]:
             gate = live.run.gate
@@ -201,7 +205,7 @@ class Delivery:
             said = SENT_IN_PRIVATE if place else HELD_BACK
             return {**await reply.fail(said), **told, "private": place}
 
-        return await self.step(live, "finish", finish)
+        return await self.once(live, "finish", finish)
 
     async def _send_privately(
         self, gate: Gate, ctx: ToolContext, request: StoredRequest, parts: Sequence[MessagePart]
@@ -259,8 +263,8 @@ class Delivery:
             return {"ts": await uploads.show(channel, thread, sent["id"], file.name)}
 
         try:
-            sent = await self.step(live, f"{name}/sent", lambda: _as_optional(send))
-            await self.step(live, f"{name}/shown", lambda: _as_optional(show))
+            sent = await self.once(live, f"{name}/sent", lambda: _as_optional(send))
+            await self.once(live, f"{name}/shown", lambda: _as_optional(show))
         except WriteFailed as error:  # the answer is complete without it
             log.warning("a file of %s is not attached: %s", live.run.id, error)
             return REASONS.get(error.code, NOT_TAKEN)
@@ -277,14 +281,24 @@ class Delivery:
             return {"cards": await self.approvals.show(live.run.id, request)}
 
         try:
-            await self.step(live, "ask", show)
+            await self.once(live, "ask", show)
         except WriteFailed as error:
             log.warning("what waits for approval of %s is not shown: %s", request.key, error)
 
-    async def step(self, live: ActiveRun, name: str, write: Step) -> dict[str, Any]:
-        """Run a step that writes to Slack, waiting while Slack is unavailable."""
-        patience = self.settings.serve.outage_give_up_s
-        return await live.steps.step(f"{live.run.id}/{name}", lambda: retry_until(write, patience))
+    async def once(self, live: ActiveRun, name: str, write: Write) -> dict[str, Any]:
+        """Return what a write to Slack returned: it is made once, and waits while Slack is down."""
+        if (done := self.done(live, name)) is not None:
+            return done
+        written = await retry_until(write, self.settings.serve.outage_give_up_s)
+        return await live.run.record(f"{live.run.id}/{name}", dict[str, Any], written)
+
+    def done(self, live: ActiveRun, name: str) -> dict[str, Any] | None:
+        """Return what this write returned; None if it was not made."""
+        return live.run.recorded(f"{live.run.id}/{name}", dict[str, Any])
+
+    def is_begun(self, live: ActiveRun) -> bool:
+        """Return whether the answer may have been posted."""
+        return live.run.recorded(f"{live.run.id}/{TOOK}", float) is not None
 
     async def publish(self, run: str) -> bool:
         """Post an answer that was held back where it was asked for.
@@ -315,7 +329,7 @@ class Delivery:
             done = await reply.finish(render_answer(document, request, self.settings, seconds))
         finally:
             await reply.aclose()
-        await store.publish_conversation(self.store.database, run)
+        await publish_conversation(self.store.database, run)
         if (request.reply or {}).get("withheld"):  # else all of this was done before
             async with self.runs.at_work(run) as live:
                 ctx = bare_context(live.run, label, Intent(home=request.channel))

@@ -177,23 +177,21 @@ class RequestHandler:
         return min(usd, decision.cost_usd)
 
     async def _turn_away(self, request: StoredRequest, live: ActiveRun, admitted: Admitted) -> str:
-        async def whisper() -> dict[str, Any]:
+        log.info("not answered: %s", admitted.reason)
+        key = f"{live.run.id}/refusal"
+        if admitted.verdict == "refused" and not live.run.recorded(key, bool):
             thread = None if request.thread_ts == request.ts else request.thread_ts
             try:
                 await self.writer.whisper(request.channel, request.user, admitted.reason, thread)
             except WriteFailed as error:  # nobody else may learn of it instead
                 log.warning("%s is not told why: %s", request.user, error)
-            return {}
-
-        log.info("not answered: %s", admitted.reason)
-        if admitted.verdict == "refused":
-            await live.steps.step(f"{live.run.id}/refusal", whisper)
+            await live.run.record(key, bool, True)
         await self.store.finish_run(live.run.id, "refused", cost_usd=0.0)
         await self.inbox.finish(request.key, "ignored")
         return "ignored"
 
     async def _reply(self, request: StoredRequest, live: ActiveRun, resumed: bool) -> str:
-        opened = live.steps.known(f"{live.run.id}/reply") or request.reply
+        opened = self.delivery.done(live, "reply") or request.reply
         links: dict[str, Sequence[str]] = {}
         settings = self.settings.reply
         reply = StreamingReply(
@@ -207,9 +205,8 @@ class RequestHandler:
             admits=audience_check(live.run, request.channel),
         )
         try:
-            # if it was taken, the answer may be posted there
-            begun = live.steps.known(f"{live.run.id}/took") is not None
-            if not begun and request.reply is None:  # a later attempt shows itself by its answer
+            # a later attempt shows itself by its answer
+            if not self.delivery.is_begun(live) and request.reply is None:
                 await self._open(request, live, reply, resumed, opened is not None)
             ask = await self._work(request, live, links)
             document = await ask.work()
@@ -244,7 +241,7 @@ class RequestHandler:
         """Show the first sign of work, and progress from then on."""
         live.listeners.append(reply.emit)
         look_first = resumed or request.reply is not None
-        await self.delivery.step(live, "reply", lambda: reply.open(look_first=look_first))
+        await self.delivery.once(live, "reply", lambda: reply.open(look_first=look_first))
         if not look_first:
             self.metrics.first_sign.observe((datetime.now(UTC) - request.received).total_seconds())
         if opened:  # the step was done by an earlier process: show that it continues
@@ -256,11 +253,12 @@ class RequestHandler:
     ) -> Ask:
         """Return the task that answers it; `links` is updated with what the answer may cite."""
 
-        async def read() -> dict[str, Any]:
-            return (await self.context.read(request, live)).model_dump()
-
-        stored = await live.steps.step(f"{live.run.id}/surroundings", read)
-        around, admitted = RequestContext(**stored), Admitted.model_validate(live.args)
+        key = f"{live.run.id}/surroundings"
+        around = live.run.recorded(key, RequestContext)
+        if around is None:
+            found = await self.context.read(request, live)
+            around = await live.run.record(key, RequestContext, found)
+        admitted = Admitted.model_validate(live.args)
         as_of = admitted.as_of
         asked = Request(
             around.text,

@@ -19,7 +19,6 @@ from subagents.result import SubagentResult
 from subagents.run import step_value
 from subagents.trajectory import Context, Origin, Seen
 
-Step = Callable[[], Awaitable[dict[str, Any]]]
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
 """Takes a model, how its call ended, and the tokens and US dollars that it used."""
 
@@ -126,14 +125,6 @@ class StepLog:
     def known(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before a restart."""
         return self._done.get(key)
-
-    async def step(self, key: str, fn: Step) -> dict[str, Any]:
-        """Return what the step returned before, or do it and store what it returns."""
-        if (done := self.known(key)) is not None:
-            return done
-        out = await fn()
-        await self.keep(key, out)
-        return out
 
     async def keep(self, key: str, body: dict[str, Any]) -> None:
         await self._stored(self._sink.keep(self._run, key, body))

@@ -484,30 +484,27 @@ class OccurrenceRunner:
         planner = RunPlanner(self.settings, self.validator, self.occurrences)
         reader = live.run.clients[SlackReader]
         assert isinstance(reader, SlackReader)
-
-        async def plan() -> dict[str, Any]:
-            early = occurrence.at + self.settling - datetime.now(UTC)
-            await asyncio.sleep(max(0.0, early.total_seconds()))
-            for pause in (*pauses(self.settings.serve.outage_give_up_s), None):
-                try:
-                    made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
-                    break
-                except CheckUnavailable:
-                    if pause is None:
-                        raise
-                    await asyncio.sleep(pause)
-            if note := live.args["note"]:
-                made = made.model_copy(update={"notes": (note, *made.notes)})
-            for note in made.notes:
-                log.warning("%s: %s", made.name, note)
-            return made.model_dump(mode="json")
-
-        try:
-            return RunPlan.model_validate(await live.steps.step(f"{live.run.id}/plan", plan))
-        except ScheduleInvalid as error:
-            raise RunFailed(str(error)) from error
-        except CheckUnavailable as error:
-            raise RunFailed(str(error), passing=True) from error
+        key = f"{live.run.id}/plan"
+        if made := live.run.recorded(key, RunPlan):
+            return made
+        early = occurrence.at + self.settling - datetime.now(UTC)
+        await asyncio.sleep(max(0.0, early.total_seconds()))
+        for pause in (*pauses(self.settings.serve.outage_give_up_s), None):
+            try:
+                made = await planner.plan(stored, occurrence, reader, live.run.limits.cost_usd)
+                break
+            except ScheduleInvalid as error:
+                raise RunFailed(str(error)) from error
+            except CheckUnavailable as error:
+                if pause is None:
+                    raise RunFailed(str(error), passing=True) from error
+                await asyncio.sleep(pause)
+        assert made
+        if note := live.args["note"]:
+            made = made.model_copy(update={"notes": (note, *made.notes)})
+        for note in made.notes:
+            log.warning("%s: %s", made.name, note)
+        return await live.run.record(key, RunPlan, made)
 
     async def _sweep(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         sweep = Sweep(
