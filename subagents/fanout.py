@@ -268,8 +268,7 @@ class Fanout:
         except Exception as error:  # top-level boundary: one subagent's run
             log.exception("%s of %s was lost", frozen.id, self.run.id)
             reason = crash_text("its run", error)
-        draft = frozen.brief.draft
-        return crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
+        return crashed(frozen, reason)
 
 
 def _copies(keys: Iterable[str]) -> list[int]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
+from subagents.brief import SpawnedBrief
 from subagents.contracts import (
     CONTRACTS,
     FindingDraft,
@@ -280,16 +281,17 @@ def joined(results: Iterable[SubagentResult]) -> Label:
     return label
 
 
-def crashed(id: str, scope: str, model: str, contract: str, reason: str) -> SubagentResult:
+def crashed(frozen: SpawnedBrief, reason: str) -> SubagentResult:
     """Return a placeholder result for a subagent whose own end is unknown."""
+    draft = frozen.brief.draft
     return SubagentResult(
-        id=id,
-        scope=scope,
-        model=model,
+        id=frozen.id,
+        scope=draft.scope,
+        model=frozen.model,
         status="failed",
         stopped_by="tool_error",
         reason=reason,
-        contract=contract,
+        contract=draft.contract,
         text=f"It failed ({reason}).",
         coverage=Coverage().model_dump(mode="json"),
         label=TRUSTED.to_json(),

@@ -32,14 +32,12 @@ async def run_subagent(
 
     `on_reply` is called each time the model has replied to it, and at its end.
     """
-    draft = frozen.brief.draft
     try:
         run.emit(SubagentStarted(frozen.id))
         result = await _worked(run, frozen, on_reply)
     except Exception as error:  # top-level boundary: one subagent's run
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
-        reason = crash_text("its run", error)
-        result = crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
+        result = crashed(frozen, crash_text("its run", error))
     finally:
         if on_reply:
             on_reply()

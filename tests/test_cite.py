@@ -25,7 +25,7 @@ from bot.citations import (
 from scopes.label import TRUSTED
 from scopes.tool import Item
 from subagents.evidence import SourceLog
-from subagents.result import Finding, crashed
+from subagents.result import Finding, SubagentResult
 
 KNOWN = {"F1.1", "F1.2", "F12.30"}
 CITATIONS = ["[", "]", "F1.1", "F9.9", "F12.30", "[F1.1]", "[F9.9]", "[F1.2; F9.1, F1.1]", "[F"]
@@ -61,7 +61,16 @@ def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
     """An index of the known findings, and of items and files with these ids."""
     earlier = {id: Finding(id=id, claim="", evidence=[]) for id in KNOWN}
     text = " ".join(f"[{id}] {name}" for id, name in files.items())
-    reader = crashed("s1", "files", "fast", "answer", "").model_copy(update={"text": text})
+    reader = SubagentResult(
+        id="s1",
+        scope="files",
+        model="fast",
+        status="complete",
+        stopped_by="none",
+        reason="",
+        contract="answer",
+        text=text,
+    )
     reading = SourceLog(sent=len(items))
     reading.add([Item(id, "", None, TRUSTED) for id in items], {})
     return CitationIndex(earlier, {"s1": reader}, reading)

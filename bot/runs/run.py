@@ -233,10 +233,8 @@ class WorkflowHandle:
 
     async def _lost(self, reason: str) -> SubagentResult:
         """Store a result for a subagent that crashed every process that ran it, or its own code."""
-        frozen, draft = self.frozen, self.frozen.brief.draft
-        made = crashed(frozen.id, draft.scope, frozen.model, draft.contract, reason)
-        brief, value = brief_to_json(frozen), made.model_dump(mode="json")
-        await self.store.save_subagent(self.live.run.id, brief, value)
+        made = crashed(self.frozen, reason)
+        await self.live.steps.keep_result(self.frozen, made)
         self.live.emit(finished(made))
         return made
 
@@ -289,8 +287,7 @@ class Subagents:
                 await live.steps.load(f"{run}/{child}/")
             await self.runs.check_stop(live)  # it may have waited for its turn
             result = await run_subagent(live.run, frozen)
-            brief, value = brief_to_json(frozen), result.model_dump(mode="json")
-            await self.store.save_subagent(run, brief, value)
+            await live.steps.keep_result(frozen, result)
             live.results[child] = result
             self.metrics.subagent_ended(result.status)
         return {"id": child, "status": result.status}
