@@ -100,7 +100,7 @@ def scope_names() -> list[str]:
 
 @cache
 def scope(name: str) -> Scope:
-    """The scope of this name. Raises `UnknownScope`."""
+    """Return the scope of this name. Raises `UnknownScope`."""
     if name == ALL:
         tools = {
             t.name: t for each in MODULES for t in scope(each).tools if t.access is Access.READ
@@ -112,15 +112,17 @@ def scope(name: str) -> Scope:
 
 
 def offered(name: str, clients: Mapping[type, object]) -> tuple[Tool, ...]:
-    """The tools of a scope that these clients make work, then those from outside that were put
-    into it. Raises `UnknownScope`."""
+    """Return the tools of a scope that these clients make work, then those from outside that were
+    put into it. Raises `UnknownScope`.
+    """
     own = tuple(t for t in scope(name).tools if t.client is None or t.client in clients)
     return own + outside(clients).tools(name)
 
 
 def offering(clients: Mapping[type, object]) -> list[str]:
-    """The scopes that have a tool of their own with these clients: without a mailbox `email` could
-    do nothing but what `notes` does."""
+    """Return the scopes that have a tool of their own with these clients: without a mailbox `email`
+    could do nothing but what `notes` does.
+    """
     known, own = names_in(clients), outside(clients)
     found = [
         name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.tools(name)
@@ -129,7 +131,9 @@ def offering(clients: Mapping[type, object]) -> list[str]:
 
 
 def scope_of(handle: str) -> str:
-    """The scope that reads what a handle names; empty for a server of tools, which has its own.
+    """Return the scope that reads what a handle names.
+
+    Empty for a server of tools, which has its own.
 
     A handle without a colon is an id of Slack, or of a mail thread.
     """
@@ -140,13 +144,15 @@ def scope_of(handle: str) -> str:
 
 
 def outside(clients: Mapping[type, object]) -> Outside:
-    """The tools from outside; none where no server is configured."""
+    """Return the tools from outside; none where no server is configured."""
     found = clients.get(Outside)
     return found if isinstance(found, Outside) else Outside()
 
 
 def tools_of(context: str, clients: Mapping[type, object] | None = None) -> tuple[Tool, ...]:
-    """The tools that a context of this scope may have called; `parent` is no scope of subagents.
+    """Return the tools that a context of this scope may have called.
+
+    `parent` is no scope of subagents.
 
     Raises `UnknownScope`.
     """

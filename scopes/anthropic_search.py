@@ -22,7 +22,10 @@ PROMPT_TOKENS: Final = 60_000
 
 
 def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]:
-    """The results in a reply; their excerpts are what the model cites, for no other text comes."""
+    """Return the results in a reply.
+
+    Their excerpts are what the model cites, for no other text comes.
+    """
     quoted: dict[str, list[str]] = {}
     for block in content:
         for each in block.get("citations") or ():
@@ -42,7 +45,7 @@ def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]
 
 
 def searches_in(content: Sequence[Mapping[str, Any]]) -> int:
-    """How many searches a reply has made; one that failed costs nothing."""
+    """Return how many searches a reply has made; one that failed costs nothing."""
     return len(_lists(content))
 
 

@@ -54,7 +54,7 @@ YEARS = (1_000, 3_000)
 
 
 def drawn(chart: dict[str, Any]) -> Figure:
-    """The chart, under its title."""
+    """Return the chart, under its title."""
     figure = Figure((WIDTH, chart["height"]), DOTS, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
     series = {
@@ -138,7 +138,7 @@ def _across(axes: Axes, x: dict[str, Any], series: dict[str, list[float]]) -> No
 
 
 def _places(axes: Axes, x: dict[str, Any]) -> list[float]:
-    """Where points stand along the axis, which says so."""
+    """Return where points stand along the axis, which says so."""
     if x["type"] == "time":
         found = [datetime.fromisoformat(each) for each in x["values"]]
         days = [float(date2num(at)) for at in found]  # type: ignore[no-untyped-call]
@@ -190,7 +190,7 @@ def _told_at(axes: Axes, at: tuple[float, float], away: tuple[float, float], ha:
 
 
 def _told(value: float) -> str:
-    """A number as people read it."""
+    """Return a number as people read it."""
     for least, unit in SHORT:
         if abs(value) >= least:
             return f"{value / least:,.4g}{unit}"

@@ -83,7 +83,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def column(self, name: str) -> list[str]:
-        """The cells of a column. Raises ToolError where there is none."""
+        """Return the cells of a column. Raises ToolError where there is none."""
         wanted = name.strip().casefold()
         names = [each.strip().casefold() for each in self.columns]
         if name not in self.columns and wanted not in names:
@@ -93,7 +93,7 @@ class Table:
 
 
 def table_of(content: bytes) -> Table:
-    """A CSV file as a table. Raises ToolError."""
+    """Return a CSV file as a table. Raises ToolError."""
     try:
         text = content.decode("utf-8-sig")
         lines = [tuple(line) for line in csv.reader(io.StringIO(text, newline="")) if line]
@@ -105,7 +105,7 @@ def table_of(content: bytes) -> Table:
 
 
 def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> dict[str, Any]:
-    """What `chart_program.py` reads. Raises ToolError for what cannot be drawn."""
+    """Return what `chart_program.py` reads. Raises ToolError for what cannot be drawn."""
     if not 1 <= len(y) <= MAX_SERIES:
         raise ToolError(f"Give 1 to {MAX_SERIES} columns as y.")
     most = MAX_BARS if kind == "bar" else MAX_POINTS
@@ -133,7 +133,10 @@ def chart_of(table: Table, kind: str, x: str, y: Sequence[str], title: str) -> d
 
 
 def _names(columns: Iterable[str]) -> dict[str, str]:
-    """The columns by the names that they are drawn under; those that begin alike get a number."""
+    """Return the columns by the names that they are drawn under.
+
+    Those that begin alike get a number.
+    """
     names: dict[str, str] = {}
     for column in columns:
         short, number = _cut(column, MAX_NAME), 1
@@ -145,7 +148,7 @@ def _names(columns: Iterable[str]) -> dict[str, str]:
 
 
 def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:
-    """The cells as numbers, None for empty ones. Raises ToolError."""
+    """Return the cells as numbers, None for empty ones. Raises ToolError."""
     found = [number_of(cell) if cell else None for cell in cells]
     wrong = sum(cell != "" and value is None for cell, value in zip(cells, found, strict=True))
     if wrong or not any(value is not None for value in found):
@@ -168,7 +171,7 @@ def number_of(cell: str) -> float | None:
 
 
 def time_of(cell: str) -> datetime | None:
-    """A day, a month or a time as ISO 8601 writes them, in UTC where it has no zone."""
+    """Return a day, a month or a time as ISO 8601 writes them, in UTC where it has no zone."""
     try:
         found = datetime.fromisoformat(f"{cell}-01" if _MONTH.fullmatch(cell) else cell)
         aware = found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -178,7 +181,7 @@ def time_of(cell: str) -> datetime | None:
 
 
 def _places(cells: Sequence[str], kind: str) -> dict[str, Any]:
-    """Where along the axis the rows stand: by number, in time, or under their names."""
+    """Return where along the axis the rows stand: by number, in time, or under their names."""
     if kind != "bar":
         times = [time_of(cell) if "-" in cell else None for cell in cells]
         if all(times):
@@ -194,7 +197,7 @@ def _places(cells: Sequence[str], kind: str) -> dict[str, Any]:
 def _sorted(
     places: dict[str, Any], series: dict[str, list[float | None]]
 ) -> dict[str, list[float | None]]:
-    """The series in the order of their places, which are put in order, too."""
+    """Return the series in the order of their places, which are put in order, too."""
     order = sorted(range(len(places["values"])), key=lambda k: places["values"][k])
     places["values"] = [places["values"][k] for k in order]
     return {name: [values[k] for k in order] for name, values in series.items()}
@@ -205,12 +208,12 @@ def _lies(names: Sequence[str]) -> bool:
 
 
 def _wide(text: str) -> int:
-    """Places of a line that a text takes."""
+    """Return the places of a line that a text takes."""
     return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def _cut(text: str, most: int) -> str:
-    """A text on one line that takes at most so many places."""
+    """Return a text on one line that takes at most so many places."""
     plain = one_line(printable(text))
     return plain if _wide(plain) <= most else "".join(_begins(plain, most - 1)).rstrip() + "…"
 
@@ -224,6 +227,6 @@ def _begins(text: str, most: int) -> Iterator[str]:
 
 
 def _stem(text: str) -> str:
-    """A text as the name of a file: letters and figures with dashes between them."""
+    """Return a text as the name of a file: letters and figures with dashes between them."""
     plain = one_line(printable(text)).casefold()
     return re.sub(r"[^\w]+", "-", plain).strip("-_")[:50].rstrip("-_") or "chart"

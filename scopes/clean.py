@@ -37,7 +37,7 @@ _STRAY = (
 
 
 def printable(text: str) -> str:
-    """The text without what nobody sees, and with disguised letters as themselves.
+    """Return the text without what nobody sees, and with disguised letters as themselves.
 
     Gone are control, format (bidi, zero-width, tag), private, unassigned and surrogate characters,
     variation selectors and blank fillers; joiners and the emoji selector stay inside emoji,
@@ -60,7 +60,7 @@ MAX_MARKS: Final = 30
 
 
 def unified(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
-    """The text in a normal form of Unicode; marks of a letter beyond `MAX_MARKS` are gone.
+    """Return the text in a normal form of Unicode; marks of a letter beyond `MAX_MARKS` are gone.
 
     Python sorts them in quadratic time and lets nothing else go on meanwhile: of a text of marks
     alone 40,000 take seconds, ten times as many minutes.
@@ -72,8 +72,10 @@ def unified(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
 
 @cache
 def _many_marks(end: int) -> re.Pattern[str]:
-    """A run of what is sorted behind a letter, in any form; the first of them are a group. Up to
-    this character, as `re` takes forty times as long for a class of rarer ones, too."""
+    """Return a run of what is sorted behind a letter, in any form; the first of them are a group.
+
+    Up to this character, as `re` takes forty times as long for a class of rarer ones, too.
+    """
     letters = map(chr, range(0x300, end))
     marks = [c for c in letters if unicodedata.combining(unicodedata.normalize("NFKD", c)[0])]
     mark = f"[{''.join(marks)}]"
@@ -105,7 +107,7 @@ def _shown(letter: str) -> str:
 
 
 def unseen(letter: str) -> bool:
-    """Whether a character shows nothing: control, format or filler signs, selectors."""
+    """Return whether a character shows nothing: control, format or filler signs, selectors."""
     return unicodedata.category(letter) in _HIDDEN or letter in _FILLERS or _selects(letter)
 
 
@@ -194,7 +196,7 @@ _CONTEXTS = tuple(
 
 
 def redacted(text: str) -> str:
-    """The text with `[removed]` in place of everything that looks like a secret."""
+    """Return the text with `[removed]` in place of everything that looks like a secret."""
     text = _TOKENS.sub(REMOVED, text)
     for pattern in _CONTEXTS:
         text = pattern.sub(rf"\g<head>{REMOVED}", text)
@@ -220,8 +222,9 @@ def unsettled(text: str) -> int:
 
 
 def _of_word(text: str, at: int) -> int:
-    """Where the word begins that a place is in or behind: what stands right before it may be a part
-    of the same word, or of a key."""
+    """Return where the word begins that a place is in or behind: what stands right before it may be
+    a part of the same word, or of a key.
+    """
     word = text[:at].rsplit(None, 1)[-1:]
     return at - len(word[0]) if word and text[:at].endswith(word[0]) else at
 
@@ -232,7 +235,7 @@ def _of_quote(text: str) -> int:
 
 
 def _of_key(text: str) -> int:
-    """Where a key begins that has not ended, `-----END ...-----` and a space on one line."""
+    """Return where a key begins that has not ended, `-----END ...-----` and a space on one line."""
     begun, after, ending = len(text), len(text), False
     for mark in _KEYS.finditer(text):
         if mark["begin"]:
@@ -257,8 +260,9 @@ _FORMULA = re.compile(
 
 
 def csv_cell(value: object) -> str:
-    """A value for a CSV file; where a spreadsheet would begin a formula stands `'`, whatever parts
-    its cells.
+    """Return a value for a CSV file.
+
+    Where a spreadsheet would begin a formula stands `'`, whatever parts its cells.
 
     The rule and its characters: owasp.org/www-community/attacks/CSV_Injection.
     """

@@ -27,4 +27,4 @@ class Closing(Protocol):
     """A client of a run that holds something of a context until it ends."""
 
     def left(self, context: str) -> Sequence[LeftUndone]:
-        """What this context left here; empty where it left nothing."""
+        """Return what this context left here; empty where it left nothing."""

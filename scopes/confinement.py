@@ -95,7 +95,7 @@ def confined(*, forks: bool = False, reads: bool = False) -> set[str]:
 
 
 def _filter(which: int, machine: int, pid: int, forks: bool) -> list[Step]:
-    """The steps for each call; the last allows what none before has answered.
+    """Return the steps for each call; the last allows what none before has answered.
 
     A signal may go to threads of this process, by which abort(3) ends it, and a limit may be set on
     it alone. clone3(2) is as if there were none: its flags cannot be seen, and libraries use clone.
@@ -117,7 +117,7 @@ def _filter(which: int, machine: int, pid: int, forks: bool) -> list[Step]:
 
 
 def _of(number: int, steps: Sequence[Step]) -> list[Step]:
-    """Steps for the call of this number alone; they end with an answer. None for -1."""
+    """Return steps for the call of this number alone; they end with an answer. None for -1."""
     return [(EQUAL, 0, len(steps), number), *steps] if number >= 0 else []
 
 
@@ -131,7 +131,9 @@ def _drop_capabilities(which: int) -> None:
 
 
 def _files_held(reads: bool) -> bool:
-    """Whether the kernel denies to change files from now on, and to open any but libraries."""
+    """Return whether the kernel denies to change files from now on, and to open any but
+    libraries.
+    """
     version = _called(CREATE, None, 0, 1)
     kinds = (1 << ACCESS.get(version, 16)) - 1
     rules = pack("=QQQ", kinds & ~READ if reads else kinds, 0, SIGNALS)
@@ -156,7 +158,7 @@ def _libraries() -> Iterator[int]:
 
 
 def _called(number: int, *given: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """What the kernel answers a call; -1 where it refuses."""
+    """Return what the kernel answers a call; -1 where it refuses."""
     assert _CALL
     words = (ctypes.c_long(each) if isinstance(each, int) else each for each in given)
     answer: int = _CALL(ctypes.c_long(number), *words)

@@ -44,7 +44,7 @@ class Conversations(Protocol):
     async def search(
         self, owner: str | None, query: str, limit: int, closed: Collection[str]
     ) -> Sequence[Talk]:
-        """What holds words of the query, best first; without one the newest.
+        """Return what holds words of the query, best first; without one the newest.
 
         Of the owner's own, and of any conversation but those that are `closed`. `owner` is a user
         id, or None at the command line, which has its own alone.
@@ -66,7 +66,7 @@ async def search_conversations(ctx: ToolContext, query: str = "") -> ToolResult:
 
 
 async def _open(ctx: ToolContext, query: str) -> list[Talk]:
-    """What the requester may read of what is found."""
+    """Return what the requester may read of what is found."""
     store = ctx.client(Conversations)  # type: ignore[type-abstract]
     opened: set[str] = {""}
     closed: set[str] = set()

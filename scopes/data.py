@@ -129,7 +129,10 @@ TOOLS = (
 async def _told(
     asked: Awaitable[T], id: str, label: Label, note: str = "The database failed."
 ) -> T | ToolResult:
-    """What a database answers; what it says against the question is an item, in its own words."""
+    """Return what a database answers.
+
+    What it says against the question is an item, in its own words.
+    """
     try:
         with under(label):
             return await asked
@@ -139,7 +142,7 @@ async def _told(
 
 
 async def _chosen(ctx: ToolContext, given: str) -> tuple[str, SourceDatabase, Label]:
-    """The database that is meant, with its label: the one named, else the only one held."""
+    """Return the database that is meant, with its label: the one named, else the only one held."""
     databases = ctx.client(Databases)
     found = await open_to(ctx, databases.by_handle)
     if given and given not in found:
@@ -149,7 +152,7 @@ async def _chosen(ctx: ToolContext, given: str) -> tuple[str, SourceDatabase, La
 
 
 def _id(kind: str, *parts: str) -> str:
-    """A short name for a thing, the same in a replay, unlike others of the run."""
+    """Return a short name for a thing, the same in a replay, unlike others of the run."""
     return f"{kind}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:6]}"
 
 
@@ -167,7 +170,7 @@ def _column_text(column: Column) -> str:
 
 
 def _items(id: str, found: Rows, label: Label, query: str) -> Iterable[Item]:
-    """The columns with their types, then the rows."""
+    """Yield the columns with their types, then the rows."""
     columns = "; ".join(_column_text(c) for c in found.columns)
     yield Item(f"{id}#columns", columns, None, label)
     names = [_short(c.name, MAX_TITLE) for c in found.columns]
@@ -177,7 +180,7 @@ def _items(id: str, found: Rows, label: Label, query: str) -> Iterable[Item]:
 
 
 def shown(cell: Value) -> str:
-    """A value on one line, exact; a long text is cut with a mark."""
+    """Return a value on one line, exact; a long text is cut with a mark."""
     if cell is None:
         return "null"
     if isinstance(cell, bool):
@@ -199,7 +202,7 @@ def _counted(found: Rows) -> str:
 
 
 def _left_out(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
-    """What of the rows is not shown, and how to get at it."""
+    """Return what of the rows is not shown, and how to get at it."""
     if shown >= len(found.rows) and not found.cut:
         return ""
     how = "count, sum or sort in the query"
@@ -222,7 +225,7 @@ async def _keep(
 
 
 def _csv(cell: Value) -> str:
-    """A cell of a CSV file: a number is never taken for a formula."""
+    """Return a cell of a CSV file: a number is never taken for a formula."""
     if isinstance(cell, bool) or cell is None:
         return "" if cell is None else shown(cell)
     text = spelled(cell)
@@ -230,7 +233,7 @@ def _csv(cell: Value) -> str:
 
 
 def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:
-    """Rows as CSV in UTF-8, as many as fit, and how many they are."""
+    """Return rows as CSV in UTF-8, as many as fit, and how many they are."""
     out = io.StringIO(newline="")
     write = csv.writer(out).writerow
     write([csv_cell(c.name) for c in found.columns])

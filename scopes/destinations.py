@@ -95,7 +95,7 @@ SOURCE = words(
 
 
 def places_to_write(request: str, channels: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Ids of the conversations, messages and people that the words ask to write to.
+    """Return the ids of the conversations, messages and people that the words ask to write to.
 
     `request` is the message as Slack sent it, with its marks for channels and people; `channels`
     are (id, name) pairs that the requester can see. People count by their mark only, never by name.
@@ -112,7 +112,7 @@ def places_to_write(request: str, channels: Iterable[tuple[str, str]]) -> frozen
 
 
 def _marked(request: str, known: Channels, ids: list[str]) -> str:
-    """The text with a letter for each place, whose number is its place in `ids`."""
+    """Return the text with a letter for each place, whose number is its place in `ids`."""
 
     def put(found: re.Match[str]) -> str:
         id = _id(found[0], known)
@@ -129,7 +129,10 @@ def _marked(request: str, known: Channels, ids: list[str]) -> str:
 
 
 def _id(mark: str, known: Channels) -> str:
-    """What a mark stands for; empty where it is a quote, or nothing that the requester can see."""
+    """Return what a mark stands for.
+
+    Empty where it is a quote, or nothing that the requester can see.
+    """
     if person := PERSON.fullmatch(mark):
         return person[1]
     if link := LINKED.fullmatch(mark):
@@ -142,7 +145,7 @@ def _id(mark: str, known: Channels) -> str:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The requester's own sentences. One that leads to a question ends in a question mark."""
+    """Yield the requester's own sentences. One that leads to a question ends in a question mark."""
     other = OTHERS.search(text)
     own = text[: other.end()] if other else text
     *whole, last = ENDS.split(own)
@@ -152,7 +155,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _clauses(sentence: str) -> Iterator[tuple[str, bool]]:
-    """The orders of a sentence that begins with one, and whether it is put as a question."""
+    """Yield the orders of a sentence that begins with one, and whether it is put as a question."""
     asked = ASKS.search(sentence) is not None
     head = (ASKED if asked else OPENS).match(sentence)
     if not head or not LEADS.match(sentence, head.end()):
@@ -165,7 +168,7 @@ def _clauses(sentence: str) -> Iterator[tuple[str, bool]]:
 
 
 def _places(clause: str, asked: bool, ids: list[str]) -> str:
-    """The letters of the places that an order names."""
+    """Return the letters of the places that an order names."""
     order = ORDER.match(clause)
     assert order
     after = order.end()
@@ -197,7 +200,7 @@ def _straight(clause: str, after: int, asked: bool) -> str:
 
 
 def _towards(clause: str, after: int, thing: int) -> str:
-    """The first place with `to`."""
+    """Return the first place with `to`."""
     for group in GROUPS.finditer(clause, after):
         before = clause[thing : group.start()]
         goal = TOWARDS.search(before)
@@ -209,7 +212,7 @@ def _towards(clause: str, after: int, thing: int) -> str:
 
 
 def _into(clause: str, after: int) -> str:
-    """The only place with `in`, if it is near and does not tell where something happened."""
+    """Return the only place with `in`, if it is near and does not tell where something happened."""
     near = [
         group
         for group in GROUPS.finditer(clause, after)
@@ -222,7 +225,9 @@ def _into(clause: str, after: int) -> str:
 
 
 def _is_short(between: str) -> bool:
-    """Whether a place so far from the order is where to write, not where something happened."""
+    """Return whether a place so far from the order is where to write, not where
+    something happened.
+    """
     if FOUND.search(between) or TOLD.search(between):
         return False
     bare = BACK.sub(" ", SOURCE.sub(" ", between.replace(SAID, " ")))

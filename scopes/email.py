@@ -136,7 +136,7 @@ async def apply_label(
 
 
 async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
-    """The draft as it would be made now; it names the mail that it answers."""
+    """Return the draft as it would be made now; it names the mail that it answers."""
     mailbox = _mailbox(ctx)
     message, to = await _answered(mailbox, await _thread(mailbox, thread), thread)
     _something(body)
@@ -200,7 +200,7 @@ TOOLS = (
 
 
 def _mailbox(ctx: ToolContext) -> Gmail:
-    """The mailbox of the requester; whoever else's it is, it is not there."""
+    """Return the mailbox of the requester; whoever else's it is, it is not there."""
     found = ctx.clients.get(Gmail)
     if not isinstance(found, Gmail) or ctx.requester not in (None, found.owner):
         raise ToolError("No mailbox of the requester is connected. Say so in your result.")
@@ -213,7 +213,7 @@ def _own(mailbox: Gmail) -> Label:
 
 
 def _id(thread: str) -> str:
-    """The id of a thread, also out of a message's. ToolError where it cannot be one."""
+    """Return the id of a thread, also out of a message's. ToolError where it cannot be one."""
     id = thread.partition("/")[0]
     if not _ID.fullmatch(id):
         raise ToolError(not_found(MAIL_THREAD, thread))
@@ -228,8 +228,10 @@ async def _thread(mailbox: Gmail, thread: str) -> MailThread:
 
 
 async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
-    """The message that a draft answers, and who gets it. ToolError where that is nobody, or where
-    the message that is named would be answered no more."""
+    """Return the message that a draft answers, and who gets it.
+
+    ToolError where that is nobody, or where the message that is named would be answered no more.
+    """
     own, (_, _, id) = await mailbox.address(), named.partition("/")
     until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
     try:
@@ -246,7 +248,7 @@ async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[Mail
 
 
 async def _found(mailbox: Gmail, id: str) -> MailThread | None:
-    """A thread that a search has found; None where it is gone by now."""
+    """Return a thread that a search has found; None where it is gone by now."""
     try:
         return await mailbox.thread(id)
     except GoogleAbsent:
@@ -254,12 +256,12 @@ async def _found(mailbox: Gmail, id: str) -> MailThread | None:
 
 
 def _is_short(thread: MailThread) -> bool:
-    """Whether a search shows it whole."""
+    """Return whether a search shows it whole."""
     return len(thread.messages) == 1 and len(thread.last.text.body) <= EXCERPT
 
 
 def _hit(thread: MailThread, owner: str, address: str) -> Item:
-    """The newest message of a thread, with the beginning of what it says."""
+    """Return the newest message of a thread, with the beginning of what it says."""
     last, count = thread.last, len(thread.messages)
     item = item_of(last, owner, address, last.item_id)
     text = f"Subject: {thread.subject}. {last.text.body[:EXCERPT].strip()}"
@@ -270,7 +272,10 @@ def _hit(thread: MailThread, owner: str, address: str) -> Item:
 
 
 def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
-    """The messages as items that each fit a page; a longer one goes on under ids of its own."""
+    """Yield the messages as items that each fit a page.
+
+    A longer one goes on under ids of its own.
+    """
     opens = thread.messages[0].item_id
     for message in thread.messages:
         item = item_of(message, owner, address, opens)
@@ -282,7 +287,9 @@ def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator
 
 
 def _cut(item: Item, most: int) -> Iterator[str]:
-    """The text in parts of which each is a line of at most `most` tokens, cut between words."""
+    """Yield the text in parts of which each is a line of at most `most` tokens, cut
+    between words.
+    """
     room = max(300, 3 * (most - tokens_of(replace(item, text="")) - 10))  # bytes
     rest = item.text
     while len(rest.encode(errors="replace")) > room:
@@ -301,7 +308,10 @@ def _position(cursor: str, pieces: Sequence[Item]) -> int:
 
 
 def _label(name: str) -> str:
-    """A label that a model may move. ToolError for those that delete or say what a mail is."""
+    """Return a label that a model may move.
+
+    ToolError for those that delete or say what a mail is.
+    """
     name = " ".join(name.split())
     if name.upper() in MOVABLE:
         return name.upper()

@@ -17,7 +17,7 @@ class FetchedPage:
     _tasks: dict[Key, asyncio.Future[Any]] = field(default_factory=dict)
 
     async def once(self, key: Key, fetch: Callable[[], Awaitable[Any]]) -> Any:
-        """What was fetched under this key, or is now."""
+        """Return what was fetched under this key, or is now."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.ensure_future(fetch())
@@ -31,7 +31,7 @@ class FetchedPage:
             raise
 
     def known(self, key: Key) -> Any:
-        """What was fetched under this key; None where nothing was, or not yet."""
+        """Return what was fetched under this key; None where nothing was, or not yet."""
         task = self._tasks.get(key)
         if task is None or not task.done() or task.cancelled() or task.exception():
             return None

@@ -181,7 +181,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
 
 
 async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
-    """Which commits would leave, and where to: those of this context, whatever it named."""
+    """Return which commits would leave, and where to: those of this context, whatever it named."""
     place, _ = await _where(ctx, folder, "")
     made = _folders(ctx).log.commits(ctx.context, place.handle)
     (ids, told_of), _ = await _done(ctx, place, _unsent, place, made)
@@ -240,8 +240,10 @@ def _folders(ctx: ToolContext) -> Folders:
 async def _done(
     ctx: ToolContext, place: FolderPlace, work: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T, Label]:
-    """What a piece of work in a folder gives, and the label of what stands there by then: others
-    may have written meanwhile. Its errors have it as well. Raises SourceFailed for disk and git."""
+    """Return what a piece of work in a folder gives, and the label of what stands there by then:
+    others may have written meanwhile. Its errors have it as well. Raises SourceFailed for disk and
+    git.
+    """
     folders = _folders(ctx)
 
     def done() -> tuple[T, Label]:
@@ -267,7 +269,7 @@ def _fault(title: str, error: Exception) -> SourceFailed:
 async def _where(
     ctx: ToolContext, folder: str, path: str, *, writes: bool = False
 ) -> tuple[FolderPlace, str]:
-    """Where a call works, and on which path; the id of an item is a path, too."""
+    """Return where a call works, and on which path; the id of an item is a path, too."""
     folders = _folders(ctx)
     if not folder:
         named, rest = ctx.handles.in_front(path, PROJECT)
@@ -286,7 +288,9 @@ async def _where(
 
 
 def _listed(place: FolderPlace) -> str:
-    """A key of `undone`: a list that was cut, which a search or a look at a file continues."""
+    """Return a key of `undone`: a list that was cut, which a search or a look at a file
+    continues.
+    """
     return f"list {place.handle}"
 
 
@@ -311,7 +315,7 @@ def _remote(place: FolderPlace) -> Remote:
 
 
 def _unsent(place: FolderPlace, made: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Ids of the commits that would leave, and what a card says of them."""
+    """Return the ids of the commits that would leave, and what a card says of them."""
     remote = _remote(place)
     found = remote.unsent(made)
     repo = remote.repository.open()

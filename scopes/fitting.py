@@ -8,12 +8,12 @@ from scopes.tool import Item, estimate_tokens
 
 
 def tokens_of(item: Item) -> int:
-    """What an item takes as it is shown, the end of its line included."""
+    """Return what an item takes as it is shown, the end of its line included."""
     return estimate_tokens(item.line()) + 1
 
 
 def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
-    """The first items that take no more than that together; one at least."""
+    """Return the first items that take no more than that together; one at least."""
     kept: list[Item] = []
     for item in items:
         max_tokens -= tokens_of(item)

@@ -20,7 +20,7 @@ class Handles:
     the thread that the request was asked in: no text that was read later can have chosen them."""
 
     def resolve(self, value: str) -> str | None:
-        """The id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""
+        """Return the id that `value` (an id, a name, or `<id>/<part>`) stands for, or None."""
         if value in self.titles:
             return value
         head, slash, rest = value.partition("/")
@@ -32,19 +32,20 @@ class Handles:
         return hits[0] if wanted and len(hits) == 1 else None
 
     def exact(self, value: str) -> str | None:
-        """The id that `value` (an id or a name) stands for, only where it is itself held."""
+        """Return the id that `value` (an id or a name) stands for, only where it is itself held."""
         found = self.resolve(value)
         return found if found in self.titles else None
 
     def in_front(self, path: str, kind: str) -> tuple[str, str]:
-        """The thing of a kind that stands in front of a path, as in the ids of a folder's items
-        (`book:src/a.py:3`), and the path in it; empty where none does that is held."""
+        """Return the thing of a kind that stands in front of a path, as in the ids of a folder's
+        items (`book:src/a.py:3`), and the path in it; empty where none does that is held.
+        """
         title, colon, rest = path.partition(":")
         named = self.exact(title) if colon else None
         return (named, rest) if named and named.startswith(kind) else ("", path)
 
     def ids(self, prefix: str = "") -> list[str]:
-        """Ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
+        """Return the ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
         return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]
 
     def join(self, titles: Mapping[str, str], *, early: bool = False) -> Handles:

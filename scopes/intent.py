@@ -33,12 +33,12 @@ class Intent:
     """Addresses, and words of searches, that the requester has approved to the letter."""
 
     def says(self, text: str) -> bool:
-        """Whether the text stands in the request word for word, spaces aside."""
+        """Return whether the text stands in the request word for word, spaces aside."""
         wanted = _flat(text)
         return len(wanted) >= LEAST_LITERAL and f" {wanted} " in f" {_flat(self.text)} "
 
     def addresses(self) -> frozenset[str]:
-        """The URLs that stand in the request, and those that the requester has approved."""
+        """Return the URLs that stand in the request, and those that the requester has approved."""
         named = frozenset(found.rstrip(STOPS) for found in URL.findall(self.text))
         return named | {each for each in self.lookups if URL.fullmatch(each)}
 
@@ -49,7 +49,7 @@ class Intent:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:
-        """The intent that `to_json` gave."""
+        """Return the intent that `to_json` gave."""
         sets = {
             "named": frozenset(stored["named"]),
             "lookups": frozenset(stored.get("lookups", ())),

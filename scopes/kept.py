@@ -106,7 +106,7 @@ def _absent(name: str) -> str:
 
 
 def _lines(found: Resource) -> list[str]:
-    """The text in lines; a very long one as several."""
+    """Return the text in lines; a very long one as several."""
     text = redacted(printable(found.content.decode(errors="replace")))
     return [
         line[k : k + PIECE] for line in text.split("\n") for k in range(0, max(1, len(line)), PIECE)

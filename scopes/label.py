@@ -33,13 +33,14 @@ class Label:
 
     @property
     def is_open(self) -> bool:
-        """Whether all full members of the workspace may read it."""
+        """Return whether all full members of the workspace may read it."""
         return isinstance(self.readers, str)
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the internet must not learn of it by what is fetched or searched for: it is for
-        named people, or it is the workspace's and an outsider may say what is asked."""
+        """Return whether the internet must not learn of it by what is fetched or searched for: it
+        is for named people, or it is the workspace's and an outsider may say what is asked.
+        """
         return self.readers != INTERNET and (self.outside or not self.is_open)
 
     def join(self, other: Label) -> Label:
@@ -53,7 +54,9 @@ class Label:
         )
 
     def within(self, other: Label) -> bool:
-        """Whether this label is no higher than `other`: all who may read that may read this."""
+        """Return whether this label is no higher than `other`: all who may read that
+        may read this.
+        """
         return _meet(self.readers, other.readers) == other.readers
 
     def to_json(self) -> dict[str, object]:
@@ -95,7 +98,7 @@ _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,}")
 
 
 def is_conversation(source: str) -> bool:
-    """Whether a source is a conversation of Slack, whose members can be asked for."""
+    """Return whether a source is a conversation of Slack, whose members can be asked for."""
     return _CONVERSATION.fullmatch(source) is not None
 
 

@@ -83,17 +83,20 @@ class Changes:
 
 
 def label_of(thread: str, owner: str) -> Label:
-    """A mailbox is read by its owner alone, and what stands in it is a stranger's."""
+    """Return the label of a mail thread, written by strangers and read by its owner alone."""
     return Label(True, frozenset({owner}), frozenset({f"mail:{thread}"}), outside=True)
 
 
 def link_of(message: str, address: str) -> str:
-    """Where Gmail shows a message to whoever is logged in with this address."""
+    """Return where Gmail shows a message to whoever is logged in with this address."""
     return f"https://mail.google.com/mail/?authuser={address}#all/{message}"
 
 
 def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
-    """A message as it is read and cited; `opens` is the item id of the thread's first message."""
+    """Return a message as it is read and cited.
+
+    `opens` is the item id of the thread's first message.
+    """
     text, subject = message.text, message.text.subject
     first = message.item_id == opens
     return Item(
@@ -127,7 +130,9 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
 
 
 def _named(people: Sequence[str], address: str) -> str:
-    """The first few, the mailbox's owner wherever they stand, and how many more there are."""
+    """Return the first few, the mailbox's owner wherever they stand, and how many more
+    there are.
+    """
     shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
     left = len(people) - len(shown)
     return ", ".join([*shown, f"and {left} more"] if left else shown)

@@ -83,7 +83,7 @@ def _ours() -> frozenset[str]:
 
 
 def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
-    """A tool of a server as one of ours. Raises Unfit for what cannot be offered."""
+    """Return a tool of a server as one of ours. Raises Unfit for what cannot be offered."""
     access, effect = KINDS[server.access]
     several = server.readers == WORKSPACE or len(server.readers) > 1
     schema = taken_over(offer.schema)
@@ -152,7 +152,7 @@ def _away(server: str, error: Unreachable, repeatable: bool) -> str:
 def result_of(
     server: ServerTools, offer: Offer, answer: ServerAnswer, ctx: ToolContext
 ) -> ToolResult:
-    """An answer as items, all of them fenced, what a server says of a failure, too."""
+    """Return an answer as items, all of them fenced, what a server says of a failure, too."""
     room = ctx.max_output_tokens * 3
     whole = "\n".join(answer.texts)
     text = printable(readable(whole[: room + PIECE_CHARS]))
@@ -175,7 +175,7 @@ def result_of(
 
 
 def _pieces(text: str) -> list[str]:
-    """A text in pieces of whole lines, as far as lines are short enough."""
+    """Return a text in pieces of whole lines, as far as lines are short enough."""
     pieces = [""]
     for line in text.split("\n"):
         for start in range(0, len(line) or 1, PIECE_CHARS):

@@ -51,7 +51,7 @@ class MembersOf:
 
     @property
     def open(self) -> bool:
-        """Every full member of the workspace may read it."""
+        """Return whether every full member of the workspace may read it."""
         return self.kind == "public"
 
     @property
@@ -79,14 +79,14 @@ class Kept:
         return len(self._asking)
 
     def known(self, key: Key) -> Any:
-        """The fact as it is kept, or None."""
+        """Return the fact as it is kept, or None."""
         until, fact = self._facts.get(key, (0.0, None))
         return fact if self._clock() < until else None
 
     async def get(
         self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
     ) -> T | None:
-        """The fact; `fresh` = as it is at this moment."""
+        """Return the fact; `fresh` = as it is at this moment."""
         if not fresh and (fact := self.known(key)) is not None:
             return cast(T, fact)
         task = self._asking.get(key)
@@ -127,7 +127,7 @@ class Kept:
 
 
 async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:
-    """All objects of a paged method; SlackRefused where a page is missing or makes no sense.
+    """Return all objects of a paged method; SlackRefused where a page is missing or makes no sense.
 
     A list of members that ends early would let somebody read what is not for them.
     """
@@ -161,11 +161,11 @@ class Members:
 
     @property
     def refusals(self) -> list[str]:
-        """Why Slack refuses to tell who is where, and who can change that, in sentences."""
+        """Return why Slack refuses to tell who is where, and who can change that, in sentences."""
         return list({**self._facts.refusals, **self._infos.refusals}.values())
 
     async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
-        """The conversation, or None where it could not be checked."""
+        """Return the conversation, or None where it could not be checked."""
 
         async def ask() -> MembersOf:
             info = await self._info(channel)
@@ -178,7 +178,7 @@ class Members:
         return await self._facts.get(("conversation", channel), ask, fresh=fresh)
 
     async def inside(self, channel: str) -> frozenset[str] | None:
-        """Who is in it at this moment, also where everyone may read it."""
+        """Return who is in it at this moment, also where everyone may read it."""
 
         async def ask() -> frozenset[str]:
             return await self._members(channel)
@@ -186,8 +186,10 @@ class Members:
         return await self._facts.get(("members of", channel), ask, fresh=True)
 
     async def of_user(self, user: str, *, fresh: bool = False) -> frozenset[str] | None:
-        """Ids of the conversations that this user is in: of those that are not public, the ones
-        that the token's user is in, too."""
+        """Return the ids of the conversations that this user is in.
+
+        Of those that are not public, the token's user is in them, too.
+        """
 
         async def ask() -> frozenset[str]:
             method = "users.conversations"
@@ -197,9 +199,10 @@ class Members:
         return await self._facts.get(("conversations of", user), ask, fresh=fresh)
 
     async def reads(self, user: str, channel: str, *, full: bool, fresh: bool = False) -> bool:
-        """Whether a user may read a conversation: all that they are in, and as a `full` member of
-        the workspace what is public. A "no" is as of now, and takes as long as any other; a `fresh`
-        "yes", too."""
+        """Return whether a user may read a conversation: all that they are in, and as a `full`
+        member of the workspace what is public. A "no" is as of now, and takes as long as any other;
+        a `fresh` "yes", too.
+        """
         kept: frozenset[str] | None = self._facts.known(("conversations of", user))
         known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
         if known and not fresh:
@@ -226,7 +229,9 @@ class Members:
         return any(channel in (self._facts.known(key) or ()) for key in (JOINED_PUBLIC, ALL_PUBLIC))
 
     async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
-        """Whether it is public, or their direct message with the bot, which Slack may not list."""
+        """Return whether it is public, or their direct message with the bot, which Slack may not
+        list.
+        """
         if not fresh and await self.joined_public(channel):
             return full
         if not fresh and self._infos.asking >= MOST_ASKED:
@@ -264,7 +269,7 @@ class Members:
 
 
 def kind_of(info: Mapping[str, Any]) -> Kind:
-    """What is not said to be public is private."""
+    """Return the kind; what is not said to be public is private."""
     if info.get("is_im"):
         return "direct"
     if info.get("is_mpim"):

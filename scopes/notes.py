@@ -64,10 +64,13 @@ class Notes(Protocol):
         """
 
     async def search(self, spaces: Sequence[str], query: str, limit: int) -> Sequence[Note]:
-        """The notes there that hold words of the query, best first; without one the newest."""
+        """Return the notes there that hold words of the query, best first.
+
+        Without one the newest.
+        """
 
     async def get(self, spaces: Sequence[str], id: int) -> Note | None:
-        """The note of this id, where it lies in one of the spaces."""
+        """Return the note of this id, where it lies in one of the spaces."""
 
 
 @tool(Access.WRITE, client=Notes)

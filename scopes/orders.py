@@ -127,5 +127,5 @@ BACK = r"""\b(?:of|about|from|on|von|über|de|del|sobre|du|van|over|z|o)\s+(?:it
 
 
 def words(pattern: str) -> re.Pattern[str]:
-    """A pattern made of these; spaces in it are none."""
+    """Return a pattern made of these; spaces in it are none."""
     return re.compile(pattern, re.IGNORECASE | re.VERBOSE)

@@ -15,5 +15,5 @@ class Outside:
     by_scope: Mapping[str, tuple[Tool, ...]] = field(default_factory=dict)
 
     def tools(self, scope: str) -> tuple[Tool, ...]:
-        """Those that were put into this scope."""
+        """Return those that were put into this scope."""
         return self.by_scope.get(scope, ())

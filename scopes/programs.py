@@ -37,7 +37,7 @@ async def started(
     env: Mapping[str, str] | None = None,
     line: int = LINE,
 ) -> Process:
-    """A program, with pipes to what it reads and prints. Raises OSError."""
+    """Return a program, with pipes to what it reads and prints. Raises OSError."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getpid()), module),
         *map(str, numbers),
@@ -59,7 +59,9 @@ async def output_of(
     folder: Path = Path("/"),
     env: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What a program prints to whom this is given on its standard input; empty where it failed.
+    """Return what a program prints to whom this is given on its standard input.
+
+    Empty where it failed.
 
     Raises TimeoutError where it takes longer: it is killed then, as whenever nobody waits for it.
     """

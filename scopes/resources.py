@@ -64,8 +64,9 @@ class Resource:
 
     @property
     def shown(self) -> bytes:
-        """The content as people get it: of a text, without what nobody sees and what looks like a
-        secret, and of a table without what a spreadsheet would run."""
+        """Return the content as people get it: of a text, without what nobody sees and what looks
+        like a secret, and of a table without what a spreadsheet would run.
+        """
         if self.kind == KINDS["png"]:
             return self.content
         text = redacted(printable(self.content.decode(errors="replace")))
@@ -84,14 +85,14 @@ class Resources(Protocol):
         """This version, else the newest; None where there is none."""
 
     async def before(self, kept: Resource) -> Label:
-        """The label of what its number tells of: of all earlier versions."""
+        """Return the label of what its number tells of: of all earlier versions."""
 
     async def listed(self, space: str) -> Sequence[Resource]:
-        """The newest version of each file, without its content, by name."""
+        """Return the newest version of each file, without its content, by name."""
 
 
 def _inert(table: str) -> str:
-    """A table in text without formulas; one that has none stays as it is."""
+    """Return a table in text without formulas; one that has none stays as it is."""
     mark = max(",;\t", key=table.partition("\n")[0].count)
     try:
         rows = list(csv.reader(io.StringIO(table, newline=""), delimiter=mark))
@@ -106,12 +107,12 @@ def _inert(table: str) -> str:
 
 
 def space_of_run(run: str) -> str:
-    """Where the files of a request lie; they are put up with its answer."""
+    """Return where the files of a request lie; they are put up with its answer."""
     return f"run:{run}"
 
 
 def resources_of(ctx: ToolContext) -> Resources:
-    """The files that a tool works with. Raises ToolError where none are kept."""
+    """Return the files that a tool works with. Raises ToolError where none are kept."""
     try:
         return ctx.client(Resources)  # type: ignore[type-abstract]
     except KeyError:
@@ -119,15 +120,16 @@ def resources_of(ctx: ToolContext) -> Resources:
 
 
 def asked(name: str) -> tuple[str, int]:
-    """A file as a tool named it (`file/sales.csv@2`) or by its name alone: its name and version,
-    0 = the newest."""
+    """Return a file as a tool named it (`file/sales.csv@2`) or by its name alone: its name and
+    version, 0 = the newest.
+    """
     plain = nfc(name.strip())  # as `file_name` keeps it
     found = _ID.fullmatch(plain)
     return (found[1], int(found[2])) if found else (plain, 0)
 
 
 def file_name(name: str, *endings: str) -> str:
-    """A name that is safe in any folder and has one of these endings. Raises ToolError."""
+    """Return a name that is safe in any folder and has one of these endings. Raises ToolError."""
     plain = nfc(name.strip())
     found = _NAME.fullmatch(plain)
     if not found or found[1] not in endings or ".." in plain or len(plain) > MAX_NAME:
@@ -142,5 +144,5 @@ def file_name(name: str, *endings: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """The media type of a name that `file_name` gave."""
+    """Return the media type of a name that `file_name` gave."""
     return KINDS[name.rpartition(".")[2]]

@@ -55,7 +55,7 @@ class Sandbox:
         self._pool: Monty | None = None
 
     async def run(self, code: str, data: str) -> str:
-        """What a program printed, its last value included; it finds `data` under that name.
+        """Return what a program printed, its last value included; it finds `data` under that name.
 
         Raises ProgramFailed.
         """
@@ -97,7 +97,7 @@ class Sandbox:
 
 
 def telling(code: str) -> str:
-    """The program, printing the value of its last line where that is an expression.
+    """Return the program, printing the value of its last line where that is an expression.
 
     No value leaves the sandbox: out here a list that holds one thing a million times is a million
     things, and no limit holds.
@@ -119,7 +119,7 @@ def _is_expression(line: str) -> bool:
 
 
 def _told(error: Exception, code: str) -> str:
-    """The error in one line, behind the line of the program that it is in."""
+    """Return the error in one line, behind the line of the program that it is in."""
     if isinstance(error, MontyCrashedError):
         return "It took too much time or memory and was ended."
     if isinstance(error, UnicodeError):

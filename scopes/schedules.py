@@ -48,22 +48,25 @@ class ScheduleDesk(Protocol):
     """
 
     async def zone(self, by: str) -> str:
-        """The time zone that this person has set in Slack, by name; UTC where none is known."""
+        """Return the time zone that this person has set in Slack, by name.
+
+        UTC where none is known.
+        """
 
     async def place(self, by: str, to: str) -> str:
-        """A channel by its id, where it is named; any other destination as it is."""
+        """Return a channel by its id, where it is named; any other destination as it is."""
 
     async def weighed(self, name: str, spec: Schedule, home: str) -> Mapping[str, str]:
-        """What a schedule would come to, asked for in `home`; told to who decides on it."""
+        """Return what a schedule would come to, asked for in `home`; told to who decides on it."""
 
     async def create(self, name: str, spec: Schedule) -> str:
         """Set it up, once however often; a sentence."""
 
     async def listed(self, by: str, home: str) -> tuple[Sequence[Listed], str]:
-        """Those that this person may see in this conversation, and a note on the others."""
+        """Return those that this person may see in this conversation, and a note on the others."""
 
     async def known(self, by: str, name: str, what: Change) -> Mapping[str, str]:
-        """What a change would come to; told to who decides on it."""
+        """Return what a change would come to; told to who decides on it."""
 
     async def change(self, by: str, name: str, what: Change) -> str:
         """Make the change, once however often; a sentence."""
@@ -151,7 +154,7 @@ TOOLS = (schedule_create, schedule_list, schedule_pause, schedule_delete)
 
 
 def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
-    """The desk, and who asks: a model names nobody else."""
+    """Return the desk, and who asks: a model names nobody else."""
     if ScheduleDesk not in ctx.clients or not ctx.requester:
         raise ToolError("Schedules are set up in Slack, with `assistant serve` running.")
     return ctx.client(ScheduleDesk), ctx.requester  # type: ignore[type-abstract]
@@ -162,7 +165,7 @@ def _named(name: str) -> str:
 
 
 def _spec(given: Mapping[str, Any], owner: str) -> tuple[str, Schedule]:
-    """The schedule that these arguments describe. Raises ToolError."""
+    """Return the schedule that these arguments describe. Raises ToolError."""
     name = given["name"].strip().casefold()
     asked = {**{k: v for k, v in given.items() if k != "name"}, "owner": owner}
     for key, empty in (("channels", ()), ("tracker", None), ("language", None)):
@@ -178,7 +181,7 @@ def _spec(given: Mapping[str, Any], owner: str) -> tuple[str, Schedule]:
 
 
 def _sentence(fault: Any) -> str:
-    """What is wrong with one of them, for who wrote it."""
+    """Return what is wrong with one of them, for who wrote it."""
     said = fault.get("ctx", {}).get("error")
     if said is not None:
         text = str(said)

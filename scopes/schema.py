@@ -13,7 +13,7 @@ from pydantic import BaseModel
 def tool_schema(
     name: str, description: str, model: type[BaseModel], *, strict: bool = False
 ) -> dict[str, Any]:
-    """The tool as the Messages API takes it; the same object each time, not to be changed.
+    """Return the tool as the Messages API takes it; the same object each time, not to be changed.
 
     Titles and defaults are left out to save tokens; `strict` makes the API hold to the schema
     (unknown arguments of other tools are refused by the gate).

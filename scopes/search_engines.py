@@ -37,7 +37,9 @@ class SearchEngine(Protocol):
     """A search engine: the words leave the workspace."""
 
     async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
-        """The best results, at most so many. `key` names the call: what it costs stands under it.
+        """Return the best results, at most so many.
+
+        `key` names the call: what it costs stands under it.
 
         Raises ToolError where other words or another try may help, SourceFailed where none will.
         """
@@ -86,7 +88,7 @@ class SearXNG:
 
 
 async def ask(name: str, method: str, url: str, **request: Any) -> Mapping[str, Any]:
-    """The JSON object that an engine answers. Raises ToolError and SourceFailed."""
+    """Return the JSON object that an engine answers. Raises ToolError and SourceFailed."""
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
         async with (
@@ -121,7 +123,7 @@ def _check(name: str, status: int) -> None:
 
 
 def hits(found: object, snippet: str, date: str) -> list[SearchHit]:
-    """What of a list of results is one."""
+    """Return what of a list of results is one."""
     listed = found if isinstance(found, list) else []
     return [
         SearchHit(

@@ -76,7 +76,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, range: str = "") -> ToolRes
 
 
 async def _prepared(ctx: ToolContext, **given: Any) -> Prepared:
-    """The tab by its own name, and the columns beside the values."""
+    """Return the tab by its own name, and the columns beside the values."""
     book, label = _book(ctx, given["sheet"])
     title, tabs = await book.about()
     with under(label):
@@ -139,7 +139,7 @@ def _tab(name: str, tabs: Sequence[Tab]) -> Tab:
 
 
 def _area(text: str, tabs: Sequence[Tab]) -> tuple[Tab, Area]:
-    """What a range names: a tab goes before cells that are written the same (`Q1`)."""
+    """Return what a range names: a tab goes before cells that are written the same (`Q1`)."""
     named = parsed(text) if text.strip() else ("", Area())
     titles = {tab.title.strip().casefold() for tab in tabs}
     if named is None:
@@ -169,7 +169,9 @@ def _listed(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
 
 
 def _named(tab: Tab) -> str:
-    """A tab in an id: by its name where that is one word, which tells a model nothing to do."""
+    """Return a tab in an id: by its name where that is one word, which tells a model
+    nothing to do.
+    """
     return tab.title if _WORD.fullmatch(tab.title) else f"gid{tab.id}"
 
 
@@ -178,7 +180,7 @@ def _link(book: Spreadsheet, tab: Tab) -> str:
 
 
 def _items(where: str, link: str, head: Block, body: Block, label: Label) -> Iterator[Item]:
-    """The columns first, then each row that holds anything, with the columns beside it."""
+    """Yield the columns first, then each row that holds anything, with the columns beside it."""
     columns = head.values[0] if head.values else ()
     if columns:
         at = f"{letters(head.column)}1"
@@ -200,7 +202,7 @@ def _shown(values: Sequence[str], columns: Sequence[str], first: int) -> Iterato
 
 
 def _row(item: Item) -> int:
-    """The row that an item is of."""
+    """Return the row that an item is of."""
     return int(re.sub(r".*![A-Z]+", "", item.id))
 
 
@@ -213,7 +215,7 @@ def _count(items: Sequence[Item]) -> str:
 
 
 async def _head(book: Spreadsheet, tab: Tab) -> Block:
-    """The names of the columns: the first row, from its first cell that holds something."""
+    """Return the names of the columns: the first row, from its first cell that holds something."""
     (row,) = await book.blocks(tab.title, [Area(1, 1, 1, tab.columns)])
     cells = row.values[0] if row.values else ()
     first = next((n for n, cell in enumerate(cells) if cell), 0)

@@ -181,25 +181,28 @@ TOOLS = (
 
 
 def _is_alone(ctx: ToolContext) -> bool:
-    """Whether only the requester hears the answer."""
+    """Return whether only the requester hears the answer."""
     return ctx.intent.home[:1] in ("", "D")
 
 
 def _is_listed(ctx: ToolContext, channel: ChannelInfo) -> bool:
-    """A private channel that nobody named would keep the answer from the others who hear it."""
+    """Return whether to list a channel.
+
+    Reading a private channel that nobody named would keep the answer from others who hear it.
+    """
     if channel.id in ctx.handles.titles:
         return True
     return OPEN_CHANNELS in ctx.handles.titles and (not channel.is_private or _is_alone(ctx))
 
 
 async def _readable(ctx: ToolContext, channels: Sequence[str]) -> list[str]:
-    """Those that the requester may read; the others are as if they did not exist."""
+    """Return those that the requester may read; the others are as if they did not exist."""
     answers = await asyncio.gather(*map(ctx.may_read, channels))
     return [c for c, may in zip(channels, answers, strict=True) if may]
 
 
 async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
-    """What was found in channels that the requester may read."""
+    """Return what was found in channels that the requester may read."""
     channels = {item.id: item.id.partition("/")[0] for item in hits}
     readable = await _readable(ctx, list(dict.fromkeys(channels.values())))
     return [item for item in hits if channels[item.id] in readable]
@@ -236,7 +239,7 @@ async def _unread(ctx: ToolContext, absent: Absent, channel: str, unknown: str) 
 def page(
     found: Sequence[SlackConversation], source: str, cursor: str, max_tokens: int
 ) -> ToolResult:
-    """One page of threads that fits `max_tokens`; a cursor says where the next one begins.
+    """Return one page of threads that fits `max_tokens`; a cursor says where the next one begins.
 
     A thread longer than a page goes on on the next one, its root shown again above the rest. A
     message longer than a page is cut.
@@ -287,7 +290,7 @@ def _fit(items: Iterable[Item], max_tokens: int) -> list[Item]:
 
 
 def _cut(item: Item, max_tokens: int) -> Item:
-    """The item with no more of its text than fits."""
+    """Return the item with no more of its text than fits."""
     over = 3 * (tokens_of(item) - max_tokens)
     if over <= 0:
         return item

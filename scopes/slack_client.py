@@ -161,11 +161,14 @@ class SlackClient:
     is_patient: bool = False
 
     def patient(self) -> SlackClient:
-        """The same, whose calls let those of others go first."""
+        """Return the same, whose calls let those of others go first."""
         return replace(self, is_patient=True)
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
-        """One Web API call. Raises Absent, or SlackRefused for anything else that goes wrong."""
+        """Make one Web API call.
+
+        Raises Absent, or SlackRefused for anything else that goes wrong.
+        """
         if self.turns:
             await self.turns.take(method, patient=self.is_patient)
         try:
@@ -182,8 +185,10 @@ class SlackClient:
     async def pages(
         self, method: str, key: str, grow: int = 1, /, **arguments: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Every object of a paged method, to the end, each once; a page is `grow` times as long as
-        the one before, up to what Slack gives."""
+        """Yield every object of a paged method, to the end, each once.
+
+        A page is `grow` times as long as the one before, up to what Slack gives.
+        """
         cursor, cursors, seen, size = "", {""}, set(), self.page_size
         while True:
             more = {"cursor": cursor} if cursor else {}
@@ -201,12 +206,16 @@ class SlackClient:
 
 
 def open_session(limits: SlackSettings) -> aiohttp.ClientSession:
-    """A session whose calls are given up in time: the SDK sets no limit to those of a given one."""
+    """Return a session whose calls are given up in time: the SDK sets no limit to those of a given
+    one.
+    """
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=limits.timeout_s))
 
 
 def web_client(base_url: str | None, **how: Any) -> AsyncWebClient:
-    """The SDK's client for Slack (None), or for what stands in its place; `how` as the SDK has it.
+    """Return the SDK's client for Slack (None), or for what stands in its place.
+
+    `how` as the SDK has it.
 
     The SDK takes the environment's proxy for every address, whatever NO_PROXY says.
     """
@@ -225,7 +234,10 @@ def connect(
     limits: SlackSettings,
     turns: Turns | None = None,
 ) -> SlackClient:
-    """A client that waits out 429s and repeats reads that failed; writes must not go through it."""
+    """Return a client that waits out 429s and repeats reads that failed.
+
+    Writes must not go through it.
+    """
     limited = AsyncRateLimitErrorRetryHandler(max_retry_count=limits.retry_attempts)
     client = web_client(
         base_url,

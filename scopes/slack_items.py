@@ -22,7 +22,7 @@ NOT_MESSAGES = frozenset(
 
 
 def at_of(ts: str) -> datetime:
-    """The UTC time of a Slack timestamp (`1740498077.000100`)."""
+    """Return the UTC time of a Slack timestamp (`1740498077.000100`)."""
     seconds, _, micros = ts.partition(".")
     return datetime.fromtimestamp(int(seconds), UTC) + timedelta(
         microseconds=int((micros or "0")[:6].ljust(6, "0"))
@@ -30,7 +30,7 @@ def at_of(ts: str) -> datetime:
 
 
 def ts_of(at: datetime) -> str:
-    """The Slack timestamp of a time, with six decimals."""
+    """Return the Slack timestamp of a time, with six decimals."""
     whole = at.replace(microsecond=0)
     return f"{int(whole.timestamp())}.{at.microsecond:06d}"
 
@@ -89,7 +89,7 @@ def kind_of_person(user: Mapping[str, Any], team: str) -> Kind:
 
 
 def _teams(user: Mapping[str, Any]) -> list[str]:
-    """The workspaces of an Enterprise Grid user, who has one `team_id` for all of them."""
+    """Return the workspaces of an Enterprise Grid user, who has one `team_id` for all of them."""
     enterprise = user.get("enterprise_user")
     teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
     return [str(team) for team in teams] if isinstance(teams, list) else []
@@ -108,7 +108,7 @@ def is_outside(message: Mapping[str, Any], kinds: Mapping[str, str]) -> bool:
 
 
 def notes_of(message: Mapping[str, Any]) -> list[str]:
-    """What code can say of a message beside its text."""
+    """Return what code can say of a message beside its text."""
     notes = []
     reactions = message.get("reactions") or ()
     if reactions:
@@ -125,7 +125,7 @@ def notes_of(message: Mapping[str, Any]) -> list[str]:
 
 
 def permalink(url: str, channel: str, ts: str, root: str) -> str | None:
-    """The link that Slack itself gives for a message; None without a workspace address."""
+    """Return the link that Slack itself gives for a message; None without a workspace address."""
     if not url:
         return None
     link = f"{url.rstrip('/')}/archives/{channel}/p{ts.replace('.', '')}"
@@ -139,7 +139,7 @@ def name_of(user: Mapping[str, Any]) -> str:
 
 
 def shown(name: object) -> str:
-    """A name that cannot pass for the end of a line's head: `name: text`."""
+    """Return a name that cannot pass for the end of a line's head: `name: text`."""
     return re.sub(r"[\s:]+", " ", str(name)).strip() or "unknown"
 
 
@@ -178,7 +178,7 @@ class Columns:
 
 
 def row_text(row: Mapping[str, Any], columns: Columns, people: Mapping[str, str]) -> str:
-    """A Slack List item on one line: `title: ... | status: ...`."""
+    """Return a Slack List item on one line: `title: ... | status: ...`."""
 
     def text_of(value: Any) -> str:
         values = value if isinstance(value, list) else [value]

@@ -25,18 +25,20 @@ class Channels:
             self._folded.setdefault(name.casefold(), []).append(id)
 
     def find(self, name: str) -> str:
-        """The id of the channel so called, else of the only one so called in any case, else ""."""
+        """Return the id of the channel so called, else of the only one so called in any case, else
+        "".
+        """
         found = self._exact.get(name) or self._folded.get(name.casefold(), [])
         return found[0] if len(found) == 1 else ""
 
 
 def names_any(request: str) -> bool:
-    """Whether a request may name a channel at all, so that they are worth listing."""
+    """Return whether a request may name a channel at all, so that they are worth listing."""
     return bool(LINK.search(request) or CHANNEL.search(request))
 
 
 def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What a request names (`#name`, a mention, an id, a permalink): id -> title.
+    """Return what a request names (`#name`, a mention, an id, a permalink): id -> title.
 
     `channels` are (id, name) pairs that the requester can see; anything else names nothing.
     """

@@ -83,11 +83,11 @@ class SlackReader:
     )
 
     def fresh(self) -> SlackReader:
-        """A reader of the same workspace that has fetched nothing: one for each run."""
+        """Return a reader of the same workspace that has fetched nothing: one for each run."""
         return SlackReader(self.web, self.lookback, self.user_web, self.members)
 
     def patient(self) -> SlackReader:
-        """The same reader, whose calls let those of others go first."""
+        """Return the same reader, whose calls let those of others go first."""
         return replace(self, web=self.web.patient())
 
     def release(self, channel: str) -> None:
@@ -195,7 +195,7 @@ class SlackReader:
         return label
 
     async def conversations(self, channel: str, window: Window) -> list[SlackConversation]:
-        """Every thread with a message inside the window, by time of opening.
+        """Return every thread with a message inside the window, by time of opening.
 
         Replies inside the window to older questions count: their earlier messages come along as
         context. Threads in which the bot speaks alone, such as its reports, are left out. Raises
@@ -245,7 +245,7 @@ class SlackReader:
         return await self.assemble(channel, messages, window)
 
     async def thread(self, channel: str, ts: str, window: Window | None) -> SlackConversation:
-        """One thread by any of its timestamps. Raises `Absent`."""
+        """Return one thread by any of its timestamps. Raises `Absent`."""
         if window and (known := self._known(channel, ts, window)):
             return known
         latest = {"latest": ts_of(window.latest)} if window else {}
@@ -264,7 +264,7 @@ class SlackReader:
         return found
 
     def _known(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
-        """A thread that was read with its channel."""
+        """Return a thread that was read with its channel."""
         found: list[SlackConversation] = self._fetched.known(_key(channel, window)) or []
         id = f"{channel}/{ts}"
         return next((c for c in found if any(item.id == id for item in c.items)), None)
@@ -286,7 +286,7 @@ class SlackReader:
         return SlackConversation(items[0], tuple(items[1:])) if items else None
 
     async def list_rows(self, list_id: str) -> list[Item]:
-        """The items of a Slack List, their cells as people see them. Raises `Absent`."""
+        """Return the items of a Slack List, their cells as people see them. Raises `Absent`."""
         people = await self.people()
         first = await self.web.call("slackLists.items.list", list_id=list_id, include_list="true")
         schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()

@@ -21,12 +21,15 @@ Space = Annotated[str, HandleArgument(NOTES)]
 
 
 def notes_of(whose: str) -> str:
-    """The handle of what the members of a conversation keep; of a user, the source of their own."""
+    """Return the handle of what the members of a conversation keep.
+
+    Of a user, the source of their own.
+    """
     return f"{NOTES}:{whose}"
 
 
 def space_of(handle: str, owner: str | None) -> str:
-    """Where it lies in the database; `owner` is a user id, or None at the command line."""
+    """Return where it lies in the database; `owner` is a user id, or None at the command line."""
     if handle == OPEN_NOTES:
         return f"user:{owner}" if owner else OPERATOR
     what = handle.partition(":")[2]
@@ -34,7 +37,9 @@ def space_of(handle: str, owner: str | None) -> str:
 
 
 async def held(ctx: ToolContext) -> list[str]:
-    """The spaces that a context was given and its requester may read just now, their own first."""
+    """Return the spaces that a context was given and its requester may read just now, their own
+    first.
+    """
     given = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
     own = [OPEN_NOTES] if OPEN_NOTES in ctx.handles.titles else []
     return own + [handle for handle in given if await ctx.may_read(handle)]
@@ -56,8 +61,11 @@ async def label_of(ctx: ToolContext, handle: str) -> Label:
 
 
 async def may_see(ctx: ToolContext, label: Label) -> bool:
-    """Whether what was kept with this label is the requester's to read just now. The gate lets
-    nothing else pass; a tool asks before it counts, so that nobody learns how much there is."""
+    """Return whether what was kept with this label is the requester's to read just now.
+
+    The gate lets nothing else pass; a tool asks before it counts, so that nobody learns how much
+    there is.
+    """
     if ctx.requester is None:
         return True
     if not isinstance(label.readers, str) and ctx.requester not in label.readers:

@@ -71,7 +71,7 @@ def readable(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """A text on one line, so that no text can pass for a second item."""
+    """Return a text on one line, so that no text can pass for a second item."""
     return " ".join(text.split())
 
 
@@ -106,7 +106,7 @@ class Item:
     """Why its text was not read, or not whole; empty when it was."""
 
     def gap(self) -> str:
-        """Why it was not read, and whose it is; empty when it was."""
+        """Return why it was not read, and whose it is; empty when it was."""
         named = ", ".join(filter(None, (self.by, f"{self.at:%Y-%m-%d}" if self.at else "")))
         return f"{self.unread} ({named or self.id})" if self.unread else ""
 
@@ -140,7 +140,7 @@ class Item:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Item:
-        """The item that `to_json` gave."""
+        """Return the item that `to_json` gave."""
         at = stored["at"]
         return cls(
             **{
@@ -216,7 +216,7 @@ class ToolContext:
     """Whether the requester may read a thing; set by the gate, for tools that list or search."""
 
     def client(self, kind: type[T]) -> T:
-        """The client of this kind; a KeyError means that the composition root forgot it."""
+        """Return the client of this kind; a KeyError means that the composition root forgot it."""
         return cast(T, self.clients[kind])
 
 
@@ -246,7 +246,9 @@ class ToolResult:
 
 
 def not_found(kind: str, value: str) -> str:
-    """The one answer for what is absent, hidden or outside the handles: they look the same."""
+    """Return the one answer for what is absent, hidden or outside the handles: they
+    look the same.
+    """
     return f"No {kind} {one_line(value)[:80]}. Use an id that you were given or that a tool listed."
 
 

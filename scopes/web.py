@@ -131,7 +131,7 @@ TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_re
 
 
 def parts_of(text: str) -> list[str]:
-    """A text in parts of about 1,500 characters, each ending where a line or a word does."""
+    """Return a text in parts of about 1,500 characters, each ending where a line or a word does."""
     parts: list[str] = []
     text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
     while len(text) - start > PART:
@@ -145,7 +145,8 @@ def parts_of(text: str) -> list[str]:
 
 
 def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
-    """The numbers of the parts from the first on that say most of the words, and what that means.
+    """Return the numbers of the parts from the first on that say most of the words, and what that
+    means.
 
     Raises ToolError where there is none.
     """
@@ -160,7 +161,7 @@ def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
 
 
 def _note(page: Page, asked: str) -> str:
-    """What code knows of the page; nothing that the page could have worded itself."""
+    """Return what code knows of the page; nothing that the page could have worded itself."""
     content = page.content
     dated = f"It says that it is of {content.date}." if _is_day(content.date) else ""
     host = urlsplit(page.url).hostname
@@ -176,7 +177,7 @@ def _is_day(text: str) -> bool:
 
 
 def _may_follow(url: str) -> bool:
-    """Whether an address may be listed: it is plain, and shown to the model as it is."""
+    """Return whether an address may be listed: it is plain, and shown to the model as it is."""
     return len(url) <= 2000 and is_plain(url) and printable(url) == url
 
 

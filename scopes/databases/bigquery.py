@@ -74,7 +74,7 @@ class BigQuery:
 
     @property
     def most_bytes(self) -> int:
-        """What may be read for the budget."""
+        """Return what may be read for the budget."""
         return max(1, int(self.usd / USD_PER_TIB * TIB))
 
     async def tables(self) -> Sequence[TableInfo]:
@@ -113,7 +113,7 @@ class BigQuery:
         )
 
     def _own_name(self, table: str) -> str | None:
-        """The bare name of a table of this dataset; None for another one's."""
+        """Return the bare name of a table of this dataset; None for another one's."""
         bare = table.replace("`", "").strip()
         for prefix in (f"{self.project}.", f"{self.project}:", f"{self.dataset}."):
             bare = bare.removeprefix(prefix)
@@ -125,7 +125,7 @@ class BigQuery:
         max_rows: int,
         parameters: Mapping[str, Value | Sequence[Value]] | None = None,
     ) -> Rows:
-        """The first rows of one SELECT; `parameters` are named in it as `@name`."""
+        """Return the first rows of one SELECT; `parameters` are named in it as `@name`."""
         _look(sql)
         try:
             async with asyncio.timeout(self.query_s):
@@ -170,8 +170,10 @@ class BigQuery:
         return {"query": query, "labels": dict(self.labels)}
 
     async def _weigh(self, sql: str, asked: Json) -> tuple[int, str]:
-        """The bytes that a query would read, and where it would run. ToolError for one that costs
-        too much, or reads what is not of this dataset."""
+        """Return the bytes that a query would read, and where it would run.
+
+        ToolError for one that costs too much, or reads what is not of this dataset.
+        """
         body = {"configuration": {**asked, "dryRun": True}}
         request = self._service.jobs().insert(projectId=self.project, body=body)
         answer = await self.google.call(request, 0)
@@ -206,8 +208,11 @@ class BigQuery:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
     async def _start(self, body: Json) -> dict[str, Any]:
-        """The job's reference. A job of this id that is there already is ours: an answer was lost,
-        and nothing runs, or is paid for, twice."""
+        """Return the job's reference.
+
+        A job of this id that is there already is ours: an answer was lost, and nothing runs, or is
+        paid for, twice.
+        """
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
             answer = await self.google.call(request, 0)
@@ -240,7 +245,7 @@ class BigQuery:
         return Rows(columns, tuple(rows[:max_rows]), total, note)
 
     async def _results(self, job: Json, asked: Json) -> Json:
-        """A page of the result, as soon as there is one."""
+        """Return a page of the result, as soon as there is one."""
         where = {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
         while True:
             request = self._service.jobs().getQueryResults(
@@ -272,12 +277,17 @@ def _look(sql: str) -> None:
 
 
 def _mendable(error: GoogleError) -> str:
-    """What the model is told of a query that failed; empty where no other query would help."""
+    """Return what the model is told of a query that failed.
+
+    Empty where no other query would help.
+    """
     if not _is_closed(error) and error.reason not in MENDABLE:
         return ""
     return f"BigQuery: {one_line(error.said) or error.reason}"
 
 
 def _is_closed(error: GoogleError) -> bool:
-    """Whether it is one table that the account may not read, and not all that it asks for."""
+    """Return whether it is one table that the account may not read, and not all that it
+    asks for.
+    """
     return error.reason == "accessDenied" and error.said.startswith(CLOSED)

@@ -20,7 +20,9 @@ NAMES: Final[Mapping[str, str]] = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOL
 
 
 def column_of(field: Json) -> Column:
-    """A column, nested ones with all that is in them: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
+    """Return a column, nested ones with all that is in them: `ARRAY<STRUCT<sku STRING,
+    n INT64>>`.
+    """
     return Column(str(field["name"]), _type(field), str(field.get("description") or ""))
 
 
@@ -42,13 +44,13 @@ def _inner(field: Json) -> Sequence[Json]:
 
 
 def row_of(fields: Sequence[Json], row: Json) -> tuple[Value, ...]:
-    """A row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError where it is none."""
+    """Return a row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError where it is none."""
     cells = row.get("f") or ()
     return tuple(_cell(f, cell.get("v")) for f, cell in zip(fields, cells, strict=True))
 
 
 def _cell(field: Json, value: Any) -> Value:
-    """A value that stands by itself; lists and structs as compact JSON."""
+    """Return a value that stands by itself; lists and structs as compact JSON."""
     if value is None:
         return None
     if field.get("mode") == "REPEATED" or _inner(field):
@@ -94,7 +96,9 @@ _READ: Final[Mapping[str, Callable[[str], Value]]] = {
 
 
 def parameter_of(name: str, value: Value | Sequence[Value]) -> dict[str, Any]:
-    """A named parameter of a query, `@name`; a list becomes an array of the type of its first.
+    """Return a named parameter of a query, `@name`.
+
+    A list becomes an array of the type of its first.
 
     Raises ValueError for an empty list, whose type nobody could tell.
     """
@@ -135,13 +139,13 @@ _KINDS: Final = (
 
 
 def kind_of(table: Json) -> str:
-    """What it is where it is no plain table: `view`, `external`."""
+    """Return what it is where it is no plain table: `view`, `external`."""
     kind = str(table.get("type") or "TABLE")
     return "" if kind == "TABLE" else kind.lower().replace("_", " ")
 
 
 def notes_of(table: Json) -> Iterator[str]:
-    """What a table says of itself, and what makes a query of it cheap."""
+    """Yield what a table says of itself, and what makes a query of it cheap."""
     if kind := kind_of(table):
         yield f"{kind.capitalize()}."
     if said := one_line(str(table.get("description") or "")):

@@ -41,7 +41,7 @@ FAILED = {
 
 
 def place_of(path: Path, schema: str | None = None) -> DuckPlace:
-    """What lies at a path, by its first bytes. Raises OSError where nothing can be read."""
+    """Return what lies at a path, by its first bytes. Raises OSError where nothing can be read."""
     path = path.resolve()
     if path.is_dir():
         return DuckPlace(path, True, schema)
@@ -83,7 +83,7 @@ class Duck:
         """The processes are the pool's."""
 
     async def _asked(self, request: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
-        """The lines of a reply and its last one. Raises ToolError, SourceFailed."""
+        """Return the lines of a reply and its last one. Raises ToolError, SourceFailed."""
         try:
             place = await asyncio.to_thread(place_of, self.path, self.schema)
         except OSError:
@@ -101,7 +101,7 @@ class Duck:
         )
 
     async def _answered(self, place: DuckPlace, request: Mapping[str, Any]) -> list[Any]:
-        """All lines; a process that had ended before it was asked is replaced, once."""
+        """Return all lines; a process that had ended before it was asked is replaced, once."""
         for _ in range(2):
             used = False
             try:
@@ -118,7 +118,7 @@ class Duck:
         raise ToolError("The query brought its process down: write it another way, with less.")
 
     async def _read(self, child: Child) -> list[Any]:
-        """What comes until the end, in time and within the bytes that a result may have."""
+        """Return what comes until the end, in time and within the bytes that a result may have."""
         opened = json.loads(await _within(OPEN_S, child, SLOW_FILES))
         if "failed" in opened:
             return [opened]

@@ -18,8 +18,10 @@ it. A field may be called so, too, which does no harm."""
 
 
 def exactly(sql: str, kinds: Sequence[str]) -> str:
-    """The statement with columns that Python would change cast to what it does not; times are in
-    UTC."""
+    """Return the statement with columns that Python would change cast to what it does not.
+
+    Times are in UTC.
+    """
     wanted = ", ".join(_column(n, kind) for n, kind in enumerate(kinds, 1))
     return f"SELECT {wanted} FROM (\n{sql.strip().rstrip(';')}\n)"
 

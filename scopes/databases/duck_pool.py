@@ -66,7 +66,7 @@ class Child:
             raise ChildGone from None
 
     async def line(self) -> bytes:
-        """The next line of a reply. Raises ChildGone."""
+        """Return the next line of a reply. Raises ChildGone."""
         assert self.process.stdout
         try:
             line = await self.process.stdout.readline()

@@ -89,7 +89,7 @@ class Program:
         return {"end": None}
 
     def _describe(self, connection: duckdb.DuckDBPyConnection, wanted: str) -> dict[str, Any]:
-        """One table; of those that a bare name may mean, the one that a query would take."""
+        """Return one table; of those that a bare name may mean, the one that a query would take."""
         wanted = wanted.casefold().replace('"', "")
         home = _home_of(connection)
         found = [
@@ -144,7 +144,7 @@ class Program:
     def _query(
         self, connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int, max_bytes: int
     ) -> dict[str, Any]:
-        """The rows of one statement that only reads, as far as they may go."""
+        """Return the rows of one statement that only reads, as far as they may go."""
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type not in READS:
             raise Failed("statement")
@@ -206,7 +206,7 @@ def _line(value: Any) -> bytes:
 def _run(
     connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement
 ) -> tuple[list[tuple[str, str]], duckdb.DuckDBPyConnection]:
-    """Names and types of the columns, and a cursor over exact rows."""
+    """Return the names and types of the columns, and a cursor over exact rows."""
     if statement.type != duckdb.StatementType.SELECT:
         cursor = connection.execute(statement)
         return _columns(cursor.description), cursor
@@ -227,7 +227,7 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _requests() -> queue.SimpleQueue[dict[str, Any]]:
-    """Lines from the bot; where it has gone, this process goes too, whatever it is doing."""
+    """Return lines from the bot; where it has gone, this process goes too, whatever it is doing."""
     lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def read() -> None:

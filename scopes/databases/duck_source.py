@@ -45,7 +45,7 @@ class DuckSource:
     loaded: Loaded = field(default_factory=Loaded)
 
     def opened(self) -> duckdb.DuckDBPyConnection:
-        """The connection, made again where a file has changed. Raises Failed."""
+        """Return the connection, made again where a file has changed. Raises Failed."""
         mark = self._mark()
         if self.connection is None or mark != self.mark:
             self.close()
@@ -97,6 +97,6 @@ class DuckSource:
 
 
 def catalog_of(connection: duckdb.DuckDBPyConnection) -> str:
-    """What DuckDB calls the open file: its name without the ending."""
+    """Return what DuckDB calls the open file: its name without the ending."""
     found = connection.execute(f"SELECT {OURS}.current_database()").fetchone()
     return str(found[0]) if found else ""

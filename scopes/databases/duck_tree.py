@@ -20,7 +20,8 @@ which nobody sees what it is: `histogram('duckdb_' || 'databases', path)`."""
 
 
 def reaches_out(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
-    """Whether a SELECT takes tables from a function that is neither harmless nor of the database.
+    """Return whether a SELECT takes tables from a function that is neither harmless nor of the
+    database.
 
     Raises RecursionError where it is nested too deeply to be read.
     """

@@ -193,7 +193,10 @@ class Postgres:
         return await self._new()
 
     async def _new(self) -> Connection:
-        """One more. Raises ToolError where the server has none free for a while, SourceFailed."""
+        """Open one more connection.
+
+        Raises ToolError where the server has none free for a while, SourceFailed.
+        """
         clock = asyncio.get_running_loop().time
         until = clock() + TAKEN_S
         while True:
@@ -229,7 +232,9 @@ async def _fetched(connection: Connection, statement: str, *given: Any) -> list[
 
 
 async def _described(connection: Connection, sql: str) -> list[psycopg.Column]:
-    """The columns of a statement, which the server has seen alone: it is one, and gives rows."""
+    """Return the columns of a statement, which the server has seen alone: it is one, and gives
+    rows.
+    """
     async with connection.cursor(name="described") as cursor:
         await cursor.execute(sql.strip().rstrip(";").encode())
         columns = list(cursor.description or ())
@@ -239,7 +244,7 @@ async def _described(connection: Connection, sql: str) -> list[psycopg.Column]:
 
 
 def _wrapped(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
-    """The same statement, its cells and rows bounded where they are made: at the server."""
+    """Return the same statement, its cells and rows bounded where they are made: at the server."""
     room = max(100, min(MAX_CELL, ROW_CHARS // len(columns)))
     names = [f"c{n}" for n in range(len(columns))]
     cells = [
@@ -272,7 +277,7 @@ def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:
 
 
 def _failed(error: psycopg.Error) -> Exception:
-    """What the server says, for the model or for nobody."""
+    """Return what the server says, for the model or for nobody."""
     state = error.sqlstate or ""
     if state in SENTENCES:
         return ToolError(SENTENCES[state])

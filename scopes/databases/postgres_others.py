@@ -37,8 +37,9 @@ ORDER BY 1"""
 
 
 def telling(made: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Those that may be used and read what tells of other sessions, be it through one another; what
-    is named so itself is refused in queries."""
+    """Return those that may be used and read what tells of other sessions, be it through one
+    another; what is named so itself is refused in queries.
+    """
     known = {name for _, name, said, _ in made if OTHERS.search(said)}
     while True:
         more = {name for _, name, said, _ in made if known & set(re.findall(r"\w+", said))}

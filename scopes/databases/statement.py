@@ -61,7 +61,9 @@ REFUSED = "Only one SELECT may be run at a time, and nothing else."
 
 
 def refusal(text: str) -> str:
-    """Why this is not, beyond doubt, a single statement that only reads; empty where it is one.
+    """Return why this is not, beyond doubt, a single statement that only reads.
+
+    Empty where it is one.
 
     A sentence that a model can fix its statement by.
     """
@@ -95,13 +97,15 @@ FILE = "A path in quotes or backticks is no table here: list_tables shows their 
 
 
 def _word(found: re.Match[str]) -> str:
-    """The word that was found, without what stands around it."""
+    """Return the word that was found, without what stands around it."""
     return re.sub(r"\W+", " ", found[0]).strip()[:60]
 
 
 def _names_file(bare: str) -> bool:
-    """Whether a literal stands where a table does, which is a file (DuckDB); a comma counts only in
-    the brackets of its list."""
+    """Return whether a literal stands where a table does, which is a file (DuckDB).
+
+    A comma counts only in the brackets of its list.
+    """
     outer: list[bool] = []
     in_list = due = False  # within a list of tables; a table is what comes next
     before = ""

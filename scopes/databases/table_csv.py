@@ -80,7 +80,7 @@ class CsvFile:
     """Rows and header are no more."""
 
     def made(self, options: str) -> WrittenCsv:
-        """Its table, instead of one that was made before. Raises what DuckDB does."""
+        """Return its table, instead of one that was made before. Raises what DuckDB does."""
         self._read(f"CREATE OR REPLACE TABLE {quoted(self.name)} AS FROM read_csv", options)
         padded = bool(options)
         if not padded and self._is_unsplit():
@@ -98,7 +98,7 @@ class CsvFile:
         return WrittenCsv(len(above), padded, padded or not above or is_title)
 
     def _is_unsplit(self) -> bool:
-        """Whether a single column has separators in its name and in most rows."""
+        """Return whether a single column has separators in its name and in most rows."""
         (name, kind), *more = self._columns()
         held = [each for each in SEPARATORS if each in name]
         if more or not held or kind != "VARCHAR":
@@ -108,7 +108,9 @@ class CsvFile:
         return bool(most)
 
     def _is_title(self, above: list[str], separator: str) -> bool:
-        """Whether lines are no rows: they have one cell, or the header below is one for certain."""
+        """Return whether lines are no rows: they have one cell, or the header below is one for
+        certain.
+        """
         typed = any(kind != "VARCHAR" for _, kind in self._columns())
         return typed or not any(separator in line for line in above)
 
@@ -117,7 +119,7 @@ class CsvFile:
         return [(str(c[0]), str(c[1])) for c in found or ()]
 
     def _first(self, count: int) -> list[str]:
-        """Those of so many lines that are not empty."""
+        """Return those of so many lines that are not empty."""
         with self.path.open(encoding=self.encoding, errors="replace") as opened:
             return [line for line in islice(opened, count) if line.strip()]
 

@@ -25,7 +25,7 @@ YEARS = range(1900, 2101)
 
 
 def sheets(file: Path, name: str) -> Iterator[RowsPart]:
-    """The sheets that hold anything.
+    """Yield the sheets that hold anything.
 
     What reads them is loaded only where there is such a file: it takes 0.2 s.
     """
@@ -61,7 +61,9 @@ def _check(file: Path) -> None:
 
 
 def _part(title: str, begin: list[Row], rest: Iterator[Row]) -> RowsPart:
-    """A table with the columns of its first row, and those right of it that are filled soon."""
+    """Return a table with the columns of its first row, and those right of it that are
+    filled soon.
+    """
     above = _title(begin)
     head, *below = begin[above:]
     filled = [
@@ -92,7 +94,7 @@ def _rows(
 
 
 def _cells(row: Row, columns: list[int]) -> list[Any]:
-    """Those of some columns; an empty text is none."""
+    """Return those of some columns; an empty text is none."""
     return [row[n] if n < len(row) and row[n] != "" else None for n in columns]
 
 
@@ -119,14 +121,16 @@ def _kind(cell: object) -> type:
 
 
 def _has_years(row: Row) -> bool:
-    """Whether the numbers of a row are years that follow one another: names above numbers."""
+    """Return whether the numbers of a row are years that follow one another: names
+    above numbers.
+    """
     numbers = [cell for cell in row if isinstance(cell, int | float)]
     rising = all(b - a == 1 for a, b in pairwise(numbers))
     return len(numbers) > 1 and rising and all(n in YEARS for n in numbers)
 
 
 def _title(begin: Sequence[Row]) -> int:
-    """How many rows of one cell stand above a table of several columns."""
+    """Return how many rows of one cell stand above a table of several columns."""
     first = begin[: MAX_TITLE + 2]
     at = next((n for n, row in enumerate(first) if sum(_filled(row)) > 1), 0)
     is_table = all(sum(_filled(row)) > 1 for row in first[at : at + 2])

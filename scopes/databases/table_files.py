@@ -66,7 +66,7 @@ class Loaded:
 
 
 def candidates(place: Path) -> list[Path]:
-    """What in a folder may be tables by its name, in order; a file is a folder of one."""
+    """Return what in a folder may be tables by its name, in order; a file is a folder of one."""
     if not place.is_dir():
         return [place] if _is_known(place.name) else []
     with os.scandir(place) as listing:
@@ -122,7 +122,7 @@ def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
 
 
 def _patience(file: Path) -> float:
-    """Most seconds that a file may take."""
+    """Return the most seconds that a file may take."""
     pace = next((p for endings, p in PACE.items() if file.suffix.lower() in endings), math.inf)
     try:
         return LEAST_S + file.lstat().st_size / pace
@@ -231,7 +231,9 @@ def _check_kind(mode: int) -> None:
 
 
 def _reason(error: Exception, file: Path) -> str:
-    """What an operator can do about it, or what a reader says, without where the file lies."""
+    """Return what an operator can do about it, or what a reader says, without where the
+    file lies.
+    """
     if isinstance(error, OSError):
         return "it may not be read" if isinstance(error, PermissionError) else "it cannot be read"
     code = getattr(error, "sqlite_errorcode", None)
@@ -261,14 +263,14 @@ def _check(file: Path, path: Path, size: int, room: int) -> None:
 
 
 def _wanted(title: str) -> str:
-    """A name that a query may use without quotes."""
+    """Return a name that a query may use without quotes."""
     title = unified(title)
     base = re.sub(r"\W+", "_", title).strip("_")[:60] or "table"
     return f"t_{base}" if base[0].isdigit() else base
 
 
 def _named(base: str, file: Path, loaded: Loaded) -> str:
-    """A name unlike any other."""
+    """Return a name unlike any other."""
     taken = {name.casefold() for name in loaded.tables}
     name, n = base, 1
     while name.casefold() in taken:

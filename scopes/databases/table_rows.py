@@ -53,7 +53,7 @@ class RowsPart:
 
 
 def sqlite(file: Path) -> Iterator[RowsPart]:
-    """The tables of an SQLite file, then its views, which may have no end."""
+    """Yield the tables of an SQLite file, then its views, which may have no end."""
     connected = sqlite3.connect(_uri(file), uri=True, timeout=BUSY_S)
     with file.open("rb") as opened, closing(connected) as source:
         if opened.read(16) != b"SQLite format 3\0":
@@ -77,7 +77,7 @@ def _selected(source: sqlite3.Connection, name: str) -> Iterator[Row]:
 
 
 def _uri(file: Path) -> str:
-    """How to open it, without a lock where nobody can be writing.
+    """Return how to open it, without a lock where nobody can be writing.
 
     In the mode WAL a lock is a file beside it, which may not be made here; what is not yet in the
     file itself lies in another.
@@ -91,7 +91,7 @@ def _uri(file: Path) -> str:
 
 
 def _times_open(number: int) -> int:
-    """How often this process has a file open.
+    """Return how often this process has a file open.
 
     SQLite looks where a path of `OPEN` leads and opens what has that name by now, maybe by a link.
     """
@@ -128,7 +128,7 @@ def _append(connection: duckdb.DuckDBPyConnection, batch: list[list[str | None]]
 
 
 def _cast(column: str, kind: str) -> str:
-    """An empty text among numbers or days is none."""
+    """Return the value; an empty text among numbers or days is none."""
     value = column if kind == TEXT else f"CAST(NULLIF({column}, '') AS {kind})"
     return f"{value} AS {column}"
 
@@ -146,7 +146,7 @@ def _distinct(columns: Sequence[str]) -> list[str]:
 
 
 def _seen(value: Any, kinds: set[type]) -> str | None:
-    """A value as text; its type is remembered."""
+    """Return a value as text; its type is remembered."""
     if value is None:
         return None
     if value == "":

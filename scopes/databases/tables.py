@@ -63,7 +63,7 @@ class Rows:
 
 
 def spelled(cell: Value) -> str:
-    """A value as text, exact: 0.00000001 is no 1E-8."""
+    """Return a value as text, exact: 0.00000001 is no 1E-8."""
     return format(cell, "f") if isinstance(cell, Decimal) else str(cell)
 
 
@@ -77,13 +77,13 @@ class SourceDatabase(Protocol):
         """As a model calls it: `DuckDB`, `PostgreSQL`, `BigQuery`."""
 
     async def tables(self) -> Sequence[TableInfo]:
-        """All that may be queried, by name."""
+        """Return all that may be queried, by name."""
 
     async def describe(self, table: str) -> TableInfo | None:
-        """One table with its columns; None where there is none."""
+        """Return one table with its columns; None where there is none."""
 
     async def query(self, sql: str, max_rows: int) -> Rows:
-        """The first rows of one SELECT."""
+        """Return the first rows of one SELECT."""
 
     async def aclose(self) -> None:
         """Close what it holds open."""

@@ -72,7 +72,10 @@ def _pixels(number: str, unit: str, em: float, whole: float) -> float | None:
 
 
 def valid(name: str, value: str) -> bool:
-    """Whether a declaration of a property of boxes counts; a browser keeps the one before else."""
+    """Return whether a declaration of a property of boxes counts.
+
+    A browser keeps the one before else.
+    """
     if name in _WORDS:
         return bool(value) and set(value.split()) <= set(_WORDS[name].split())
     if name in _SIZES or name in _OFFSETS or name in _MARGINS:
@@ -83,7 +86,7 @@ def valid(name: str, value: str) -> bool:
 
 
 def opacity(box: Mapping[str, str]) -> float:
-    """How much of a box shows, 0 to 1."""
+    """Return how much of a box shows, 0 to 1."""
     if "opacity" not in box and "filter" not in box:
         return 1.0
     share = length(box.get("opacity", "1"), 16, 1)
@@ -96,7 +99,10 @@ def opacity(box: Mapping[str, str]) -> float:
 
 
 def hides(box: Mapping[str, str], em: float) -> bool:
-    """Whether the box of an element shows nothing of what is in it; `em` is its font's size."""
+    """Return whether the box of an element shows nothing of what is in it.
+
+    `em` is its font's size.
+    """
     return (
         box.get("display") == "none"
         or box.get("content-visibility") == "hidden"

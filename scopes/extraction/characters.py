@@ -37,7 +37,10 @@ _SMUGGLED = re.compile(
 
 
 def decoded(data: bytes, charset: str = "") -> str:
-    """Text of bytes in a charset that may be missing, unknown or wrong; raises nothing."""
+    """Return the text of bytes in a charset that may be missing, unknown or wrong.
+
+    Raises nothing.
+    """
     for mark, name in BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace")
@@ -61,7 +64,8 @@ def _codec(charset: str) -> str:
 
 
 def smuggled(text: str) -> bool:
-    """Whether a text carries another one in characters that show nothing, or shows it reversed.
+    """Return whether a text carries another one in characters that show nothing, or shows it
+    reversed.
 
     The tags of a flag, one variation selector and a few joiners are how emoji and scripts are
     spelled; more of them in a row spell nothing.
@@ -70,5 +74,5 @@ def smuggled(text: str) -> bool:
 
 
 def line(text: str, most: int) -> str:
-    """What is seen of a text, on one line of at most `most` characters."""
+    """Return what is seen of a text, on one line of at most `most` characters."""
     return " ".join(printable(text).split())[:most]

@@ -58,13 +58,15 @@ _NUMBER = re.compile(r"[-+]?(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})(%|deg|turn|rad|g
 
 @lru_cache(maxsize=2000)
 def colours_in(value: str) -> tuple[Colour, ...]:
-    """Every colour that a CSS value names, in its order: the stops of a gradient, one in a mix."""
+    """Return every colour that a CSS value names, in its order: the stops of a gradient, one in a
+    mix.
+    """
     found = (_one(match[0]) for match in _COLOUR.finditer(value[:2000].lower()))
     return tuple(each for each in found if each is not None)
 
 
 def colour(value: str) -> Colour | None:
-    """The colour that a CSS value is; of a mix the first; None if it is none."""
+    """Return the colour that a CSS value is; of a mix the first; None if it is none."""
     if not _COLOUR.fullmatch(value) and not _MIX.fullmatch(value):
         return None
     return next(iter(colours_in(value)), None)
@@ -126,14 +128,14 @@ def _clamp(value: float, most: float = 255) -> float:
 
 
 def over(top: Colour, ground: Colour) -> Colour:
-    """What is seen where `top` lies on an opaque `ground`."""
+    """Return what is seen where `top` lies on an opaque `ground`."""
     alpha = top[3]
     red, green, blue = (t * alpha + g * (1 - alpha) for t, g in zip(top[:3], ground, strict=False))
     return (red, green, blue, 1)
 
 
 def near(one: Colour, two: Colour) -> bool:
-    """Whether text of one opaque colour on the other cannot be made out."""
+    """Return whether text of one opaque colour on the other cannot be made out."""
     if max(abs(a - b) for a, b in zip(one[:3], two[:3], strict=True)) > MIN_DIFFERENCE:
         return False
     dark, light = sorted((_luminance(one), _luminance(two)))

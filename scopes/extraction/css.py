@@ -77,7 +77,8 @@ def _character(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4000)
 def declarations(text: str) -> tuple[tuple[Declaration, ...], tuple[Declaration, ...]]:
-    """What a block or a `style` attribute declares: normal and important ones, each in order.
+    """Return what a block or a `style` attribute declares: normal and important ones, each in
+    order.
 
     It ends behind MAX_DECLARATIONS: so many hide an element, see `styled`.
     """
@@ -119,7 +120,7 @@ def _blocks(css: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _first(css: str, start: int) -> tuple[str, str | None, int]:
-    """The prelude and block that begin here, and where they end."""
+    """Return the prelude and block that begin here, and where they end."""
     plain = _PLAIN.match(css, start)
     if plain and "url(" not in plain[0].lower():
         return plain[1], plain[2], plain.end()
@@ -127,7 +128,7 @@ def _first(css: str, start: int) -> tuple[str, str | None, int]:
 
 
 def _statement(css: str, start: int) -> tuple[str, str | None, int]:
-    """The same for what is not plain."""
+    """Return the same for what is not plain."""
     depth = opened = 0
     for match in _MARK.finditer(css, start):
         mark = match[0]
@@ -149,7 +150,7 @@ def _statement(css: str, start: int) -> tuple[str, str | None, int]:
 
 
 def applies(media: str) -> Applies:
-    """Whether a media query holds where a page is read: a light desktop screen."""
+    """Return whether a media query holds where a page is read: a light desktop screen."""
     found = {_query(part) for part in media.lower().split(",")}
     return "always" if "always" in found else "sometimes" if "sometimes" in found else "never"
 
@@ -186,7 +187,7 @@ class CssSheet:
 
     @property
     def cut(self) -> bool:
-        """Whether some of it was not heeded: then nobody can say what is hidden."""
+        """Return whether some of it was not heeded: then nobody can say what is hidden."""
         return not self.complete or self.tries.left < 0
 
     def add(self, css: str, media: str = "", sure: bool = True) -> None:
@@ -243,7 +244,7 @@ class CssSheet:
             self.unread.setdefault(prelude.lower(), []).append(rule)
 
     def _counts(self) -> bool:
-        """Whether one rule more is heeded."""
+        """Return whether one rule more is heeded."""
         self.count += 1
         self.complete = self.complete and self.count <= MAX_RULES
         return self.count <= MAX_RULES
@@ -261,7 +262,7 @@ class CssSheet:
             self.rules.setdefault(selector.key, []).append(rule)
 
     def matching(self, node: Node) -> tuple[list[CssRule], list[CssRule]]:
-        """The rules that apply to an element, the weakest first, and those that only may."""
+        """Return the rules that apply to an element, the weakest first, and those that only may."""
         if not self.rules and not self.unread:
             return [], []
         keys = [node.tag, "*", *(f".{each}" for each in node.folded)]

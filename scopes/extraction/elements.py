@@ -33,7 +33,7 @@ class Node:
 
     @staticmethod
     def root(tag: str, attributes: Mapping[str, str]) -> Node:
-        """The element that all others are in."""
+        """Return the element that all others are in."""
         made = Node("").child(tag, attributes)
         made.parent = None
         return made
@@ -57,7 +57,10 @@ class Tries:
 
 
 def matches(selector: Selector, node: Node, tries: Tries, fold: bool = False) -> bool:
-    """Whether an element matches, `fold` without regard to case; False once no try is left."""
+    """Return whether an element matches, `fold` without regard to case.
+
+    False once no try is left.
+    """
     return _from(selector.compounds, len(selector.compounds) - 1, node, tries, fold)
 
 

@@ -68,7 +68,7 @@ class _Time:
 
 
 def invitation(data: bytes, charset: str = "") -> str:
-    """The facts in one paragraph; empty where there is no event. Raises nothing."""
+    """Return the facts in one paragraph; empty where there is no event. Raises nothing."""
     found = _read(decoded(data, charset))
     if not found.events:
         return ""
@@ -166,7 +166,7 @@ def _shown(at: _Time) -> str:
 
 
 def _time(given: _Property | None) -> _Time | None:
-    """A DATE or DATE-TIME; None where it is none."""
+    """Return a DATE or DATE-TIME; None where it is none."""
     match = _WHEN.match(given.value.strip()) if given else None
     if given is None or match is None:
         return None
@@ -190,7 +190,7 @@ def _in_utc(local: datetime, zone: str) -> datetime | None:
 
 
 def _after(found: _Calendar, start: _Time) -> _Time | None:
-    """The end by DURATION."""
+    """Return the end by DURATION."""
     each = found.event.get("DURATION")
     match = _LENGTH.fullmatch(each.value.strip().upper()) if each else None
     if match is None:

@@ -80,12 +80,12 @@ class MailText:
 
     @property
     def gap(self) -> str:
-        """Why its text was not read, or not whole, and what to do; empty when all was."""
+        """Return why its text was not read, or not whole, and what to do; empty when all was."""
         return f"{'; '.join(self.unread)}: {ELSEWHERE}" if self.unread else ""
 
     @property
     def fault(self) -> str:
-        """The gap where nothing was read; empty when some was, or there is none."""
+        """Return the gap where nothing was read; empty when some was, or there is none."""
         return "" if self.body else self.gap
 
 
@@ -151,7 +151,7 @@ class _Reading:
         self.unread.append(why)
 
     def opened(self, body: str) -> str:
-        """The body without messages in PGP's armour."""
+        """Return the body without messages in PGP's armour."""
         kept, at, begun = [], 0, -1
         for mark in _ARMOUR.finditer(body):
             if begun >= 0 and mark["end"]:
@@ -163,7 +163,7 @@ class _Reading:
         return "".join([*kept, body[at:]])
 
     def read(self, part: MimePart, depth: int, top: bool = False) -> list[str]:
-        """The texts of a part and of those in it, one for each place where there is one."""
+        """Return the texts of a part and of those in it, one for each place where there is one."""
         if part.clipped:
             self.cuts.append("A header is too long; its end was left out.")
         if why := _closed(part):
@@ -182,7 +182,7 @@ class _Reading:
         return self.chosen(said)
 
     def read_all(self, part: MimePart, depth: int) -> list[str]:
-        """The texts of a multipart; of alternatives the one that a person is shown."""
+        """Return the texts of a multipart; of alternatives the one that a person is shown."""
         children = self.children(part, depth)
         if children is None:
             said = _Text()
@@ -222,7 +222,7 @@ class _Reading:
         return children
 
     def invited(self, part: MimePart) -> list[str]:
-        """The facts of a calendar invitation, which stands in some mails twice."""
+        """Return the facts of a calendar invitation, which stands in some mails twice."""
         if part.absent:
             self.leave_out(NOT_FETCHED, LONG)
         facts = invitation(part.content(MAX_INVITE), part.charset)
@@ -234,7 +234,7 @@ class _Reading:
         return [facts]
 
     def forwarded(self, part: MimePart, depth: int) -> list[str]:
-        """The text of an attached message, headed by who wrote it."""
+        """Return the text of an attached message, headed by who wrote it."""
         if depth >= self.limits.depth or self.parts >= self.limits.parts:
             self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
             return []
@@ -274,7 +274,10 @@ class _Reading:
             said.plain.append(printable(text).strip("\n"))
 
     def chosen(self, said: _Text) -> list[str]:
-        """The plain text; where the HTML says something else, that, for people are shown it."""
+        """Return the plain text.
+
+        Where the HTML says something else, that, for people are shown it.
+        """
         plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
         if not said.plain or not said.html:
             self.links += said.links
@@ -290,8 +293,10 @@ class _Reading:
 
 
 def _closed(part: MimePart) -> str:
-    """Why a part holds text that is not read here; empty where it does not. A file that somebody
-    signed and attached (`bill.pdf.p7m`) is a file."""
+    """Return why a part holds text that is not read here; empty where it does not.
+
+    A file that somebody signed and attached (`bill.pdf.p7m`) is a file.
+    """
     name = (part.name or "").lower()
     if part.kind in ("application/ms-tnef", "application/vnd.ms-tnef") or name == "winmail.dat":
         return TNEF
@@ -306,7 +311,7 @@ def _closed(part: MimePart) -> str:
 
 
 def differ(plain: str, html: str) -> bool:
-    """Whether one of two texts says MIN_RUN words in a row that the other does not."""
+    """Return whether one of two texts says MIN_RUN words in a row that the other does not."""
     one, two = _terms(plain), _terms(html)
     return _says_more(one, two) or _says_more(two, one)
 
@@ -317,7 +322,9 @@ def _terms(text: str) -> list[str]:
 
 
 def _says_more(one: list[str], two: list[str]) -> bool:
-    """Whether so many words of `one` in a row are in no three words that `two` has as well."""
+    """Return whether so many words of `one` in a row are in no three words that `two`
+    has as well.
+    """
     known = set(zip(two, two[1:], two[2:], strict=False))
     found = [three in known for three in zip(one, one[1:], one[2:], strict=False)]
     run = 0

@@ -115,7 +115,9 @@ class Builder(Tree):
             self.element(token)
 
     def is_root(self, token: Token) -> bool:
-        """Whether a tag makes no element: it adds to a root, or ends the select that it is in."""
+        """Return whether a tag makes no element: it adds to a root, or ends the select that it is
+        in.
+        """
         tag = token.name
         if tag in ("html", "body") and not self.open.names["template"]:
             root = self.html if tag == "html" else self.body
@@ -145,7 +147,7 @@ class Builder(Tree):
             self.open.remove(form)
 
     def breaks_out(self, token: Token) -> bool:
-        """Whether a tag is none of svg or math, which it then ends."""
+        """Return whether a tag is none of svg or math, which it then ends."""
         font = token.name == "font" and {"color", "face", "size"} & token.attributes.keys()
         if token.name not in _BREAKOUT and not font:
             return False
@@ -226,7 +228,7 @@ class Builder(Tree):
         self.insert(self.make(tag, attributes), push=tag not in ("col", "colgroup"))
 
     def table_mode(self) -> str:
-        """The part of a table that is open innermost; empty outside of tables."""
+        """Return the part of a table that is open innermost; empty outside of tables."""
         for each in self.open.down():
             if each.kind == "template":
                 return ""
@@ -258,7 +260,7 @@ class Builder(Tree):
             self.end_other(tag)
 
     def end_foreign(self, tag: str) -> bool:
-        """Whether an end tag was one of svg or math; else it is one of HTML."""
+        """Return whether an end tag was one of svg or math; else it is one of HTML."""
         if tag in ("p", "br"):
             self.pop_while(lambda each: bool(each.space) and not integrates(each))
             return False

@@ -41,11 +41,11 @@ class MimePart:
     """Whether a header was longer than is read."""
 
     def header(self, name: str, most: int = 1_000) -> str:
-        """The first header of a name, decoded, on one line; empty where there is none."""
+        """Return the first header of a name, decoded, on one line; empty where there is none."""
         return line(words(self.raw(name)), most)
 
     def raw(self, name: str) -> str:
-        """The first header of a name on one line, its encoded words as they are."""
+        """Return the first header of a name on one line, its encoded words as they are."""
         return " ".join(str(self.headers.get(name, "")).split())
 
     @property
@@ -64,7 +64,7 @@ class MimePart:
 
     @property
     def absent(self) -> bool:
-        """Whether its content is kept elsewhere and was not fetched."""
+        """Return whether its content is kept elsewhere and was not fetched."""
         return False
 
     def content(self, most: int) -> bytes:
@@ -78,7 +78,8 @@ class MimePart:
         return self.body[:most]
 
     def parts(self, default: str = "text/plain") -> Iterator[MimePart] | None:
-        """The parts of a multipart, one after another, of type `default` where they name none.
+        """Yield the parts of a multipart, one after another, of type `default` where they name
+        none.
 
         None if it has no boundary or none is found.
         """
@@ -86,12 +87,12 @@ class MimePart:
         return None if found is None else (part_of(raw, default) for raw in found)
 
     def message(self, most: int) -> MimePart:
-        """The message that a `message/rfc822` carries, of at most `most` bytes."""
+        """Return the message that a `message/rfc822` carries, of at most `most` bytes."""
         return part_of(self.content(most))
 
     @property
     def size(self) -> int:
-        """Bytes of the decoded content."""
+        """Return the bytes of the decoded content."""
         if self.raw("content-transfer-encoding").lower() == "base64":
             return len(self.body.translate(None, _NOT_BASE64)) * 3 // 4
         return len(self.content(len(self.body)))
@@ -103,7 +104,7 @@ def _rest(sent: bytes) -> bytes:
 
 
 def words(text: str) -> str:
-    """A header with its encoded words decoded (RFC 2047); what is broken stays as it is."""
+    """Return a header with its encoded words decoded (RFC 2047); what is broken stays as it is."""
     if "=?" not in text:
         return text
     try:
@@ -122,7 +123,7 @@ def _word(chunk: bytes, charset: str | None) -> str:
 
 
 def part_of(raw: bytes, default: str = "text/plain") -> MimePart:
-    """Headers and body of a message or a part; `default` is its type where it names none."""
+    """Return headers and body of a message or a part; `default` is its type where it names none."""
     head, body = _halves(raw)
     lines = [decoded(each) for each in re.split(rb"\r\n|\r|\n", head[:MAX_HEADERS])]
     headers: Message = Parser(policy=policy.compat32).parsestr(
@@ -139,7 +140,10 @@ def part_of(raw: bytes, default: str = "text/plain") -> MimePart:
 
 
 def _halves(raw: bytes) -> tuple[bytes, bytes]:
-    """Headers and body; a line that is no header begins the body, as in the standard library."""
+    """Return headers and body.
+
+    A line that is no header begins the body, as in the standard library.
+    """
     if raw.startswith((b"\n", b"\r")):
         return b"", raw.lstrip(b"\r\n")
     blank = _BLANK_LINE.search(raw)

@@ -16,12 +16,12 @@ _ONE_PERSON = re.compile(r"([^<>,\"]*|\s*\"[^<>\"]*\"\s*)<([^<>\s]+@[^<>\s]+)>\s
 
 
 def sender_of(part: MimePart) -> str:
-    """Who wrote it; of several the first five."""
+    """Return who wrote it; of several the first five."""
     return ", ".join(people_in(part.raw("from"))[:5])
 
 
 def people_in(value: str) -> tuple[str, ...]:
-    """The people of an address header, each as `Name <address>` or the address alone."""
+    """Return the people of an address header, each as `Name <address>` or the address alone."""
     only = _ONE_PERSON.fullmatch(value)
     try:
         pairs = [(only[1].strip('" '), only[2])] if only else getaddresses([value])
@@ -43,7 +43,7 @@ def people_in(value: str) -> tuple[str, ...]:
 
 
 def date_in(value: str) -> datetime | None:
-    """The time of a Date header in UTC; None where it cannot be read."""
+    """Return the time of a Date header in UTC; None where it cannot be read."""
     try:
         found = parsedate_to_datetime(value)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

@@ -89,7 +89,9 @@ def _from(words: Sequence[str], at: int) -> Iterator[str]:
 
 
 def without_repeats(bodies: Sequence[str]) -> list[str]:
-    """The texts of one thread's messages, oldest first, without what they quote of each other."""
+    """Return the texts of one thread's messages, oldest first, without what they quote of each
+    other.
+    """
     heard, left = _Heard(), []
     for body in bodies:
         lines = list(_lines(body[:MAX_BODY]))
@@ -111,13 +113,16 @@ def _lines(body: str) -> Iterator[_Line]:
 
 
 def _heads(text: str) -> bool:
-    """Whether it is the line above a quotation; most lines are told apart without the pattern."""
+    """Return whether it is the line above a quotation.
+
+    Most lines are told apart without the pattern.
+    """
     may = ":" in text or "\uff1a" in text or text.startswith(("-", "_"))
     return may and _HEADER.search(text) is not None
 
 
 def _repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
-    """Numbers of the lines that stand whole in an earlier message."""
+    """Return the numbers of the lines that stand whole in an earlier message."""
     asked = [n for n, line in enumerate(lines) if (line.quoted or line.below) and line.words]
     words = [word for n in asked for word in lines[n].words]
     runs = list(heard.runs(words))
@@ -133,7 +138,7 @@ def _repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
 
 
 def _left(lines: Sequence[_Line], repeated: set[int]) -> str:
-    """The lines that stay; each stretch of the others is one mark, if that is shorter."""
+    """Return the lines that stay; each stretch of the others is one mark, if that is shorter."""
     out: list[str] = []
     gone: list[str] = []
     for n, line in enumerate([*lines, _Line("", (), False, False)]):
@@ -149,13 +154,13 @@ def _left(lines: Sequence[_Line], repeated: set[int]) -> str:
 
 
 def _is_own(line: _Line) -> bool:
-    """Whether it may answer what is quoted above it."""
+    """Return whether it may answer what is quoted above it."""
     rest = line.text.strip()
     return bool(rest and not line.quoted and not _heads(rest) and not _FIELD.match(rest))
 
 
 def _end_of(gone: Sequence[str]) -> int:
-    """Where the last lines with words begin."""
+    """Return where the last lines with words begin."""
     full = [n for n, text in enumerate(gone) if text.strip("> ")]
     return full[-CONTEXT:][0] if full else 0
 

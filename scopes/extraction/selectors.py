@@ -69,7 +69,7 @@ def _name(text: str) -> str:
 
 
 def parse_selectors(text: str, depth: int = 0) -> tuple[Selector, ...]:
-    """The selectors of a list that may match while a page is read; others are left out."""
+    """Return the selectors of a list that may match while a page is read; others are left out."""
     if _CLASS.fullmatch(text) and depth < 4:  # as most are
         return (Selector((Compound(classes=frozenset({text[1:]})),), True, (0, 1, 0)),)
     parts = _commas(text[:MAX_SELECTOR]) if depth < 4 else []

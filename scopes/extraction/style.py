@@ -57,25 +57,25 @@ class Style:
 
     @property
     def shown(self) -> bool:
-        """Whether text in it can be seen; worked out once, when the style is complete."""
+        """Return whether text in it can be seen; worked out once, when the style is complete."""
         if self._shown is None:
             self._shown = not self.boxed_away and not self.inkless
         return self._shown
 
     @property
     def inkless(self) -> bool:
-        """Whether its colour is that of what it lies on."""
+        """Return whether its colour is that of what it lies on."""
         ink = self.fill or self.ink
         return ink[3] < FAINTEST or any(near(over(ink, ground), ground) for ground in self.ground)
 
     @property
     def boxed_away(self) -> bool:
-        """Whether anything but a colour hides it."""
+        """Return whether anything but a colour hides it."""
         return self.gone or not self.visible or self.size <= SMALLEST
 
 
 def styled(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
-    """The style of an element in `parent`, its declarations given with the weakest first."""
+    """Return the style of an element in `parent`, its declarations given with the weakest first."""
     style = replace(parent, box={}, block=False)
     declared = [*declared]
     own = {name: value[:200] for name, value in declared if name.startswith("--")}

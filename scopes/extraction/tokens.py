@@ -60,7 +60,7 @@ class CssTokens:
         """Whether a browser takes it for a page of the nineties, as it does most mail."""
 
     def next(self, foreign: bool, data: bool) -> Token | None:
-        """The next token; None at the end.
+        """Return the next token; None at the end.
 
         In `foreign` content, of svg and math, no element is RAW; where `data` may stand, in any
         element of them, there are CDATA sections.
@@ -133,7 +133,7 @@ class CssTokens:
         return held
 
     def raw(self, tag: str) -> str:
-        """Text up to the end tag of a RAW element, which is the next token."""
+        """Return text up to the end tag of a RAW element, which is the next token."""
         start = self.at
         if tag == "plaintext":
             self.at = len(self.source)
@@ -146,7 +146,9 @@ class CssTokens:
         return _unescaped(text) if tag in ("title", "textarea") else text
 
     def script_end(self) -> int:
-        """Where a script ends: not at a `</script>` that ends a `<script>` in a comment in it."""
+        """Return where a script ends: not at a `</script>` that ends a `<script>` in a comment in
+        it.
+        """
         commented = nested = False
         for found in _SCRIPT.finditer(self.source, self.at):
             if found[1]:

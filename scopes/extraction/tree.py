@@ -113,7 +113,7 @@ class OpenElements:
         self.names[element.kind] += 1
 
     def in_scope(self, *kinds: str, bounds: frozenset[str] = SCOPE) -> bool:
-        """Whether one of them is open, with no bound of the scope inside it."""
+        """Return whether one of them is open, with no bound of the scope inside it."""
         if not any(self.names[kind] for kind in kinds):
             return False
         for each in reversed(self.stack):
@@ -131,7 +131,7 @@ class Formatting:
     entries: list[Element | None] = field(default_factory=list)
 
     def section(self) -> Iterator[Element]:
-        """Those behind the last marker, the last one first."""
+        """Yield those behind the last marker, the last one first."""
         for each in reversed(self.entries):
             if each is None:
                 return

@@ -44,7 +44,7 @@ class Tree:
 
     @property
     def foreign(self) -> bool:
-        """Whether a start tag or text here is one of svg or math."""
+        """Return whether a start tag or text here is one of svg or math."""
         current = self.open.stack[-1]
         return bool(current.space) and not integrates(current)
 
@@ -198,7 +198,7 @@ class Tree:
 
 
 def integrates(element: Element) -> bool:
-    """Whether what is in an element of svg or math is HTML again."""
+    """Return whether what is in an element of svg or math is HTML again."""
     if element.space == "svg":
         return element.tag in ("foreignobject", "desc", "title")
     encoding = element.attributes.get("encoding", "").lower()
@@ -208,7 +208,7 @@ def integrates(element: Element) -> bool:
 
 
 def _belongs(child: Element | str) -> bool:
-    """Whether it may stand in a table outside of its cells."""
+    """Return whether it may stand in a table outside of its cells."""
     if isinstance(child, str):
         return not child.strip(" \t\n\f")
     hidden = child.tag == "input" and child.attributes.get("type", "").lower() == "hidden"

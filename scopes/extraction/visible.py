@@ -98,7 +98,7 @@ def visible_text(
 
 
 def source_of(html: str | bytes) -> str:
-    """The document as characters, in the charset that it says it is written in."""
+    """Return the document as characters, in the charset that it says it is written in."""
     if isinstance(html, str):
         return html
     meta = _META.search(html[:4_000])
@@ -107,7 +107,10 @@ def source_of(html: str | bytes) -> str:
 
 
 def _sheet_of(root: Element) -> CssSheet:
-    """What all `<style>` elements say; those that a browser may leave out hide, but never show."""
+    """Return what all `<style>` elements say.
+
+    Those that a browser may leave out hide, but never show.
+    """
     sheet = CssSheet()
     for sure, element in _elements(root):
         if element.tag == "style":
@@ -119,7 +122,7 @@ def _sheet_of(root: Element) -> CssSheet:
 
 
 def _elements(root: Element) -> Iterator[tuple[bool, Element]]:
-    """All elements in order, and whether they are outside of templates and noscript."""
+    """Yield all elements in order, and whether they are outside of templates and noscript."""
     todo = [(True, root)]
     while todo:
         sure, element = todo.pop()
@@ -183,7 +186,7 @@ class _Page:
         return opened
 
     def style(self, node: Node, above: Style) -> Style:
-        """The style of an element by the sheets and its own; hidden by either is hidden."""
+        """Return the style of an element by the sheets and its own; hidden by either is hidden."""
         found, unsure = self.sheet.matching(node)
         bearing = [(name, v) for name, v in node.attributes.items() if name in _BEARING]
         if not (found or unsure or bearing or node.tag in _HINTED):
@@ -258,7 +261,9 @@ class _Page:
 
 
 def _hints(node: Node, above: Style) -> list[tuple[str, str]]:
-    """What a browser gives an element before any style sheet: attributes of old, and `hidden`."""
+    """Return what a browser gives an element before any style sheet: attributes of old, and
+    `hidden`.
+    """
     held = node.attributes
     hints = [("white-space", "pre")] if node.tag in ("pre", "listing", "xmp", "plaintext") else []
     if node.tag == "a" and "href" in held:
@@ -280,6 +285,6 @@ def _hints(node: Node, above: Style) -> list[tuple[str, str]]:
 
 
 def _legacy(value: str) -> str:
-    """A colour as attributes have it, where the # may be missing."""
+    """Return a colour as attributes have it, where the # may be missing."""
     value = value.strip().lower()
     return value if colour(value) else f"#{value}"

@@ -11,12 +11,14 @@ from scopes.tool import ToolError
 
 
 def nfc(text: str) -> str:
-    """The text with one character for each letter with its marks."""
+    """Return the text with one character for each letter with its marks."""
     return unified(text)
 
 
 def called(folder: Folder, path: str) -> str:
-    """A path by the names that stand there, where those that were given only look like them."""
+    """Return a path by the names that stand there, where those that were given only
+    look like them.
+    """
     if path.isascii() or not folder.root.is_dir():
         return path
     names: list[str] = []

@@ -45,7 +45,7 @@ class Bringing:
 
 
 def _brought(folders: Folders, context: str, project: ProjectFolder) -> str:
-    """What of a copy did not come into its folder, in words; empty where all did."""
+    """Return what of a copy did not come into its folder, in words; empty where all did."""
     title, where = project.title, folders.copies.told(context, project.title)
     try:
         left = folders.copies.empty(context, project.handle, title, project.folder)

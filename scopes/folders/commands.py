@@ -69,7 +69,7 @@ class Commands:
             await asyncio.to_thread(made.cleanup)
 
     def _room(self) -> tempfile.TemporaryDirectory[str]:
-        """A new folder; old ones, which a killed process left, are deleted."""
+        """Return a new folder; old ones, which a killed process left, are deleted."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in self.home.iterdir():
             with suppress(OSError):
@@ -129,7 +129,7 @@ async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
 
 
 async def _started(argv: Sequence[str], folder: str, end: BinaryIO) -> asyncio.subprocess.Process:
-    """The command, the only one that holds `end` from then on. Raises ToolError."""
+    """Return the command, the only one that holds `end` from then on. Raises ToolError."""
     with end:
         try:
             return await asyncio.create_subprocess_exec(
@@ -150,7 +150,10 @@ async def _started(argv: Sequence[str], folder: str, end: BinaryIO) -> asyncio.s
 
 
 def _filled(word: str, fills: dict[str, str]) -> str:
-    """A word of the template with what it stands for; what is put in is not looked at again."""
+    """Return a word of the template with what it stands for.
+
+    What is put in is not looked at again.
+    """
     if word in fills:
         return fills[word]
     return word.replace("{folder}", fills["{folder}"])

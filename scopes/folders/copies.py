@@ -45,12 +45,12 @@ class Copies:
     lock: Callable[[str], Path]
 
     def get(self, context: str, title: str) -> Folder | None:
-        """The copy that a context writes in; None where it has none of this project."""
+        """Return the copy that a context writes in; None where it has none of this project."""
         tree = self._tree(context, title)
         return self._folder(tree) if tree.is_dir() else None
 
     def make(self, context: str, title: str, repository: Repository) -> Folder:
-        """The files of the branch's last commit, as a folder of a context's own."""
+        """Return the files of the branch's last commit, as a folder of a context's own."""
         tree = self._tree(context, title)
         with lock_file(self.lock(f"{tree.name}.copy")):
             if not tree.is_dir():  # else another call of the same turn made it
@@ -102,7 +102,9 @@ class Copies:
         return CopyLeft(tuple(sorted(others)), tuple(sorted(shut)))
 
     def told(self, context: str, title: str) -> str:
-        """Where the copy of a context lies, in words for who is told of what was left in it."""
+        """Return where the copy of a context lies, in words for who is told of what was
+        left in it.
+        """
         inside = self._tree(context, title).relative_to(self.trees.parents[2])
         return f"a subagent's own copy, {inside} in the data folder"
 
@@ -114,8 +116,10 @@ class Copies:
 
 
 def _moved(path: str, copy: Folder, folder: Folder, was: str | None) -> bool:
-    """Whether the folder has a file as the copy has it, put there over what `was` there. Raises
-    ToolError where somebody holds the folder's lock, and OSError."""
+    """Return whether the folder has a file as the copy has it, put there over what `was` there.
+
+    Raises ToolError where somebody holds the folder's lock, and OSError.
+    """
     try:
         mine = copy.read(path)
     except ToolError:  # no file any more

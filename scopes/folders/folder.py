@@ -67,14 +67,14 @@ class Look:
     """Paths that this process may not open."""
 
     def takes(self, _: object) -> bool:
-        """Whether one more entry is looked at."""
+        """Return whether one more entry is looked at."""
         self.cut = self.cut or self.room <= 0 or time.monotonic() > self.until
         self.room -= 1
         return not self.cut
 
 
 def digest_of(data: bytes) -> str:
-    """The name that git has for these bytes: one that says whether they are the same."""
+    """Return the name that git has for these bytes: one that says whether they are the same."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
@@ -90,7 +90,7 @@ class Folder:
     """File that is locked while a file is replaced; shared by all who write here."""
 
     def read(self, path: str) -> FileFound | None:
-        """The file of this path; None where there is nothing."""
+        """Return the file of this path; None where there is nothing."""
         names = parts_of(path)
         with self._at(names[:-1]) as parent:
             if parent is None:
@@ -131,7 +131,9 @@ class Folder:
 
     @property
     def _beside(self) -> str:
-        """What a file is called, in its folder, until it is whole: one name for each lock."""
+        """Return what a file is called, in its folder, until it is whole: one name for
+        each lock.
+        """
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
 
     def remove(self, path: str, expected: str) -> bool:
@@ -145,8 +147,10 @@ class Folder:
             return True
 
     def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
-        """What stands in one folder, by name; None where it is no folder. `.git` is left out, and
-        what no path may name."""
+        """Return what stands in one folder, by name; None where it is no folder.
+
+        `.git` is left out, and what no path may name.
+        """
         names = parts_of(path)
         takes = (look or Look()).takes
         with self._at(names) as here:
@@ -207,7 +211,9 @@ class Changed(Exception):
 
 
 def _step(here: int, name: str, make: bool) -> int | None:
-    """The folder of this name in the open one, made where it is missing and `make` says so."""
+    """Return the folder of this name in the open one, made where it is missing and
+    `make` says so.
+    """
     for _ in range(2):
         try:
             return os.open(name, DIRECTORY, dir_fd=here)
@@ -224,7 +230,7 @@ def _step(here: int, name: str, make: bool) -> int | None:
 
 
 def _bytes_of(opened: int, most: int) -> bytes | None:
-    """All of an open file; None where it is larger."""
+    """Return all of an open file; None where it is larger."""
     parts, room = [], most + 1
     while room and (part := os.read(opened, min(room, 256 * KB))):
         parts.append(part)
@@ -274,7 +280,7 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
 
 
 def _why(parent: int, name: str, path: str) -> ToolError:
-    """Why something that is there is not opened."""
+    """Return why something that is there is not opened."""
     entry = _entry(parent, (), name)
     kind = entry.kind if entry else ""
     if kind == "link":

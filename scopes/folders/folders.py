@@ -48,7 +48,7 @@ class ProjectFolder:
 
 
 def in_copy(handle: str) -> str:
-    """What stands for changes in a copy of this folder among what is undone."""
+    """Return what stands for changes in a copy of this folder among what is undone."""
     return f"commit in {handle}"
 
 
@@ -71,12 +71,12 @@ class FolderPlace:
 
     @property
     def aside(self) -> str:
-        """What its writer is told of a change that is not in the folder itself."""
+        """Return what its writer is told of a change that is not in the folder itself."""
         return f" In your own copy: it comes into {self.title} when you end." * self.own
 
     @property
     def undone(self) -> dict[str, str]:
-        """What is told of such a change where its writer comes to no good end."""
+        """Return what is told of such a change where its writer comes to no good end."""
         text = f"{self.title} is as it was: changes were left in {self.copy}"
         return {in_copy(self.handle): text} if self.own else {}
 
@@ -102,16 +102,18 @@ class Folders:
         object.__setattr__(self, "copies", Copies(self.home / "trees", *sizes, own, self._lock))
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
-        """The handle of the folder that is meant: by name, else the only project, else the
-        request's own. What is not named in the call is asked about here."""
+        """Return the handle of the folder that is meant: by name, else the only project, else the
+        request's own. What is not named in the call is asked about here.
+        """
         if folder:
             return folder
         found = await open_to(ctx, {RUN_FOLDER, *self.projects})
         return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
-        """Where a context works in this folder: in the folder itself, or, once it has written
-        beside others in a git project, in a copy of its own."""
+        """Return where a context works in this folder: in the folder itself, or, once it has
+        written beside others in a git project, in a copy of its own.
+        """
         project = self.projects.get(handle)
         if project is None:
             return self._run_place(handle, writes)
@@ -138,7 +140,7 @@ class Folders:
         return FolderPlace(handle, "run", folder, self._run_label(), None)
 
     def read(self, ctx: ToolContext, place: FolderPlace, path: str) -> FileFound:
-        """A file, noted as read by this context."""
+        """Return a file, noted as read by this context."""
         names = parts_of(path)
         found = place.folder.read(path) if self._is_there(place) else None
         if found is None:
@@ -149,7 +151,7 @@ class Folders:
         return found
 
     def version(self, ctx: ToolContext, place: FolderPlace, path: str, digest: str) -> str:
-        """What tells this version of a file from the one that a context was shown first."""
+        """Return what tells this version of a file from the one that a context was shown first."""
         first = self.log.first_seen(ctx.context, place.handle, path)
         return "" if first in (None, digest) else f"@{digest[:6]}"
 
@@ -218,7 +220,10 @@ class Folders:
     def _told(
         self, ctx: ToolContext, place: FolderPlace, repository: Repository, error: Conflict
     ) -> ToolError:
-        """What is to be done about a conflict; a copy of one's own gets what the others wrote."""
+        """Return what is to be done about a conflict.
+
+        A copy of one's own gets what the others wrote.
+        """
         if not place.own:
             return ToolError(
                 f"{error} They are not yours to commit: say in your result that the owner of "

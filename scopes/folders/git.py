@@ -102,7 +102,7 @@ class Repository:
         return repo
 
     def ref(self, repo: pygit2.Repository) -> str:
-        """The branch that is worked on, which is checked out in the folder."""
+        """Return the branch that is worked on, which is checked out in the folder."""
         name = _checked_out(repo)
         if not name.startswith("refs/heads/"):
             raise ToolError("No branch is checked out in this folder; ask its owner to.")
@@ -196,8 +196,9 @@ class Repository:
 
     @property
     def behind(self) -> bool:
-        """Whether the index is not yet where the branch is: somebody else's git held it, or a kill
-        kept us from it."""
+        """Return whether the index is not yet where the branch is: somebody else's git held it, or
+        a kill kept us from it.
+        """
         return self._behind.exists()
 
     @property
@@ -212,9 +213,11 @@ class Repository:
                 self._settled(self.open())
 
     def _settled(self, repo: pygit2.Repository) -> bool:
-        """Whether the index is done with. It is left as it is for a file that was staged
-        otherwise, or that is (again) as it was, and was not `left` so by us: that may be
-        somebody's own doing."""
+        """Return whether the index is done with.
+
+        It is left as it is for a file that was staged otherwise, or that is (again) as it was, and
+        was not `left` so by us: that may be somebody's own doing.
+        """
         if not self.behind:
             return True
         state = IndexState.read(self._behind)
@@ -238,8 +241,11 @@ class Repository:
         return True
 
     def _write(self, repo: pygit2.Repository, index: pygit2.Index) -> bool:
-        """Whether the index could be written. A mark tells that we are at it: where a kill left
-        the mark, git's own lock of the index is ours too, and nobody else would take it away."""
+        """Return whether the index could be written.
+
+        A mark tells that we are at it: where a kill left the mark, git's own lock of the index is
+        ours too, and nobody else would take it away.
+        """
         mark = self.lock.with_name(f"{self.lock.name}.index")
         if mark.exists():
             (Path(repo.path) / "index.lock").unlink(missing_ok=True)
@@ -273,12 +279,15 @@ class Repository:
         return True
 
     def _takes(self, repo: pygit2.Repository, entry: Any) -> bool:
-        """Whether a file may be written here, or is to go."""
+        """Return whether a file may be written here, or is to go."""
         return entry is None or (is_plain(entry) and size_of(repo, entry) <= self.folder.max_bytes)
 
     def _here(self, path: str) -> str | None:
-        """The digest of a file of the working folder; None where there is none, and a word for
-        what is not opened here: a link, a folder, a file that is too large."""
+        """Return the digest of a file of the working folder.
+
+        None where there is none, and a word for what is not opened here: a link, a folder, a file
+        that is too large.
+        """
         try:
             found = self.folder.read(path)
         except ToolError:
@@ -287,7 +296,7 @@ class Repository:
 
 
 def _checked_out(repo: pygit2.Repository) -> str:
-    """The branch that is checked out; empty where none is."""
+    """Return the branch that is checked out; empty where none is."""
     head = repo.lookup_reference("HEAD").raw_target
     return head.decode() if isinstance(head, bytes) else ""
 

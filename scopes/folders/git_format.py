@@ -39,7 +39,7 @@ def format_commits(
 
 
 def _whole(repo: pygit2.Repository, commit: pygit2.Commit) -> tuple[str, list[str]]:
-    """A line on a commit; its message and the changed lines of each file."""
+    """Return a line on a commit; its message and the changed lines of each file."""
     files = list(_files(repo, commit))
     subject = one_line(commit.message.partition("\n")[0])[:100]
     named = ", ".join(name for name, _ in files[:MAX_FILES])
@@ -69,7 +69,7 @@ def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str
 
 
 def _level(sizes: Sequence[int]) -> int:
-    """How much each may take at most so that all together have room."""
+    """Return how much each may take at most so that all together have room."""
     room = ROOM
     for left, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
         if size * left > room:
@@ -87,13 +87,14 @@ def _cut(text: str, most: int, where: str) -> str:
 
 
 def _size(text: str) -> int:
-    """What a text costs, as far as that matters here."""
+    """Return what a text costs, as far as that matters here."""
     return sum(map(_cost, text[: ROOM + 1]))
 
 
 def _cost(letter: str) -> int:
-    """How many characters stand for it: signs of markup are escaped, and what nobody sees is
-    written out."""
+    """Return how many characters stand for it: signs of markup are escaped, and what nobody sees is
+    written out.
+    """
     if letter in "&<>":
         return len("&amp;")
     if letter == "\n" or (letter.isprintable() and not unseen(letter)):

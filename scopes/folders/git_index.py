@@ -27,7 +27,7 @@ class IndexState:
 
     @classmethod
     def read(cls, note: Path) -> IndexState:
-        """What was noted; what is cut off, or of an earlier version, tells nothing."""
+        """Return what was noted; what is cut off, or of an earlier version, tells nothing."""
         try:
             told = json.loads(note.read_text())
             return cls(told["ref"], told["tree"], tuple(told["left"]))
@@ -66,7 +66,7 @@ def restage(
 
 
 def _above(path: str) -> list[str]:
-    """The folders that a path lies in."""
+    """Return the folders that a path lies in."""
     return [str(each) for each in PurePosixPath(path).parents][:-1]
 
 

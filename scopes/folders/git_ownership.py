@@ -52,9 +52,12 @@ def _stray(root: Path, git: Path) -> str:
 
 
 def _odd(home: Path) -> str:
-    """What of a repository is no file or folder of its own. Git follows links, when it writes a
-    log or an index, too; an object that is one shows that of another repository, whose name whoever
-    made the link has to know; and who opens a pipe waits for ever."""
+    """Return what of a repository is no file or folder of its own.
+
+    Git follows links, when it writes a log or an index, too; an object that is one shows that of
+    another repository, whose name whoever made the link has to know; and who opens a pipe waits for
+    ever.
+    """
     folders = [str(home), *(str(home / name) for name in OPENED)]
     while folders:
         folder = folders.pop()
@@ -73,13 +76,13 @@ def _odd(home: Path) -> str:
 
 
 def _leads(pointer: Path, target: Path) -> bool:
-    """Whether a file names this path."""
+    """Return whether a file names this path."""
     named = _named(pointer) if pointer.is_file() else ""
     return bool(named) and (pointer.parent / named).resolve() == target.resolve()
 
 
 def _named(pointer: Path) -> str:
-    """The path that a file of git's names; empty where it cannot be read."""
+    """Return the path that a file of git's names; empty where it cannot be read."""
     try:
         with pointer.open("rb") as file:
             return file.read(MAX_POINTER).decode().strip()

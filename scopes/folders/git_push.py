@@ -49,7 +49,7 @@ class Remote:
     """For https, and for the remote's own host alone."""
 
     def address(self, repo: pygit2.Repository) -> str:
-        """The remote's address without any login."""
+        """Return the remote's address without any login."""
         try:
             remote = repo.remotes[self.name]
         except KeyError:
@@ -57,7 +57,7 @@ class Remote:
         return bare(remote.push_url or remote.url or "")
 
     def unsent(self, commits: Sequence[str]) -> list[pygit2.Commit]:
-        """Those of these commits that the remote did not have when it was last asked."""
+        """Return those of these commits that the remote did not have when it was last asked."""
         repo = self.repository.open()
         there = self._there(repo)
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
@@ -87,7 +87,7 @@ class Remote:
         return tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
 
     def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
-        """The last commit of the remote's branch, asked for now."""
+        """Return the last commit of the remote's branch, asked for now."""
         track = f"refs/remotes/{self.name}/{branch}"
         try:
             remote = repo.remotes[self.name]
@@ -118,7 +118,10 @@ class Remote:
         return True
 
     def _followed(self, repo: pygit2.Repository, there: pygit2.Commit) -> str:
-        """What of a push that is done the folder has not followed, in a sentence; else nothing."""
+        """Return what of a push that is done the folder has not followed, in a sentence.
+
+        Else nothing.
+        """
         try:
             left = self._settle(repo, there)
         except (ToolError, OSError, pygit2.GitError) as error:
@@ -128,8 +131,10 @@ class Remote:
         return f"{UNTOUCHED.format(', '.join(left)[:300])}{late}" if left else late
 
     def _settle(self, repo: pygit2.Repository, there: pygit2.Commit) -> Sequence[str]:
-        """Where the remote has all that the branch has, if under other ids, the branch takes the
-        remote's commits, and the working folder what others pushed; paths that it does not take."""
+        """Return where the remote has all that the branch has, if under other ids, the branch takes
+        the remote's commits, and the working folder what others pushed; paths that it does not
+        take.
+        """
         ref = self.repository.ref(repo)
         tip = tip_of(repo, ref)
         if tip is None or tip.id == there.id:
@@ -173,7 +178,7 @@ class Answers(pygit2.RemoteCallbacks):
 
 
 def bare(address: str) -> str:
-    """An address without login and query, as a person may see it."""
+    """Return an address without login and query, as a person may see it."""
     parts = urlsplit(address)
     if not parts.scheme or not parts.netloc:
         return address
@@ -186,7 +191,7 @@ def https_host(url: str) -> str:
 
 
 def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit | None) -> bool:
-    """Whether a commit is in a branch, by its id or by the call that made it."""
+    """Return whether a commit is in a branch, by its id or by the call that made it."""
     if there is None:
         return False
     if commit.id == there.id or repo.descendant_of(there.id, commit.id):
@@ -196,7 +201,9 @@ def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit 
 
 
 def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit) -> pygit2.Commit:
-    """The commit with `head` below it: itself where that is so, else its change made again."""
+    """Return the commit with `head` below it: itself where that is so, else its change
+    made again.
+    """
     parent = parent_of(commit)
     if parent is not None and parent.id == head.id:
         return commit

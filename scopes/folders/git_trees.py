@@ -53,7 +53,7 @@ class Conflict(ToolError):
 
 
 def tip_of(repo: pygit2.Repository, ref: str) -> pygit2.Commit | None:
-    """The last commit of a reference; None where it has none yet."""
+    """Return the last commit of a reference; None where it has none yet."""
     try:
         return repo.lookup_reference(ref).peel(pygit2.Commit)
     except KeyError:
@@ -89,14 +89,14 @@ def recent(repo: pygit2.Repository, tip: pygit2.Commit) -> Iterator[pygit2.Commi
 
 
 def call_of(commit: pygit2.Commit) -> str:
-    """The call that made it; empty for what others committed."""
+    """Return the call that made it; empty for what others committed."""
     found = _CALL.findall(commit.message)
     ours = (commit.author.name, commit.author.email) == AUTHOR
     return found[-1] if found and ours else ""
 
 
 def entry_of(tree: pygit2.Tree, path: str) -> Any:
-    """The file, link or submodule at a path; None where there is none of them."""
+    """Return the file, link or submodule at a path; None where there is none of them."""
     try:
         found = tree[path]
     except KeyError:
@@ -105,14 +105,14 @@ def entry_of(tree: pygit2.Tree, path: str) -> Any:
 
 
 def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
-    """Paths that are not the same in two trees."""
+    """Return paths that are not the same in two trees."""
     deltas = old.diff_to_tree(new).deltas
     found = {f.path for d in deltas for f in (d.old_file, d.new_file)}
     return tuple(sorted(found))
 
 
 def message_of(message: str, told: TreeChange) -> str:
-    """The text of a commit: what a model wrote of it, and under it what code knows."""
+    """Return the text of a commit: what a model wrote of it, and under it what code knows."""
     text = _UNPRINTABLE.sub(" ", _TRAILER.sub("", message)).strip()[:MAX_MESSAGE]
     if not text:
         raise ToolError("A commit needs a message.")
@@ -123,7 +123,7 @@ def message_of(message: str, told: TreeChange) -> str:
 def merged_trees(
     repo: pygit2.Repository, base: pygit2.Tree, mine: pygit2.Tree, theirs: pygit2.Tree
 ) -> pygit2.Oid:
-    """The tree that has both changes. Raises ToolError that names what both changed."""
+    """Return the tree that has both changes. Raises ToolError that names what both changed."""
     large = [
         p for p in {*changed(base, mine)} & {*changed(base, theirs)} if _is_large(repo, theirs, p)
     ]
@@ -153,8 +153,9 @@ def merged(
 
 
 def _ended(repo: pygit2.Repository, theirs: Any, change: Change) -> Change:
-    """The change with line feeds alone, where the branch has the file so and the folder had it
-    otherwise: by `.gitattributes`, or by somebody's editor."""
+    """Return the change with line feeds alone, where the branch has the file so and the folder had
+    it otherwise: by `.gitattributes`, or by somebody's editor.
+    """
     if not (change.base and is_plain(theirs)) or size_of(repo, theirs) > MAX_MERGED:
         return change
     base = repo[change.base]
@@ -168,7 +169,7 @@ def _ended(repo: pygit2.Repository, theirs: Any, change: Change) -> Change:
 def _with(
     repo: pygit2.Repository, tree: pygit2.Tree, blobs: Mapping[str, pygit2.Oid | None]
 ) -> pygit2.Tree:
-    """A tree with these files in it, and without those that are None."""
+    """Return a tree with these files in it, and without those that are None."""
     index = pygit2.Index()
     index.read_tree(tree)
     for path, blob in blobs.items():
@@ -184,7 +185,7 @@ def _with(
 
 
 def files_of(tree: pygit2.Tree, above: str) -> Iterator[tuple[str, pygit2.Blob]]:
-    """The plain files of a tree by path, none of them read yet."""
+    """Yield the plain files of a tree by path, none of them read yet."""
     for each in tree:
         path = f"{above}{each.name}"
         if isinstance(each, pygit2.Tree):
@@ -194,7 +195,7 @@ def files_of(tree: pygit2.Tree, above: str) -> Iterator[tuple[str, pygit2.Blob]]
 
 
 def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
-    """Whether it is a file: no link, no submodule, no folder."""
+    """Return whether it is a file: no link, no submodule, no folder."""
     return isinstance(entry, pygit2.Blob) and entry.filemode in PLAIN
 
 
@@ -203,11 +204,11 @@ def is_executable(file: pygit2.Blob) -> bool:
 
 
 def turns(was: Any, now: Any) -> bool:
-    """Whether a file becomes a program, or is one no more."""
+    """Return whether a file becomes a program, or is one no more."""
     return is_plain(was) and is_plain(now) and is_executable(was) != is_executable(now)
 
 
 def size_of(repo: pygit2.Repository, file: pygit2.Object) -> int:
-    """Bytes of a file, told without reading it: a small object may hold very much."""
+    """Return the bytes of a file, told without reading it: a small object may hold very much."""
     size: int = repo.odb.read_header(file.id)[1]
     return size

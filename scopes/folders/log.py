@@ -61,13 +61,14 @@ class FolderLog:
     _lock: Lock = field(default_factory=Lock)
 
     def own(self, context: str, handle: str) -> dict[str, str | None]:
-        """Path -> digest of what was there before, of all that a context changed in a folder and
-        has not committed."""
+        """Return path -> digest of what was there before, of all that a context changed in a folder
+        and has not committed.
+        """
         self._load()
         return dict(self._own.get((context, handle), {}))
 
     def given_up(self, context: str, handle: str) -> set[str]:
-        """Paths of changes that a context gave up for what others wrote, and did not make anew."""
+        """Return the paths whose changes a context gave up for those of others."""
         self._load()
         return set(self._given_up.get((context, handle), ()))
 
@@ -80,12 +81,12 @@ class FolderLog:
         return self.first.get((context, handle, path))
 
     def written(self, key: str) -> Wrote | None:
-        """What this call wrote in an earlier life."""
+        """Return what this call wrote in an earlier life."""
         self._load()
         return self.done.get(key)
 
     def commits(self, context: str, handle: str) -> list[str]:
-        """Ids of the commits of a context in a folder, oldest first."""
+        """Return the ids of the commits of a context in a folder, oldest first."""
         self._load()
         mine = [c.commit for c in self.landed if (c.context, c.handle) == (context, handle)]
         return [commit for commit in dict.fromkeys(mine) if commit]

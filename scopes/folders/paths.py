@@ -16,7 +16,7 @@ _INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names of a path below the folder; () is the folder itself.
+    """Return the names of a path below the folder; () is the folder itself.
 
     Raises ToolError for what could lead out of it, into the repository, or hides what it is.
     """
@@ -29,7 +29,10 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a file may be called so here; `.git`, however it is spelled, is no such name."""
+    """Return whether a file may be called so here.
+
+    `.git`, however it is spelled, is no such name.
+    """
     if not name or name in (".", "..") or "\\" in name or "/" in name:
         return False
     if any(unicodedata.category(c) in _INVISIBLE for c in name):

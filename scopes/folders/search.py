@@ -70,7 +70,10 @@ class Hits:
 
 
 def text_of(found: FileFound, path: str) -> str:
-    """The text of a file, its lines ended by line feeds. Raises ToolError where it is none."""
+    """Return the text of a file, its lines ended by line feeds.
+
+    Raises ToolError where it is none.
+    """
     try:
         text = found.data.decode()
     except UnicodeDecodeError:
@@ -81,7 +84,7 @@ def text_of(found: FileFound, path: str) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """A text as a file holds it. Raises ToolError where a file cannot."""
+    """Return a text as a file holds it. Raises ToolError where a file cannot."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -89,12 +92,12 @@ def bytes_of(text: str) -> bytes:
 
 
 def ends_in_crlf(text: str) -> bool:
-    """Whether all lines of a text end as on Windows."""
+    """Return whether all lines of a text end as on Windows."""
     return "\r\n" in text and text.count("\r\n") == text.count("\n")
 
 
 def edited(found: FileFound, path: str, old: str, new: str) -> bytes:
-    """A file with a text that it holds once replaced. Raises ToolError where it does not."""
+    """Return a file with a text that it holds once replaced. Raises ToolError where it does not."""
     text = text_of(found, path)
     if "\r\n" in text and text.count(old) == 1:
         return bytes_of(text.replace(old, new))
@@ -113,7 +116,9 @@ def edited(found: FileFound, path: str, old: str, new: str) -> bytes:
 
 
 def _before_ends(text: str, at: int) -> int:
-    """Where a place lies in a text that was counted as if all its lines ended in line feeds."""
+    """Return where a place lies in a text that was counted as if all its lines ended in
+    line feeds.
+    """
     passed = 0
     for line in text.split("\r\n"):
         if at <= passed + len(line):
@@ -123,7 +128,7 @@ def _before_ends(text: str, at: int) -> int:
 
 
 def pieces(text: str, first: int) -> Iterator[FilePiece]:
-    """The text from line `first` on, in pieces that are small enough to be cited."""
+    """Yield the text from line `first` on, in pieces that are small enough to be cited."""
     held: list[str] = []
     start = first
     for number, line in enumerate(lines_of(text)[first - 1 :], first):
@@ -140,8 +145,9 @@ def pieces(text: str, first: int) -> Iterator[FilePiece]:
 
 
 def read_from(found: FileFound, path: str, line: str) -> tuple[list[FilePiece], int]:
-    """The pieces of a file from a line on (`12`), or from a piece of one (`12~3`), and how many
-    lines it has. Raises ToolError where there is no such place, and for what is no text."""
+    """Return the pieces of a file from a line on (`12`), or from a piece of one (`12~3`), and how
+    many lines it has. Raises ToolError where there is no such place, and for what is no text.
+    """
     text = text_of(found, path)
     count = len(lines_of(text))
     if not text and line == "1":
@@ -154,7 +160,7 @@ def read_from(found: FileFound, path: str, line: str) -> tuple[list[FilePiece], 
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text; one that ends with a line feed has no empty line behind it."""
+    """Return the lines of a text; one that ends with a line feed has no empty line behind it."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -165,8 +171,9 @@ def _parts(line: str, number: int) -> Iterator[FilePiece]:
 
 
 def walk(folder: Folder, look: Look, path: str = "") -> Iterator[FolderEntry]:
-    """All that stands below a folder, as far as the look goes, each folder before what is in it;
-    none that is skipped is entered. Raises ToolError where there is no such folder."""
+    """Yield all that stands below a folder, as far as the look goes, each folder before what is in
+    it; none that is skipped is entered. Raises ToolError where there is no such folder.
+    """
     return _below(folder, _top(folder, path, look), look)
 
 
@@ -194,8 +201,10 @@ def is_skipped(path: str) -> bool:
 
 
 def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str, list[str]]:
-    """Path of each folder -> what is in it, in words; what was left out, in words; and the paths of
-    all files, and of the folders that were not looked into though they may be.
+    """Return the path of each folder -> what is in it, in words.
+
+    What was left out, in words; and the paths of all files, and of the folders that were not looked
+    into though they may be.
 
     It looks no longer than `SEARCH_S` seconds, at `MAX_ENTRIES` entries.
     """
@@ -220,19 +229,21 @@ def listing(folder: Folder, path: str) -> tuple[dict[str, list[str]], str, list[
 
 
 def _readable(entries: Iterable[FolderEntry], *more: str) -> list[str]:
-    """Paths of the files among entries, and of those of the kinds `more`, with a slash behind."""
+    """Return the paths of the files among entries, and of those of the kinds `more`, with a slash
+    behind.
+    """
     kept = [e for e in entries if e.kind in ("file", *more) and not is_skipped(e.path)]
     return [f"{e.path}/" if e.kind == "folder" else e.path for e in kept]
 
 
 def _unseen(look: Look) -> str:
-    """What a list does not show, in sentences."""
+    """Return what a list does not show, in sentences."""
     closed = f" {may_not(look.closed)}." if look.closed else ""
     return f" {UNSEEN}" * look.cut + closed
 
 
 def may_not(closed: Sequence[str]) -> str:
-    """A sentence, without its end, on paths that may not be read here."""
+    """Return a sentence, without its end, on paths that may not be read here."""
     more = f" and {len(closed) - MAX_CLOSED} more" if len(closed) > MAX_CLOSED else ""
     return f"These may not be read: {', '.join(closed[:MAX_CLOSED])}{more}"
 
@@ -247,7 +258,8 @@ def _word(entry: FolderEntry) -> str:
 
 
 def searched(folder: Folder, words: str, glob: str) -> Hits:
-    """Lines that hold these words, letter case aside, in files whose path or name fits `glob`.
+    """Return the lines that hold these words, letter case aside, in files whose path or name fits
+    `glob`.
 
     It ends after `SEARCH_S` seconds, `MAX_ENTRIES` entries or `MAX_HITS` lines.
     """
@@ -268,12 +280,12 @@ def searched(folder: Folder, words: str, glob: str) -> Hits:
 
 
 def _above(glob: str) -> str:
-    """The folder in which all lies that fits a pattern."""
+    """Return the folder in which all lies that fits a pattern."""
     return re.split(r"[*?[]", glob)[0].rpartition("/")[0]
 
 
 def fits(path: str, glob: str) -> bool:
-    """Whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
+    """Return whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
     path, wanted = nfc(path), nfc(glob).removeprefix("**/")
     name = path.rpartition("/")[2]
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)

@@ -81,7 +81,7 @@ class GoogleAccess:
         self._revoked = False
 
     async def token(self, spent: str | None = None) -> str:
-        """A token to use; `spent` is one that Google has just refused.
+        """Return a token to use; `spent` is one that Google has just refused.
 
         Raises GoogleRevoked, or GoogleBusy when Google could not be asked.
         """
@@ -98,7 +98,9 @@ class GoogleAccess:
         return await asyncio.shield(renewal)
 
     def refused(self) -> GoogleRevoked:
-        """What it means that Google refuses to renew a token, or one that it has just given."""
+        """Return what it means that Google refuses to renew a token, or one that it has
+        just given.
+        """
         return GoogleRevoked(self._sentences.revoked, 401, "authError")
 
     async def aclose(self) -> None:
@@ -146,7 +148,7 @@ class GoogleAccess:
 
 
 def token_credentials(token: str) -> GoogleAccess:
-    """A fixed token, from GOOGLE_ACCESS_TOKEN; when it ends nothing renews it."""
+    """Return a fixed token, from GOOGLE_ACCESS_TOKEN; when it ends nothing renews it."""
     inner = google.oauth2.credentials.Credentials(token)  # type: ignore[no-untyped-call]
     return GoogleAccess(inner, FIXED)
 
@@ -159,7 +161,7 @@ def user_credentials(
     on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
     timeout_s: float = 30.0,
 ) -> GoogleAccess:
-    """A mailbox that its user connected.
+    """Return a mailbox that its user connected.
 
     `on_refresh` is awaited with renewed tokens before they are used; it stores them. The endpoint
     is the address below which `/token` lies; None = Google's.
@@ -189,7 +191,7 @@ def delegated_credentials(
     scopes: Sequence[str] = (MODIFY,),
     sentences: Sentences = DELEGATED,
 ) -> GoogleAccess:
-    """A service account that acts for one user of its Google Workspace; None = as itself.
+    """Return a service account that acts for one user of its Google Workspace; None = as itself.
 
     Raises GoogleError when the key file cannot be used.
     """
@@ -214,7 +216,7 @@ def _token_uri(oauth_endpoint: str | None) -> str:
 
 
 def _ask(request: Request, *args: Any, **kwargs: Any) -> Any:
-    """One request of the token service. google-auth would repeat these, asleep; we do it."""
+    """Make one request of the token service. google-auth would repeat these, asleep; we do it."""
     answer = request(*args, **kwargs)
     if answer.status in (408, 429) or answer.status >= 500:
         raise TransportError(str(answer.status))  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ class Area:
     last_column: int | None = None
 
     def within(self, rows: int, columns: int, most_rows: int) -> Area:
-        """What of it lies in a tab of this size, and at most so many of its rows."""
+        """Return what of it lies in a tab of this size, and at most so many of its rows."""
         last_row = min(self.last_row or rows, rows, self.row + most_rows - 1)
         return Area(self.row, last_row, self.column, min(self.last_column or columns, columns))
 
@@ -32,7 +32,7 @@ class Area:
 
 
 def parsed(text: str) -> tuple[str, Area] | None:
-    """The tab (empty where none is named) and the cells; None where it is no range.
+    """Return the tab (empty where none is named) and the cells; None where it is no range.
 
     A word that could be both is a tab where it has no cells behind it, such as `Q1`; who calls
     looks whether there is one.
@@ -88,5 +88,5 @@ def letters(number: int) -> str:
 
 
 def quoted(tab: str) -> str:
-    """A tab's name as a range begins with it."""
+    """Return a tab's name as a range begins with it."""
     return tab if _PLAIN.fullmatch(tab) and not area_of(tab) else "'" + tab.replace("'", "''") + "'"

@@ -62,8 +62,11 @@ class GoogleClient:
         return self.service("gmail", "v1").users()
 
     def service(self, name: str, version: str, path: str = "") -> Any:
-        """An API of Google's; what it makes is handed to `call`. `path` is where it lies below the
-        endpoint, which the client library leaves out where one is set."""
+        """Return an API of Google's; what it makes is handed to `call`.
+
+        `path` is where it lies below the endpoint, which the client library leaves out where one is
+        set.
+        """
         if name not in self._services:
             root = self._endpoint and self._endpoint.rstrip("/")
             options = ClientOptions(api_endpoint=f"{root}/{path}") if root else None
@@ -78,7 +81,7 @@ class GoogleClient:
         return self._services[name]
 
     async def call(self, request: Any, units: int, *, repeat: bool = True) -> dict[str, Any]:
-        """The answer to a request; `units` is its price in Gmail's quota.
+        """Return the answer to a request; `units` is its price in Gmail's quota.
 
         `repeat` False: it is not sent again where it may have been done, but raises GoogleUnsure.
         Raises GoogleAbsent, GoogleRevoked, GoogleBusy, or GoogleError for any other refusal.
@@ -110,7 +113,7 @@ class GoogleClient:
             service.close()
 
     async def _attempt(self, request: Any, units: int, once: bool) -> dict[str, Any] | GoogleFault:
-        """One attempt; a second at once when the token turns out to have ended."""
+        """Make one attempt; a second at once when the token turns out to have ended."""
         spent: str | None = None
         async with self._slots:
             await self._quota.take(units)
@@ -141,7 +144,9 @@ class GoogleClient:
 
 
 def _pause(fault: GoogleFault, attempt: int) -> float:
-    """Seconds before the next attempt: what Google asks, up to the cap, or backoff with jitter."""
+    """Return the seconds before the next attempt: what Google asks, up to the cap, or backoff with
+    jitter.
+    """
     if fault.wait is not None:
         return min(fault.wait, RETRY_AFTER_CAP_S) + random.uniform(0.0, 0.5)
     return min(BACKOFF_CAP_S, 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)

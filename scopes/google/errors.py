@@ -97,7 +97,7 @@ class GoogleFault:
 
 
 def fault_of(error: Exception, method: str) -> GoogleFault:
-    """What an exception of the client library means for a call of this API method."""
+    """Return what an exception of the client library means for a call of this API method."""
     if isinstance(error, GoogleBusy):  # there was no token to be had
         return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):
@@ -166,7 +166,7 @@ def _scope_missing(error: HttpError, method: str, reason: str) -> GoogleError:
 
 
 def _error_in(content: bytes) -> dict[str, Any]:
-    """The `error` of an answer, if it is made as Google makes them."""
+    """Return the `error` of an answer, if it is made as Google makes them."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

@@ -42,13 +42,13 @@ class Gmail:
     # ---- reading
 
     async def address(self) -> str:
-        """The mailbox's own address."""
+        """Return the mailbox's own address."""
         if not self._address:
             await self._profile()
         return self._address
 
     async def history(self) -> str:
-        """The history id of this moment, from which `changes` can be asked for."""
+        """Return the history id of this moment, from which `changes` can be asked for."""
         return str((await self._profile())["historyId"])
 
     async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
@@ -65,7 +65,7 @@ class Gmail:
         return list(found.values())[:limit]
 
     async def thread(self, id: str) -> MailThread:
-        """The whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
+        """Return the whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
         task = self._threads.get(id)
         if task is None:
             task = self._threads[id] = asyncio.ensure_future(self._thread(id))
@@ -89,13 +89,13 @@ class Gmail:
         return await asyncio.to_thread(thread_of, id, {**resource, "messages": messages}, texts)
 
     async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
-        """What Gmail keeps apart of a message's text, by attachment id."""
+        """Return what Gmail keeps apart of a message's text, by attachment id."""
         ids = apart(message)
         texts = await asyncio.gather(*(self._text(str(message.get("id")), id) for id in ids))
         return {id: text for id, text in zip(ids, texts, strict=True) if text is not None}
 
     async def _text(self, message: str, id: str) -> bytes | None:
-        """A text that Gmail keeps apart; None where it is gone."""
+        """Return a text that Gmail keeps apart; None where it is gone."""
         request = self._users.messages().attachments().get(userId=ME, messageId=message, id=id)
         try:
             found = await self.google.call(request, UNITS["attachment"])
@@ -125,7 +125,7 @@ class Gmail:
     # ---- labels
 
     async def labels(self) -> list[MailLabel]:
-        """All labels, the system's as well."""
+        """Return all labels, the system's as well."""
         if self._labels is None:
             request = self._users.labels().list(userId=ME)
             found = (await self.google.call(request, UNITS["labels.list"])).get("labels") or ()
@@ -149,7 +149,7 @@ class Gmail:
         self._threads.pop(thread, None)
 
     async def _known(self, name: str) -> str:
-        """The id of a label; Gmail takes names that differ in case alone for the same."""
+        """Return the id of a label; Gmail takes names that differ in case alone for the same."""
         wanted = name.casefold()
         return next((e.id for e in await self.labels() if e.name.casefold() == wanted), "")
 
@@ -169,7 +169,7 @@ class Gmail:
     # ---- writing
 
     async def draft(self, thread: MailThread, body: str, key: str) -> str:
-        """The id of a draft that answers who wrote last, and nobody else.
+        """Return the id of a draft that answers who wrote last, and nobody else.
 
         There is one for each key, also where an answer of Google's was lost. Raises NoRecipient,
         and GoogleUnsure where it is not known whether there is one.

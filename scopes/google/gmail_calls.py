@@ -23,7 +23,7 @@ UNITS: Mapping[str, int] = {
 async def pages(
     google: GoogleClient, method: Callable[..., Any], units: int, asked: Mapping[str, Any]
 ) -> AsyncIterator[Mapping[str, Any]]:
-    """Every page of a paged method."""
+    """Yield every page of a paged method."""
     token, seen = "", {""}
     while True:
         more = {"pageToken": token} if token else {}

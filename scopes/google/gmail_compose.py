@@ -65,12 +65,12 @@ class DeliveryReport:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is the bare address of one mailbox."""
+    """Return whether it is the bare address of one mailbox."""
     return len(text) <= 254 and _ADDRESS.fullmatch(text) is not None
 
 
 def address_in(shown: str) -> str:
-    """The address in `Name <address>`, where it stands last, in small letters; or empty."""
+    """Return the address in `Name <address>`, where it stands last, in small letters; or empty."""
     found = shown.rpartition("<")[2].removesuffix(">").strip()
     return found.lower() if is_address(found) else ""
 
@@ -84,8 +84,9 @@ def compose(
     answers: MailMessage | None = None,
     report: DeliveryReport | None = None,
 ) -> Composed:
-    """A mail to these addresses and to nobody else: plain text, but for a report. Raises
-    NoRecipient.
+    """Return a mail to these addresses and to nobody else: plain text, but for a report.
+
+    Raises NoRecipient.
 
     Line breaks cannot leave the subject, so that no text becomes a header.
     """
@@ -121,7 +122,9 @@ def mark_of(sender: str, key: str) -> str:
 
 
 def _references(message: MailMessage) -> list[str]:
-    """Ids of the messages that a reply answers, as it has to name them (RFC 5322, 3.6.4)."""
+    """Return the ids of the messages that a reply answers, as it has to name them (RFC
+    5322, 3.6.4).
+    """
     found = _ID.findall(message.headers.get("references", ""))
     own = _ID.findall(message.headers.get("message-id", ""))[:1]
     before = list(dict.fromkeys([*found, *own]))
@@ -129,7 +132,9 @@ def _references(message: MailMessage) -> list[str]:
 
 
 def answered(thread: MailThread, own: str) -> tuple[MailMessage, str]:
-    """The message that a reply answers, and the one address that it goes to. Raises NoRecipient.
+    """Return the message that a reply answers, and the one address that it goes to.
+
+    Raises NoRecipient.
 
     That is who wrote last, other than the mailbox's owner; where only the owner wrote, whom they
     wrote to. A Reply-To is not heeded: what is shown as the sender is where a reply goes.

@@ -69,7 +69,10 @@ class PayloadPart(MimePart):
         return self.listed
 
     def raw(self, name: str) -> str:
-        """A header; Gmail has decoded what it encoded, which may look like a second sender."""
+        """Return a header.
+
+        Gmail has decoded what it encoded, which may look like a second sender.
+        """
         value = " ".join(str(self.headers.get(name, "")).split())
         sender = _SENDER.fullmatch(value) if name == "from" else None
         return f'"{_MARKS.sub("", sender[1])}" {sender[2]}' if sender else value
@@ -81,14 +84,16 @@ class PayloadPart(MimePart):
         return (part_of(each, self.fetched) for each in self.inside) if self.inside else None
 
     def message(self, most: int) -> MimePart:
-        """What it carries: Gmail gives the inner message as its one part, or that one's parts."""
+        """Return what it carries: Gmail gives the inner message as its one part, or that one's
+        parts.
+        """
         if len(self.inside) == 1:
             return part_of(self.inside[0], self.fetched)
         return replace(self, kind="multipart/mixed" if self.inside else "text/plain")
 
 
 def part_of(payload: Json, fetched: Mapping[str, bytes]) -> PayloadPart:
-    """A part of Gmail's as one of ours."""
+    """Return a part of Gmail's as one of ours."""
     headers, clipped = _headers(payload.get("headers") or ())
     kind = str(payload.get("mimeType") or "text/plain").lower()
     body = payload.get("body") or {}
@@ -118,7 +123,7 @@ def _headers(given: Sequence[Json]) -> tuple[Message, bool]:
 
 
 def decoded(data: str) -> bytes:
-    """Bytes of base64 in its alphabet for URLs, which Gmail pads or does not."""
+    """Return the bytes of base64 in its alphabet for URLs, which Gmail pads or does not."""
     return base64.urlsafe_b64decode(data.rstrip("=") + "=" * (-len(data.rstrip("=")) % 4))
 
 
@@ -166,7 +171,9 @@ def _walk(payload: Json) -> Iterator[Json]:
 
 
 def _is_text(payload: Json) -> bool:
-    """Whether it is read: an attached text is listed only, an invitation is read in any case."""
+    """Return whether it is read: an attached text is listed only, an invitation is read in any
+    case.
+    """
     kind = str(payload.get("mimeType") or "").lower()
     if kind not in ("text/plain", "text/html"):
         return kind == "text/calendar"
@@ -175,7 +182,7 @@ def _is_text(payload: Json) -> bool:
 
 
 def thread_of(id: str, resource: Json, texts: Sequence[Mapping[str, bytes]]) -> MailThread:
-    """A thread as Gmail gives it in full, oldest message first, each with its own words.
+    """Return a thread as Gmail gives it in full, oldest message first, each with its own words.
 
     It has as many messages as the resource, at least one; those that cannot be read say why.
     `texts` are those that Gmail keeps apart, by attachment id, for each message.
@@ -191,7 +198,7 @@ def thread_of(id: str, resource: Json, texts: Sequence[Mapping[str, bytes]]) -> 
 
 
 def message_of(resource: Json, fetched: Mapping[str, bytes] | None = None) -> MailMessage:
-    """A message as Gmail gives it in full; raises nothing. What cannot be read says why."""
+    """Return a message as Gmail gives it in full; raises nothing. What cannot be read says why."""
     fetched = fetched or {}
     try:
         resource = readable(dict(resource))

@@ -35,7 +35,10 @@ class GmailWriter:
     users: Any
 
     async def draft(self, own: str, thread: MailThread, body: str, key: str) -> str:
-        """The id of a draft that answers who wrote last, and nobody else; `own` is our address."""
+        """Return the id of a draft that answers who wrote last, and nobody else.
+
+        `own` is our address.
+        """
         answers, to = answered(thread, own)
         mail = compose(own, [to], reply_subject(answers.text.subject), body, key, answers)
         message = {"threadId": thread.id, "raw": mail.raw}
@@ -81,7 +84,9 @@ class GmailWriter:
         raise AssertionError("unreachable")
 
     async def _drafted(self, thread: str, mail: Composed) -> str:
-        """The id of the draft that bears the mark, or of the message where it was sent by now."""
+        """Return the id of the draft that bears the mark, or of the message where it was sent by
+        now.
+        """
         request = self.users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
         )
@@ -103,7 +108,7 @@ class GmailWriter:
         return next((drafts[id] for id in marked if id in drafts), marked[0] if marked else "")
 
     async def _sent(self, mail: Composed) -> str:
-        """The id of the sent message that bears the mark, or nothing."""
+        """Return the id of the sent message that bears the mark, or nothing."""
         searches = (
             {"labelIds": ["SENT"]},  # by label it is found at once, by words when it is indexed
             {"q": f"in:sent to:{mail.to[0]} newer_than:3d"},

@@ -95,7 +95,7 @@ class Http(httplib2.Http):  # type: ignore[misc]
 
 
 def _readable(sock: socket.socket) -> bool:
-    """Whether an idle connection has something to say, which is that it has ended."""
+    """Return whether an idle connection has something to say, which is that it has ended."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))
@@ -145,7 +145,10 @@ class Attempt:
         self._given_up = False
 
     def run(self) -> dict[str, Any]:
-        """The answer. Raises HttpError, Garbled, or what says that the connection was lost."""
+        """Return the answer.
+
+        Raises HttpError, Garbled, or what says that the connection was lost.
+        """
         line = self._lines.take()
         try:
             with self._lock:

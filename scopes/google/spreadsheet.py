@@ -57,14 +57,14 @@ class Spreadsheet:
         return self.google.service("sheets", "v4").spreadsheets()
 
     async def about(self) -> tuple[str, list[Tab]]:
-        """The title and the tabs that have cells, in their order."""
+        """Return the title and the tabs that have cells, in their order."""
         found = await self._call(self._sheets.get(spreadsheetId=self.id, fields=FIELDS))
         held = [each.get("properties") or {} for each in found.get("sheets") or ()]
         tabs = [_tab(each) for each in held if each.get("sheetType", "GRID") == "GRID"]
         return str((found.get("properties") or {}).get("title") or ""), tabs
 
     async def blocks(self, tab: str, areas: Sequence[Area]) -> list[Block]:
-        """What stands in these cells; trailing empty ones are left out."""
+        """Return what stands in these cells; trailing empty ones are left out."""
         request = self._sheets.values().batchGet(
             spreadsheetId=self.id,
             ranges=[area.named(tab) for area in areas],
@@ -106,7 +106,10 @@ class Spreadsheet:
         return any(_value(each).endswith(digest) for each in await self._marks(unsure))
 
     async def _marks(self, unsure: GoogleUnsure | None) -> list[Mapping[str, Any]]:
-        """The marks of rows; where they cannot be read after an unsure end, that is what counts."""
+        """Return the marks of rows.
+
+        Where they cannot be read after an unsure end, that is what counts.
+        """
         lookup = {"developerMetadataLookup": {"metadataKey": MARK}}
         body = {"dataFilters": [lookup]}
         request = self._sheets.developerMetadata().search(spreadsheetId=self.id, body=body)
@@ -142,7 +145,7 @@ def _tab(found: Mapping[str, Any]) -> Tab:
 
 
 def _block(found: Mapping[str, Any], asked: Area) -> Block:
-    """The API says which cells it gives, which may be fewer than were asked for."""
+    """Return the cells by the area that the API names, which may be smaller than asked for."""
     named = parsed(str(found.get("range") or ""))
     at = named[1] if named else asked
     rows = found.get("values") or ()

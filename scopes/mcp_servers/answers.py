@@ -48,7 +48,10 @@ class ServerAnswer:
 
 
 def is_name(name: str) -> bool:
-    """Whether a tool may be called so; the protocol allows 128 letters, digits and few signs."""
+    """Return whether a tool may be called so.
+
+    The protocol allows 128 letters, digits and few signs.
+    """
     return 0 < len(name) <= MAX_NAME and name.isprintable()
 
 

@@ -39,14 +39,17 @@ class Unfit(Exception):
 
 
 def plain(text: object, limit: int) -> str:
-    """Text of somebody outside: one line, nothing hidden, no markup, at most so many characters."""
+    """Return the text of somebody outside: one line, nothing hidden, no markup, at most so many
+    characters.
+    """
     said = one_line(printable(readable(str(text)[: limit * 8]))).translate(_BRACKETS)
     return said if len(said) <= limit else f"{said[: limit - 1]}…"
 
 
 def taken_over(schema: Any) -> dict[str, Any]:
-    """The schema with what we know and nothing else: references put in place, no patterns (they can
-    take for ever), no arguments but the named ones. Raises Unfit."""
+    """Return the schema with what we know and nothing else: references put in place, no patterns
+    (they can take for ever), no arguments but the named ones. Raises Unfit.
+    """
     if not isinstance(schema, Mapping):
         raise Unfit("the schema of its arguments is far too large, or none")
     made = _Reader(schema).node(schema)
@@ -85,7 +88,7 @@ class _Reader:
         return _values(node) | self._parts(node, depth) | said
 
     def _parts(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """What is said of the members of an object, or of a list."""
+        """Return what is said of the members of an object, or of a list."""
         made: dict[str, Any] = {}
         if isinstance(node.get("items"), Mapping):
             made["items"] = self.node(node["items"], depth + 1)
@@ -104,7 +107,7 @@ class _Reader:
         return made
 
     def _target(self, reference: Any) -> Any:
-        """What a reference within the schema names."""
+        """Return what a reference within the schema names."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise Unfit("the schema of its arguments refers to another document")
         found = self._root
@@ -126,7 +129,7 @@ def _list(node: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _values(node: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of the value itself, as far as it is understood."""
+    """Return what is said of the value itself, as far as it is understood."""
     made: dict[str, Any] = {}
     kind = node.get("type")
     kinds = [k for k in (kind if isinstance(kind, list) else [kind]) if k in TYPES]
@@ -177,7 +180,7 @@ class Arguments(BaseModel):
 
 
 def arguments_of(name: str, schema: dict[str, Any]) -> type[Arguments]:
-    """The class for a schema that was taken over."""
+    """Return the class for a schema that was taken over."""
     made = create_model(f"{name}_input", __base__=Arguments)
     made.declared = schema
     made.checks = Draft202012Validator(schema)
@@ -185,7 +188,7 @@ def arguments_of(name: str, schema: dict[str, Any]) -> type[Arguments]:
 
 
 def _fault(error: ValidationError) -> str:
-    """What is wrong, for who gave it."""
+    """Return what is wrong, for who gave it."""
     place = ".".join(map(str, error.absolute_path)) or "the arguments"
     match error.validator:
         case "required":

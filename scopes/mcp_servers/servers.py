@@ -84,23 +84,28 @@ class Connection:
         self._wanted.set()
 
     def patience_s(self) -> float:
-        """Seconds that are worth waiting for it: more while it starts for the first time."""
+        """Return the seconds that are worth waiting for it: more while it starts for
+        the first time.
+        """
         started = self._clock() - self._began
         return PATIENCE_S if self.trouble or self._client else max(PATIENCE_S, START_S - started)
 
     async def offers(self, within_s: float) -> tuple[Offer, ...]:
-        """What it offers, as of a minute ago at most. Raises Unreachable, after `within_s` too:
-        then the owner goes on, and the next one who asks may find it there."""
+        """Return what it offers, as of a minute ago at most.
+
+        Raises Unreachable, after `within_s` too: then the owner goes on, and the next one who asks
+        may find it there.
+        """
         if self._client is None or self._clock() - self._listed_at >= FRESH_S:
             await self._ask(within_s)
         return self._offers
 
     def still_offers(self, offer: Offer) -> bool:
-        """Whether it describes the tool as it did, as far as is known without asking."""
+        """Return whether it describes the tool as it did, as far as is known without asking."""
         return any(each.digest == offer.digest for each in self._offers)
 
     async def ready(self) -> Client:
-        """The connected client. Raises Unreachable."""
+        """Return the connected client. Raises Unreachable."""
         if self._client is None:
             await self._ask(self.timeout_s)
         assert self._client, "it was asked for"

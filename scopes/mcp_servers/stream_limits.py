@@ -52,7 +52,7 @@ class Measure:
         self._size, self._values, self._open = 0, 0, b""
 
     def add(self, piece: bytes) -> float:
-        """Seconds that this piece will take. Raises TooMuch."""
+        """Return the seconds that this piece will take. Raises TooMuch."""
         values, self._open = _values(self._open + piece)
         self._size += len(piece)
         self._values += values
@@ -62,7 +62,9 @@ class Measure:
 
 
 def _values(text: bytes) -> tuple[int, bytes]:
-    """How many values of JSON it holds at most, and how its end begins if that is in a string."""
+    """Return how many values of JSON it holds at most, and how its end begins if that is in a
+    string.
+    """
     bare, strings = STRING.subn(b"", text + b"|")
     values = max(strings // 2, sum(map(bare.count, (b"{", b"[", b","))))
     if bare.endswith(b"|"):
@@ -72,7 +74,7 @@ def _values(text: bytes) -> tuple[int, bytes]:
 
 
 def measured(line: bytes) -> float:
-    """Seconds that a message will take. Raises TooMuch as soon as that is known."""
+    """Return the seconds that a message will take. Raises TooMuch as soon as that is known."""
     measure = Measure()
     return sum(measure.add(line[at : at + PIECE]) for at in range(0, len(line), PIECE))
 

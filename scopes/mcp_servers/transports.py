@@ -111,7 +111,7 @@ async def _written(said: asyncio.StreamReader, folder: Path) -> None:
 
 
 def _log_in(folder: Path) -> BinaryIO:
-    """A new file; what it held before goes into the second one."""
+    """Return a new file; what it held before goes into the second one."""
     path = folder / "stderr.log"
     if path.exists() and path.stat().st_size:
         path.replace(folder / "stderr.old.log")

@@ -65,7 +65,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 async def look_up(host: str, port: int) -> Sequence[Place]:
-    """The addresses of a host by the resolver of this machine."""
+    """Return the addresses of a host by the resolver of this machine."""
     loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, type=socket.SOCK_STREAM)
     found = await loop.run_in_executor(_threads(), ask, host, port)
     return [(str(address[0]), int(address[1])) for *_, address in found]
@@ -96,7 +96,7 @@ def _network(text: str) -> IPv6Network:
 
 
 def is_outside(address: str) -> bool:
-    """Whether an address is one of the public internet; what is none is not."""
+    """Return whether an address is one of the public internet; what is none is not."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -189,7 +189,7 @@ class Fetcher:
         return self._opened
 
     async def get(self, url: str, max_bytes: int) -> FetchedBytes:
-        """What lies there, at most so many bytes of it, unpacked.
+        """Return what lies there, at most so many bytes of it, unpacked.
 
         Raises NotFetched for an address that may not be asked, and for one that does not answer.
         """
@@ -216,7 +216,7 @@ class Fetcher:
 
 
 def _asked(url: str) -> URL:
-    """The address as the connection will read it, which must be as plain as it is to us."""
+    """Return the address as the connection will read it, which must be as plain as it is to us."""
     if len(url) > MAX_URL or not is_plain(url):
         raise NotFetched("It leads to an address that is not read.")
     parsed = URL(url, encoded=url.isascii() and url.isprintable())  # letter by letter
@@ -260,7 +260,7 @@ class Unpacking:
         self._left = b""
 
     def take(self, data: bytes, room: int) -> bytes:
-        """The next piece, at most `room` bytes; what is packed inside of it stays packed.
+        """Return the next piece, at most `room` bytes; what is packed inside of it stays packed.
 
         Raises zlib.error.
         """
@@ -275,7 +275,7 @@ class Unpacking:
         return found
 
     def _goes_on(self, left: bytes) -> bool:
-        """Whether another member begins; what else stands behind one is padding."""
+        """Return whether another member begins; what else stands behind one is padding."""
         if not left.startswith(MEMBER):
             return False
         self._members += 1

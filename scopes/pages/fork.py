@@ -42,7 +42,7 @@ class ForkedProcess(Generic[Given, Made]):
             raise ProgramEnded from error
 
     def end(self) -> Made:
-        """What became of it; to be asked for once, before the next begins."""
+        """Return what became of it; to be asked for once, before the next begins."""
         try:
             made: Made = self._told.recv()
         except (EOFError, OSError) as error:

@@ -23,12 +23,14 @@ HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_here(url: str) -> bool:
-    """Whether it leads to this machine: no proxy that the environment names lies on the way."""
+    """Return whether it leads to this machine: no proxy that the environment names lies
+    on the way.
+    """
     return urlsplit(url).hostname in HERE
 
 
 def is_public(host: str) -> bool:
-    """Whether this is the full name of a public host. Doubt counts as no."""
+    """Return whether this is the full name of a public host. Doubt counts as no."""
     if len(host) > MAX_NAME:  # the codec takes quadratic time
         return False
     try:
@@ -42,7 +44,9 @@ def is_public(host: str) -> bool:
 
 
 def is_plain(url: str) -> bool:
-    """An address that a browser's user could mean: no login, no other port, a public host."""
+    """Return an address that a browser's user could mean: no login, no other port, a
+    public host.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port

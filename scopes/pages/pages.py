@@ -49,14 +49,14 @@ class Rest:
 
     @property
     def failed(self) -> bool:
-        """Whether it was tried in vain; what was fetched is no longer held then."""
+        """Return whether it was tried in vain; what was fetched is no longer held then."""
         task = self._task
         if not task.done():
             return False
         return task.cancelled() or bool(task.exception()) or isinstance(task.result(), str)
 
     async def whole(self) -> Page:
-        """The page with its rest. Raises Unreadable."""
+        """Return the page with its rest. Raises Unreadable."""
         self._wanted.set()
         found = await asyncio.shield(self._task)
         if isinstance(found, str):
@@ -96,7 +96,9 @@ class Pages:
         self._rests: WeakSet[Rest] = WeakSet()
 
     async def read(self, url: str, whole: bool = True) -> Page:
-        """The page at an address; of a long one only its beginning, unless the `whole` is needed.
+        """Return the page at an address.
+
+        Of a long one only its beginning, unless the `whole` is needed.
 
         Raises NotFetched and Unreadable, each with a sentence.
         """

@@ -25,7 +25,7 @@ HYPHEN: Final = "\ufffe"
 
 
 def text_of(data: bytes, max_pages: int, max_chars: int) -> dict[str, Any]:
-    """Text of the first pages, up to so many characters; a page that is damaged is left out.
+    """Return the text of the first pages, up to so many characters, without damaged ones.
 
     What a reader does not see is read as all else: what is white, covered, on a layer that is off,
     outside of the page or of its crop box. Where the file has other words for what it draws
@@ -53,7 +53,7 @@ def text_of(data: bytes, max_pages: int, max_chars: int) -> dict[str, Any]:
 
 
 def _text_of_page(page: Any) -> str:
-    """Text of a page, which is closed."""
+    """Return the text of a page, which is closed."""
     letters = pdfium.FPDFText_LoadPage(page)
     try:
         count = pdfium.FPDFText_CountChars(letters)

@@ -43,7 +43,7 @@ class RobotsRule:
 
 
 def rules_of(text: str) -> tuple[RobotsRule, ...]:
-    """The rules for us: of the groups that name us, else of those for all."""
+    """Return the rules for us: of the groups that name us, else of those for all."""
     found: dict[str, list[RobotsRule]] = {}
     agents: set[str] = set()
     ended = True
@@ -65,7 +65,7 @@ def rules_of(text: str) -> tuple[RobotsRule, ...]:
 
 
 def allows(rules: tuple[RobotsRule, ...], url: str) -> bool:
-    """The longest rule that fits decides, of two as long the one that allows."""
+    """Decide by the longest rule that fits, of two as long by the one that allows."""
     parts = urlsplit(url)
     path = _spelled((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
     fitting = [rule for rule in rules if rule.fits(path)]
@@ -102,7 +102,7 @@ class Robots:
             raise NotFetched("Its host asks programs not to read it (robots.txt).")
 
     async def _ask(self, site: str) -> tuple[RobotsRule, ...] | str:
-        """The rules of a site, or why it could not say."""
+        """Return the rules of a site, or why it could not say."""
         try:
             found = await self._fetcher.get(f"{site}/robots.txt", MAX_BYTES)
         except NotFetched as error:

@@ -30,8 +30,8 @@ _BEARING = re.compile(
 
 
 def start_of(source: str, size: int, most: int = MAX_TAGS) -> int:
-    """Where the beginning of a document ends, in front of a block, or of any tag where no block
-    comes soon: it holds `size` bytes (UTF-8) of the main text, or of all of it so many tags.
+    """Return where the beginning of a document ends, in front of a block, or of any tag where no
+    block comes soon: it holds `size` bytes (UTF-8) of the main text, or of all of it so many tags.
 
     The length of the document where reading the beginning would not spare a quarter of the work,
     or where something in the rest bears on the beginning.

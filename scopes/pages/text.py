@@ -66,7 +66,7 @@ class PageText:
 
 
 def kind_of(media_type: str, body: bytes) -> str:
-    """How a body is read. Raises Unreadable for a type that is not."""
+    """Return how a body is read. Raises Unreadable for a type that is not."""
     if not media_type:
         begins = body[:512].lstrip().lower()
         return "html" if begins.startswith((b"<!doctype html", b"<html", b"<head")) else "text"
@@ -98,7 +98,7 @@ class PageReader:
     async def read(
         self, kind: str, url: str, charset: str, body: bytes, start: int = 0
     ) -> PageText:
-        """The text of a page, or its beginning of about `start` bytes. Raises Unreadable."""
+        """Return the text of a page, or its beginning of about `start` bytes. Raises Unreadable."""
         asked = {"kind": kind, "url": url, "charset": charset, "start": start}
         asked["max_chars"] = self._max_chars
         async with self._lock:
@@ -127,7 +127,10 @@ class PageReader:
             await self._end()
 
     async def _answered(self, request: bytes, limit: asyncio.Timeout) -> dict[str, Any]:
-        """What the program says; one that had ended before it was asked is replaced, once."""
+        """Return what the program says.
+
+        One that had ended before it was asked is replaced, once.
+        """
         stood = self._program is not None
         try:
             return await self._ask(request, limit)

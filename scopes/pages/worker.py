@@ -69,7 +69,7 @@ Look = ForkedProcess[str, Visible]
 
 
 def answer(asked: dict[str, Any], page: bytes, look: Look) -> dict[str, Any]:
-    """What is to be known of one page."""
+    """Return what is to be known of one page."""
     if asked["kind"] == "pdf":
         found = pdf.text_of(page, MAX_PDF_PAGES, asked["start"] or asked["max_chars"])
         if "error" in found:
@@ -96,7 +96,7 @@ def answer(asked: dict[str, Any], page: bytes, look: Look) -> dict[str, Any]:
 
 
 def of_html(text: str, url: str, look: Look, begun: bool = False) -> dict[str, Any]:
-    """The article of a page in Markdown; all that is seen of it where that tells more truly.
+    """Return the article of a page in Markdown; all that is seen of it where that tells more truly.
 
     trafilatura knows what of a page is its article, but not all that style sheets hide: what it
     takes must be seen by `visible_text`, too. `begun`: it is the beginning of a page only, and the
@@ -167,13 +167,13 @@ def _sign(found: re.Match[str]) -> str:
 
 
 def base_of(tree: Any, url: str) -> str:
-    """Where the relative links of a page start: its address, or the base that it names."""
+    """Return where the relative links of a page start: its address, or the base that it names."""
     named = tree.find(".//base[@href]") if tree is not None else None
     return url if named is None else urljoin(url, named.get("href").strip())
 
 
 def is_seen(markdown: str, shown: str) -> bool:
-    """Whether all lines of the Markdown are among the letters that are seen."""
+    """Return whether all lines of the Markdown are among the letters that are seen."""
     at = 0
     for line in markdown.splitlines():
         words = _ADDED.sub("", line)
@@ -186,7 +186,7 @@ def is_seen(markdown: str, shown: str) -> bool:
 
 
 def links_of(tree: Any, url: str, shown: str) -> dict[str, str]:
-    """The first links of a page whose words are seen: address -> words."""
+    """Return the first links of a page whose words are seen: address -> words."""
     found: dict[str, str] = {}
     for link in tree.iter("a") if tree is not None else ():
         words = re.sub(r"[\[\]]", "", printable(" ".join(link.text_content().split())))[:MAX_WORDS]
@@ -199,7 +199,7 @@ def links_of(tree: Any, url: str, shown: str) -> dict[str, str]:
 
 
 def _address(base: str, link: re.Match[str]) -> str:
-    """Where a link of Markdown leads, written so that it ends at the first bracket."""
+    """Return where a link of Markdown leads, written so that it ends at the first bracket."""
     address: str = link[2] or quote(link[1], safe=":/?#[]@!$&'*+,;=%~")
     return urljoin(base, address)
 
@@ -209,7 +209,7 @@ def _letters(text: str) -> str:
 
 
 def look_at(text: str) -> Visible:
-    """What a reader sees of a document."""
+    """Return what a reader sees of a document."""
     limit(seconds=MAX_CPU_S)
     return visible_text(text)
 
