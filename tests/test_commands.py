@@ -92,7 +92,7 @@ def test_the_demo_is_a_report_that_a_manager_would_read(demo: Demo) -> None:
     text, document = " ".join(demo.out.split()), demo.document
     assert "DO FIRST" in text
     assert "not a language model" in text
-    assert "Coverage: 5 channels, 5 complete" in text
+    assert "· 5 channels ·" in text
     assert "nothing was paid" in text
     assert [s["item"] for s in document["sections"]] == sorted(
         f"csm-{m}" for m in ("france", "germany", "italy", "spain", "switzerland")
@@ -103,9 +103,8 @@ def test_the_demo_is_a_report_that_a_manager_would_read(demo: Demo) -> None:
         assert f"{cover['messages_read']} messages in {cover['threads_read']} threads" in text
         for finding in each["findings"]:
             if finding["state"] in ("unanswered", "unsolved"):
-                people = f"{finding['people']} customer{'s' * (finding['people'] != 1)}"
                 assert finding["claim"] in text
-                assert people in text
+                assert all(name in text for name in finding["customers"][:4])
                 assert finding["links"][0] in text
     for top in document["top_lines"]:
         assert f"({top['customers']} customer" in text
@@ -146,15 +145,15 @@ def test_progress_stands_beside_the_result(demo: Demo) -> None:
     assert demo.err.count(" Read #") == 5
     assert demo.err.count(" Read Bug tracker") == 1
     assert demo.err.count("✓") == 7 + demo.err.count(" Triage ") > 30
-    assert "✓" not in demo.out
+    assert " Read #" not in demo.out
 
 
 def test_the_demo_ends_with_the_digest_of_the_sample_mailbox(demo: Demo) -> None:
     digest = demo.out.partition("Mail triage for ")[2]
     for shown in (
         "DO FIRST",
-        "NEEDS YOUR REPLY, OR URGENT (22)",
-        "FILTERED, NOT SHOWN TO A MODEL (16)",
+        "Needs your reply, or urgent (22)",
+        "Filtered, not shown to a model",
         "nothing was paid",
     ):
         assert shown in digest
@@ -217,7 +216,7 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     assert "s1 complete/none" in shown.out
     assert ", 1 finding · " in shown.out
     assert re.search(r"^run \w+  sweep  complete  \S+Z$", shown.out, re.MULTILINE)
-    assert "Coverage: 2 channels, 2 complete" in shown.out
+    assert " · 2 channels · " in shown.out
     whole = shell("show", document["run_id"][:6], "--json").json
     assert whole["result"] == document
     assert [s["id"] for s in whole["subagents"]] == ["s1", "s2"]

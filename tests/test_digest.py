@@ -22,7 +22,7 @@ from bot.reports.digest import (
     digest_view,
     summary,
 )
-from bot.reports.text import WIDTH, digest_text
+from bot.reports.text import WIDTH, report_text
 from bot.reports.translations import age, due, sender
 from bot.reports.view import Entry, Group, ReportSection
 from scopes.clean import unseen
@@ -116,12 +116,12 @@ def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
     document = triage(verdict("plain", priority="low"), verdict("other"), top_lines=[first])
     assert pressing(document) == [["plain"]]
     assert summary(triage_report(document)) == "2 threads: 1 asks for you or is urgent, 1 can wait."
-    assert "1. Answer the plain one. [1]\n" in digest_text(triage_report(document))
+    assert "1. Answer the plain one. [1]\n" in report_text(triage_report(document))
 
 
 def test_at_most_three_things_are_to_be_done_first() -> None:
     lines = [{"text": f"Thing {n}.", "findings": [], "threads": ["a"]} for n in range(1, 6)]
-    text = digest_text(triage_report(triage(verdict("a"), top_lines=lines)))
+    text = report_text(triage_report(triage(verdict("a"), top_lines=lines)))
     assert re.findall(r"Thing \d", text) == ["Thing 1", "Thing 2", "Thing 3"]
 
 
@@ -138,7 +138,7 @@ def test_threads_of_one_matter_stand_together_where_the_most_pressing_one_would(
     assert pressing(document) == [["deadline"], ["outage", "calm"]]
     assert waiting(document) == {}
     assert (
-        digest_text(triage_report(document)).count("The export stands still (threads 2 to 3)") == 1
+        report_text(triage_report(document)).count("The export stands still (threads 2 to 3)") == 1
     )
 
 
@@ -230,7 +230,7 @@ def test_each_thread_that_could_not_be_read_stands_once_below_its_reason(
 @given(triages())
 @settings(max_examples=60, deadline=None)
 def test_the_text_has_every_thread_once_and_is_as_wide_as_a_report(document: Json) -> None:
-    text = digest_text(triage_report(document), CATEGORIES)
+    text = report_text(triage_report(document), CATEGORIES)
     links = re.findall(r"#all/(\S+)", text)
     assert sorted(links) == sorted(v["thread_id"] for v in document["verdicts"])
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
@@ -244,10 +244,10 @@ def test_what_was_filtered_is_told_by_reason_with_counts_and_senders() -> None:
         for n, by in enumerate([*shops, shops[3]])
     ]
     filtered.append({"thread_id": "x", "subject": "S", "sender": "", "reason": "bounce"})
-    text = " ".join(digest_text(triage_report(triage(filtered=filtered))).split())
-    assert "FILTERED, NOT SHOWN TO A MODEL (16)" in text
+    text = " ".join(report_text(triage_report(triage(filtered=filtered))).split())
+    assert "Filtered, not shown to a model" in text
     assert "newsletter (15): Shop 3 (2), Shop 0, Shop 1, " in text
-    assert "Shop 11 and 2 more bounce (1): unknown sender" in text
+    assert "Shop 11 and 2 more · bounce (1): unknown sender" in text
 
 
 def test_what_could_not_be_read_is_told_with_the_reason() -> None:
@@ -256,9 +256,9 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
         {"thread_id": "2", "subject": "", "reason": "it has no text"},
         {"thread_id": "3", "subject": "Plan", "reason": "the budget was spent"},
     ]
-    text = digest_text(triage_report(triage(unreadable=unreadable, status="partial")))
+    text = report_text(triage_report(triage(unreadable=unreadable, status="partial")))
     assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
-    assert "it has no text (2): Scan; (no subject)\nthe budget was spent (1): Plan\n" in text
+    assert "· it has no text (2): Scan; (no subject)\n· the budget was spent (1): Plan\n" in text
 
 
 def test_an_inbox_where_nothing_presses_is_told_by_what_was_read_of_it() -> None:
@@ -275,13 +275,13 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
     document = triage(
         coverage={**cover, "not_covered": gaps}, unsupported=1, cost_usd=0.0712, model="claude"
     )
-    text = digest_text(triage_report(document))
+    text = report_text(triage_report(document))
     assert "9 threads given to a model: 7 complete, 2 partial; 1 statement dropped" in text
-    assert "not covered: gap 9\n  not covered: and 2 more (see --json)\n" in text
-    assert text.endswith("Cost: $0.0712 · 12,345 tokens · run abc123")
-    assert "price unknown" in digest_text(triage_report(triage(cost_usd=None)))
+    assert "· gap 9\n· and 2 more\n" in text
+    assert text.endswith("\n$0.0712 · 12,345 tokens · run abc123")
+    assert "price unknown" in report_text(triage_report(triage(cost_usd=None)))
     assert "nothing was paid" not in text
-    assert "nothing was paid" in digest_text(triage_report(triage(model="offline")))
+    assert "nothing was paid" in report_text(triage_report(triage(model="offline")))
 
 
 # ---- how a thread is told
@@ -290,7 +290,7 @@ def test_the_foot_tells_coverage_gaps_dropped_statements_and_cost() -> None:
 def test_the_first_ten_lines_say_what_to_do() -> None:
     first = [{"text": f"Do the thing {n}.", "findings": [], "threads": [f"t{n}"]} for n in range(3)]
     many = [verdict(f"t{n}", key_facts=["A fact that is told."] * 3) for n in range(50)]
-    text = digest_text(triage_report(triage(*many, top_lines=first, model="offline")))
+    text = report_text(triage_report(triage(*many, top_lines=first, model="offline")))
     assert text.splitlines()[6:10] == [
         "DO FIRST",
         "1. Do the thing 0. [1]",
@@ -299,17 +299,21 @@ def test_the_first_ten_lines_say_what_to_do() -> None:
     ]
 
 
-def test_a_thread_that_can_wait_takes_two_lines_at_most() -> None:
+def test_a_thread_that_can_wait_takes_four_lines_and_a_link_at_most() -> None:
     words = "Words that go on for much longer than a line of a terminal can be, and then some. "
     long = verdict("a", key_facts=[words * 3], proposed_action=words * 3, deadline="2025-03-17")
     told = (
-        digest_text(triage_report(triage(long, verdict("b"))))
-        .partition("OTHER (2)")[2]
+        report_text(triage_report(triage(long, verdict("b"))))
+        .partition("Other (2)")[2]
         .partition("\n\n")[0]
     )
     after = told.splitlines()[1:]
-    assert [line[:10] for line in after] == ["   1  Lena", "      Due ", "   2  Lena"]
-    assert all(len(line) <= WIDTH for line in after)
+    assert [line[:10] for line in after if line[6] != " "] == [
+        *("   1  Lena", "      and ", "      Due ", "      http"),
+        *("   2  Lena", "      http"),
+    ]
+    assert len(after) == 7
+    assert all(len(line) <= WIDTH for line in after if LINK not in line)
 
 
 def test_a_pressing_thread_is_told_with_sender_age_fact_action_draft_deadline_and_link() -> None:
@@ -326,17 +330,12 @@ def test_a_pressing_thread_is_told_with_sender_age_fact_action_draft_deadline_an
             status="partial",
         )
     )
-    told = (
-        digest_text(triage_report(document))
-        .partition("(1) ")[2]
-        .partition("\n\n")[0]
-        .splitlines()[1:]
-    )
+    told = report_text(triage_report(document)).partition("(1) ")[2].split("\n\n")[1].splitlines()
     assert told == [
-        "●  1  Lena Brandt (nordlicht.example): Export stuck",
-        "      Due Mon 17 Mar, in 2 days · asks you · 2 d",
+        "● 1. Lena Brandt (nordlicht.example): Export stuck · 2 d · asks you",
         "      ⚠ read in part",
         "      ⚠ has hidden text",
+        "      Due Mon 17 Mar, in 2 days",
         "      1,200 invoices wait. · Since Tuesday.",
         "      → Tell her when it works again.",
         "      ✎ Hi Lena, at noon.",
@@ -344,17 +343,12 @@ def test_a_pressing_thread_is_told_with_sender_age_fact_action_draft_deadline_an
     ]
 
 
-def test_a_pressing_thread_takes_no_more_than_eight_lines_however_much_is_said() -> None:
+def test_a_pressing_thread_takes_no_more_than_ten_lines_however_much_is_said() -> None:
     words = {"key_facts": ["A fact. " * 90] * 3, "draft_reply": "Dear you. " * 90}
     many = {"proposed_action": "Do it. " * 90, "subject": "Subject " * 20, "deadline": "2025-03-17"}
     document = triage(verdict("a", asked_of_me=True, **words, **many))
-    told = (
-        digest_text(triage_report(document))
-        .partition("(1) ")[2]
-        .partition("\n\n")[0]
-        .splitlines()[1:]
-    )
-    assert len(told) == 8
+    told = report_text(triage_report(document)).partition("(1) ")[2].split("\n\n")[1].splitlines()
+    assert len(told) <= 10
     assert [line[:8].strip() for line in told if line[6] in "→✎"] == ["→", "✎"]
     assert all(len(line) <= WIDTH for line in told if LINK not in line)
 
@@ -449,19 +443,19 @@ def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the
 ) -> None:
     assert sender(written, "ana@acme.example").plain == plain
     document = triage(verdict("a", sender=written))
-    assert f"   1  {plain} · 2 d" in digest_text(triage_report(document))
+    assert f"   1  {plain} · 2 d" in report_text(triage_report(document))
 
 
 def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
-    assert "Lena Brandt · 2 d" in digest_text(triage_report(triage(verdict("a"))))
-    text = digest_text(triage_report(triage(verdict("a", flags=["has hidden text"]))))
-    assert "   1  Lena Brandt (nordlicht.example) · 2 d · ⚠ has hidden text" in text
+    assert "Lena Brandt · 2 d" in report_text(triage_report(triage(verdict("a"))))
+    text = report_text(triage_report(triage(verdict("a", flags=["has hidden text"]))))
+    assert "   1  Lena Brandt (nordlicht.example) · ⚠ has hidden text · 2 d" in text
 
 
 def test_own_mail_that_was_filtered_is_told_by_its_subject() -> None:
     own = {"thread_id": "1", "sender": "Ana <Ana@acme.example>", "reason": "only drafts"}
     filtered = [{**own, "subject": "Re: Visit"}, {**own, "thread_id": "2", "subject": ""}]
-    assert "only drafts (2): Re: Visit, (no subject)" in digest_text(
+    assert "only drafts (2): Re: Visit, (no subject)" in report_text(
         triage_report(triage(filtered=filtered))
     )
 
@@ -471,27 +465,25 @@ def test_threads_in_a_row_are_named_by_the_first_and_the_last() -> None:
     rows = [ids[4:0:-1], [ids[8], ids[7]], [*ids[0:19:2]]]
     first = [{"text": "Do.", "findings": [], "threads": row} for row in rows]
     document = triage(*(verdict(i, priority="high") for i in ids), top_lines=first)
-    told = digest_text(triage_report(document)).splitlines()
-    assert told[4:7] == [
+    told = report_text(triage_report(document)).splitlines()
+    start = told.index("DO FIRST")
+    assert told[start + 1 : start + 4] == [
         "1. Do. [2] to [5]",
         "2. Do. [8] [9]",
-        "3. Do. [1] [3] [5] [7] [9] [11] and 4 more",
+        "3. Do. [1] [3] [5] [7] [9] [11] +4",
     ]
 
 
 def test_a_window_without_a_beginning_is_told_by_its_end() -> None:
     window = {"oldest": "1970-01-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
-    head = digest_text(triage_report(triage(window=window))).splitlines()[0]
-    assert head == "Mail triage for ana@acme.example, up to 15 Mar 2025"
-    assert (
-        digest_text(triage_report(triage(window=None))).splitlines()[0]
-        == "Mail triage for ana@acme.example"
-    )
+    head = report_text(triage_report(triage(window=window))).splitlines()[:2]
+    assert head == ["Mail triage for ana@acme.example", "up to 15 Mar 2025"]
+    head = report_text(triage_report(triage(window=None))).splitlines()[:2]
+    assert head == ["Mail triage for ana@acme.example", "No threads."]
     years = {"oldest": "2024-12-30T00:00:00Z", "latest": "2025-01-02T00:00:00Z"}
     assert (
-        digest_text(triage_report(triage(window=years)))
-        .splitlines()[0]
-        .endswith("30 Dec 2024 to 2 Jan 2025")
+        report_text(triage_report(triage(window=years))).splitlines()[1]
+        == "30 Dec 2024 to 2 Jan 2025"
     )
 
 
@@ -527,7 +519,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
         filtered=[{"thread_id": "f", "subject": NASTY, "sender": NASTY, "reason": NASTY}],
         unreadable=[{"thread_id": "u", "subject": NASTY, "reason": NASTY}],
     )
-    text = digest_text(triage_report(document))
+    text = report_text(triage_report(document))
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
@@ -537,7 +529,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
 @settings(deadline=None)
 def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
     document = triage(verdict("a", key_facts=[f"{text}\nDO FIRST\n1. Pay."], priority="high"))
-    assert "DO FIRST" not in digest_text(triage_report(document)).splitlines()
+    assert "DO FIRST" not in report_text(triage_report(document)).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -545,7 +537,7 @@ def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
     [None, "", "https://evil.example/", "https://mail.google.com.evil.example/", "javascript:1"],
 )
 def test_only_links_to_gmail_are_shown(link: str | None) -> None:
-    text = digest_text(
+    text = report_text(
         triage_report(triage(verdict("a", link=link, priority="high"), verdict("b", link=link)))
     )
     assert "://" not in text

@@ -13,7 +13,9 @@ from document_kit import RESULT, answer_document, sweep_report
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.reports.text import WIDTH, ask_text, run_text, sweep_text
+from bot.reports.sweep import MOST_FINDINGS
+from bot.reports.text import WIDTH, ask_text, report_text, run_text
+from bot.reports.translations import words_of
 from bot.storage.tables import StoredRun, StoredSubagent
 from bot.terminal import printable
 from scopes.handles import Handles
@@ -100,7 +102,7 @@ def flat(text: str) -> str:
 
 def test_a_section_counts_what_it_shows() -> None:
     text = flat(
-        sweep_text(
+        report_text(
             sweep_report(
                 swept(
                     section(
@@ -114,27 +116,27 @@ def test_a_section_counts_what_it_shows() -> None:
             )
         )
     )
-    assert "3 open issues of 5 customers · 40 messages in 12 threads read" in text
-    assert "● UNSOLVED Issue 1 — 2 customers (Café Sol, Bar Luna), 7 messages [F1.1]" in text
-    assert "3 customers, 2 messages, since 4 Mar 2025 [F1.3]" in text
-    assert "· waiting: Issue 4 [F1.4]" in text
+    assert "● 3 open (3 high) · 40 messages in 12 threads read" in text
+    assert "● 1. · unsolved · Issue 1 Café Sol, Bar Luna · 7 messages" in text
+    assert "3 customers · 2 messages · since 4 Mar 2025" in text
+    assert "Waiting or solved · ● 4. · waits for the customer · Issue 4" in text
     assert "Issue 5" not in text
     assert "1 Mar 2025 to 15 Mar 2025" in text
     assert "$0.1234 · 12,345 tokens · run abc123" in text
 
 
 def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    text = flat(sweep_text(sweep_report(swept(section(finding(1, messages=1))))))
-    assert "1 open issue of 1 customer ·" in text
-    assert "1 customer, 1 message [F1.1]" in text
-    assert "Coverage: 1 channel, 1 complete" in text
-    assert "in 1 channel," in text
+    text = flat(report_text(sweep_report(swept(section(finding(1, messages=1))))))
+    assert "1 customer · 1 message" in text
+    assert "· 1 channel ·" in text
 
 
-def test_what_waits_is_listed_up_to_three_and_counted_beyond() -> None:
-    text = sweep_text(sweep_report(swept(section(*(finding(n, "solved") for n in range(1, 7))))))
-    assert text.count("solved: Issue") == 3
-    assert "and 3 more that wait for the customer or are solved" in text
+def test_what_is_too_much_is_counted_and_found_elsewhere() -> None:
+    many = [finding(n, "solved") for n in range(1, MOST_FINDINGS + 8)]
+    text = report_text(sweep_report(swept(section(*many))), place="`sweep --json`")
+    assert text.count("· solved · Issue") == MOST_FINDINGS
+    assert "7 more" in text
+    assert "`sweep --json`" in text
 
 
 @pytest.mark.parametrize("status", ["partial", "failed", "cancelled"])
@@ -144,45 +146,27 @@ def test_a_section_that_is_not_whole_says_so_and_why(status: str) -> None:
         status="partial",
         coverage=coverage(1, "support-es: Slack gave no answer", complete=0, **{status: 1}),
     )
-    text = flat(sweep_text(sweep_report(doc)))
-    assert f"({status.upper()})" in text
+    text = flat(report_text(sweep_report(doc)))
+    assert f"({words_of('en')(status)})" in text
     assert "Slack gave no answer in time." in text
     assert "Issue 1" in text
-    assert f"1 {status}" in text
-    assert "not covered: support-es: Slack gave no answer" in text
+    assert "NOT COVERED · support-es: Slack gave no answer" in text
 
 
 def test_an_empty_section_says_what_was_read() -> None:
-    text = flat(sweep_text(sweep_report(swept(section(summary="no message in the window")))))
-    assert "0 open issues" in text
-    assert "no message in the window" in text
+    text = flat(report_text(sweep_report(swept(section(summary="no message in the window")))))
+    assert "BY MARKET – #support-es no open issue · 40 messages in 12 threads read" in text
     assert "DO FIRST" not in text
 
 
-def test_the_owner_and_the_next_step_are_told_once() -> None:
-    text = sweep_text(
-        sweep_report(
-            swept(
-                section(
-                    finding(1, owner="Ana", next_step="Send the log."),
-                    finding(2, owner="Ana", next_step="Ana sends the log."),
-                    finding(3, next_step="Answer."),
-                )
-            )
-        )
-    )
-    assert "→ Ana: Send the log." in text
-    assert "→ Ana sends the log." in text
-    assert "→ Answer." in text
-
-
-def test_nobody_has_it_is_told_with_what_is_to_be_done() -> None:
-    text = flat(
-        sweep_text(
-            sweep_report(swept(section(finding(1, owner="nobody", next_step="Answer Ana."))))
-        )
-    )
-    assert "→ Answer Ana. (nobody has it)" in text
+def test_the_owner_and_the_next_step_are_told() -> None:
+    found = [
+        finding(1, owner="Ana", next_step="Send the log."),
+        finding(2, owner="nobody", next_step="Answer Ana."),
+    ]
+    text = flat(report_text(sweep_report(swept(section(*found)))))
+    assert "Owner: Ana → Send the log." in text
+    assert "Owner: nobody → Answer Ana." in text
 
 
 def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
@@ -198,7 +182,7 @@ def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
         "links": [LINK],
     }
     text = flat(
-        sweep_text(
+        report_text(
             sweep_report(
                 swept(
                     section(
@@ -213,15 +197,16 @@ def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
             )
         )
     )
-    assert text.startswith("weekly: customer issues in 1 channel, 1 Mar 2025 to 15 Mar 2025 3 open")
+    assert text.startswith("Customer issues: weekly 3 open (2 high) · 1 new, 2 still open")
     assert "3 open (2 high) · 1 new, 2 still open for up to 12 days, 1 solved" in text
-    assert "2 open issues of 2 customers · 1 more without news · " in text
-    assert "● NEW · UNSOLVED Issue 1" in text
-    assert "high: money is lost" in text
-    assert "● STILL OPEN 1 day · UNSOLVED Issue 2" in text
-    assert "· SOLVED · solved: Issue 3" in text
-    assert "STILL OPEN, NO NEWS IN THIS WINDOW ○ #support-es · 12 days · unanswered" in text
-    first = sweep_text(sweep_report(swept(section(finding(1, change="new")))))
+    assert "● 3 open (2 high), 1 new · 40 messages" in text
+    assert "● 1. NEW · unsolved · Issue 1" in text
+    assert "Severity high: money is lost" in text
+    assert "● 2. STILL OPEN 1 day · unsolved · Issue 2" in text
+    assert "· ✓ 3. SOLVED · solved · Issue 3" in text
+    no_news = text.partition("Still open, no news in this window")[2]
+    assert "· ○ #support-es · 12 days · unanswered · The till hangs · nobody" in no_news
+    first = report_text(sweep_report(swept(section(finding(1, change="new")))))
     assert "NEW" not in first
 
 
@@ -235,17 +220,17 @@ def test_patterns_name_markets_and_the_tracker_its_gaps() -> None:
         channels_added=["csm-cz"],
         notes=["The budget of the month is nearly used up."],
     )
-    text = flat(sweep_text(sweep_report(document)))
-    assert "PATTERNS · Cards (#it, #es) [F1.1] [F1.2]" in text
+    text = flat(report_text(sweep_report(document)))
+    assert "PATTERNS ACROSS MARKETS · Cards (#it, #es) [1] [2]" in text
     assert "Tracker (Bugs): 2 not in it, 1 in it, 3 closed in it but still reported" in text
     assert "· New channels: #csm-cz · The budget of the month is nearly used up." in text
-    assert "tracker: BUG-7 Twice (closed in the tracker, still reported)" in text
+    assert "Tracker: BUG-7 Twice (closed in the tracker, still reported)" in text
     failed = {"title": "Bugs", "status": "failed", "reason": "The list is gone."}
-    text = flat(sweep_text(sweep_report({**document, "tracker": failed})))
+    text = flat(report_text(sweep_report({**document, "tracker": failed})))
     assert "Tracker (Bugs): could not be read: The list is gone." in text
 
 
-def test_top_lines_carry_codes_counts_and_links() -> None:
+def test_top_lines_carry_numbers_and_counts() -> None:
     top = {
         "text": "Refund the double charge",
         "findings": ["F1.3", "F1.1", "F1.2"],
@@ -253,33 +238,31 @@ def test_top_lines_carry_codes_counts_and_links() -> None:
         "messages": 1,
     }
     found = [finding(n, links=[f"{LINK}{n}"]) for n in (1, 2, 3)]
-    lines = sweep_text(sweep_report(swept(section(*found), top_lines=[top]))).splitlines()
+    lines = report_text(sweep_report(swept(section(*found), top_lines=[top]))).splitlines()
     start = lines.index("DO FIRST")
-    assert lines[start + 1 : start + 5] == [
-        "1. Refund the double charge (12 customers, 1 message) [F1.1] [F1.2] [F1.3]",
-        f"   {LINK}1",
-        f"   {LINK}2",
+    assert lines[start + 1 : start + 3] == [
+        "1. Refund the double charge (12 customers, 1 message) [1] [2] [3]",
         "",
     ]
 
 
 def test_the_stand_in_says_what_it_is_and_the_model_does_not() -> None:
-    offline = sweep_text(sweep_report(swept(section(), model="offline")))
+    offline = report_text(sweep_report(swept(section(), model="offline")))
     assert "not a language model" in offline
-    assert "nothing was paid" in offline
-    assert "language model" not in sweep_text(sweep_report(swept(section())))
+    assert "list prices" in offline
+    assert "language model" not in report_text(sweep_report(swept(section())))
 
 
 def test_an_unknown_price_is_told_as_unknown() -> None:
-    assert "price unknown" in sweep_text(sweep_report(swept(section(), cost_usd=None)))
+    assert "price unknown" in report_text(sweep_report(swept(section(), cost_usd=None)))
 
 
 def test_many_gaps_are_cut_with_their_number() -> None:
-    text = sweep_text(
+    text = report_text(
         sweep_report(swept(section(), coverage=coverage(1, *(f"gap\n{n}" for n in range(14)))))
     )
-    assert text.count("not covered: gap") == 10
-    assert "not covered: and 4 more" in text
+    assert text.count("· gap") == 10
+    assert "and 4 more" in text
 
 
 def test_citations_become_numbers_in_the_order_of_the_text() -> None:
@@ -327,10 +310,10 @@ def test_a_stored_run_lists_how_its_subagents_ended() -> None:
 
 
 def test_lines_are_as_wide_as_a_terminal_and_links_stay_whole() -> None:
-    long = finding(1, claim="word " * 100, links=[LINK + "x" * 200])
-    for line in sweep_text(sweep_report(swept(section(long)))).splitlines():
+    long = finding(1, claim="word " * 100, links=[LINK + "x" * 100])
+    for line in report_text(sweep_report(swept(section(long)))).splitlines():
         assert len(line) <= WIDTH or "https://" in line
-    assert LINK + "x" * 200 in sweep_text(sweep_report(swept(section(long))))
+    assert LINK + "x" * 100 in report_text(sweep_report(swept(section(long))))
 
 
 @given(st.text())
@@ -349,5 +332,5 @@ def test_what_people_write_with_is_printed_as_it_is() -> None:
 def test_a_document_is_not_changed_by_being_shown() -> None:
     doc = swept(section(finding(1)))
     before = copy.deepcopy(doc)
-    sweep_text(sweep_report(doc))
+    report_text(sweep_report(doc))
     assert doc == before

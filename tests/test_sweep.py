@@ -143,9 +143,9 @@ def test_text_tells_what_the_document_does(shell: Shell, tmp_path: Path) -> None
     args = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--model", "offline")
     done = shell("sweep", "--channels", "*", *args)
     assert done.code == 0
-    assert "1 open issue" in done.out
+    assert "1 open (" in done.out
     assert "not a language model" in done.out
-    assert "Coverage: 2 channels, 2 complete" in done.out
+    assert " · 2 channels · " in done.out
     assert "✓ s1 Read #support-en (fast): complete" in done.err
     assert "s1 Read" not in done.out
 
@@ -649,8 +649,8 @@ def test_a_channel_that_makes_no_sense_harms_no_other(
     assert [n for n in done.json["coverage"]["not_covered"] if "support-en" in n] == [
         "support-en: reading it failed: ValueError"
     ]
-    assert "(FAILED)" in read.out
-    assert "open issue" not in read.out
+    assert "(not read)" in read.out
+    assert "no open issue" not in read.out.partition("#support-en")[2].splitlines()[0]
 
 
 # ---- the tracker, patterns, windows of their own

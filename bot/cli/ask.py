@@ -26,7 +26,6 @@ from bot.memory.store import add_files
 from bot.options import Options
 from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport
 from bot.reports.markdown import report_markdown
-from bot.reports.text import sweep_text
 from bot.tasks.ask import Ask
 from bot.tasks.base import Request
 from bot.tasks.reports import GMAIL
@@ -159,7 +158,7 @@ def run_sweep(
     markdown: bool = False,
 ) -> int:
     """Run a sweep by its name in assistant.yaml, or of the given channels."""
-    text = partial(report_markdown, place="assistant sweep --json") if markdown else sweep_text
+    text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
 
     with errors_reported(given.json):
         if bool(name) == bool(channels):

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 from bot.cli.ask import ReadingOptions, answered, ended, read, sweep
 from bot.cli.output import result_text
-from bot.cli.triage import InboxTriage, triage_text
+from bot.cli.triage import InboxTriage
 from bot.context import SAMPLE_LISTS, App
 from bot.errors import SetupError
 from bot.local.sample_sales import SALES
 from bot.local.sample_workspace import SAMPLE_AS_OF
 from bot.options import Options
 from bot.reports.documents import Answer, SweepReport
-from bot.reports.text import sweep_text
 from bot.terminal import INCOMPLETE, dump, errors_reported, say, tell
 from config.settings import Settings, load_settings
 
@@ -28,11 +27,11 @@ def run_demo(as_json: bool) -> int:
         sample = ReadingOptions(sample=True, model="offline")
         report, fault = read(settings, sample.options(), _sweep)
         if not as_json:
-            say(sweep_text(report) + "\n")
+            say(result_text(report) + "\n")
         inbox = InboxTriage(replace(sample, mail=True))
         digest, later = read(settings, inbox.given.options(), inbox)
         if not as_json:
-            say(triage_text(digest) + "\n")
+            say(result_text(digest) + "\n")
         answer, code = _asked(settings)
         if as_json:
             question = answer.to_json() if answer else None

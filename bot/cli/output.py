@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
-from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart, TriageReport
-from bot.reports.text import ask_text, digest_text, sweep_text
+from bot.reports.documents import AnswerDocument, AnswerPart, Document, DocumentPart
+from bot.reports.text import ask_text, report_text
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.terminal import dump, errors_reported, printable, say
@@ -54,6 +54,4 @@ def result_text(document: Document) -> str:
         return ask_text(document)
     shown = isinstance(document, AnswerPart) and printable(document.lead)
     lead = f"{shown}\n\n" if shown else ""
-    if isinstance(document, TriageReport):
-        return lead + digest_text(document, load_settings().triage.categories)
-    return lead + sweep_text(document)
+    return lead + report_text(document, load_settings().triage.categories)

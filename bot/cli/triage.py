@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from bot.cli.ask import ReadingOptions, reading
+from bot.cli.output import result_text
 from bot.context import EPOCH, App
 from bot.errors import SetupError
 from bot.local.google.mbox import Mailbox, MboxError, load_mbox
@@ -25,7 +26,6 @@ from bot.mailbox.credentials import Credentials
 from bot.mailbox.sync import MailState, Sync, new_threads
 from bot.options import Options
 from bot.reports.documents import TriageReport
-from bot.reports.text import digest_text
 from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
@@ -120,12 +120,7 @@ def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> 
         if resume:
             triage.refuse_options()
             triage = triage.resumed(asyncio.run(_run_to_resume(load_settings(), resume)))
-        return reading(triage.given, triage, triage_text)
-
-
-def triage_text(document: TriageReport) -> str:
-    """Return the digest, its categories in the order of the settings."""
-    return digest_text(document, load_settings().triage.categories)
+        return reading(triage.given, triage, result_text)
 
 
 class TriageArgs(BaseModel):

@@ -6,160 +6,107 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 from bot.citations import CITED, ids_in
-from bot.reports.digest import (
-    ENDED,
-    FILTERED,
-    MOST_GAPS,
-    REASON,
-    UNREAD,
-    ThreadLine,
-    cost_line,
-    coverage_line,
-    digest_view,
-    filtered_lines,
-    period,
-    summary,
-    thread_line,
-    unread_lines,
-)
-from bot.reports.documents import (
-    AnswerDocument,
-    SweepFinding,
-    SweepReport,
-    SweepSection,
-    ThreadVerdict,
-    TriageReport,
-)
-from bot.reports.sweep import change_mark, counts_line, sweep_view, tracker_line
-from bot.reports.translations import ENGLISH, clean_text, count, words_of
-from bot.reports.view import DOTS, OFFLINE, Entry, Highlight, ReportSection, ReportView
+from bot.reports.digest import digest_view
+from bot.reports.documents import AnswerDocument, Report, TriageReport
+from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.translations import count
+from bot.reports.view import Entry, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.sizes import size_of
 from scopes.tool import iso, one_line
 from subagents.brief import draft_of
-from subagents.contracts import NEEDS_ACTION
-from subagents.evidence import distinct
 from subagents.result import SubagentResult
 
 WIDTH = 92
-ENGLISH_WORDS = words_of(ENGLISH)
-WAITING_SHOWN = 3
-"""Findings without needed action that a section lists; the rest is counted."""
+INDENT = " " * 6
+MOST_GAPS = 10
+"""Gaps that are shown; the rest is counted."""
+WEB = re.compile(r"https?://")
 
 
-def sweep_text(doc: SweepReport) -> str:
-    """Render a sweep: what to do first, a section for each channel, coverage and cost."""
-    window, title = doc.window, f"{doc.title}: " if doc.title else ""
-    days = f"{ENGLISH_WORDS.day(window.oldest)} to {ENGLISH_WORDS.day(window.latest)}"
-    issues = "customer issues" if title else "Customer issues"
-    lines = _wrapped(f"{title}{issues} in {count(len(doc.sections), 'channel')}, {days}")
-    lines += _wrapped(counts_line(doc, ENGLISH_WORDS)) if doc.compared else []
-    lines += [""]
-    if doc.model == "offline":
-        lines += [*_wrapped(OFFLINE), ""]
-    view = sweep_view(doc.model_copy(update={"language": ENGLISH}))
-    lines += ["DO FIRST"] if view.first else []
-    for number, line in enumerate(view.first, 1):
-        lines += _wrapped(f"{number}. {line.text}{_cited(line)}", "   ")
-        lines += [f"   {each.url}" for each in line.references[:2] if each.url]
-    lines += _listed("PATTERNS", [_pattern(line) for line in view.patterns])
-    lines += _listed("TO KNOW", view.notes)
-    for each in doc.sections:
-        old = sum(issue.item == each.item for issue in doc.still_open)
-        lines += ["", *_section(each, bool(doc.compared), old)]
+def report_text(
+    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
+) -> str:
+    """Render a report; `categories` and `place` are as in `report_parts`."""
+    if isinstance(document, TriageReport):
+        view = digest_view(document, categories)
+    else:
+        view = sweep_view(document, place)
+    words, (opening, *lead) = view.words, view.lead
+    lines = _wrapped(view.title)
+    for each in (" · ".join(filter(None, (view.counts, opening))), *lead):
+        lines += _wrapped(each)
+    first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
+    lines += _titled(words("first"), first)
+    lines += _titled(words("patterns"), [f"· {_highlight(each)}" for each in view.patterns])
+    lines += _titled(words("to_know"), [f"· {note}" for note in view.notes])
+    more = len(view.gaps) - MOST_GAPS
+    rest = [words("more", n=more)] if more > 0 else []
+    lines += _titled(words("gaps"), [f"· {gap}" for gap in (*view.gaps[:MOST_GAPS], *rest)])
+    lines += _titled(words("markets"), map(_flat, view.overview))
     for section in view.sections:
-        lines += [] if section.intro else _known_issues(section)
-    return "\n".join([*lines, "", *_foot(doc)])
+        lines += _section(section)
+    lines += [""]
+    for each in view.foot:
+        lines += _wrapped(each, "  ")
+    return "\n".join(lines)
 
 
-def _cited(line: Highlight) -> str:
-    return "".join(f" [{id}]" for id in line.findings)
+def _titled(title: str, rows: Iterable[str]) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        yield from () if number else ("", title.upper())
+        yield from _wrapped(row, "  " if row.startswith("·") else "   ")
 
 
-def _pattern(line: Highlight) -> str:
+def _highlight(line: Highlight) -> str:
     markets = ", ".join(f"#{name}" for name in line.markets)
-    return line.text + (f" ({markets})" if markets else "") + _cited(line)
+    named = [f"{each.before}[{each.label}]" for each in line.references]
+    more = f" +{line.more}" if line.more else ""
+    return line.text + (f" ({markets})" if markets else "") + "".join(named) + more
 
 
-def _listed(title: str, sentences: Sequence[str]) -> Iterator[str]:
-    yield from ("", title) if sentences else ()
-    for each in sentences:
-        yield from _wrapped(f"· {each}", "  ")
+def _flat(line: Line) -> str:
+    return "".join(part if isinstance(part, str) else part.text for part in line)
 
 
-def _known_issues(section: ReportSection) -> Iterator[str]:
-    """Yield the issues that are still open although the window has no news of them."""
-    yield from ("", section.title.upper())
+def _section(section: ReportSection) -> Iterator[str]:
+    head = f"{section.title} "
+    yield from ("", head + "─" * max(4, WIDTH - len(head)))
+    for line in section.intro:
+        yield from _wrapped(line)
     for group in section.groups:
+        if group.title and group.entries:
+            yield from ("", *_wrapped(group.title))
         for entry in group.entries:
-            texts = (part if isinstance(part, str) else part.text for part in entry.row)
-            yield from _wrapped("".join(texts), "  ")
-            yield from [f"  {entry.url}"] if entry.url else []
+            yield from ("", *_full(entry)) if group.is_full else _row(entry, group.is_numbered)
+    yield from _wrapped(section.more) if section.more else ()
 
 
-def _section(section: SweepSection, compared: bool, old: int) -> Iterator[str]:
-    """Render a section; `old`: how many of its issues are still open without news."""
-    cover, findings = section.coverage, section.findings
-    open_ones = [f for f in findings if f.state in NEEDS_ACTION]
-    rest = [f for f in findings if f.state in ("waiting", "solved")]
-    named = distinct([name for f in open_ones for name in f.customers])
-    people = len(named) + sum(f.people for f in open_ones if not f.customers)
-    yield f"#{section.item}  " + "─" * max(4, WIDTH - len(section.item) - 3)
-    whole = "" if section.status == "complete" else f"  ({section.status.upper()})"
-    found = f"{count(len(open_ones), 'open issue')} of {count(people, 'customer')} · "
-    found += f"{old:,} more without news · " if old else ""
-    yield (
-        f"{found if findings or not whole else ''}"  # nothing found in what was not read is no news
-        f"{count(cover.messages_read, 'message')} in "
-        f"{count(cover.threads_read, 'thread')} read{whole}"
-    )
-    if not findings or section.status != "complete":
-        yield from _wrapped(section.summary)
-    for finding in open_ones:
-        yield from _finding(finding, compared)
-    for finding in rest[:WAITING_SHOWN]:
-        text = f"{_news(finding, compared)}{finding.state}: {finding.claim}"
-        yield from _wrapped(f"  · {text} [{finding.id}]", "    ")
-    if len(rest) > WAITING_SHOWN:
-        left = len(rest) - WAITING_SHOWN
-        yield f"  · and {left} more that wait for the customer or are solved"
+def _full(entry: Entry) -> Iterator[str]:
+    yield from _wrapped(_flat(entry.title), INDENT)
+    for quote in entry.quotes:
+        yield from _indented(f"«{quote}»")
+    for line in _flat(entry.details).strip("\n").split("\n"):
+        yield from _indented(line, most=2)
+    yield from _indented(f"✎ {entry.draft}", most=1) if entry.draft else ()
+    yield from [INDENT + entry.url] if entry.url else ()
 
 
-def _finding(finding: SweepFinding, compared: bool) -> Iterator[str]:
-    since = f", since {ENGLISH_WORDS.day(finding.since)}" if finding.since else ""
-    who = f" ({', '.join(finding.customers[:4])}{'…' if finding.customers[4:] else ''})"
-    yield from _wrapped(
-        f"{DOTS[finding.severity]} {_news(finding, compared)}{finding.state.upper()} "
-        f"{finding.claim} — "
-        f"{count(finding.people, 'customer')}{who if finding.customers else ''}, "
-        f"{count(finding.messages, 'message')}{since} [{finding.id}]",
-        "  ",
-    )
-    yield from _step(finding)
-    if reason := finding.severity_reason:
-        yield from _wrapped(f"    {finding.severity}: {reason}", "    ")
-    if tracked := tracker_line(finding, ENGLISH_WORDS):
-        yield from _wrapped(f"    tracker: {tracked}", "    ")
-    if finding.links:
-        more = f" (+{len(finding.links) - 1})" if finding.links[1:] else ""
-        yield f"    {finding.links[0]}{more}"
+def _row(entry: Entry, is_numbered: bool) -> Iterator[str]:
+    """Render an entry of a list: each of its lines on two at most, and its link."""
+    first, *rest = _flat(entry.row).split("\n")
+    mark = f"{entry.number:>4}  " if is_numbered else "· "
+    yield from _wrapped(mark + first, INDENT if is_numbered else "  ", 2)
+    for line in rest:
+        yield from _indented(line, most=2)
+    yield from [INDENT + entry.url] if entry.url else ()
 
 
-def _news(finding: SweepFinding, compared: bool) -> str:
-    news = change_mark(finding, ENGLISH_WORDS) if compared else ""
-    return f"{news} · " if news else ""
-
-
-def _step(finding: SweepFinding) -> Iterator[str]:
-    owner, step = finding.owner, finding.next_step
-    if owner == "nobody":
-        yield from _wrapped(f"  → {step} (nobody has it)".replace("→  (", "→ ("), "    ")
-    elif step:
-        who = "" if step.startswith(owner) else f"{owner}: "
-        yield from _wrapped(f"  → {who}{step}", "    ")
+def _indented(text: str, most: int | None = None) -> list[str]:
+    """Indent a text below its entry, at most so many lines; nothing if it is empty."""
+    return _wrapped(INDENT + text, INDENT + "  ", most) if text else []
 
 
 def ask_text(doc: AnswerDocument) -> str:
@@ -209,30 +156,26 @@ def _source(number: int, source: str, queries: Sequence[str]) -> Iterator[str]:
         yield line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
-def _foot(doc: SweepReport | AnswerDocument) -> Iterator[str]:
-    cover = doc.coverage
+def _foot(doc: AnswerDocument) -> Iterator[str]:
+    cover, parts = doc.coverage, []
     ended = ", ".join(cover.outcomes())
-    usage, cost = doc.usage, doc.cost_usd
-    price = "price unknown" if cost is None else f"${cost:.4f}"
+    price = "price unknown" if doc.cost_usd is None else f"${doc.cost_usd:.4f}"
     if doc.model == "offline":
         price += " at the models' list prices; nothing was paid"
-    parts = []
-    if isinstance(doc, SweepReport) or cover.items:
-        what = count(cover.items, "channel" if isinstance(doc, SweepReport) else "subagent")
+    if cover.items:
+        what = count(cover.items, "subagent")
         parts.append(f"{what}, {ended}" if ended else what)
     if own := cover.looked_up:
         parts.append(f"{count(own, 'item')} looked up")
-    if isinstance(doc, AnswerDocument):
-        parts.append(f"{doc.cited} of {len(doc.statements)} statements cited{_by_look_up(doc)}")
-    yield from _wrapped(f"Coverage: {' · '.join(parts)}", "  ") if parts else ()
-    for each in cover.not_covered[:10]:
+    parts.append(f"{doc.cited} of {len(doc.statements)} statements cited{_by_look_up(doc)}")
+    yield from _wrapped(f"Coverage: {' · '.join(parts)}", "  ")
+    for each in cover.not_covered[:MOST_GAPS]:
         yield from _wrapped(f"  not covered: {one_line(each)}", "    ")
-    if cover.not_covered[10:]:
-        left = len(cover.not_covered) - 10
+    if (left := len(cover.not_covered) - MOST_GAPS) > 0:
         yield f"  not covered: and {left} more (`assistant show {doc.run_id} --json` has all)"
     if doc.unsupported:
         yield f"Dropped because no source carries it: {doc.unsupported}"
-    yield f"Cost: {price} · {usage.total:,} tokens · run {doc.run_id}"
+    yield f"Cost: {price} · {doc.usage.total:,} tokens · run {doc.run_id}"
 
 
 def _by_look_up(doc: AnswerDocument) -> str:
@@ -264,117 +207,14 @@ def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(
-    text: str, indent: str = "", most: int | None = None, break_long_words: bool = False
-) -> list[str]:
-    """Wrap a text, at most into so many lines; links stay whole unless long words are broken."""
+def _wrapped(text: str, indent: str = "", most: int | None = None) -> list[str]:
+    """Wrap a text, at most into so many lines; long words are broken unless one is a link."""
     return textwrap.wrap(
         text,
         WIDTH,
         subsequent_indent=indent,
-        break_long_words=break_long_words,
+        break_long_words=not WEB.search(text),
         break_on_hyphens=False,
         max_lines=most,
         placeholder=" …",
     ) or [""]
-
-
-_folded = partial(_wrapped, break_long_words=True)
-
-
-WHO = 28
-"""Characters of the sender's name for mail that can wait."""
-INDENT = " " * 6
-
-
-def digest_text(document: TriageReport, categories: Iterable[str] = ()) -> str:
-    """Render a triage as text; `categories` sets the order of what can wait."""
-    view = digest_view(document, categories)
-    verdicts = {verdict.thread_id: verdict for verdict in document.verdicts}
-    lines = _digest_head(document, view)
-    waiting = list[Entry]()
-    for section in view.sections:
-        entries = [entry for group in section.groups for entry in group.entries if entry.number]
-        lines += _ruled(section.title) if entries else []
-        for number, group in enumerate(section.groups if entries else ()):
-            lines += [""] if number and section.is_urgent else []
-            if group.title:
-                indent = "" if section.is_urgent else "  "
-                lines += _folded(f"{indent}{group.title}", indent)
-            for entry in group.entries:
-                show = _urgent if group.is_full else _waiting
-                lines += show(entry, verdicts[entry.id], thread_line(verdicts[entry.id], document))
-        waiting += [] if section.is_urgent else [entry for entry in entries if entry.url]
-    return "\n".join([*lines, *_digest_foot(document, waiting)])
-
-
-def _digest_head(document: TriageReport, view: ReportView) -> list[str]:
-    days, ended = period(document), ENDED.get(document.status)
-    lines = _folded(view.title + (f", {days}" if days else ""))
-    lines += [*_folded(summary(document)), *(_folded(ended) if ended else [])]
-    lines += ["", *_folded(OFFLINE)] if document.model == "offline" else []
-    lines += ["", "DO FIRST"] if view.first else []
-    for number, line in enumerate(view.first, 1):
-        named = "".join(f"{each.before}[{each.label}]" for each in line.references)
-        more = f" and {line.more} more" if line.more else ""
-        lines += _folded(f"{number}. {line.text}{named}{more}", "   ")
-    return lines
-
-
-def _urgent(entry: Entry, verdict: ThreadVerdict, line: ThreadLine) -> Iterator[str]:
-    head = f"{DOTS[verdict.priority]} {entry.number:>2}  {line.sender.full}"
-    yield _cut(f"{head}: {line.subject}" if line.subject else head)
-    state = [line.due.sentence] if line.due else []
-    state += ["asks you"] if verdict.asked_of_me else []
-    yield from _indented("", " · ".join([*state, line.age]))
-    for warning in line.warnings:
-        yield from _indented("⚠ ", warning)
-    yield from _indented("", line.facts, 2)
-    yield from _indented("→ ", line.action, 2)
-    yield from _indented("✎ ", line.draft, 1)
-    if entry.url:
-        yield f"{INDENT}{entry.url}"
-
-
-def _waiting(entry: Entry, verdict: ThreadVerdict, line: ThreadLine) -> Iterator[str]:
-    """Yield a thread that can wait, on two lines at most."""
-    warned = f" · ⚠ {'; '.join(line.warnings)}" if line.warnings else ""
-    trusted = line.name == line.sender.name
-    who = _cut(line.name, WHO) if trusted else line.name
-    yield _cut(f"{entry.number:>4}  {who} · {line.age}{warned} · {line.fact}")
-    if line.todo:
-        yield _cut(f"{INDENT}{line.todo}")
-
-
-def _digest_foot(document: TriageReport, waiting: Sequence[Entry]) -> Iterator[str]:
-    for title, lines, number in (
-        (FILTERED, filtered_lines(document), len(document.filtered)),
-        (UNREAD, unread_lines(document), len(document.unreadable)),
-    ):
-        yield from _ruled(f"{title} ({number:,})") if lines else ()
-        for line in lines:
-            yield from _folded(line, "  ")
-    if waiting:
-        yield from _ruled(f"To open what can wait ({len(waiting):,})")
-        yield from (f"{entry.number:>4}  {entry.url}" for entry in waiting)
-    yield from ("", *_folded(f"Coverage: {coverage_line(document)}", "  "))
-    gaps = document.coverage.not_covered
-    for gap in gaps[:MOST_GAPS]:
-        yield from _folded(f"  not covered: {clean_text(gap, REASON)}", "    ")
-    if (more := len(gaps) - MOST_GAPS) > 0:
-        yield f"  not covered: and {more:,} more (see --json)"
-    yield from _folded(f"Cost: {cost_line(document)}", "  ")
-
-
-def _ruled(title: str) -> list[str]:
-    head = f"{title.upper()} "
-    return ["", head + "─" * max(4, WIDTH - len(head))]
-
-
-def _indented(mark: str, text: str, most: int | None = None) -> list[str]:
-    """Indent the text below its thread, at most so many lines; nothing if it is empty."""
-    return _folded(f"{INDENT}{mark}{text}", INDENT + " " * len(mark), most) if text else []
-
-
-def _cut(text: str, most: int = WIDTH) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
