@@ -59,7 +59,7 @@ _READ = (
 _HISTORY = ("conversations.history", "conversations.replies")
 
 BOT_PERMISSIONS = (
-    Permission("app_mentions:read", "hears the messages that mention it", events=("app_mention",)),
+    Permission("app_mentions:read", "receives messages that mention it", events=("app_mention",)),
     Permission(
         "assistant:write",
         "the agent pane: titles and suggested prompts",
@@ -68,13 +68,13 @@ BOT_PERMISSIONS = (
     ),
     Permission(
         "channels:history",
-        "reads public channels that it is in, and hears follow-ups in their threads",
+        "reads public channels that it is in, and receives follow-ups in their threads",
         _HISTORY,
         ("message.channels",),
     ),
     Permission(
         "channels:read",
-        "names and members of public channels; hears when one is deleted, and forgets it",
+        "names and members of public channels; learns when one is deleted, and deletes its data",
         _READ,
         ("channel_deleted",),
     ),
@@ -90,7 +90,7 @@ BOT_PERMISSIONS = (
     Permission("commands", f"the command {COMMAND}"),
     Permission(
         "files:read",
-        "reads files that are attached to a request; hears when one is deleted",
+        "reads files that are attached to a request; learns when one is deleted",
         ("files.info",),
         ("file_deleted",),
         fields=("url_private", "url_private_download"),
@@ -109,11 +109,11 @@ BOT_PERMISSIONS = (
     ),
     Permission(
         "groups:read",
-        "names and members of private channels that it is in; hears when one is deleted",
+        "names and members of private channels that it is in; learns when one is deleted",
         _READ,
         ("group_deleted",),
     ),
-    Permission("im:history", "hears and reads direct messages with it", _HISTORY, ("message.im",)),
+    Permission("im:history", "reads direct messages with it", _HISTORY, ("message.im",)),
     Permission("im:read", "knows who is in a direct message with it", _READ),
     Permission(
         "im:write",
@@ -127,7 +127,10 @@ BOT_PERMISSIONS = (
         wanted=lambda settings: bool(settings.slack.lists),
     ),
     Permission(
-        "mpim:history", "hears and reads group messages that it is in", _HISTORY, ("message.mpim",)
+        "mpim:history",
+        "reads group messages that it is in",
+        _HISTORY,
+        ("message.mpim",),
     ),
     Permission("mpim:read", "knows who is in a group message with it", _READ),
     Permission("reactions:write", "adds reactions that a request asks for", ("reactions.add",)),
@@ -139,7 +142,7 @@ BOT_PERMISSIONS = (
     ),
     Permission(
         "users:read",
-        "people's names, time zones, whether they are guests; hears when one is deactivated",
+        "people's names, time zones, whether they are guests; learns when one is deactivated",
         ("users.info", "users.list", "bots.info"),
         ("user_change",),
     ),

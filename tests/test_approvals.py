@@ -274,7 +274,7 @@ async def test_a_grant_is_offered_to_admins_and_the_answer_follows(tmp_path: Pat
             assert HELD in str([m.blocks for m in bot.replies(thread)])
         (grant,) = await bot.bench.approvals.grants.all()
         assert (grant.sources, grant.destination, grant.by) == ((THERE,), bot.channel, BOSS)
-        await until(lambda: "answer that was held back" in again(bot, shown, direct).text)
+        await until(lambda: "The grant is in force" in again(bot, shown, direct).text)
 
 
 async def test_a_grant_that_is_denied_leaves_the_answer_where_it_is(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ async def test_the_administrators_are_told_where_the_owner_is_deactivated(tmp_pa
         occurrence = await s.fire("markets")
         await s.tried(occurrence)
         await until(lambda: told(s, ADMIN) == (1, 0))
-        assert "cannot be reached, so you are told" in s.told(ADMIN)[0]
+        assert "cannot be reached, so you get this message" in s.told(ADMIN)[0]
         assert told(s) == (0, 0)
 
 

@@ -503,7 +503,7 @@ async def test_the_table_becomes_what_the_settings_say(place: Kept) -> None:
         stored = await made.store.get("markets")
         assert stored
         assert (stored.spec.quiet, stored.watermark) == (True, START)
-        with pytest.raises(ScheduleError, match=r"stands in assistant\.yaml"):
+        with pytest.raises(ScheduleError, match=r"is set in assistant\.yaml"):
             await made.store.delete("markets")
 
 

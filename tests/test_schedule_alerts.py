@@ -181,7 +181,7 @@ async def test_administrators_are_told_where_the_owner_cannot_be(tmp_path: Path)
         await made.tell()
         assert made.told() == []
         (alert,) = made.told(ADMIN)
-        assert f"Its owner <@{OWNER}> cannot be reached, so you are told." in alert
+        assert f"Its owner <@{OWNER}> cannot be reached, so you get this message." in alert
         await made.works()
         await made.tell()
         assert AGAIN in made.told(ADMIN)[1]

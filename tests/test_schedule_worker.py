@@ -19,8 +19,8 @@ from timing import Patience
 
 from bot.errors import SetupError
 from bot.runs.durable import Durable
-from bot.schedules.store import Occurrences, ScheduleStore
-from bot.schedules.worker import CRASHED, LOST, ScheduleWorker
+from bot.schedules.store import CRASHED, Occurrences, ScheduleStore
+from bot.schedules.worker import LOST, ScheduleWorker
 from bot.serving.serve import run_server
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue

@@ -350,8 +350,8 @@ LATE = "It was approved too long ago. Please ask again."
 STOPPED = "All work was paused by {by} before it could be done. Please ask again."
 LOOKED_UP = "It may be looked up now, and the request is answered again."
 OVERTAKEN = "The request was answered again meanwhile. Please ask again."
-GRANTED = "The grant stands, and the answer that was held back is where it was asked for."
-GRANTED_ONLY = "The grant stands from now on. The answer itself could not be shown there."
+GRANTED = "The grant is in force, and the answer is posted where it was asked for."
+GRANTED_ONLY = "The grant is in force. The answer itself could not be shown there."
 
 TIDY_EVERY_S = 20.0
 UNSEEN_FOR = timedelta(days=1)

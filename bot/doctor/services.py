@@ -94,7 +94,7 @@ def _service_account(file: Path, data_dir: Path) -> str:
     if open_to_others:
         raise Problem(f"Other accounts may read {file}: run `chmod 600 {file}`.")
     if file.resolve().is_relative_to(data_dir.resolve()):
-        raise Problem(f"{file} lies in the data directory, and in its backups: move it elsewhere.")
+        raise Problem(f"{file} is in the data directory, and so in its backups. Move it elsewhere.")
     return f"service account {name}"
 
 

@@ -38,9 +38,9 @@ _FAULTS = {
     "invalid_client": "Google does not know this OAuth client: fix google.client_id and "
     "GOOGLE_CLIENT_SECRET.",
     "unauthorized_client": "Google does not let this OAuth client do that: fix its set-up as "
-    "docs/google.md says.",
+    "described in docs/google.md.",
     "redirect_uri_mismatch": "The address to come back to is not registered with the OAuth client: "
-    "add it as docs/google.md says.",
+    "add it as described in docs/google.md.",
     "invalid_grant": "Google's answer is too old or was used already: start again.",
     "admin_policy_enforced": "The administrator of this Google account does not allow it.",
     "org_internal": "The OAuth client takes accounts of its own organisation only.",
@@ -199,6 +199,6 @@ def needed_oauth(settings: Settings) -> GoogleOauth:
     found = oauth_of(settings)
     if found is None:
         absent = "GOOGLE_CLIENT_SECRET" if settings.google.client_id else "google.client_id"
-        hint = "docs/google.md says how to make an OAuth client."
+        hint = "docs/google.md explains how to create an OAuth client."
         raise SetupError("google_client", f"{absent} is not set.", hint)
     return found

@@ -36,7 +36,7 @@ CLOCK_SKEW = timedelta(minutes=10)
 MOST_ADMINS = 10
 LATER = "Its next run covers this time, too."
 REFUSED = "It is checked again every ten minutes, and runs once that is fixed."
-ONCE = "You are told again when it works."
+ONCE = "You will hear from me again when it works."
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
 
 
@@ -212,7 +212,11 @@ def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> Messa
         else:
             parts += [f"{LATER} {ONCE}"]
     if instead_of:
-        parts += ["\nIts owner ", user(instead_of), " cannot be reached, so you are told."]
+        parts += [
+            "\nIts owner ",
+            user(instead_of),
+            " cannot be reached, so you get this message.",
+        ]
     return MessagePart(title, (rich(paragraph(bold(title), *parts)),))
 
 

@@ -249,7 +249,7 @@ class ScheduleService:
                 "administrators may; schedule_list shows which there are."
             )
         if what == "delete" and row.origin == "config":
-            raise ToolError(f"{name} stands in the settings file: pause it, or take it out there.")
+            raise ToolError(f"{name} is set in the settings file. Pause it, or remove it there.")
         if what == "resume" and row.state == "refused":
             raise ToolError(f"{name} is not paused; it cannot run: {row.why}")
         return row

@@ -28,8 +28,8 @@ from bot.requests.delivery import Asker, bare_context, obstacles_named, post_thr
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import RunNotFound, Store
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
-from bot.schedules.run import CRASHED, note_mail
-from bot.schedules.store import Occurrences, ScheduleStore
+from bot.schedules.run import note_mail
+from bot.schedules.store import CRASHED, Occurrences, ScheduleStore
 from bot.schedules.validation import admins, find_channel
 from bot.slack import blocks
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed, is_away

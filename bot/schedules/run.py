@@ -27,7 +27,7 @@ from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import Store
 from bot.schedules.alerts import FailureAlerts
 from bot.schedules.budget import Allowance, allowance, planned_usd
-from bot.schedules.store import DELETED, Occurrences, ScheduleStore
+from bot.schedules.store import CRASHED, DELETED, Occurrences, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.storage.requests import SCHEDULED
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
@@ -273,7 +273,6 @@ STOPS = {
     "user": "It was stopped.",
 }
 """Reason of subagents for ending early -> message to the owner, without anything that was read."""
-CRASHED = "Something went wrong inside; the log of the bot says what."
 SETTLING = timedelta(seconds=3)
 """Wait between the time of an occurrence and reading its sources.
 

@@ -35,6 +35,7 @@ STILL_AT_WORK = "the run before was still at work; its messages are in the next 
 COVERED = "the report of {at:%Y-%m-%d %H:%M} UTC covers it"
 PAUSED = "the schedule was paused"
 DELETED = "the schedule was deleted"
+CRASHED = "Something went wrong; the log of the bot has the details."
 REPLACED = "A schedule of the same name that had been set in chat was replaced by the settings."
 ASKED = {"asked": True}
 """`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
@@ -116,7 +117,7 @@ class ScheduleStore:
         """Delete one. Raises ScheduleError if there is none, or it is in the settings."""
         known = await self._known(id)
         if known.origin == "config":
-            what = f"The schedule {id!r} stands in assistant.yaml."
+            what = f"The schedule {id!r} is set in assistant.yaml."
             raise ScheduleError(what, "Take it out there and start again, or pause it.")
 
         def change(connection: sa.Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bot.runs.durable import Body
 from bot.runs.worker import Worker
-from bot.schedules.store import Occurrences
+from bot.schedules.store import CRASHED, Occurrences
 from bot.storage.schedules import Work
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
 
 LOST = "Each try ended with the process that made it."
-CRASHED = "Something went wrong inside; the log of the bot says what."
 
 WorkOn = Callable[[Work], Awaitable[Any]]
 Failed = Callable[[Work, str, datetime], Awaitable[None]]

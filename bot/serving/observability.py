@@ -152,7 +152,7 @@ class TokenProbe:
                 await self._client.call("auth.test")
                 self._said = ""
             except (SlackRefused, Absent) as error:
-                self._said = f"{error}. `assistant doctor` says what to fix."
+                self._said = f"{error}. `assistant doctor` lists what to fix."
             except (aiohttp.ClientError, TimeoutError) as error:
                 self._said = f"Slack cannot be reached ({type(error).__name__})."
         return self._said or None

@@ -678,7 +678,7 @@ async def who_am_i(client: SlackClient) -> tuple[Bot, str]:
     try:
         identity = await client.call("auth.test")
     except SlackRefused as error:
-        raise SetupError("slack", f"{error}.", "`assistant doctor` says what to fix.") from error
+        raise SetupError("slack", f"{error}.", "`assistant doctor` lists what to fix.") from error
     except (aiohttp.ClientError, TimeoutError) as error:
         why = f"Slack cannot be reached ({type(error).__name__})."
         raise SetupError("slack", why, "Check the network and SLACK_API_URL.") from error

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # what asks Google is imported where something of it is confi
     from scopes.google.client import GoogleClient
     from scopes.google.spreadsheet import Spreadsheet
 
-HELP = "docs/google.md says how to set it up."
+HELP = "docs/google.md explains how to set it up."
 
 
 def has_credentials(settings: Settings, own: Path | None, *, operator: bool) -> bool:
