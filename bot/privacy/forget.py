@@ -9,8 +9,8 @@ import asyncio
 import logging
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -123,25 +123,21 @@ class Forget:
         requests, waiting = await self._requests(target, gone, with_request)
         lost_issues = await self._issues(rests, items, gone)
         lost = await self._of_runs(target, gone, busy)
-        own = {name: await self._execute(each) for name, each in _own_rows(target).items()}
-        owned = await self._schedules(target.id) if target.kind == "user" else 0
+        own = await self._own_rows(target)
         if not self.dry_run:
             await asyncio.to_thread(_delete_folders, self.data_dir, gone)
             for some in chunks(gone, RUNS):
                 await self.database.change(partial(_delete_runs, ids=some))
-        done = Forgotten(
+        done = replace(
+            lost,
             items=len(items),
             runs=len(gone),
-            conversations=len(lost["conversations"]),
-            notes=len(lost["notes"]),
             issues=lost_issues,
-            files=len({(row.space, row.name) for row in lost["resources"]}),
             requests=requests,
-            actions=len(lost["actions"]),
-            feedback=own["feedback"],
-            credentials=own["credentials"],
-            schedules=owned,
-            mail=own["mail"],
+            feedback=own.feedback,
+            credentials=own.credentials,
+            schedules=own.schedules,
+            mail=own.mail,
             later=len(seen & busy) + waiting,
         )
         if not self.dry_run and done != Forgotten():
@@ -185,10 +181,8 @@ class Forget:
             await self._execute([sa.update(inbox).where(k).values(event=e) for k, e in mine])
         return len(changed), waiting
 
-    async def _of_runs(
-        self, target: ForgetTarget, gone: Set[str], busy: Set[str]
-    ) -> dict[str, list[sa.Row[Any]]]:
-        """Delete what came from these runs, or from the target; return the rows by table.
+    async def _of_runs(self, target: ForgetTarget, gone: Set[str], busy: Set[str]) -> Forgotten:
+        """Delete what came from these runs, or from the target.
 
         A note or a file came from the target if it is in the target's own space, or if it was
         written by a context that had read the target. Files of runs in use stay.
@@ -211,19 +205,23 @@ class Forget:
         def is_action(row: sa.Row[Any]) -> bool:
             return row.state != APPROVED and (row.run in gone or row.requester == user)
 
-        found = {}
-        for table, names, is_lost in (
-            (notes, ("space", "run", "label"), is_note),
-            (resources, ("space", "name", "run", "label"), is_file),
-            (conversations, ("run", "place"), is_conversation),
-            (actions, ("run", "requester", "state"), is_action),
-        ):
-            query = sa.select(table.c.id, *(table.c[name] for name in names))
-            lost = [row for row in await self.database.read(query) if is_lost(row)]
-            for some in chunks(row.id for row in lost):
-                await self._execute([sa.delete(table).where(table.c.id.in_(some))])
-            found[table.name] = lost
-        return found
+        files = await self._lost(resources, ("space", "name", "run", "label"), is_file)
+        return Forgotten(
+            notes=len(await self._lost(notes, ("space", "run", "label"), is_note)),
+            files=len({(row.space, row.name) for row in files}),
+            conversations=len(await self._lost(conversations, ("run", "place"), is_conversation)),
+            actions=len(await self._lost(actions, ("run", "requester", "state"), is_action)),
+        )
+
+    async def _lost(
+        self, table: sa.Table, names: Sequence[str], is_lost: Callable[[sa.Row[Any]], bool]
+    ) -> list[sa.Row[Any]]:
+        """Delete rows of a table, which is_lost decides by the columns `names`; return them."""
+        query = sa.select(table.c.id, *(table.c[name] for name in names))
+        lost = [row for row in await self.database.read(query) if is_lost(row)]
+        for some in chunks(row.id for row in lost):
+            await self._execute([sa.delete(table).where(table.c.id.in_(some))])
+        return lost
 
     async def _asked_in(self, channel: str) -> set[str]:
         """Return the runs that were asked for in a channel."""
@@ -277,6 +275,35 @@ class Forget:
             await self._execute(statements)
         return len(mine)
 
+    async def _own_rows(self, target: ForgetTarget) -> Forgotten:
+        """Delete the rows of the target itself.
+
+        When a thread is forgotten, the record that it was handled (ids only) stays; otherwise the
+        next triage would read it again.
+        """
+        id, mail = target.id, list[Statement]()
+        if target.is_person and "@" in id:
+            c = mail_corrections.c
+            by_sender = sa.and_(c.sender == address_of(id), c.account != id)
+            mail.append(sa.delete(mail_corrections).where(by_sender))
+        if target.kind == "source":
+            snoozed = sa.and_(mail_threads.c.thread == id, mail_threads.c.until.is_not(None))
+            mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
+            mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
+        if target.kind != "user":
+            return Forgotten(mail=await self._execute(mail))
+        accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
+        mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
+        await self._execute([sa.delete(oauth_states).where(oauth_states.c.account == id)])
+        return Forgotten(
+            mail=await self._execute(mail),
+            feedback=await self._execute([sa.delete(feedback).where(feedback.c.user == id)]),
+            credentials=await self._execute(
+                [sa.delete(credentials).where(credentials.c.account == id)]
+            ),
+            schedules=await self._schedules(id),
+        )
+
     async def _execute(self, statements: Sequence[Statement]) -> int:
         """Execute statements in one transaction; return how many rows they affect."""
 
@@ -289,32 +316,6 @@ class Forget:
         return await self.database.change(
             lambda connection: sum(connection.execute(each).rowcount for each in statements)
         )
-
-
-def _own_rows(target: ForgetTarget) -> dict[str, list[Statement]]:
-    """Return what deletes the target's own rows, by the name of their count.
-
-    When a thread is forgotten, the record that it was handled (ids only) stays; otherwise the next
-    triage would read it again.
-    """
-    id = target.id
-    mail: list[Statement] = []
-    own: dict[str, list[Statement]] = {"mail": mail, "feedback": [], "credentials": []}
-    if target.is_person and "@" in id:
-        c = mail_corrections.c
-        by_sender = sa.and_(c.sender == address_of(id), c.account != id)
-        mail.append(sa.delete(mail_corrections).where(by_sender))
-    if target.kind == "source":
-        snoozed = sa.and_(mail_threads.c.thread == id, mail_threads.c.until.is_not(None))
-        mail.append(sa.update(mail_threads).where(snoozed).values(until=None))
-        mail += [sa.delete(t).where(t.c.thread == id) for t in (mail_corrections, mail_acts)]
-    if target.kind == "user":
-        accounts = (mail_cursors, mail_threads, mail_corrections, mail_acts)
-        mail += [sa.delete(table).where(table.c.account == id) for table in accounts]
-        own["feedback"] = [sa.delete(feedback).where(feedback.c.user == id)]
-        own["credentials"] = [sa.delete(credentials).where(credentials.c.account == id)]
-        own["attempts"] = [sa.delete(oauth_states).where(oauth_states.c.account == id)]
-    return own
 
 
 def _rests_on(issue: Issue, target: ForgetTarget | None, items: Set[str]) -> bool:
