@@ -97,13 +97,13 @@ def digest_view(document: TriageReport, categories: Iterable[str] = ()) -> Repor
         lead=tuple(filter(None, _lead(document))),
         first=tuple(_highlight(line, entries) for line in document.top_lines[:MOST_FIRST]),
         sections=(*sections, *_lists(document)),
-        foot=(coverage_line(document), cost_line(document)),
+        foot=(_coverage_line(document), _cost_line(document)),
     )
 
 
 def _sections(document: TriageReport, categories: Sequence[str]) -> list[ReportSection]:
     """Return what is urgent, then what can wait by category, then by topic."""
-    is_urgent, matters = _urgency(document), sorted_matters(document)
+    is_urgent, matters = _urgency(document), _sorted_matters(document)
     waiting = [(text, verdicts) for text, verdicts in matters if not is_urgent(verdicts[0])]
     alone = [verdicts[0] for text, verdicts in waiting if not text]
     titled = [(URGENT, [matter for matter in matters if is_urgent(matter[1][0])])]
@@ -138,7 +138,7 @@ def _lists(document: TriageReport) -> Iterator[ReportSection]:
     gaps = [clean_text(each, REASON) for each in document.coverage.not_covered]
     more = len(gaps) - MOST_GAPS
     gaps[MOST_GAPS:] = [f"and {more:,} more"] if more > 0 else []
-    lists = ((FILTERED, filtered_lines(document)), (UNREAD, unread_lines(document)))
+    lists = ((FILTERED, _filtered_lines(document)), (UNREAD, _unread_lines(document)))
     for title, lines in (*lists, ("Not covered", gaps)):
         if lines:
             yield ReportSection(title, (Group(entries_of(lines)),))
@@ -153,7 +153,7 @@ def _urgency(document: TriageReport) -> Callable[[ThreadVerdict], bool]:
     return lambda v: v.asked_of_me or v.priority == "high" or v.thread_id in named
 
 
-def sorted_matters(document: TriageReport) -> list[Matter]:
+def _sorted_matters(document: TriageReport) -> list[Matter]:
     """Return every verdict once; threads of one topic are where its most urgent one would be.
 
     Verdicts are ranked by urgency, near deadline, priority, and waiting time.
@@ -184,7 +184,7 @@ def sorted_matters(document: TriageReport) -> list[Matter]:
 def summary(document: TriageReport) -> str:
     """Return one line of numbers alone, which is safe where text is parsed as markup."""
     is_urgent = _urgency(document)
-    matters = sorted_matters(document)
+    matters = _sorted_matters(document)
     urgent = sum(len(verdicts) for _, verdicts in matters if is_urgent(verdicts[0]))
     read, left_out = len(document.verdicts), len(document.filtered)
     unread = len(document.unreadable)
@@ -197,7 +197,7 @@ def summary(document: TriageReport) -> str:
     return f"{total}: {', '.join(parts)}." if parts else "No threads."
 
 
-def period(document: TriageReport) -> str:
+def _period(document: TriageReport) -> str:
     """Format the days that a digest covers; empty without a window."""
     window = document.window
     if not window:
@@ -209,7 +209,7 @@ def period(document: TriageReport) -> str:
     return f"{day(start, year=start.year != end.year)} to {until}"
 
 
-def coverage_line(document: TriageReport) -> str:
+def _coverage_line(document: TriageReport) -> str:
     """Format the outcomes of the threads that a model was given."""
     cover, dropped = document.coverage, document.unsupported
     ended = ", ".join(cover.outcomes())
@@ -218,7 +218,7 @@ def coverage_line(document: TriageReport) -> str:
     return f"{line}; {count(dropped, 'statement')} {why}" if dropped else line
 
 
-def cost_line(document: TriageReport) -> str:
+def _cost_line(document: TriageReport) -> str:
     """Format the cost of the run, and its id."""
     paid, usage = document.cost_usd, document.usage
     price = "price unknown" if paid is None else f"${paid:.4f}"
@@ -228,7 +228,7 @@ def cost_line(document: TriageReport) -> str:
 
 
 def _lead(document: TriageReport) -> Iterator[str]:
-    yield period(document)
+    yield _period(document)
     yield summary(document)
     yield ENDED.get(document.status, "")
     yield OFFLINE if document.model == "offline" else ""
@@ -288,7 +288,7 @@ class ThreadLine:
         return ". ".join([*parts, f"→ {self.action}"] if self.action else parts)
 
 
-def thread_line(verdict: ThreadVerdict, document: TriageReport) -> ThreadLine:
+def _thread_line(verdict: ThreadVerdict, document: TriageReport) -> ThreadLine:
     now = datetime.fromisoformat(document.as_of).astimezone(UTC)
     facts = list(filter(None, (clean_text(each, FACT) for each in verdict.key_facts)))
     subject = clean_text(verdict.subject, SUBJECT)
@@ -316,7 +316,7 @@ def _warnings(verdict: ThreadVerdict) -> Iterator[str]:
 def _entry(
     verdict: ThreadVerdict, number: int, document: TriageReport, categories: Sequence[str]
 ) -> Entry:
-    line, url = thread_line(verdict, document), address(verdict.link or "")
+    line, url = _thread_line(verdict, document), address(verdict.link or "")
     asks = " · asks you" if verdict.asked_of_me else ""
     warnings = [f" · ⚠ {warning}" for warning in line.warnings]
     return Entry(
@@ -368,7 +368,7 @@ def _buttons(
 # ---- threads without a verdict
 
 
-def filtered_lines(document: TriageReport) -> list[str]:
+def _filtered_lines(document: TriageReport) -> list[str]:
     """Return the threads that no model saw, by reason: the senders, the most frequent first."""
     lines = []
     for reason, total in Counter(each.reason for each in document.filtered).most_common():
@@ -386,7 +386,7 @@ def _from(filtered: FilteredThread, owner: str) -> str:
     return clean_text(filtered.subject, SUBJECT) or "(no subject)" if own else found.plain
 
 
-def unread_lines(document: TriageReport) -> list[str]:
+def _unread_lines(document: TriageReport) -> list[str]:
     """Return the threads that could not be read, by reason."""
     lines = []
     for reason in dict.fromkeys(each.reason for each in document.unreadable):

@@ -61,7 +61,7 @@ def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
     """
     words = words_of(document.language)
     channels = words("channels", n=len(document.sections))
-    notification = f"{words('sweep')}, {channels}: {counts_line(document, words)}."
+    notification = f"{words('sweep')}, {channels}: {_counts_line(document, words)}."
     document = document if document.compared else _without_changes(document)
     markets = _Markets(document, numbered(document), words, place)
     sections = [section for each in markets.ordered for section in markets.section(each)]
@@ -70,7 +70,7 @@ def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
         name=words("sweep"),
         notification=notification,
         title=": ".join(filter(None, (words("issues"), clean_text(document.title, TITLE)))),
-        counts=counts_line(document, words),
+        counts=_counts_line(document, words),
         lead=tuple(filter(None, _lead(document, channels, words))),
         first=tuple(_first(document, markets.numbers, words))[:MOST_FIRST],
         patterns=tuple(_highlights(document, document.patterns, markets.numbers, words)),
@@ -120,7 +120,7 @@ def slack_link(links: Sequence[str | None]) -> str:
 # ---- numbers
 
 
-def counts_line(document: SweepReport, words: Words) -> str:
+def _counts_line(document: SweepReport, words: Words) -> str:
     """Format how many issues are open, new, solved: numbers alone, safe where text is parsed."""
     findings, quiet = document.findings(), document.still_open
     counts = counts_of(findings, quiet)
@@ -342,7 +342,7 @@ def _known(issue: KnownIssue, words: Words) -> Entry:
 
 def _entry(finding: SweepFinding, number: int, words: Words) -> Entry:
     dot = DONE if finding.state == "solved" else DOTS[finding.severity]
-    head = Bold(" ".join(filter(None, (dot, f"{number}.", change_mark(finding, words)))))
+    head = Bold(" ".join(filter(None, (dot, f"{number}.", _change_mark(finding, words)))))
     state, claim = words(finding.state), clean_text(finding.claim, CLAIM) or NOTHING
     quotes = (clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES])
     return Entry(
@@ -367,7 +367,7 @@ def _details(finding: SweepFinding, words: Words) -> Iterator[str | Bold | Link]
         yield f"\n→ {step}"
     if reason := clean_text(finding.severity_reason, REASON):
         yield f"\n{words('why', severity=words(finding.severity), reason=reason)}"
-    if tracked := tracker_line(finding, words):
+    if tracked := _tracker_line(finding, words):
         yield f"\n{words('tracker')}: "
         yield Link(tracked, slack_link([finding.tracker.link] if finding.tracker else []))
 
@@ -380,7 +380,7 @@ def _customers(finding: SweepFinding, words: Words) -> str:
     return ", ".join(named[:MOST_CUSTOMERS]) + rest
 
 
-def change_mark(finding: SweepFinding, words: Words) -> str:
+def _change_mark(finding: SweepFinding, words: Words) -> str:
     """Return what changed since the last report; empty if that is not known."""
     if finding.change == "open":
         return words("still_open", days=words("days", n=finding.age_days or 0))
@@ -393,7 +393,7 @@ def _owner(owner: str, words: Words) -> str:
     return words("nobody") if name.lower() in ("", "nobody") else name
 
 
-def tracker_line(finding: SweepFinding, words: Words) -> str:
+def _tracker_line(finding: SweepFinding, words: Words) -> str:
     """Return what a tracker says of it; empty if none was read."""
     tracker = finding.tracker
     if tracker is None or tracker.status not in ("untracked", "tracked", "closed"):
