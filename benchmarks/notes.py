@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
-from bot.memory.store import ConversationStore, NoteStore, words_of
+from bot.memory import ConversationStore, NoteStore, words_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.tables import conversations as talks

@@ -23,13 +23,12 @@ from bot.local_mode import (
     no_workspace,
     reader_of,
 )
-from bot.options import Options
 from bot.privacy.retention import tidy
 from bot.reports.documents import Document
 from bot.runs.checkpoint import StepLog, StoreSink
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
-from bot.tooling.provider import Toolkit
+from bot.tooling.provider import Options, Toolkit
 from bot.tooling.registry import toolkit_of
 from bot.tooling.web import bind
 from config.sections import LimitSettings

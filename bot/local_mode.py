@@ -17,11 +17,11 @@ from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
-from bot.options import Options
 from bot.policy.directory import Grants, SlackDirectory
 from bot.runs.store import Store
 from bot.slack.client import ReadTurns
 from bot.slack.people import People
+from bot.tooling.provider import Options
 from config.settings import Settings
 from scopes.label import Readers
 from scopes.members import Members

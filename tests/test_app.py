@@ -13,10 +13,10 @@ from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.workspace import SLACKBOT
-from bot.options import Options
 from bot.runs.store import Store
 from bot.tasks.ask import Ask
 from bot.tasks.base import Request
+from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
 from subagents.events import AnswerDelta, Event, ignore
 

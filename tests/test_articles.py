@@ -16,7 +16,7 @@ from serve_kit import ASKER, Served, request_in, serving
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.memory.store import NoteStore
+from bot.memory import NoteStore
 from config.sections import ProjectSettings
 from config.settings import Settings
 from scopes.label import Label

@@ -14,7 +14,7 @@ from data_kit import context, duck, duck_file, use
 from pg_kit import with_store
 
 import scopes
-from bot.memory.store import ResourceStore
+from bot.memory import ResourceStore
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from scopes.chart_renderer import PNG, render_chart

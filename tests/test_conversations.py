@@ -20,7 +20,7 @@ from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, mar
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.memory.store import ConversationStore, publish_conversation
+from bot.memory import ConversationStore, publish_conversation
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store

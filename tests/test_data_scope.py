@@ -35,8 +35,8 @@ from engine_kit import use as kit_use
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.options import Options
 from bot.tooling.data import DataTools, handle_of
+from bot.tooling.provider import Options
 from bot.tooling.registry import NO_DATABASES
 from config.sections import DataSettings
 from config.settings import load_settings

@@ -18,8 +18,8 @@ from timing import computed_within
 
 import scopes
 from bot.errors import SetupError
-from bot.options import Options
 from bot.tooling.files import FileTools, name_of, place_of
+from bot.tooling.provider import Options
 from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError, load_settings
 from scopes.clients import names_in

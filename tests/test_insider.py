@@ -16,7 +16,7 @@ from pg_kit import with_store
 from test_directory import ANA, EVA, LUIS, world
 
 import scopes
-from bot.memory.store import NoteStore, ResourceStore
+from bot.memory import NoteStore, ResourceStore
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from scopes.effects import RUN_FOLDER

@@ -16,7 +16,7 @@ from test_directory import ANA, EVA, GUEST, LUIS, World, world
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.memory.store import NoteStore
+from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.storage.database import Database

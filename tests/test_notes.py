@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 import scopes
-from bot.memory.store import MAX_INDEXED, MAX_INDEXED_BYTES, NoteStore, words_of
+from bot.memory import MAX_INDEXED, MAX_INDEXED_BYTES, NoteStore, words_of
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 import scopes
 from bot.cli.runs import write_files
 from bot.errors import SetupError
-from bot.memory.store import ResourceStore
+from bot.memory import ResourceStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store

@@ -58,9 +58,9 @@ from bot.local.model.answer import Answer, stream_events
 from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import ModelServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.options import Options
 from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
+from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
 from scopes.handles import Handles
 from scopes.label import TRUSTED

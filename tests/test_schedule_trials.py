@@ -22,7 +22,7 @@ from bot.local.google.faults import Fault
 from bot.local.google.server import LocalGoogle
 from bot.local.mind.mind import answer as offline
 from bot.local.slack.server import LocalSlack
-from bot.memory.store import NoteStore
+from bot.memory import NoteStore
 from bot.privacy.forget import Forget
 from bot.runs.store import Store
 from bot.schedules.store import Occurrences, ScheduleStore

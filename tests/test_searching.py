@@ -10,8 +10,8 @@ import pytest
 import web_kit
 
 from bot.local.web import Page
-from bot.options import Options
 from bot.storage.database import Database
+from bot.tooling.provider import Options
 from bot.tooling.web import ModelSearch, WebTools, bind
 from config.settings import Settings, load_settings
 from scopes import scope

@@ -16,9 +16,8 @@ from bot.approvals.cards import arguments, title
 from bot.local.google.faults import Fault
 from bot.local.google.server import LocalGoogle
 from bot.local.google.sheets_state import Book, Tab, Value, book_of
-from bot.options import Options
 from bot.tooling.data import SheetTools
-from bot.tooling.provider import OpenedTools
+from bot.tooling.provider import OpenedTools, Options
 from config.settings import load_settings
 from scopes import sheets
 from scopes.google.cells import Area, area_of, letters, number, parsed, quoted

@@ -39,10 +39,10 @@ from bot.local.slack.faults import Fault
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Workspace
-from bot.options import Options
 from bot.tasks.base import Request
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
+from bot.tooling.provider import Options
 from config.settings import load_settings
 from subagents.contracts import NEEDS_ACTION
 from subagents.run import PassThrough

@@ -22,8 +22,7 @@ from bot.errors import SetupError
 from bot.local.sample_mailbox import SAMPLE_OWNER
 from bot.local.sample_sales import SALES
 from bot.local_mode import no_workspace
-from bot.memory.store import add_files
-from bot.options import Options
+from bot.memory import add_files
 from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport
 from bot.reports.markdown import report_markdown
 from bot.tasks.ask import Ask
@@ -32,6 +31,7 @@ from bot.tasks.reports import GMAIL
 from bot.tasks.sources import chosen
 from bot.tasks.sweep import Sweep
 from bot.terminal import DONE, INCOMPLETE, errors_reported, tell
+from bot.tooling.provider import Options
 from config.schedules import Schedule
 from config.settings import Settings, load_settings
 from scopes.clients import Clients

@@ -11,9 +11,9 @@ from bot.context import SAMPLE_LISTS, App
 from bot.errors import SetupError
 from bot.local.sample_sales import SALES
 from bot.local.sample_workspace import SAMPLE_AS_OF
-from bot.options import Options
 from bot.reports.documents import Answer, SweepReport
 from bot.terminal import INCOMPLETE, dump, errors_reported, say, tell
+from bot.tooling.provider import Options
 from config.settings import Settings, load_settings
 
 QUESTION = "Which market had the largest refunds in March, and how much?"

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from bot.cli.ask import read_length
 from bot.cli.output import name_or_default, on_database, result_text
 from bot.errors import SetupError
-from bot.memory.store import ResourceStore
+from bot.memory import ResourceStore
 from bot.privacy.forget import Forget, Forgotten, at_work
 from bot.reports.documents import parse_document
 from bot.reports.text import run_text

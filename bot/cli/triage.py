@@ -24,7 +24,6 @@ from bot.local_mode import DAY
 from bot.mailbox.accounts import OPERATOR, mail_credentials
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.sync import MailState, Sync, new_threads
-from bot.options import Options
 from bot.reports.documents import TriageReport
 from bot.runs.store import Store
 from bot.storage.database import Database
@@ -33,6 +32,7 @@ from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
 from bot.tasks.triage import INBOX, Reader, Triage, all_threads, delivered
 from bot.terminal import errors_reported
+from bot.tooling.provider import Options
 from config.sections import LimitSettings
 from config.settings import Settings, load_settings
 from scopes.google.auth import token_credentials

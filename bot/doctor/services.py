@@ -21,13 +21,12 @@ from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.google_oauth import ConnectFailed, oauth_of
-from bot.options import Options
 from bot.schedules.store import ScheduleStore
 from bot.slack.client import LOCK
 from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
-from bot.tooling.provider import ToolProvider
+from bot.tooling.provider import Options, ToolProvider
 from bot.tooling.web import WebTools
 from config.keys import keys_of
 from config.sections import ProjectSettings

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import scopes
-from bot.memory.store import kept_files, publish_conversation
+from bot.memory import kept_files, publish_conversation
 from bot.messages import HELD_BACK, SENT_IN_PRIVATE
 from bot.reports import slack
 from bot.reports.documents import (

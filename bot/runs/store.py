@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bot.errors import SetupError
-from bot.memory.store import store_conversation
+from bot.memory import store_conversation
 from bot.storage import seen, tables
 from bot.storage.database import Database, chunks
 from bot.storage.encryption import Cipher

@@ -430,7 +430,7 @@ notes = table(
     sqlite_autoincrement=True,  # the id of a deleted note is never reused
 )
 """`space`: owner of the note, see `scopes.spaces`. `title_words` and `words` are searched: see
-`bot.memory.store`."""
+`bot.memory`."""
 
 resources = table(
     "resources",

@@ -6,12 +6,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
 
-from bot.options import Options
 from bot.storage.database import Database
 from config.settings import Settings
 from scopes.clients import with_clients
 from scopes.label import WORKSPACE, Readers
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; None = not said."""
+
+    model: str
+    """`offline` or `claude`."""
+    slack_export: Path | None = None
+    sample: bool = False
+    as_of: datetime | None = None
+    """The end of the window, exclusive; None = now, or the end of a given export."""
+    since: timedelta | None = None
+    as_user: str | None = None
+    mail: bool = False
+    """A mailbox is read instead of a Slack workspace."""
+    mbox: Path | None = None
+    me: str | None = None
+    """Address of the reader of `mbox`."""
+    databases: tuple[Path, ...] = ()
+    """DuckDB files, or folders of tables."""
+    folder: Path | None = None
+    """A working folder."""
 
 
 @dataclass(frozen=True, slots=True)

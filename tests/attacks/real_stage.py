@@ -22,7 +22,7 @@ from web_kit import Names, small_web
 
 from bot.local.slack.server import LocalSlack
 from bot.local.web import LocalWeb, Page
-from bot.memory.store import NoteStore, ResourceStore
+from bot.memory import NoteStore, ResourceStore
 from bot.tooling.web import WebTools
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings

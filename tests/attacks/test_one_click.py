@@ -29,7 +29,7 @@ from bot.local.google.server import LocalGoogle
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Message, Workspace
-from bot.memory.store import NoteStore, ResourceStore
+from bot.memory import NoteStore, ResourceStore
 from bot.schedules.store import ScheduleStore
 from config.sections import ProjectSettings, ToolCalls
 from config.settings import Settings

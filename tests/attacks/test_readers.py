@@ -39,7 +39,7 @@ import scopes.slack_items
 import scopes.spaces
 import scopes.web
 import subagents.rules
-from bot.memory.store import NoteStore, ResourceStore
+from bot.memory import NoteStore, ResourceStore
 from bot.policy.directory import SlackDirectory
 from bot.privacy.forget import Forget
 from bot.storage.deletions import ForgetTarget

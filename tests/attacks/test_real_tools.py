@@ -21,7 +21,7 @@ from stage import PUBLIC
 from world import World
 
 from bot.local.slack.state import BOT_USER
-from bot.memory.store import NoteStore, ResourceStore
+from bot.memory import NoteStore, ResourceStore
 from bot.storage.tables import notes, resources
 from subagents.rules import MAX_KEPT, RULES
 
