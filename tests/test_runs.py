@@ -203,7 +203,7 @@ async def test_a_frozen_brief_comes_back_whole_from_the_database(
 ) -> None:
     made = frozen(**fields)
     async with place.stores(1, "r1") as (store,):
-        live = cast(ActiveRun, LiveRun())
+        live = cast(ActiveRun, LiveRun(store))
         await WorkflowSpawner(cast(Durable, None), store, live, "w").ready([made])
         row = await store.subagent("r1", "s1")
         back = brief_of(row.brief, await store.template(row.template))
@@ -219,10 +219,11 @@ async def test_a_frozen_brief_comes_back_whole_from_the_database(
 
 
 class LiveRun:
-    """Of a run, its id and who listens."""
+    """Of a run, its id, where results are stored, and who listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
         self.run = RunId()
+        self.steps = log_of(store)
         self.results: dict[str, Any] = {}
         self.ended: set[str] = set()
         self.told: list[Event] = []
@@ -237,7 +238,7 @@ class RunId:
 
 async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
-        spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun()), "w")
+        spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun(store)), "w")
         many = [frozen(id=f"s{n}") for n in range(1, 51)]
         await spawner.ready(many)
         ended = {"id": "s7", "status": "complete", "stopped_by": "none", "cost_usd": 0.5}
@@ -272,7 +273,7 @@ async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for
         raise WorkflowLost("its workflow was lost (Oops)")
 
     async with place.stores(1, "r1") as (store,):
-        live, made = LiveRun(), frozen()
+        live, made = LiveRun(store), frozen()
         await WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, live), "w").ready([made])
         found = await WorkflowHandle(cast(ActiveRun, live), store, made, lost).result()
 
@@ -289,7 +290,7 @@ async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(place
     kind = {"scope": "slack", "model": "fast", "contract": "answer"}
     ended = {**result("s1"), **kind, "findings": []}
     async with place.stores(1, "r1") as (store,):
-        live, made = LiveRun(), frozen()
+        live, made = LiveRun(store), frozen()
         await store.save_subagent("r1", brief_to_json(made), ended)
         handle = WorkflowHandle(cast(ActiveRun, live), store, made, lost)
 
