@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Annotated, TypeVar
 
 from scopes.charts import make_chart
+from scopes.choice import only, open_to
 from scopes.clean import csv_cell
 from scopes.databases.tables import (
     MAX_TABLES,
@@ -24,8 +25,6 @@ from scopes.databases.tables import (
     spelled,
 )
 from scopes.effects import Effect, HandleArgument, Kept, Statement
-from scopes.fitting import fitting
-from scopes.held import only, open_to
 from scopes.label import Label
 from scopes.notes import read_note, save_note, search_notes
 from scopes.resources import KINDS, MAX_BYTES, Resources, file_name, resources_of, space_of_run
@@ -35,6 +34,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    fitting,
     not_found,
     one_line,
     tool,

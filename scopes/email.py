@@ -11,14 +11,22 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
-from scopes.fitting import fitting, tokens_of
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld
 from scopes.google.gmail_compose import NoRecipient, answered, is_address, reply_subject
 from scopes.label import TRUSTED, Label
 from scopes.mail import MailMessage, MailThread, item_of, label_of
 from scopes.notes import read_note, save_note, search_notes
-from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tool
+from scopes.tool import (
+    Item,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    fitting,
+    not_found,
+    tokens_of,
+    tool,
+)
 
 TITLE = "a mail thread"
 """What a thread is called where instructions name it: its subject is a stranger's text."""

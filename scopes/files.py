@@ -15,7 +15,6 @@ from pygit2 import GitError
 from scopes.conversations import search_conversations
 from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
 from scopes.file_lock import run_in_thread
-from scopes.fitting import fitting
 from scopes.folders.alike import called
 from scopes.folders.commands import OUTPUT, Commands
 from scopes.folders.folders import FolderPlace, Folders
@@ -41,6 +40,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    fitting,
     one_line,
     tool,
     under,

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 from pydantic import Field, WithJsonSchema
 
 from scopes.effects import Access, Effect, HandleArgument, Prepared
-from scopes.fitting import fitting
 from scopes.google.cells import Area, area_of, letters, parsed
 from scopes.google.errors import GoogleError, GoogleUnsure
 from scopes.google.spreadsheet import Block, Cell, Spreadsheet, Tab
@@ -20,6 +19,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    fitting,
     not_found,
     tool,
     under,

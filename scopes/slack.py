@@ -11,7 +11,6 @@ from typing import Any
 
 from scopes import slack_write
 from scopes.effects import Channel, ListId, Thread
-from scopes.fitting import tokens_of
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
@@ -23,6 +22,7 @@ from scopes.tool import (
     ToolResult,
     not_found,
     one_line,
+    tokens_of,
     tool,
 )
 

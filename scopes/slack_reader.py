@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from scopes.fetched import FetchedPage, Key
+from scopes.fetch_cache import FetchCache, Key
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
@@ -74,7 +74,7 @@ class SlackReader:
     """The requester's own token: only with it is there a workspace search."""
     members: Members | None = None
     """Lists which channels are public, for all runs; None = each channel is asked about."""
-    _fetched: FetchedPage = field(default_factory=FetchedPage)
+    _fetched: FetchCache = field(default_factory=FetchCache)
     _histories: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(CONCURRENT_HISTORIES)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -325,3 +325,19 @@ def tool(
         return Tool(name, text, model, function, *how)
 
     return make
+
+
+def tokens_of(item: Item) -> int:
+    """Return what an item takes as it is shown, the end of its line included."""
+    return estimate_tokens(item.line()) + 1
+
+
+def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
+    """Return the first items that take no more than that together; one at least."""
+    kept: list[Item] = []
+    for item in items:
+        max_tokens -= tokens_of(item)
+        if max_tokens < 0 and kept:
+            break
+        kept.append(item)
+    return tuple(kept)

@@ -13,16 +13,15 @@ from pydantic import Field
 
 from scopes.clean import printable
 from scopes.effects import OPEN_WEB, Access, Address, Effect, Words
-from scopes.fitting import fitting
-from scopes.kept import list_resources, read_resource, save_resource
 from scopes.label import Label
 from scopes.pages.fetcher import NotFetched
 from scopes.pages.hosts import is_plain
 from scopes.pages.pages import Page, Pages
 from scopes.pages.text import PageUnreadable
+from scopes.resource_tools import list_resources, read_resource, save_resource
 from scopes.sandbox import ProgramFailed, Sandbox
 from scopes.search_engines import SearchEngine
-from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool
+from scopes.tool import Item, ToolContext, ToolError, ToolResult, fitting, one_line, tool
 
 MAX_HITS = 8
 MAX_LINKS = 50

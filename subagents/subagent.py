@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import scopes
-from scopes.closing import Closing
+from scopes.cleanup import Cleanup
 from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext, ToolResult
 from subagents.agent import Agent
@@ -100,7 +100,7 @@ async def _closed(run: Run, agent: Agent) -> dict[str, str]:
 async def flush_writes(gate: Gate, ctx: ToolContext, *, stopped: bool = False) -> dict[str, str]:
     """Flush the pending writes of a context if the gate allows it now, by current rights and
     label; return the ones that failed, by the keys of `ToolResult.undone`."""
-    closing = [client for client in ctx.clients.values() if isinstance(client, Closing)]
+    closing = [client for client in ctx.clients.values() if isinstance(client, Cleanup)]
     undone: dict[str, str] = {}
     for left in [each for client in closing for each in client.left(ctx.context)]:
         found = None if stopped else await gate.call(ctx.context, ctx, left.tool, left.args)

@@ -12,7 +12,7 @@ import pygit2
 
 import scopes
 from scopes.effects import RUN_FOLDER
-from scopes.folders.bringing import Bringing
+from scopes.folders.copy_back import CopyBack
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import MB, Folders, ProjectFolder
 from scopes.folders.git import Git, Repository, apart
@@ -139,7 +139,7 @@ class Desk:
 
     def context(self, name: str = "s1", **more: Any) -> ToolContext:
         clients: dict[type, object] = {Folders: self.folders, Git: Git(), GitPush: GitPush()}
-        clients[Bringing] = Bringing(self.folders)
+        clients[CopyBack] = CopyBack(self.folders)
         made = ToolContext(
             "r1", ANA, Handles({BOOK: "book", RUN_FOLDER: "run"}), TRUSTED, None, clients, 8000,
             intent=Intent(text="Write it into the book", home="D0ANA"), scope="files", context=name,

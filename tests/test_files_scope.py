@@ -24,8 +24,8 @@ from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError, load_settings
 from scopes.clients import names_in
 from scopes.effects import RUN_FOLDER
-from scopes.folders.bringing import Bringing
 from scopes.folders.commands import Commands
+from scopes.folders.copy_back import CopyBack
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import Folders
 from scopes.folders.git import Git
@@ -324,7 +324,7 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     full = await kit_of(tmp_path, projects={"book": book}, sandbox=("sh", "-c", "{command}"))
     opened = await full.open("r1", ANA)
     assert opened.handles == {RUN_FOLDER: "run", BOOK: "book"}
-    clients = {Folders, Bringing, Git, GitPush, Commands}
+    clients = {Folders, CopyBack, Git, GitPush, Commands}
     assert names_in(opened.clients) == names_in(dict.fromkeys(clients))
     assert full.missing() == {}
     assert full.readers() == {BOOK: WORKSPACE}

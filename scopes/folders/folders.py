@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scopes.choice import only, open_to
 from scopes.effects import RUN_FOLDER
 from scopes.file_lock import lock_file
 from scopes.folders.copies import Copies
@@ -26,7 +27,6 @@ from scopes.folders.git_trees import (
 )
 from scopes.folders.log import FolderLog, Landed, Wrote
 from scopes.folders.paths import parts_of
-from scopes.held import only, open_to
 from scopes.label import Label, Readers
 from scopes.tool import ToolContext, ToolError, not_found
 

@@ -17,9 +17,9 @@ import pytest
 from engine_kit import engine, submitted, turns, until
 from files_kit import ANA, BOOK, Desk, repository
 
-from scopes.closing import LeftUndone
+from scopes.cleanup import LeftUndone
 from scopes.effects import Access, Effect
-from scopes.folders.bringing import Bringing
+from scopes.folders.copy_back import CopyBack
 from scopes.folders.folders import Folders
 from scopes.folders.git_index import IndexState
 from scopes.intent import Intent
@@ -172,7 +172,7 @@ async def test_two_runs_bring_one_file_and_the_second_is_told(tmp_path: Path) ->
     desk = Desk(tmp_path)
     one = await wrote(desk)
     other = Folders(desk.data / "work/r2", desk.projects, *desk.limits)
-    second = replace(one, run="r2", clients={Folders: other, Bringing: Bringing(other)})
+    second = replace(one, run="r2", clients={Folders: other, CopyBack: CopyBack(other)})
     await desk.use("write_file", by=second, path="a.md", text="Two\n", folder=BOOK)
     undone = await asyncio.gather(desk.ended(one), desk.ended(second))
     told = [each["commit in files:book"] for each in undone]

@@ -23,7 +23,7 @@ class LeftUndone:
 
 
 @runtime_checkable
-class Closing(Protocol):
+class Cleanup(Protocol):
     """A client of a run that holds something of a context until it ends."""
 
     def left(self, context: str) -> Sequence[LeftUndone]:

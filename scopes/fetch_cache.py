@@ -11,7 +11,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPage:
+class FetchCache:
     """Answers of one source, for one event loop; a failure is not kept."""
 
     _tasks: dict[Key, asyncio.Future[Any]] = field(default_factory=dict)

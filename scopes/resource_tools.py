@@ -6,7 +6,6 @@ import asyncio
 
 from scopes.clean import printable, redacted
 from scopes.effects import Access, Said
-from scopes.fitting import fitting
 from scopes.label import TRUSTED
 from scopes.resources import (
     Resource,
@@ -24,6 +23,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    fitting,
     one_line,
     tool,
     under,

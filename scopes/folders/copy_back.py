@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scopes.closing import LeftUndone
+from scopes.cleanup import LeftUndone
 from scopes.effects import Access, Effect, FolderId
 from scopes.file_lock import run_in_thread
 from scopes.folders.folders import Folders, ProjectFolder, in_copy
@@ -24,8 +24,8 @@ async def bring_files(ctx: ToolContext, folder: FolderId) -> ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Bringing:
-    """What the contexts of one run have yet to bring: see `scopes.closing.Closing`."""
+class CopyBack:
+    """What the contexts of one run have yet to bring: see `scopes.cleanup.Cleanup`."""
 
     folders: Folders
 
