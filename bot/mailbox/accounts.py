@@ -28,6 +28,8 @@ from scopes.google.gmail import Gmail
 from scopes.google.quota import Quota
 from scopes.tool import iso
 
+log = logging.getLogger(__name__)
+
 GOOGLE = "google"
 """The provider under which tokens are stored."""
 OPERATOR = "operator"
@@ -135,8 +137,6 @@ def _renewed(
 
     return renewed
 
-
-log = logging.getLogger(__name__)
 
 Address = Callable[[str], Awaitable[str | None]]
 """Returns the mail address of a Slack user, as the workspace gives it; None = not known."""

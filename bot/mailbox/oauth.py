@@ -28,6 +28,8 @@ from bot.storage.tables import oauth_states
 from config.settings import Settings
 from scopes.tool import one_line, readable
 
+log = logging.getLogger(__name__)
+
 LIFETIME = timedelta(minutes=10)
 """Lifetime of each half: from the click to the return from Google, and from there to the code."""
 MOST_TRIES = 5
@@ -194,8 +196,6 @@ def _digest(text: str) -> str:
 def _same(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
-
-log = logging.getLogger(__name__)
 
 START_PATH, BACK_PATH = "/google/connect", "/google/callback"
 NAME_CHARS = 80

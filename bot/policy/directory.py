@@ -21,6 +21,8 @@ from scopes.label import INTERNET, WORKSPACE, Label, Readers, is_conversation, i
 from scopes.members import Clock, Kept, Members, MembersOf, whole
 from subagents.directory import Obstacle
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:
@@ -69,8 +71,6 @@ class Grants:
         rows = await self.database.read(sa.select(grants).where(standing))
         return frozenset(str(s) for row in rows for s in row.sources)
 
-
-log = logging.getLogger(__name__)
 
 Granted = Callable[[str], Awaitable[frozenset[str]]]
 """Takes a destination, returns the sources granted for it: `Grants.covering`. Raises StoreError."""

@@ -19,6 +19,8 @@ from config.sections import Policy, PolicyRules
 from config.settings import SettingsError, load_policy
 from scopes import scope_names
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
@@ -53,7 +55,6 @@ class Later:
 
 AdmissionDecision = Permitted | NotPermitted | Silent | Later
 
-log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """Minimum seconds between two checks of the file."""

@@ -24,6 +24,8 @@ from scopes.tool import estimate_tokens, one_line, readable
 from subagents.brief import Block, text_block
 from subagents.delimiter import shorten, wrap
 
+log = logging.getLogger(__name__)
+
 MAX_PIXELS = 8_000
 """Longest side that the Messages API takes."""
 MAX_BASE64 = 5_000_000
@@ -88,8 +90,6 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
         at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
     return None
 
-
-log = logging.getLogger(__name__)
 
 DOWNLOAD_S = 30.0
 PDF_S = 20

@@ -38,6 +38,8 @@ from subagents.directory import Obstacle
 from subagents.gate import Action, Deny, Gate
 from subagents.run import Run
 
+log = logging.getLogger(__name__)
+
 
 def render_answer(
     document: Document, request: StoredRequest, settings: Settings, seconds: float
@@ -52,8 +54,6 @@ def render_answer(
     last = replace(last, blocks=(*last.blocks, *below))
     return Rendered((*before, last), (*before, last)[0].text)
 
-
-log = logging.getLogger(__name__)
 
 Write = Callable[[], Awaitable[dict[str, Any]]]
 """Writes to Slack, and may be called again; returns what was written."""

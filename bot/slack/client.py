@@ -35,6 +35,8 @@ from config.settings import Settings
 from scopes.slack_client import SlackClient, SlackRefused, connect, web_client
 from scopes.tool import readable
 
+log = logging.getLogger(__name__)
+
 MINUTE_S = 60.5
 """Slack counts a call when it arrives, which may be a little later than we send it."""
 
@@ -201,8 +203,6 @@ class ReadTurns:
         self._refused.add(method)
         self._pace.hold(method, "", seconds)
 
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

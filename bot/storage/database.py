@@ -22,6 +22,8 @@ from bot.errors import StoreError
 from bot.storage.encryption import Cipher, WrongKey, cipher_here
 from bot.storage.tables import REVISIONS, credentials, flags
 
+log = logging.getLogger(__name__)
+
 MIGRATING = 7_002
 """Advisory lock of Postgres that a replica holds while it migrates."""
 INDEXES = ("notes_search", "conversations_search")
@@ -510,8 +512,6 @@ class Database:
 
         return await asyncio.get_running_loop().run_in_executor(thread, explained)
 
-
-log = logging.getLogger(__name__)
 
 RETRY_S = 2.0
 

@@ -58,6 +58,8 @@ from subagents.summary import finding_line
 from subagents.toolbox import Toolbox, ToolCall, crash_text
 from subagents.trajectory import Origin
 
+log = logging.getLogger(__name__)
+
 KINDS = {
     "slack:search": "SEARCH: the handle {} lets a subagent search the workspace",
     OPEN_MAIL: "MAIL: the handle {} lets a subagent of the scope email search and read the "
@@ -190,8 +192,6 @@ async def _people(reader: SlackReader, said: str) -> dict[str, str]:
             found[user] = f"@{name_of(await reader.user(user))}"
     return found
 
-
-log = logging.getLogger(__name__)
 
 LOOKUPS = (
     " (the requester approved of exactly these, after an earlier answer; do them first, each word "

@@ -46,6 +46,8 @@ from subagents.summary import parent_view, rank
 from subagents.toolbox import crash_text
 from subagents.trajectory import Origin
 
+log = logging.getLogger(__name__)
+
 NOBODY: Final = "nobody"
 """The owner of an issue that nobody has taken."""
 _UNSAID: Final = {
@@ -127,8 +129,6 @@ def by_count(findings: Sequence[Finding]) -> list[Statement]:
     first = [f for f in sorted(findings, key=rank) if f.state in NEEDS_ACTION][:3]
     return [Statement(f"{f.claim} ({f.state})", (f.id,)) for f in first]
 
-
-log = logging.getLogger(__name__)
 
 PLAN_SHARE = 0.75
 """Share of a sweep's time after which no further channel is read."""

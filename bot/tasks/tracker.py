@@ -31,6 +31,8 @@ from subagents.result import Finding, SubagentResult, tracked_rows
 from subagents.run import Run
 from subagents.toolbox import crash_text
 
+log = logging.getLogger(__name__)
+
 KEY: Final = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
 _ACRONYM: Final = re.compile(r"\b(?:[A-Z]{3,8}|[A-Z]{2}(?=-[^\W\d_])|[A-Z][a-z]+[A-Z]\w+)\b")
 _NUMBER: Final = re.compile(r"\b(?:0x[0-9a-f]{2,}|\d{4,}|[1-5]\d\d)\b", re.IGNORECASE)
@@ -201,8 +203,6 @@ def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> Trac
     status = "closed" if row.closed and finding.state in OPEN_STATES else "tracked"
     return TrackerEntry(status=status, key=row.name, title=row.title, link=row.link)
 
-
-log = logging.getLogger(__name__)
 
 MOST_ROWS = 80
 """Rows for one subagent: its result has to fit into one answer."""

@@ -41,6 +41,8 @@ from subagents.summary import parent_view
 from subagents.toolbox import crash_text
 from subagents.trajectory import Origin
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -244,8 +246,6 @@ def _day(text: str) -> str | None:
     except ValueError:
         return None
 
-
-log = logging.getLogger(__name__)
 
 GONE = "it was deleted meanwhile"
 AT_ONCE = 16
