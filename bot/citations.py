@@ -120,7 +120,7 @@ class Links:
     made: Collection[str] = ()
     """Addresses that code makes."""
 
-    def defused(self, text: str) -> str:
+    def defang(self, text: str) -> str:
         """Return the text with no clickable address except these."""
         asked = _addresses(self.asked)
 
@@ -151,9 +151,9 @@ def _addresses(text: str) -> frozenset[str]:
     return frozenset(address for address in found if WEB.match(address))
 
 
-def defused(text: str, allowed: str, hosts: Sequence[str] = ()) -> str:
+def defang(text: str, allowed: str, hosts: Sequence[str] = ()) -> str:
     """Return the text with no clickable address except those in `allowed` or at `hosts`."""
-    return Links(allowed, tuple(hosts)).defused(text)
+    return Links(allowed, tuple(hosts)).defang(text)
 
 
 def neutralize_links(text: str) -> str:
@@ -161,7 +161,7 @@ def neutralize_links(text: str) -> str:
     return BARE.sub(lambda m: m[0] if m["web"] else m[0].replace(".", "[.]"), text)
 
 
-def settled(text: str) -> int:
+def settled_length(text: str) -> int:
     """Return how much of an unfinished text cannot become part of a citation or an address."""
 
     def solid(match: re.Match[str]) -> str:
@@ -268,7 +268,7 @@ class CitationFilter:
     def add(self, text: str) -> str:
         """Take the next piece of text; return what is ready."""
         self._held += text
-        start = settled(self._held)
+        start = settled_length(self._held)
         ready, self._held = self._clean(self._held[:start]), self._held[start:]
         if len(self._held) > MAX_HELD:
             ready += f"{self.close()} "
@@ -288,4 +288,4 @@ class CitationFilter:
             return ""
         files = self.known.files() if "file/" in text else NOTHING  # all results are searched
         kept = drop_unknown(text, self.known.findings(), self.known.looked_up(), files)
-        return defused(kept, self.allowed, self.hosts)
+        return defang(kept, self.allowed, self.hosts)

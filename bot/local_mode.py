@@ -122,7 +122,7 @@ def directory_of(
     assert reader.members
     members = reader.members
     people, grants = People(reader.web), Grants(store.database)
-    directory = SlackDirectory(members, people, grants.covering, BOT_USER, workspace.team.id)
+    directory = SlackDirectory(members, people, grants.sources_for, BOT_USER, workspace.team.id)
     directory.things = things
     return directory
 

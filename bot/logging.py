@@ -58,20 +58,20 @@ class _Exact:
 
     def __init__(self, values: Iterable[str] = (), most: int | None = None) -> None:
         self._values, self._most = dict.fromkeys(values), most
-        self._pattern = self._compiled()
+        self._pattern = self._compile()
 
     def add(self, values: Iterable[str]) -> None:
         """Add these values; only the latest `most` are kept."""
         known = dict.fromkeys([*self._values, *values])
         if len(known) > len(self._values):
             self._values = dict.fromkeys(list(known)[-self._most :] if self._most else known)
-            self._pattern = self._compiled()
+            self._pattern = self._compile()
 
     def cut(self, text: str) -> str:
         pattern = self._pattern
         return pattern.sub(CUT, text) if pattern else text
 
-    def _compiled(self) -> re.Pattern[str] | None:
+    def _compile(self) -> re.Pattern[str] | None:
         parts = {part for value in self._values for part in _parts(value)}
         known = sorted((p for p in parts if len(p) >= _LEAST_SECRET), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, known))) if known else None
@@ -123,7 +123,7 @@ class _Lines(logging.Formatter):
             "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _shortened(_message(record), self._redactor),
+            "message": _shorten(_message(record), self._redactor),
             **_about.get(),
         }
         if error := self._error(record):
@@ -162,7 +162,7 @@ def _message(record: logging.LogRecord) -> str:
         return f"{record.msg} ({type(error).__name__}: the arguments do not fit)"
 
 
-def _shortened(text: str, redactor: Redactor) -> str:
+def _shorten(text: str, redactor: Redactor) -> str:
     if len(text) <= _MOST_CHARS:
         return text
     return f"{redactor.clean(text[:_MOST_READ])[:_MOST_CHARS]} [cut, {len(text)} chars]"
@@ -176,7 +176,7 @@ class _OursOrSerious(logging.Filter):
 
 
 @contextmanager
-def written(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None) -> Iterator[None]:
+def log_to(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None) -> Iterator[None]:
     """Log to `stream` (None = stderr) inside, by `serve.log_format` and `serve.log_level`.
 
     Afterwards logging is as it was before.

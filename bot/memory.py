@@ -61,7 +61,7 @@ def words_of(text: str) -> str:
     return " ".join(words)
 
 
-def matching(
+def restrict_to_words(
     query: sa.Select[Any], table: sa.Table, text: str, shared: bool, weights: Sequence[float] = ()
 ) -> sa.Select[Any]:
     """Restrict a query to rows of `table` that hold words of the text.
@@ -161,7 +161,7 @@ class NoteStore:
         newest."""
         there = sa.select(notes).where(notes.c.space.in_(spaces))
         if query.strip():
-            found = matching(there, notes, query, self._database.shared, (TITLE, TEXT))
+            found = restrict_to_words(there, notes, query, self._database.shared, (TITLE, TEXT))
         else:
             found = there.order_by(notes.c.id.desc())
         return [_note(row) for row in await self._database.read(found.limit(limit))]
@@ -213,7 +213,7 @@ class ResourceStore:
             for _ in range(TRIES):
                 if (id := connection.execute(known).scalar()) is not None:
                     return int(id)
-                _bounded(connection, run, len(content))
+                _check_size(connection, run, len(content))
                 last = sa.select(sa.func.max(resources.c.version)).where(named)
                 version = (connection.execute(last).scalar() or 0) + 1
                 connection.execute(insert.values({**row, "version": version}))
@@ -253,7 +253,7 @@ class ResourceStore:
         return await self._database.read(query.order_by(resources.c.version.desc()).limit(limit))
 
 
-def _bounded(connection: sa.Connection, run: str, more: int) -> None:
+def _check_size(connection: sa.Connection, run: str, more: int) -> None:
     total = sa.select(sa.func.sum(resources.c.size)).where(resources.c.run == run)
     if (connection.execute(total).scalar() or 0) + more > MAX_RUN_BYTES:
         raise ToolError(
@@ -297,7 +297,7 @@ class ConversationStore:
         there = place.not_in([OPERATOR, *closed]) & ~place.startswith(USER)
         mine = FOUND.where((place == own) | there if owner else place == own)
         if query.strip():
-            found = matching(mine, conversations, query, self._database.shared)
+            found = restrict_to_words(mine, conversations, query, self._database.shared)
         else:
             found = mine.order_by(conversations.c.id.desc())
         return [_talk(row, own) for row in await self._database.read(found.limit(limit))]

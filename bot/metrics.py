@@ -105,7 +105,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def timed(
+def time_calls(
     call: Callable[[T], Awaitable[R]], tell: Callable[[float], None]
 ) -> Callable[[T], Awaitable[R]]:
     """Wrap an async callable so that `tell` receives the seconds of each call."""

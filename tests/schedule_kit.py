@@ -139,7 +139,7 @@ async def scheduled(
         tmp_path, *args, **{**more, "change": with_schedules(schedules, more)}
     ) as bot:
         yield Scheduled(bot)
-        assert await bot.bench.schedules.worker.drained(60)
+        assert await bot.bench.schedules.worker.drain(60)
 
 
 def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -> Any:

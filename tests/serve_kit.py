@@ -241,7 +241,7 @@ async def serving(
                 channel = next(c for c in slack.state.channels.values() if not c.is_im)
                 bot = Served(slack, server, bench, settings, channel.id)
                 yield bot
-                assert await bench.drained(10)
+                assert await bench.drain(10)
                 leaks = await bot.leaks()
                 assert leaks == [], leaks
         finally:

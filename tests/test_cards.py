@@ -67,7 +67,7 @@ def shown(parts: Sequence[MessagePart]) -> str:
 
 
 def waiting(of: Action) -> ApprovalCard:
-    card = cards.waiting(of, NOW)
+    card = cards.pending_card(of, NOW)
     assert card
     return card
 
@@ -177,7 +177,7 @@ def test_a_long_text_can_be_read_to_its_last_character() -> None:
 
 
 def test_what_is_too_long_to_be_read_cannot_be_approved_of() -> None:
-    assert cards.waiting(action(text="x" * (MAX_CARD * MOST_MESSAGES + 1)), NOW) is None
+    assert cards.pending_card(action(text="x" * (MAX_CARD * MOST_MESSAGES + 1)), NOW) is None
     many = [action(text="y" * MAX_CARD * 2) for _ in range(12)]
     assert cards.batch(new_id(), many, NOW) is None
 
@@ -344,7 +344,7 @@ def row(of: Action, state: str, **more: Any) -> StoredAction:
 )
 def test_a_card_that_is_over_says_how(state: str, said: str, expected: str) -> None:
     of = row(post(), state, decided_by="U0EVA", decided_at=NOW, outcome={"said": said})
-    part = cards.ended([of], "https://acme.slack.com/")
+    part = cards.result_message([of], "https://acme.slack.com/")
     assert expected in shown([part])
     assert "Send a message to C0GENERAL (#general)" in shown([part])
     assert all(block["type"] == "rich_text" for block in part.blocks)
@@ -353,7 +353,7 @@ def test_a_card_that_is_over_says_how(state: str, said: str, expected: str) -> N
 def test_a_message_that_was_sent_is_linked_and_no_other_address_is() -> None:
     said = "Posted: C0GENERAL/1741564800.000100 https://evil.example/x"
     of = row(post(), "done", decided_by="the command line", decided_at=NOW, outcome={"said": said})
-    part = cards.ended([of], "https://acme.slack.com/")
+    part = cards.result_message([of], "https://acme.slack.com/")
     links = [leaf["url"] for leaf in leaves([part]) if leaf["type"] == "link"]
     assert links == ["https://acme.slack.com/archives/C0GENERAL/p1741564800000100"]
     assert "Approved by the command line" in shown([part])

@@ -17,7 +17,7 @@ from bot.citations import (
     CitationFilter,
     CitationIndex,
     Statement,
-    defused,
+    defang,
     drop_unknown,
     ids_in,
     statements,
@@ -48,7 +48,7 @@ ASKED = "Is https://asked.example, or https://asked.example/too, up?"
 
 
 def whole(text: str) -> str:
-    return defused(drop_unknown(text, KNOWN, OWN), ASKED)
+    return defang(drop_unknown(text, KNOWN, OWN), ASKED)
 
 
 def streamed(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
@@ -251,7 +251,7 @@ def test_a_word_without_an_end_is_looked_through_once() -> None:
     """40,000 letters held the whole process up for 20 seconds."""
     word = "x" * 40_000
     with computed_within(2):
-        assert defused(f"{word}://evil.example {word}", word) == f"{word[31:]}evil[.]example {word}"
+        assert defang(f"{word}://evil.example {word}", word) == f"{word[31:]}evil[.]example {word}"
 
 
 @pytest.mark.parametrize("unit", [" ", "[F1.1,", "x", "<https://a|", " x[", "[a/", "[a/b, ", "a/ "])

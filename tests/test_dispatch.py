@@ -35,7 +35,7 @@ async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Se
 async def idle(bot: Served) -> RequestWorker:
     """Its dispatch, which takes nothing from now on."""
     dispatch = bot.bench.dispatch
-    assert await dispatch.drained(5)
+    assert await dispatch.drain(5)
     return dispatch
 
 
@@ -95,7 +95,7 @@ async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(place: Kep
     async with served(place, latency_s=0.5) as bot:
         first = bot.ask("One?")
         await until(lambda: bot.bench.dispatch.at_work)
-        draining = asyncio.create_task(bot.bench.dispatch.drained(10))
+        draining = asyncio.create_task(bot.bench.dispatch.drain(10))
         await asyncio.sleep(0)
         second = bot.ask("Two?")
 
@@ -110,7 +110,7 @@ async def test_who_has_no_time_to_drain_is_told(place: Kept) -> None:
         asked = bot.ask("One?")
         await until(lambda: bot.model.recorded)
 
-        assert not await bot.bench.dispatch.drained(0.1)
+        assert not await bot.bench.dispatch.drain(0.1)
         assert len(bot.bench.dispatch.at_work) == 1
         assert (await bot.answer(asked)).text.startswith("Fine.")
 

@@ -57,7 +57,7 @@ def said(parts: Sequence[MessagePart]) -> str:
 
 
 def card_of(*actions: Action) -> ApprovalCard:
-    made = cards.waiting(actions[0], NOW) if len(actions) == 1 else (
+    made = cards.pending_card(actions[0], NOW) if len(actions) == 1 else (
         cards.batch(new_id(), actions, NOW))  # fmt: skip
     assert made
     return made

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from bot.logging import CUT, Redactor, about, secret_values, written
+from bot.logging import CUT, Redactor, about, log_to, secret_values
 from config.sections import ServeSettings
 from config.settings import Secrets, load_settings
 
@@ -34,7 +34,7 @@ class Lines(io.StringIO):
 @contextmanager
 def logging_to_lines(**changes: Any) -> Iterator[Lines]:
     lines = Lines()
-    with written(serve_settings(**changes), SECRETS, lines):
+    with log_to(serve_settings(**changes), SECRETS, lines):
         yield lines
 
 
@@ -156,7 +156,7 @@ def test_no_secret_is_written_whoever_logs_it_and_however(name: str, log_format:
     lines = Lines()
     values = [v for s in secret_values(SECRET_VALUES) for v in (s, *s.split(","))]
     values += ["p@ss-word-1", "ghp_0123456789abcdefghijABCDEFGHIJ012345"]
-    with written(serve_settings(log_format=log_format), SECRET_VALUES, lines):
+    with log_to(serve_settings(log_format=log_format), SECRET_VALUES, lines):
         for value in values:
             with about(request=value):
                 say_it(logging.getLogger(name), value)

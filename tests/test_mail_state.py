@@ -213,7 +213,7 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(place: Kept) -> None:
 
     assert await state.cursor(ANA) is None
     assert await state.handled(ANA, {"t1", "t2"}) == {}
-    assert await state.owed(ANA) == []
+    assert await state.unfinished_threads(ANA) == []
     await store.aclose()
 
 
@@ -225,7 +225,7 @@ async def test_hundreds_of_threads_are_delivered_at_once(place: Kept) -> None:
     await state.delivered(ANA, "r1", cursor(), threads, left)
 
     assert len(await state.handled(ANA, threads)) == 1_201
-    assert set(await state.owed(ANA)) == set(left)
+    assert set(await state.unfinished_threads(ANA)) == set(left)
     await store.aclose()
 
 
@@ -236,7 +236,7 @@ async def test_an_older_delivery_takes_nothing_back(place: Kept) -> None:
     await state.delivered(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
 
     assert (await state.handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
-    assert await state.owed(ANA) == ["t2"]
+    assert await state.unfinished_threads(ANA) == ["t2"]
     await store.aclose()
 
 

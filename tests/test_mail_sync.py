@@ -421,7 +421,7 @@ async def test_what_was_handled_in_another_mailbox_says_nothing_of_this_one(
     made = await delivered(new, state)
 
     assert (made.sync.why, made.handled) == (why, {"t2": ["m507"]})
-    assert await state.owed(ME) == []
+    assert await state.unfinished_threads(ME) == []
     assert (await state.handled(ME, {"t1", "t2"})).keys() == {"t2"}
     assert (await triage(new, state)).sync.threads == ()
     await store.aclose()

@@ -28,7 +28,7 @@ from bot.policy.policy import (
     Silent,
     day_of,
     decide,
-    groups_needed,
+    needed_groups,
 )
 from bot.runs.store import Store
 from bot.slack.people import ChannelFacts, Person
@@ -114,7 +114,7 @@ def test_what_could_not_be_checked_closes_the_door() -> None:
 def test_user_groups_are_looked_into_only_where_they_decide() -> None:
     def needed(text: str, who: Kind | None = "member") -> tuple[str, ...]:
         person = Person("U0ANA", who) if who else None
-        return groups_needed(policy(text), AdmissionFacts("U0ANA", "C0OWN", "mention", person, OWN))
+        return needed_groups(policy(text), AdmissionFacts("U0ANA", "C0OWN", "mention", person, OWN))
 
     assert needed("  everywhere: {ask: [guests, S0A, S0B, U0LUIS]}") == ("S0A", "S0B")
     for rules in ("[members, S0A]", "[U0ANA, S0A]", "[guests]"):

@@ -151,7 +151,7 @@ async def test_the_card_tells_the_facts_in_their_order_then_all_that_is_stored()
     action = Action.of(made.body())
     assert list(action.told) == ["next runs", "aside"]
     assert title(action) == "Set up the schedule daily"
-    card = cards.waiting(action, NOW)
+    card = cards.pending_card(action, NOW)
     assert card
     text = json.dumps(card.last.blocks)
     assert text.index("Next runs") < text.index("Aside") < text.index("All of it, as it is stored")

@@ -134,7 +134,7 @@ async def bench(place: Kept, executor: str = "me", *, most: int = 8) -> AsyncIte
             yield made
         finally:
             made.gate.set()
-            await worker.drained(20)
+            await worker.drain(20)
             await durable.aclose()
 
 
@@ -177,7 +177,7 @@ async def test_nothing_is_begun_while_the_bot_is_paused_or_drains(place: Kept) -
         await made.worker.look()
         assert await made.state(occurrence) == "due"
         await inbox.resume()
-        assert await made.worker.drained(5)
+        assert await made.worker.drain(5)
         await made.worker.look()
         assert await made.state(occurrence) == "due"
         made.worker.draining = False
@@ -189,9 +189,9 @@ async def test_draining_waits_for_what_is_at_work(place: Kept) -> None:
         made.gate.clear()
         (occurrence,) = await made.due("one")
         await made.look_until(lambda: _holds(made.done))
-        assert not await made.worker.drained(0.2)
+        assert not await made.worker.drain(0.2)
         made.gate.set()
-        assert await made.worker.drained(20)
+        assert await made.worker.drain(20)
         assert await made.state(occurrence) == "ran"
 
 

@@ -19,7 +19,7 @@ from timing import Patience
 from typer.testing import CliRunner, Result
 
 from bot.__main__ import app
-from bot.cli.setup import changed, storable, write_env
+from bot.cli.setup import set_variables, storable, write_env
 from bot.errors import SetupError
 from bot.local.model.server import ModelServer
 from bot.local.slack.server import LocalSlack
@@ -215,8 +215,8 @@ def test_a_value_that_cannot_be_read_back_is_refused() -> None:
 
 def test_other_lines_keep_their_bytes() -> None:
     text = "A=1\r\n  # x\r\nB = 2\r\n\r\nC='x\ny'\r\n"
-    assert changed(text, {"B": "3"}) == text.replace("B = 2\r\n", "B=3\n")
-    assert changed("", {}) == ""
+    assert set_variables(text, {"B": "3"}) == text.replace("B = 2\r\n", "B=3\n")
+    assert set_variables("", {}) == ""
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_the_old_file_stays(tmp_path: Path) -> None:

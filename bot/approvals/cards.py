@@ -168,7 +168,9 @@ def title(action: Action) -> str:
     if verb := SCHEDULED.get(action.tool):
         what = "Resume" if action.args.get("resume") else verb
         return f"{what} the schedule {spelled(str(action.args.get('name', '')))}"
-    goals = [_named(action, str(action.args[n])) for n in _handles(tool) if action.args.get(n)]
+    goals = [
+        _format_thing(action, str(action.args[n])) for n in _handles(tool) if action.args.get(n)
+    ]
     if not goals:
         found = (action.args.get(name) for name in ("to", "recipient", "recipients"))
         goals = [spelled(_short(value)) for value in found if value]
@@ -187,7 +189,7 @@ def _handles(tool: Tool | None) -> Mapping[str, str]:
     return tool.handle_arguments if tool else {}
 
 
-def _named(action: Action, value: str) -> str:
+def _format_thing(action: Action, value: str) -> str:
     """Format a thing by its id, then by its name, which anybody may choose.
 
     A message is named by its conversation.
@@ -220,7 +222,7 @@ def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
         if _is_left_out(tool, name, value):
             continue
         if name in handles and isinstance(value, str):
-            yield name, _named(action, value) if value else "(empty)", False
+            yield name, _format_thing(action, value) if value else "(empty)", False
         elif isinstance(value, str) and rank(name) == 3:
             yield name, show_invisible(value), True
         else:
@@ -275,7 +277,7 @@ class ApprovalCard:
     """The message with the buttons."""
 
 
-def waiting(action: Action, until: datetime) -> ApprovalCard | None:
+def pending_card(action: Action, until: datetime) -> ApprovalCard | None:
     """Return the card of one action; None if it is too long to be shown."""
     texts = sum(is_text for *_, is_text in arguments(action))
     texts += sum("\n" in value for value in action.told.values())
@@ -467,7 +469,7 @@ def _buttons(id: str, all: str, edit: bool) -> Block:
     return {"type": "actions", "elements": shown}
 
 
-def ended(rows: Sequence[StoredAction], address: str) -> MessagePart:
+def result_message(rows: Sequence[StoredAction], address: str) -> MessagePart:
     """Show the result of an action, or of each one in a batch, without buttons.
 
     `address` is the workspace's: only links that begin with it are links.

@@ -101,7 +101,7 @@ class CardPoster:
             head = await self.actions.add(_batch_of(rows))
             card = cards.batch(head.id, [row.action for row in rows], until)
         else:
-            head, card = rows[0], cards.waiting(rows[0].action, until)
+            head, card = rows[0], cards.pending_card(rows[0].action, until)
         async for channel, thread in self._places(head.action.label, request):
             if card is None:
                 break
@@ -231,14 +231,14 @@ class CardPoster:
     async def reshow(self, row: StoredAction) -> None:
         """Show an edited action in the card of the one that it replaces."""
         place, until = row.place, self._until()
-        card = cards.waiting(row.action, until)
-        if card and await self._replaced(row, card):
+        card = cards.pending_card(row.action, until)
+        if card and await self._replace(row, card):
             await self.actions.ask({row.id: place.model_copy(update={"drawn": "asked"})}, until)
             return
         for channel, _ in place.messages[:1]:
             await self._drop([row], channel, place.thread or None)
 
-    async def _replaced(self, row: StoredAction, card: ApprovalCard) -> bool:
+    async def _replace(self, row: StoredAction, card: ApprovalCard) -> bool:
         """Replace the messages of a card; return whether they still exist."""
         key, place, last = f"action/{row.id}", row.place, card.last
         try:
@@ -257,13 +257,13 @@ class CardPoster:
             row = await self.actions.get(row.place.batch)
         if row is None or not row.place.messages or row.state not in (*OVER, "approved"):
             return
-        part = cards.ended(await self.actions.parts(row), self.address)
+        part = cards.result_message(await self.actions.parts(row), self.address)
         for channel, ts in row.place.messages:
             try:
                 await self.writer.update(f"action/{row.id}", channel, ts, part.text, part.blocks)
             except (MessageGone, ChannelClosed) as error:
                 log.info("the card of %s is not there any more: %s", row.id, error)
-        await self.actions.mark_drawn(row.id, row.place.model_copy(update={"drawn": row.state}))
+        await self.actions.mark_shown(row.id, row.place.model_copy(update={"drawn": row.state}))
 
     async def tidy(self, since: datetime) -> None:
         """Show edited actions, and update the cards of actions since then that are out of date."""
@@ -429,7 +429,7 @@ class Approvals:
         return "" if person.kind == "member" else NOT_MEMBER
 
     async def _check_state(self, click: Click, row: StoredAction) -> str:
-        return "" if row.state == "asked" else _decided(row)
+        return "" if row.state == "asked" else _format_decider(row)
 
     async def _check_expiry(self, click: Click, row: StoredAction) -> str:
         late = row.state == "expired" or row.expires is None or row.expires <= datetime.now(UTC)
@@ -468,7 +468,7 @@ class Approvals:
     async def _too_late(self, click: Click, row: StoredAction) -> After:
         """Handle a click after somebody else decided."""
         now = await self.actions.get(row.id) or row
-        return await self._refuse(click, now, ONCE, _decided(now))
+        return await self._refuse(click, now, ONCE, _format_decider(now))
 
     async def _refuse(
         self, click: Click, row: StoredAction | None, rule: str, sentence: str
@@ -607,10 +607,10 @@ class Approvals:
 
     async def recover(self) -> None:
         """Resume what an earlier process of this id, or a dead replica, had left."""
-        for row in (await self._approved()).values():
+        for row in (await self._load_approved()).values():
             await self._begin(row.id)
 
-    async def _approved(self) -> dict[str, StoredAction]:
+    async def _load_approved(self) -> dict[str, StoredAction]:
         """Return what this process has to execute, by workflow."""
         rows = await self.cards.actions.in_state("approved", owner=self.durable.executor)
         return {f"{WORKFLOW}/{row.id}": row for row in rows if not row.place.batch}
@@ -630,7 +630,7 @@ class Approvals:
         """Run one such pass. Raises WriteFailed."""
         now, actions = datetime.now(UTC), self.cards.actions
         await actions.expire(now, now - UNSEEN_FOR)
-        approved = await self._approved()
+        approved = await self._load_approved()
         for lost in await self.durable.lost(approved):
             row = approved[lost]
             log.error("the action %s is given up: each try ended with the process", row.id)
@@ -654,7 +654,7 @@ def _uses_own_rights(row: StoredAction) -> bool:
     return not OWN_RIGHTS.isdisjoint(tools)
 
 
-def _decided(row: StoredAction) -> str:
+def _format_decider(row: StoredAction) -> str:
     """Say who decided, in a text that Slack parses: only an id becomes a mention."""
     by = row.decided_by
     named = f"<@{by}>" if by and by[0] in "UW" and by.isalnum() else (by or "Somebody")

@@ -216,7 +216,7 @@ class Actions:
         values = {"state": state, "outcome": {"said": said}, "owner": None}
         await self.database.write(sa.update(actions).where(mine).values(values))
 
-    async def mark_drawn(self, id: str, place: CardPlace) -> None:
+    async def mark_shown(self, id: str, place: CardPlace) -> None:
         """Record that the card shows this state now."""
         mine = actions.c.id == id
         await self.database.write(

@@ -52,7 +52,7 @@ def deny_action(id: str, as_json: bool) -> int:
 
     async def work(settings: Settings, database: Database) -> int:
         actions = Actions(database)
-        row = await _waiting(actions, id)
+        row = await _find_waiting(actions, id)
         now = datetime.now(UTC)
         line = Decision(
             row.run, row.id, row.tool, row.digest[:16], "denied", "command line", now, None
@@ -83,7 +83,7 @@ def revoke_grant(id: str, as_json: bool) -> int:
     return on_database(work, as_json)
 
 
-async def _waiting(actions: Actions, id: str) -> StoredAction:
+async def _find_waiting(actions: Actions, id: str) -> StoredAction:
     found = [row for row in await actions.in_state(*STATES) if id and row.id.startswith(id)]
     if len(found) != 1:
         raise _unknown("action", id, [row.id for row in found])

@@ -175,7 +175,7 @@ def run_sweep(
         async def work(app: App) -> SweepReport:
             return await sweep(app, patterns, listed, limit, name or "", spec)
 
-        return reading(given, work, text)
+        return run_reading(given, work, text)
 
 
 def _named_sweep(settings: Settings, name: str) -> Schedule:
@@ -195,13 +195,13 @@ def run_ask(given: ReadingOptions, question: str) -> int:
         if not question.strip():
             raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
         async with with_mailbox(app) as box:
-            return await answered(app, question, box)
+            return await answer_question(app, question, box)
 
     with errors_reported(given.json):
-        return reading(given, work, result_text)
+        return run_reading(given, work, result_text)
 
 
-async def answered(app: App, question: str, box: OpenMailbox | None = None) -> Answer:
+async def answer_question(app: App, question: str, box: OpenMailbox | None = None) -> Answer:
     """Answer one request from all open sources. Raises SetupError if Slack cannot be read.
 
     Without a workspace, warn of a request that names something in Slack.
@@ -292,11 +292,11 @@ def _week(app: App) -> timedelta:
     return timedelta(days=app.settings.sweep.since_days)
 
 
-def reading(given: ReadingOptions, work: Work[D], text: TextOf[D]) -> int:
+def run_reading(given: ReadingOptions, work: Work[D], text: TextOf[D]) -> int:
     """Run one reading command from its options to its exit code."""
     document, fault = read(load_settings(), given.options(), work)
     present(document, given.json, text)
-    return ended(document, fault)
+    return report_outcome(document, fault)
 
 
 def read(settings: Settings, options: Options, work: Work[D]) -> tuple[D, str]:
@@ -317,7 +317,7 @@ def read(settings: Settings, options: Options, work: Work[D]) -> tuple[D, str]:
         raise KeyboardInterrupt from None
 
 
-def ended(document: Document, fault: str) -> int:
+def report_outcome(document: Document, fault: str) -> int:
     """Report what is wrong with a shown document; return its exit code."""
     if fault:
         tell(f"warning: the run was not stored: {fault}")

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from bot.cli.output import on_database
 from bot.errors import SetupError
-from bot.mailbox.accounts import GOOGLE, OPERATOR, connected, disconnect
+from bot.mailbox.accounts import GOOGLE, OPERATOR, connected_address, disconnect
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.google_oauth import PERMISSIONS_PAGE, ConnectFailed, needed_oauth, oauth_of
 from bot.serving.web import served
@@ -36,7 +36,7 @@ def run_connect(port: int, as_json: bool) -> int:
     """Connect a mailbox and print its address."""
 
     async def work(settings: Settings, database: Database) -> int:
-        address = await _connected(settings, Credentials(database), port)
+        address = await _connect(settings, Credentials(database), port)
         if as_json:
             dump({"account": OPERATOR, "address": address})
         else:
@@ -70,7 +70,7 @@ def run_disconnect(as_json: bool) -> int:
     return on_database(work, as_json)
 
 
-async def _connected(settings: Settings, store: Credentials, port: int) -> str:
+async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     """Take the operator to Google and back; return the mailbox that is now stored."""
     oauth = needed_oauth(settings)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
@@ -89,7 +89,7 @@ async def _connected(settings: Settings, store: Credentials, port: int) -> str:
         hint = "Give --port another one." if error.code == "serve" else error.hint
         raise SetupError("connect", error.message, hint) from None
     address = tokens["address"].get_secret_value()
-    if before := await connected(store, OPERATOR):
+    if before := await connected_address(store, OPERATOR):
         same = before == address
         tell("It was connected before." if same else f"It takes the place of {before}.")
     await store.put(GOOGLE, OPERATOR, tokens)
@@ -107,7 +107,7 @@ class _Callback:
 
     async def code(self) -> str:
         """Return the code from Google. Raises ConnectFailed, or SetupError if nobody comes back."""
-        _read_lines(self._pasted)
+        _read_lines(self._on_paste)
         try:
             async with asyncio.timeout(WAIT_S):
                 return await self._arrived
@@ -121,7 +121,7 @@ class _Callback:
         text = ENDED if ended else "This is not the page that the terminal has named."
         return PlainTextResponse(text, 200 if ended else 400, headers)
 
-    def _pasted(self, line: str) -> None:
+    def _on_paste(self, line: str) -> None:
         if line.strip() and not self._take(dict(parse_qsl(urlsplit(line.strip()).query))):
             tell("That is not the address: it holds code=... and the state of the page above.")
 

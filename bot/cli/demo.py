@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.cli.ask import ReadingOptions, answered, ended, read, sweep
+from bot.cli.ask import ReadingOptions, answer_question, read, report_outcome, sweep
 from bot.cli.output import result_text
 from bot.cli.triage import InboxTriage
 from bot.context import SAMPLE_LISTS, App
@@ -32,25 +32,25 @@ def run_demo(as_json: bool) -> int:
         digest, later = read(settings, inbox.given.options(), inbox)
         if not as_json:
             say(result_text(digest) + "\n")
-        answer, code = _asked(settings)
+        answer, code = _ask_sample(settings)
         if as_json:
             question = answer.to_json() if answer else None
             dump({**report.to_json(), "triage": digest.to_json(), "question": question})
         elif answer:
             say(f"Asked of the sample sales database: {QUESTION}\n\n{result_text(answer)}")
-        return max(ended(report, fault), ended(digest, later), code)
+        return max(report_outcome(report, fault), report_outcome(digest, later), code)
 
 
 async def _sweep(app: App) -> SweepReport:
     return await sweep(app, ["csm-*"], next(iter(SAMPLE_LISTS)), None)
 
 
-def _asked(settings: Settings) -> tuple[Answer | None, int]:
+def _ask_sample(settings: Settings) -> tuple[Answer | None, int]:
     """Return the answer and its exit code; no answer if the store has become full before."""
     options = Options(model="offline", databases=(SALES,), as_of=SAMPLE_AS_OF)
     try:
-        answer, fault = read(settings, options, lambda app: answered(app, QUESTION))
+        answer, fault = read(settings, options, lambda app: answer_question(app, QUESTION))
     except SetupError as error:
         tell(f"error: {error.message} {error.hint}".strip())
         return None, INCOMPLETE
-    return answer, ended(answer, fault)
+    return answer, report_outcome(answer, fault)

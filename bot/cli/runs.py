@@ -86,28 +86,28 @@ async def _write(store: Store, run: str, folder: Path, as_json: bool) -> int:
     return DONE
 
 
-async def write_files(shelf: ResourceStore, run: str, folder: Path) -> list[Path]:
+async def write_files(store: ResourceStore, run: str, folder: Path) -> list[Path]:
     """Write the newest version of each file; existing files keep their names.
 
     Raises SetupError if the folder is not writable, and StoreError.
     """
     space = space_of_run(run)
-    found = [await shelf.get(space, f.name, f.version) for f in await shelf.listed(space)]
-    return await asyncio.to_thread(_all_written, [f for f in found if f], folder)
+    found = [await store.get(space, f.name, f.version) for f in await store.listed(space)]
+    return await asyncio.to_thread(_write_all, [f for f in found if f], folder)
 
 
-def _all_written(files: Sequence[Resource], folder: Path) -> list[Path]:
+def _write_all(files: Sequence[Resource], folder: Path) -> list[Path]:
     if not files:
         return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_written(folder / each.name, each.shown) for each in files]
+        return [_write_file(folder / each.name, each.shown) for each in files]
     except OSError as error:
         why = f"Nothing can be written to {folder} ({error.strerror})."
         raise SetupError("folder", why, "Name another folder.") from error
 
 
-def _written(wanted: Path, content: bytes) -> Path:
+def _write_file(wanted: Path, content: bytes) -> Path:
     """Write a file, under another name if its name is taken; return the path."""
     for path in _names(wanted):
         try:

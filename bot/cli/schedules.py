@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from bot.cli.output import name_or_default, on_database
-from bot.doctor.services import serving
+from bot.doctor.services import find_server
 from bot.mailbox.accounts import Mailboxes
 from bot.mailbox.credentials import Credentials
 from bot.policy.directory import Grants, SlackDirectory
@@ -189,7 +189,7 @@ async def is_served(database: Database, data_dir: Path) -> bool:
             .scalar_subquery(),
         )
         return bool(await database.read(held))
-    return serving(data_dir) is not None
+    return find_server(data_dir) is not None
 
 
 MOST_SHOWN = 40
@@ -304,7 +304,9 @@ async def _validator(settings: Settings, database: Database) -> AsyncIterator[Sc
         client, _ = clients(settings, session)
         bot, _ = await who_am_i(client)
         members, people = Members(client), People(client)
-        directory = SlackDirectory(members, people, Grants(database).covering, bot.user, bot.team)
+        directory = SlackDirectory(
+            members, people, Grants(database).sources_for, bot.user, bot.team
+        )
         mail = Mailboxes(settings, Credentials(database), people.address)
         reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
         try:

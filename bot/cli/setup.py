@@ -54,13 +54,13 @@ def storable(value: str) -> bool:
 def write_env(path: Path, values: Mapping[str, str]) -> None:
     """Set these variables; other lines stay. Raises SetupError; then nothing has changed."""
     try:
-        _replace(path, changed(_read(path), values))
+        _replace(path, set_variables(_read(path), values))
     except (OSError, UnicodeDecodeError) as error:
         why = str(error.strerror).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SetupError("env_file", f"{path} cannot be written: {why}.", "Fix that.") from error
 
 
-def changed(text: str, values: Mapping[str, str]) -> str:
+def set_variables(text: str, values: Mapping[str, str]) -> str:
     """Return the text of an env file with these variables set, each once."""
     left = dict(values)
     lines = []
@@ -132,7 +132,7 @@ async def _app(settings: Settings, token: str) -> str:
     return "Slack greeted a socket"
 
 
-async def _signing(settings: Settings, secret: str) -> str:
+async def _check_signing(settings: Settings, secret: str) -> str:
     return "noted; only an event from Slack can prove it"
 
 
@@ -164,7 +164,7 @@ SIGNING = Step(
     "Basic Information > App Credentials: copy the Signing Secret.",
     r"[0-9a-f]{32}",
     "the signing secret has 32 characters, 0-9 and a-f",
-    _signing,
+    _check_signing,
 )
 KEY = Step(
     slack.KEY,
@@ -201,7 +201,7 @@ def run_setup(from_env: bool, url: str | None) -> int:
         settings = load_settings()
         link = new_app_link(manifest(settings, url))
         try:
-            values = _given(settings) if from_env else _asked(settings, link)
+            values = _collect_given(settings) if from_env else _ask_all(settings, link)
         except (typer.Abort, KeyboardInterrupt):
             raise SetupError("stopped", "Stopped.", "Nothing was written.") from None
         write_env(ENV_FILE, values)
@@ -211,20 +211,20 @@ def run_setup(from_env: bool, url: str | None) -> int:
         return DONE
 
 
-def _given(settings: Settings) -> dict[str, str]:
+def _collect_given(settings: Settings) -> dict[str, str]:
     """Return the secrets that the environment or `.env` already has, each tested."""
     values = {}
     for step in steps(settings):
         value = _current(settings, step)
         if value:
-            say(f"{step.variable}: {_tried(settings, step, value)}")
+            say(f"{step.variable}: {_try_secret(settings, step, value)}")
             values[step.variable] = value
         elif not step.optional:
             raise SetupError("not_set", f"{step.variable} is not set.", step.where)
     return values
 
 
-def _asked(settings: Settings, link: str) -> dict[str, str]:
+def _ask_all(settings: Settings, link: str) -> dict[str, str]:
     say(f"Open this link, choose your workspace and create the app:\n\n{link}\n")
     values = {}
     for step in steps(settings):
@@ -240,18 +240,18 @@ def _ask(settings: Settings, step: Step) -> str:
     if value and not typer.confirm(f"{step.variable} is set already. Keep it?", default=True):
         value = ""
     while True:
-        value = value or _typed(step)
+        value = value or _ask_one(step)
         if not value:
             return ""
         try:
-            say(f"  ok: {_tried(settings, step, value)}")
+            say(f"  ok: {_try_secret(settings, step, value)}")
             return value
         except SetupError as error:
             tell(f"  {error.message} Try again.")
             value = ""
 
 
-def _typed(step: Step) -> str:
+def _ask_one(step: Step) -> str:
     default = "" if step.optional else None  # without a default an empty line is asked for again
     typed = typer.prompt(step.variable, default=default, hide_input=True, show_default=False)
     return str(typed).strip()
@@ -262,7 +262,7 @@ def _current(settings: Settings, step: Step) -> str:
     return secret.get_secret_value() if secret else ""
 
 
-def _tried(settings: Settings, step: Step, value: str) -> str:
+def _try_secret(settings: Settings, step: Step, value: str) -> str:
     """Test a secret; return what it gives access to. Raises SetupError without showing it."""
 
     async def go() -> str:

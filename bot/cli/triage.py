@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bot.cli.ask import ReadingOptions, reading
+from bot.cli.ask import ReadingOptions, run_reading
 from bot.cli.output import result_text
 from bot.context import EPOCH, App
 from bot.errors import SetupError
@@ -120,7 +120,7 @@ def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> 
         if resume:
             triage.refuse_options()
             triage = triage.resumed(asyncio.run(_run_to_resume(load_settings(), resume)))
-        return reading(triage.given, triage, result_text)
+        return run_reading(triage.given, triage, result_text)
 
 
 class TriageArgs(BaseModel):
@@ -189,7 +189,7 @@ class InboxTriage:
                     request=Request(f"triage {box.address}", window),
                     gmail=box.gmail,
                     reader=Reader(box.address, box.address, app.as_of.date()),
-                    listing=lambda: _listing(box, state, window),
+                    listing=lambda: _list_mail(box, state, window),
                     limit=self.limit,
                     corrections=() if box.is_file else await state.corrections.all(OPERATOR),
                 )
@@ -211,7 +211,7 @@ class InboxTriage:
         ).model_dump(mode="json")
 
 
-async def _listing(box: OpenMailbox, state: MailState, window: Window) -> Sync:
+async def _list_mail(box: OpenMailbox, state: MailState, window: Window) -> Sync:
     """List everything in a file, or what came to an account since the last triage."""
     if box.is_file:
         return await all_threads(box.gmail, window)

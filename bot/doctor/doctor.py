@@ -69,21 +69,21 @@ def diagnose(as_json: bool) -> int:
 
 async def examine(settings: Settings) -> list[Verdict]:
     """Run all checks, concurrently if they do not depend on each other."""
-    key = await _judged("key", services.key(settings))  # the check of the database needs the key
+    key = await _judge("key", services.key(settings))  # the check of the database needs the key
     async with open_session(settings.slack) as session:
         others = asyncio.gather(
-            _judged("settings", services.settings_agree(settings)),
-            _judged("port", services.port(settings, session)),
-            _judged("database", services.database(settings)),
-            _judged("model main", services.model(settings, "main")),
-            _judged("model fast", services.model(settings, "fast")),
-            _judged("programs", programs()),
-            *(_judged("google", check) for check in services.google_wanted(settings)),
+            _judge("settings", services.settings_agree(settings)),
+            _judge("port", services.port(settings, session)),
+            _judge("database", services.database(settings)),
+            _judge("model main", services.model(settings, "main")),
+            _judge("model fast", services.model(settings, "fast")),
+            _judge("programs", programs()),
+            *(_judge("google", check) for check in services.google_checks(settings)),
         )
         slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
-    schedules = await _judged("schedules", services.schedules(settings))  # after the database
-    wanted = services.sources_wanted(settings)
-    sources = await asyncio.gather(*(_judged(name, check) for name, check in wanted))
+    schedules = await _judge("schedules", services.schedules(settings))  # after the database
+    wanted = services.source_checks(settings)
+    sources = await asyncio.gather(*(_judge(name, check) for name, check in wanted))
     return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
 
 
@@ -110,7 +110,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
                 yield password
 
 
-async def _judged(name: str, check: Awaitable[str]) -> Verdict:
+async def _judge(name: str, check: Awaitable[str]) -> Verdict:
     outcome = await _outcome(check)
     if isinstance(outcome, str):
         return Verdict(name, "ok", outcome)
@@ -129,14 +129,14 @@ async def _outcome(check: Awaitable[T]) -> Outcome[T]:
         return Problem(f"No answer within {LIMIT_S:.0f} s: check the network, and try again.")
 
 
-def _found(outcome: Outcome[T]) -> T:
+def _unwrap(outcome: Outcome[T]) -> T:
     """Return the result; raise the problem that was found instead."""
     if isinstance(outcome, Problem | Unchecked):
         raise outcome
     return outcome
 
 
-def _given(outcome: Outcome[T], check: str) -> T:
+def _require(outcome: Outcome[T], check: str) -> T:
     """Return the result of another check; raise Unchecked if it failed."""
     if isinstance(outcome, Problem | Unchecked):
         raise Unchecked(f"see {check}")
@@ -167,7 +167,7 @@ class SlackChecks:
         if self._in_sockets:
             rows["sockets"] = self._sockets()
         rows |= {"channels": self._channels(), "clock": self._clock(), "rates": self._rates()}
-        return list(await asyncio.gather(*(_judged(*row) for row in rows.items())))
+        return list(await asyncio.gather(*(_judge(*row) for row in rows.items())))
 
     async def _ask_account(self) -> Account:
         return await slack.account(self._client(slack.BOT), slack.BOT)
@@ -187,12 +187,12 @@ class SlackChecks:
         return slack.slack(self._settings, self._session, secret.get_secret_value())
 
     async def _token(self) -> str:
-        account = _found(self._account)
+        account = _unwrap(self._account)
         return f"@{account.name} in {account.team}"
 
     async def _scopes(self) -> str:
         needed = bot_permissions(self._settings)
-        _hold(_given(self._account, "token").scopes, needed)
+        _hold(_require(self._account, "token").scopes, needed)
         return f"all {len(needed)} that are needed"
 
     async def _user_token(self) -> str:
@@ -201,7 +201,7 @@ class SlackChecks:
         return f"searches as {account.name}"
 
     async def _events(self) -> str:
-        greeting, account = _found(self._hello), _given(self._account, "token")
+        greeting, account = _unwrap(self._hello), _require(self._account, "token")
         app = await slack.app_of_bot(self._client(slack.BOT), account.bot)
         if app and greeting.app and app != greeting.app:
             raise Problem(
@@ -216,7 +216,7 @@ class SlackChecks:
         return "the signing secret is set; Slack's page of the app verifies the request URL"
 
     async def _sockets(self) -> str:
-        others = _given(self._hello, "events").connections - 1
+        others = _require(self._hello, "events").connections - 1
         wanted, most = self._settings.slack.sockets, slack.MOST_SOCKETS
         if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
             raise Problem(
@@ -226,10 +226,10 @@ class SlackChecks:
         return f"{others} open, {wanted} wanted, {most} allowed"
 
     async def _channels(self) -> str:
-        name = _given(self._account, "token").name
-        listed, rules = _found(self._listed), self._settings.policy.channels
+        name = _require(self._account, "token").name
+        listed, rules = _unwrap(self._listed), self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
-        absent = [c for c in listed if not c.get("is_member") and _named(c, asked)]
+        absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
         if absent:
             names = ", ".join(f"#{c.get('name')}" for c in absent[:3])
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
@@ -238,7 +238,7 @@ class SlackChecks:
         return f"in {joined} of {len(listed)}" if joined else f"in none: /invite @{name} in some"
 
     async def _clock(self) -> str:
-        ahead = _given(self._account, "token").ahead_s
+        ahead = _require(self._account, "token").ahead_s
         if ahead is None:
             raise Unchecked("Slack's answer held no time")
         if abs(ahead) > SKEW_S:
@@ -252,7 +252,7 @@ class SlackChecks:
     async def _rates(self) -> str:
         """Compare slack.app_distribution with the real size of one page of messages."""
         said = self._settings.slack.app_distribution
-        listed = _given(self._listed, "channels")
+        listed = _require(self._listed, "channels")
         joined = [str(c.get("id")) for c in listed if c.get("is_member")]
         # a distributed app has one call a minute
         for channel in joined[: 1 if said == "distributed" else 3]:
@@ -275,10 +275,10 @@ def _hold(granted: frozenset[str] | None, needed: Sequence[Permission]) -> None:
     if granted is None:
         raise Unchecked("Slack did not say what the token was granted")
     if missing := [p.scope for p in needed if p.scope not in granted]:
-        raise Problem(slack.lacking(missing))
+        raise Problem(slack.explain_missing_scopes(missing))
 
 
-def _named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
+def _is_named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
     """Return whether the policy has a rule for the channel, by its id or a pattern of its name."""
     name = str(channel.get("name"))
     return channel.get("id") in patterns or any(

@@ -46,7 +46,7 @@ from scopes.tool import SourceFailed, ToolError, iso
 K = TypeVar("K", bound=ToolProvider)
 
 
-def google_wanted(settings: Settings) -> Iterator[Awaitable[str]]:
+def google_checks(settings: Settings) -> Iterator[Awaitable[str]]:
     """Yield the check of Google if anything of it is configured."""
     google, secret = settings.google, settings.secrets.google_client_secret
     if google.client_id or google.service_account or secret:
@@ -220,12 +220,12 @@ async def _file(opened: Database, folder: Path) -> str:
             "needed): free some, or set data_dir to another disk."
         )
     await opened.change(write)
-    running = serving(folder)
+    running = find_server(folder)
     holder = "no `serve` is running" if running is None else f"`serve` is running (pid {running})"
     return f"SQLite in {folder}, {free // 2**30} GB free; {holder}"
 
 
-def serving(folder: Path) -> str | None:
+def find_server(folder: Path) -> str | None:
     """Return the process id of the `serve` that owns this folder's state; None = there is none."""
     try:
         held = os.open(folder / LOCK, os.O_RDWR)
@@ -261,7 +261,7 @@ OTHERS_ASK = (
 NOBODY = "nobody in Slack may read it: name readers"
 
 
-def sources_wanted(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
+def source_checks(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
     """Yield name and check of each kind of source that is configured."""
     if settings.data.databases:
         yield "databases", _databases(settings)
@@ -277,7 +277,7 @@ def sources_wanted(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
 
 async def _databases(settings: Settings) -> str:
     """Check whether each database can be opened and has a table."""
-    async with _opened(DataTools, settings, OPERATOR) as kit:
+    async with _open(DataTools, settings, OPERATOR) as kit:
         opened = (await kit.open("doctor", None)).clients.get(Databases)
         found = opened.by_handle if isinstance(opened, Databases) else {}
         return await _all_of(
@@ -327,7 +327,7 @@ async def _database(
 
 async def _sheets(settings: Settings) -> str:
     """Check whether each sheet can be opened by its account."""
-    async with _opened(SheetTools, settings, OPERATOR) as kit:
+    async with _open(SheetTools, settings, OPERATOR) as kit:
         opened = (await kit.open("doctor", None)).clients.get(Sheets)
         found = opened.by_handle if isinstance(opened, Sheets) else {}
         return await _all_of(
@@ -386,7 +386,7 @@ async def _project(name: str, project: ProjectSettings) -> str:
 
 async def _web(settings: Settings) -> str:
     """Check the settings of the search engine; it is not called, as that may cost money."""
-    async with _opened(WebTools, settings) as kit:
+    async with _open(WebTools, settings) as kit:
         if why := kit.missing().get("web_search"):
             raise Problem(why)
     return f"searched by {settings.web.search}, which was not asked"
@@ -416,12 +416,12 @@ async def _mcp(settings: Settings) -> str:
         said = settings.mcp.servers[server.name].readers
         return _with_readers(f"{server.name} ({_many(offered, 'tool')}", said)
 
-    async with _opened(McpTools, settings) as kit:
+    async with _open(McpTools, settings) as kit:
         return await _all_of(ask(kit, server) for server in kit.servers)
 
 
 @asynccontextmanager
-async def _opened(
+async def _open(
     kind: type[K], settings: Settings, given: Options | None = None
 ) -> AsyncIterator[K]:
     """Open a tool provider. Raises Problem if it, or the database, cannot be used."""

@@ -84,7 +84,7 @@ def slack(settings: Settings, session: aiohttp.ClientSession, token: str) -> Sla
 
 async def account(client: SlackClient, variable: str) -> Account:
     """Return the account of a token. `variable` is the name of its setting."""
-    with _explained(client, variable):
+    with _explain_errors(client, variable):
         response = await client.web.auth_test()
     now = time.time()
     headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
@@ -110,7 +110,7 @@ async def hello(client: SlackClient, session: aiohttp.ClientSession) -> Hello:
 
     An event that arrives in that moment is not acked, so Slack sends it again to another socket.
     """
-    with _explained(client, APP):
+    with _explain_errors(client, APP):
         address = str((await client.call("apps.connections.open"))["url"])
         async with asyncio.timeout(PATIENCE_S), session.ws_connect(address) as socket:
             message = await socket.receive()
@@ -128,7 +128,7 @@ async def channels(client: SlackClient) -> list[dict[str, Any]]:
     """Return the channels that the bot can see, up to MOST_CHANNELS."""
     found: list[dict[str, Any]] = []
     kinds = "public_channel,private_channel"
-    with _explained(client, BOT):
+    with _explain_errors(client, BOT):
         async for channel in client.pages(
             "conversations.list", "channels", types=kinds, exclude_archived="true"
         ):
@@ -140,14 +140,14 @@ async def channels(client: SlackClient) -> list[dict[str, Any]]:
 
 async def messages(client: SlackClient, channel: str, limit: int) -> tuple[int, bool]:
     """Return how many of `limit` messages one call gives, and whether there are more."""
-    with _explained(client, BOT):
+    with _explain_errors(client, BOT):
         body = await client.call("conversations.history", channel=channel, limit=limit)
     return len(body.get("messages") or ()), bool(body.get("has_more"))
 
 
 async def app_of_bot(client: SlackClient, bot: str) -> str:
     """Return the id of the app that a bot belongs to; empty if Slack does not return it."""
-    with _explained(client, BOT):
+    with _explain_errors(client, BOT):
         try:
             found = (await client.call("bots.info", bot=bot)).get("bot") or {}
         except (Absent, SlackRefused):
@@ -156,7 +156,7 @@ async def app_of_bot(client: SlackClient, bot: str) -> str:
 
 
 @contextmanager
-def _explained(client: SlackClient, variable: str) -> Iterator[None]:
+def _explain_errors(client: SlackClient, variable: str) -> Iterator[None]:
     """Turn the errors of a call to Slack into a Problem."""
     try:
         yield
@@ -177,7 +177,7 @@ def _explained(client: SlackClient, variable: str) -> Iterator[None]:
         ) from None
 
 
-def lacking(scopes: Sequence[str]) -> str:
+def explain_missing_scopes(scopes: Sequence[str]) -> str:
     """Return the sentence for an app that lacks scopes, as a refused request reports it."""
     it = "them" if len(scopes) > 1 else "it"
     told = lacks(scopes)
@@ -192,7 +192,7 @@ def _refusal(variable: str, method: str, code: str, needed: str) -> str:
             f"{APP} lacks {needed or 'connections:write'}: make a new one, then `assistant setup`."
         )
     if code == "missing_scope":
-        return lacking(scopes_in(needed))
+        return explain_missing_scopes(scopes_in(needed))
     if code == "ratelimited":
         return "Slack allows no more calls just now: try again in a minute."
     if code == "too_many_websockets":

@@ -11,7 +11,7 @@ from bot.listeners.backfill import Backfill
 from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import Interactions
 from bot.listeners.socket_mode import Hear, Sockets
-from bot.metrics import Metrics, timed
+from bot.metrics import Metrics, time_calls
 from bot.requests.worker import RequestWorker
 from bot.slack.messages import Bot
 from bot.slack.writer import MessageWriter
@@ -50,7 +50,7 @@ def build_listeners(
     )
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, inbox, cursors, client, settings.slack)
-    hear = timed(intake.from_socket, metrics.ack.observe)
+    hear = time_calls(intake.from_socket, metrics.ack.observe)
     return intake, backfill, _sockets(settings, hear, backfill)
 
 

@@ -74,7 +74,7 @@ class DigestActing:
         click = acted.click
         try:
             stored = await self._digest(click)
-            said = await self._done(click, _verdict(stored, click.thread))
+            said = await self._perform(click, _verdict(stored, click.thread))
         except (NotActed, UnderWay, GoogleError) as error:
             await self._tell(click, str(error))
             return
@@ -107,7 +107,7 @@ class DigestActing:
             raise NotActed(NOT_YOURS)
         return stored
 
-    async def _done(self, click: DigestClick, verdict: ThreadVerdict) -> str:
+    async def _perform(self, click: DigestClick, verdict: ThreadVerdict) -> str:
         """Execute the action; return what was done, in a sentence."""
         state, account = MailState(self.store.database), click.user
         if click.what == CORRECT:

@@ -149,7 +149,7 @@ def parse_event(body: Any, bot: Bot) -> SlackEvent | None:
         case "agent_session_stopped":
             return _stop(event, team)
         case "app_home_opened" | "app_context_changed":
-            return _home_opened(event, team)
+            return _parse_home(event, team)
     return _deletion(event)
 
 
@@ -267,7 +267,7 @@ def _stop(event: Mapping[str, Any], team: str) -> Stopped | None:
     return Stopped(team, channel, thread_ts, user) if channel and thread_ts and user else None
 
 
-def _home_opened(event: Mapping[str, Any], team: str) -> HomeOpened | None:
+def _parse_home(event: Mapping[str, Any], team: str) -> HomeOpened | None:
     user, tab = id_of(event.get("user"), "UW"), event.get("tab")
     if not user or (event.get("type") == "app_home_opened" and tab not in ("home", "messages")):
         return None

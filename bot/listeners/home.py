@@ -20,10 +20,10 @@ from bot.policy.policy import (
     AdmissionFacts,
     Permitted,
     PolicyFault,
+    closest_rule,
     day_of,
     decide,
-    groups_needed,
-    ruling,
+    needed_groups,
 )
 from bot.requests.capabilities import Capabilities, abilities
 from bot.schedules import chat
@@ -132,7 +132,7 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if not facts.runs:
         yield _section("None yet.")
     yield {"type": "divider"}
-    yield _context(_spent(facts))
+    yield _context(_format_spent(facts))
     yield _context("Slack is connected.")
 
 
@@ -219,7 +219,7 @@ def _cost(usd: float | None) -> list[str]:
     return [f"${usd:.2f}" if usd >= 0.01 or usd == 0 else "under $0.01"]
 
 
-def _spent(facts: HomeFacts) -> str:
+def _format_spent(facts: HomeFacts) -> str:
     spent = f"You have spent ${facts.spent_usd:.2f}"
     limit = "" if facts.daily_usd is None else f" of ${facts.daily_usd:.2f}"
     return f"{spent}{limit} today. A new day begins at 00:00 UTC."
@@ -320,7 +320,7 @@ class Home:
             policy = await self._admission.file.read()
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
-        refusal, where, offered = offers(policy, await self._asked(policy, user, team))
+        refusal, where, offered = offers(policy, await self._facts(policy, user, team))
         mail = await self._mail(user, offered)
         return HomeFacts(
             refusal=refusal,
@@ -345,10 +345,10 @@ class Home:
             return await self._connecting.access(user)
         return None
 
-    async def _asked(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
+    async def _facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
         """Return the policy's view of the user without a particular place or budgets."""
         asked = await self._admission.asked(policy, user, team, "", DIRECT)
-        needed = groups_needed(policy, _somewhere(asked))
+        needed = needed_groups(policy, _somewhere(asked))
         more = {g: await self._admission.people.group(g) for g in needed}
         return replace(asked, groups={**asked.groups, **more}, user_usd=0.0, all_usd=0.0)
 
@@ -367,7 +367,7 @@ def offers(policy: Policy, asked: AdmissionFacts) -> tuple[str, tuple[str, ...],
     if isinstance(wide, Permitted):
         places.append("In channels that I am a member of, when you mention me.")
         scopes |= dict.fromkeys(wide.scopes)
-        if not ruling(policy, asked.user, "", "mention", None).mention_needed:
+        if not closest_rule(policy, asked.user, "", "mention", None).mention_needed:
             places.append("In threads that I have answered in, also without a mention.")
     if policy.channels:
         places.append("Some channels have rules of their own; I say so where you ask.")

@@ -200,7 +200,7 @@ class Intake:
             refusal = BoltResponse(status=401, body={"error": "invalid request"})
             return to_starlette_response(refusal)
         raw = (await request.body()).decode("utf-8", "replace")
-        body = _parsed(raw, request.headers.get("content-type"))
+        body = _parse(raw, request.headers.get("content-type"))
         return to_starlette_response(await self._dispatch("http", request.headers, body, raw))
 
     async def _dispatch(
@@ -340,7 +340,7 @@ def _is_checkable(headers: Mapping[str, str]) -> bool:
     return re.fullmatch("[0-9]{1,12}", at) is not None and signature.isascii()
 
 
-def _parsed(raw: str, content_type: str | None) -> dict[str, Any]:
+def _parse(raw: str, content_type: str | None) -> dict[str, Any]:
     try:
         found = parse_body(raw, content_type)
     except (ValueError, RecursionError):

@@ -196,17 +196,17 @@ class Sockets:
     async def _keep(self, session: aiohttp.ClientSession, delay: float) -> None:
         """Keep one connection open: the next one is open before an expiring one is closed."""
         await asyncio.sleep(delay)
-        connection = await self._connected(session)
+        connection = await self._connect_until_hello(session)
         while True:
             await connection.ended.wait()
             self.counts[connection.why] += 1
             log.info("a socket to Slack ended: %s", connection.why)
-            old, connection = connection, await self._connected(session)
+            old, connection = connection, await self._connect_until_hello(session)
             self._on_gap()
             await old.close()
             self._open.discard(old)
 
-    async def _connected(self, session: aiohttp.ClientSession) -> SocketConnection:
+    async def _connect_until_hello(self, session: aiohttp.ClientSession) -> SocketConnection:
         """Return a connection that received its hello; retry until then. Raises SocketRefused."""
         pause = BACKOFF_S[0]
         while True:

@@ -47,7 +47,7 @@ class AccessWithdrawn:
     """True if somebody else here has connected it, too: Google's grant stays theirs."""
 
 
-async def connected(store: Credentials, account: str) -> str:
+async def connected_address(store: Credentials, account: str) -> str:
     """Return the address of an account's mailbox; empty = none is connected. Raises StoreError."""
     tokens = await store.get(GOOGLE, account)
     return _address(tokens) if tokens else ""
@@ -66,7 +66,7 @@ async def disconnect(
         return None
     address = _address(tokens)
     await store.delete(GOOGLE, account)
-    if address in [await connected(store, other) for other in await store.accounts(GOOGLE)]:
+    if address in [await connected_address(store, other) for other in await store.accounts(GOOGLE)]:
         return AccessWithdrawn(address, shared=True)
     try:
         if oauth is None:
@@ -104,7 +104,7 @@ async def mail_credentials(
             client.client_id,
             client.client_secret.get_secret_value(),
             endpoint,
-            _renewed(store, account, stored),
+            _store_renewed(store, account, stored),
             google.timeout_s,
         )
     if google.service_account and address:
@@ -121,7 +121,7 @@ def _tokens(stored: Tokens) -> GoogleTokens:
     return GoogleTokens(plain["access_token"], plain["refresh_token"], expires)
 
 
-def _renewed(
+def _store_renewed(
     store: Credentials, account: str, before: Tokens
 ) -> Callable[[GoogleTokens], Awaitable[None]]:
     """Store renewed tokens, unless the account was disconnected or connected again meanwhile."""
@@ -158,7 +158,7 @@ class Mailboxes:
         try:
             address = await self.address(user) if self.settings.google.service_account else None
             access = await mail_credentials(self.settings, self.store, user, address)
-            mailbox = await connected(self.store, user) or address or ""
+            mailbox = await connected_address(self.store, user) or address or ""
             since = await self._last_history(user, mailbox)
         except (SetupError, StoreError, GoogleError) as error:
             log.warning("the mailbox of %s cannot be opened: %s", user, error)

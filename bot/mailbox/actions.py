@@ -169,7 +169,7 @@ class Corrections:
             thread=thread,
             field=field,
             sender=address_of(sender),
-            value=_checked(field, value),
+            value=_check(field, value),
             at=datetime.now(UTC),
         )
         await self._database.write(insert)
@@ -187,7 +187,7 @@ class Corrections:
         await self._database.write(sa.delete(mail_corrections).where(mine))
 
 
-def _checked(field: str, value: str) -> str:
+def _check(field: str, value: str) -> str:
     if field == "category":
         name = printable(value).strip()
         if 0 < len(name) <= MAX_CATEGORY and '"' not in name:

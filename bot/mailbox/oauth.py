@@ -19,7 +19,7 @@ from pydantic import BaseModel, SecretStr
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.mailbox.accounts import GOOGLE, connected, disconnect
+from bot.mailbox.accounts import GOOGLE, connected_address, disconnect
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
 from bot.mailbox.credentials import Credentials, Tokens
 from bot.mailbox.google_oauth import GoogleOauth, oauth_of
@@ -148,14 +148,14 @@ class OauthStates:
 
     async def waiting(self, account: str) -> str:
         """Return the mailbox that waits for this person's code; empty = none does."""
-        rows = await self._database.read(_granted(account))
+        rows = await self._database.read(_select_granted(account))
         return _Body.model_validate_json(rows[0].body).tokens["address"] if rows else ""
 
     async def confirm(self, account: str, typed: str) -> Tokens | WrongCode:
         """Return what Google gave, once, to the person who enters the code."""
 
         def work(connection: sa.Connection) -> Tokens | WrongCode:
-            row = connection.execute(_granted(account).with_for_update()).first()
+            row = connection.execute(_select_granted(account).with_for_update()).first()
             if row is None:
                 return WrongCode(0)
             body, mine = _Body.model_validate_json(row.body), _c.state == row.state
@@ -180,7 +180,7 @@ def _live(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(oauth_states).where(which, _c.expires > datetime.now(UTC))
 
 
-def _granted(account: str) -> sa.Select[Any]:
+def _select_granted(account: str) -> sa.Select[Any]:
     return _live(sa.and_(_c.account == account, _c.phase == "granted"))
 
 
@@ -281,7 +281,7 @@ class Connecting:
         return replace(await self._access(user), note=note, corrected=told)
 
     async def _access(self, user: str) -> MailAccess:
-        if address := await connected(self._store, user):
+        if address := await connected_address(self._store, user):
             return MailAccess("connected", address)
         if address := await self._states.waiting(user):
             return MailAccess("waiting", address)

@@ -83,7 +83,7 @@ class _Pages:
         """Show whom the mailbox will belong to, before anything is asked of Google."""
         owner = await self._connecting.owner(_query(request, "state"))
         if owner is None:
-            return _expired()
+            return _expired_page()
         oauth = self._connecting.oauth
         page = _page(
             "Connect a mailbox",
@@ -102,7 +102,7 @@ class _Pages:
         browser, state = self._browser(request), _query(request, "state")
         url = await self._connecting.leave(state, browser) if browser else None
         if url is None:
-            return _expired()
+            return _expired_page()
         return RedirectResponse(url, 303, _HEADERS)
 
     async def back(self, request: Request) -> Response:
@@ -110,7 +110,7 @@ class _Pages:
         browser, state = self._browser(request), _query(request, "state")
         asking = await self._connecting.returned(state, browser) if browser else None
         if asking is None:
-            return _expired()
+            return _expired_page()
         try:
             if error := _query(request, "error"):
                 raise ConnectFailed(error)
@@ -119,7 +119,7 @@ class _Pages:
         except ConnectFailed as failed:
             return _message_page("Nothing is connected", str(failed), 400)
         if not code:
-            return _expired()
+            return _expired_page()
         return _page("One more step", _last_step(owner, address, code))
 
     def _browser(self, request: Request) -> str:
@@ -162,7 +162,7 @@ def _message_page(title: str, text: str, status: int) -> Response:
     return _page(title, _paragraph(text), status)
 
 
-def _expired() -> Response:
+def _expired_page() -> Response:
     return _message_page("This link has expired", EXPIRED, 410)
 
 

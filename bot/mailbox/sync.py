@@ -95,7 +95,7 @@ class MailState:
                 found[row.thread] = Handled(frozenset(row.messages), row.history)
         return found
 
-    async def owed(self, account: str) -> list[str]:
+    async def unfinished_threads(self, account: str) -> list[str]:
         """Return threads that a delivered triage listed and left for the next one."""
         return await self._threads(account, mail_threads.c.state == OWED)
 
@@ -154,7 +154,7 @@ class MailState:
             query = _select(account, some).with_for_update()
             known = {row.thread: row for row in connection.execute(query)}
             rows = [
-                _triaged(account, id, known.get(id), run, reached, threads[id])
+                _triaged_row(account, id, known.get(id), run, reached, threads[id])
                 if id in threads
                 else _row(account, id, known.get(id), state=OWED)
                 for id in some
@@ -191,7 +191,7 @@ def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -
     return {**row, "account": account, "thread": thread, **changes}
 
 
-def _triaged(
+def _triaged_row(
     account: str,
     thread: str,
     known: sa.Row[Any] | None,
@@ -276,25 +276,25 @@ async def new_threads(
     """
     now = datetime.now(UTC)
     if window.latest < now - LIVE:
-        found = await gmail.find(_bounded(query, window.oldest, window.latest))
+        found = await gmail.find(_add_bounds(query, window.oldest, window.latest))
         return Sync(_once(found), "", True, PAST)
     stored = await state.cursor(account)
     history = await gmail.history()
     reached = Cursor(await gmail.address(), history, now, line=uuid4().hex)
     if why := _reason_to_list_all(stored, reached):
-        found = await gmail.find(_bounded(query, window.oldest))
+        found = await gmail.find(_add_bounds(query, window.oldest))
         return Sync(_once(found), reached.to_text(), True, why)
     assert stored, "a mailbox without a cursor is listed whole"
     oldest = min(window.oldest, stored.at - MARGIN)
     reached = replace(reached, line=stored.line)
-    return await _since(gmail, state, account, stored, reached, _bounded(query, oldest))
+    return await _since(gmail, state, account, stored, reached, _add_bounds(query, oldest))
 
 
 async def _since(
     gmail: History, state: MailState, account: str, stored: Cursor, reached: Cursor, query: str
 ) -> Sync:
     """Return what came after a cursor, by Gmail's changes, or else by a listing."""
-    woken, owed = await state.awake(account, reached.at), await state.owed(account)
+    woken, owed = await state.awake(account, reached.at), await state.unfinished_threads(account)
     try:
         changes = await gmail.changes(stored.history)
     except HistoryTooOld:
@@ -310,7 +310,7 @@ async def _since(
         reached = replace(reached, history=changes.history, unlisted=unlisted)
         known = await state.handled(account, {*woken, *owed, *(ref.id for ref in listed)})
         why = ""
-    refs = _once([*map(_unlisted, woken), *listed, *map(_unlisted, owed)])
+    refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     return Sync(refs, reached.to_text(), bool(why), why, handled, frozenset(woken))
 
@@ -334,7 +334,7 @@ def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
     return bool(handled and handled.messages and _precedes(ref.history, handled.history))
 
 
-def _bounded(query: str, oldest: datetime, latest: datetime | None = None) -> str:
+def _add_bounds(query: str, oldest: datetime, latest: datetime | None = None) -> str:
     """Return the query for `[oldest, latest)`; Gmail takes seconds since 1970."""
     parts = [f"({query})"] if query else []
     parts.append(f"after:{max(0, int(oldest.timestamp()))}")
@@ -342,7 +342,7 @@ def _bounded(query: str, oldest: datetime, latest: datetime | None = None) -> st
     return " ".join(parts)
 
 
-def _unlisted(thread: str) -> ThreadRef:
+def _unlisted_thread(thread: str) -> ThreadRef:
     return ThreadRef(thread, "", "")
 
 

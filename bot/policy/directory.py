@@ -65,7 +65,7 @@ class Grants:
         rows = await self.database.read(sa.select(grants).order_by(grants.c.at, grants.c.id))
         return [Grant(**{**row._asdict(), "sources": tuple(row.sources)}) for row in rows]
 
-    async def covering(self, destination: str) -> frozenset[str]:
+    async def sources_for(self, destination: str) -> frozenset[str]:
         """Return the sources whose text may appear there now."""
         standing = sa.and_(grants.c.destination == destination, grants.c.revoked_at.is_(None))
         rows = await self.database.read(sa.select(grants).where(standing))
@@ -73,7 +73,7 @@ class Grants:
 
 
 Granted = Callable[[str], Awaitable[frozenset[str]]]
-"""Takes a destination, returns the sources granted for it: `Grants.covering`. Raises StoreError."""
+"""Takes a destination, returns the sources granted for it: `Grants.sources_for`. Raises StoreError."""
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
@@ -201,7 +201,7 @@ class SlackDirectory:
             return ()
         audience, granted, places = await asyncio.gather(
             self._audience(destination),
-            self._granted(destination),
+            self._grants_for(destination),
             asyncio.gather(*map(self._place, others)),
         )
         closed = {s: p for s, p in zip(others, places, strict=True) if not (p and p.open)}
@@ -284,7 +284,7 @@ class SlackDirectory:
     async def _place(self, source: str) -> MembersOf | None:
         return await self.members.place(source, fresh=True) if is_conversation(source) else None
 
-    async def _granted(self, destination: str) -> frozenset[str]:
+    async def _grants_for(self, destination: str) -> frozenset[str]:
         try:
             return await self.granted(destination)
         except StoreError as error:

@@ -119,7 +119,7 @@ class PolicyFile:
             signature = _signature(path)
         if signature == self._signature:  # None: the file has never existed, or is still missing
             return
-        self._signature, self._now = signature, _parsed(path)
+        self._signature, self._now = signature, _parse(path)
         if isinstance(self._now, PolicyFault):
             log.error("%s", self._now)
         else:
@@ -134,7 +134,7 @@ def _signature(path: Path) -> Signature | None:
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _parsed(path: Path) -> Policy | PolicyFault:
+def _parse(path: Path) -> Policy | PolicyFault:
     try:
         policy = load_policy(path)
     except SettingsError as error:
@@ -224,12 +224,12 @@ class Admission:
         try:
             policy = await self.file.read()
         except PolicyFault as fault:
-            return await self._closed(incoming, fault)
+            return await self._decide_closed(incoming, fault)
         at = incoming
         asked = await self.asked(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
 
-    async def _closed(self, incoming: Incoming, fault: PolicyFault) -> AdmissionDecision:
+    async def _decide_closed(self, incoming: Incoming, fault: PolicyFault) -> AdmissionDecision:
         """Decide while the rules cannot be read: only a colleague is told, and not why."""
         person = await self.people.person(incoming.user, incoming.team)
         known = person is not None and person.kind == "member"
@@ -260,9 +260,9 @@ class Admission:
                 facts = tasks.create_task(self.people.channel(channel))
         known = None if kind == DIRECT else facts.result()
         asked = AdmissionFacts(user, channel, kind, person.result(), known, now=now)
-        user_usd, user_open = await self._spent(policy.user_daily_usd, user, now)
-        all_usd, all_open = await self._spent(policy.daily_usd, None, now)
-        needed = groups_needed(policy, asked)
+        user_usd, user_open = await self._amounts(policy.user_daily_usd, user, now)
+        all_usd, all_open = await self._amounts(policy.daily_usd, None, now)
+        needed = needed_groups(policy, asked)
         groups = {g: await self.people.group(g) for g in needed}
         refusals = [
             self.people.refusal("user", user),
@@ -279,7 +279,7 @@ class Admission:
             all_open_usd=all_open,
         )
 
-    async def _spent(
+    async def _amounts(
         self, limit: float | None, user: str | None, now: datetime
     ) -> tuple[float, float]:
         return (0.0, 0.0) if limit is None else await self.inbox.spent(user, day_of(now))
@@ -287,7 +287,7 @@ class Admission:
 
 def decide(policy: Policy, asked: AdmissionFacts, cost_usd: float) -> AdmissionDecision:
     """Decide whether a request is answered, and its limits; `cost_usd` is the default limit."""
-    rules = ruling(policy, asked.user, asked.channel, asked.kind, asked.facts)
+    rules = closest_rule(policy, asked.user, asked.channel, asked.kind, asked.facts)
     person, follow_up = asked.person, asked.kind == FOLLOW_UP
     if person and person.kind in ("bot", "deleted"):
         return Silent(f"{asked.user} is a {person.kind} user")
@@ -308,7 +308,7 @@ def decide(policy: Policy, asked: AdmissionFacts, cost_usd: float) -> AdmissionD
     return _within_budget(policy, rules, asked, cost_usd)
 
 
-def ruling(
+def closest_rule(
     policy: Policy, user: str, channel: str, kind: str, facts: ChannelFacts | None
 ) -> Ruling:
     """Return the closest rule, key by key: user, channel, direct, everywhere."""
@@ -316,9 +316,9 @@ def ruling(
     return Ruling(**{name: _first(ways, name) for name in PolicyRules.model_fields})
 
 
-def groups_needed(policy: Policy, asked: AdmissionFacts) -> tuple[str, ...]:
+def needed_groups(policy: Policy, asked: AdmissionFacts) -> tuple[str, ...]:
     """Return the user groups to look up before `decide`; usually there are none."""
-    rules = ruling(policy, asked.user, asked.channel, asked.kind, asked.facts)
+    rules = closest_rule(policy, asked.user, asked.channel, asked.kind, asked.facts)
     if not asked.person or asked.person.kind != "member":
         return ()
     if not rules.answer or asked.user in rules.ask or "members" in rules.ask:
@@ -363,7 +363,7 @@ def _not_here(policy: Policy, asked: AdmissionFacts) -> str:
         return f"I am switched off for you. Ask {admin(policy)} to change that."
     if asked.kind == DIRECT:
         return "I do not answer direct messages. Mention me in a channel that I am a member of."
-    if ruling(policy, asked.user, "", DIRECT, None).answer:
+    if closest_rule(policy, asked.user, "", DIRECT, None).answer:
         return f"I do not answer in this channel. Send me a direct message, or ask {admin(policy)}."
     return f"I do not answer in this channel. Ask {admin(policy)} where I do."
 

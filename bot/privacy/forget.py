@@ -174,7 +174,7 @@ class Forget:
             asked = sa.select(runs.c.request).where(runs.c.id.in_(some))
             rows = await self.database.read(sa.select(inbox).where(inbox.c.key.in_(asked)))
             found |= {row.key: row for row in rows}
-        emptied = {key: _emptied(row) for key, row in found.items()}
+        emptied = {key: _empty_event(row) for key, row in found.items()}
         changed = [key for key, event in emptied.items() if event != found[key].event]
         for some in chunks(changed):
             mine = [(inbox.c.key == key, emptied[key]) for key in some]
@@ -376,7 +376,7 @@ def _holds_text() -> Condition:
     return sa.or_(asked != "", recorded, runs.c.result.is_not(None))
 
 
-def _emptied(request: sa.Row[Any]) -> dict[str, Any]:
+def _empty_event(request: sa.Row[Any]) -> dict[str, Any]:
     """Return the event of a request without its text.
 
     One that is still to be answered loses only the look-ups that were approved for it: their words
@@ -393,7 +393,7 @@ GRACE = timedelta(seconds=60)
 """Minimum age of a pending deletion: a request that begins now may still read stored data."""
 
 
-async def forgetting(database: Database, data_dir: Path) -> None:
+async def forget_pending_forever(database: Database, data_dir: Path) -> None:
     """Carry out pending deletions until cancelled."""
     while True:
         try:

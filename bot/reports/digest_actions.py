@@ -103,7 +103,9 @@ def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list
     after: list[Block] = []
     for block in blocks:
         if block.get("block_id") == row:
-            elements = [left for each in block["elements"] for left in _left(each, click)]
+            elements = [
+                left for each in block["elements"] for left in _without_clicked(each, click)
+            ]
             after += [{**block, "elements": elements}] if elements else []
             after += [] if before else [done]
         else:
@@ -111,7 +113,7 @@ def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list
     return after
 
 
-def _left(element: Block, click: DigestClick) -> Iterator[Block]:
+def _without_clicked(element: Block, click: DigestClick) -> Iterator[Block]:
     """Yield the element without what was clicked; nothing if that was all of it."""
     if element.get("action_id") != click.what:
         yield element

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
-from bot.reports.sweep import numbered, slack_link
+from bot.reports.sweep import number_findings, slack_link
 from bot.reports.translations import clean_text
 from scopes.chart_renderer import DrawingFailed, render_chart
 
@@ -57,7 +57,7 @@ def harmless(value: object) -> str:
 
 
 def _rows(document: SweepReport) -> Iterator[Row]:
-    numbers = numbered(document)
+    numbers = number_findings(document)
     found = [(s.item, f) for s in document.sections for f in s.findings]
     for market, finding in sorted(found, key=lambda each: numbers[each[1].id]):
         yield {"number": numbers[finding.id], **_finding(market, finding)}
@@ -75,7 +75,7 @@ def _finding(market: str, finding: SweepFinding) -> Row:
         **_common(market, finding),
         "change": finding.change,
         "severity_reason": finding.severity_reason,
-        "customers": _joined(finding.customers),
+        "customers": _join(finding.customers),
         "people": finding.people,
         "next_step": finding.next_step,
         "messages": finding.messages,
@@ -85,7 +85,7 @@ def _finding(market: str, finding: SweepFinding) -> Row:
         "tracker_key": tracker.key,
         "tracker_title": tracker.title,
         "tracker_link": slack_link([tracker.link]),
-        "quotes": _joined(finding.quotes or (), " | "),
+        "quotes": _join(finding.quotes or (), " | "),
         "finding": finding.id,
     }
 
@@ -104,7 +104,7 @@ def _common(market: str, issue: SweepFinding | KnownIssue) -> dict[str, Any]:
     }
 
 
-def _joined(texts: Sequence[object], between: str = "; ") -> str:
+def _join(texts: Sequence[object], between: str = "; ") -> str:
     return between.join(str(each) for each in texts)
 
 

@@ -33,24 +33,24 @@ def digest_answer(document: TriageReport, categories: Iterable[str] = ()) -> str
     lines = [summary(document), ENDED.get(document.status, "")]
     lines += ["", "**Do first**"] if view.first else []
     for number, line in enumerate(view.first, 1):
-        lines.append(f"{number}. {_uncited(line.text)}{_cited(line.findings)}")
+        lines.append(f"{number}. {_drop_citations(line.text)}{_citations(line.findings)}")
     for section in view.sections:
-        lines += ["", f"**{_uncited(section.title)}**"]
+        lines += ["", f"**{_drop_citations(section.title)}**"]
         for group in section.groups:
             indent = "  " if group.title else ""
-            lines += [f"- **{_uncited(group.title)}**"] if group.title else []
+            lines += [f"- **{_drop_citations(group.title)}**"] if group.title else []
             for entry in group.entries:
                 row = "".join(part if isinstance(part, str) else part.text for part in entry.row)
-                text = _uncited(row).replace("\n", " · ")
-                lines.append(f"{indent}- {text}{_cited([entry.finding])}")
+                text = _drop_citations(row).replace("\n", " · ")
+                lines.append(f"{indent}- {text}{_citations([entry.finding])}")
     return "\n".join(lines).strip()
 
 
-def _uncited(text: str) -> str:
+def _drop_citations(text: str) -> str:
     return SPACED.sub("", text)  # only code cites
 
 
-def _cited(findings: Iterable[str]) -> str:
+def _citations(findings: Iterable[str]) -> str:
     return "".join(f" [{id}]" for id in findings if id)
 
 
@@ -77,12 +77,12 @@ class _Markdown:
         for number, line in enumerate(view.lead):
             yield from ("", plain(line) if number else counts + plain(line))
         first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
-        yield from _titled(words("first"), first)
-        yield from _titled(words("patterns"), [f"- {_highlight(each)}" for each in view.patterns])
-        yield from _titled(words("to_know"), [f"- {plain(note)}" for note in view.notes])
-        yield from _titled(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
+        yield from _section(words("first"), first)
+        yield from _section(words("patterns"), [f"- {_highlight(each)}" for each in view.patterns])
+        yield from _section(words("to_know"), [f"- {plain(note)}" for note in view.notes])
+        yield from _section(words("gaps"), [f"- {plain(gap)}" for gap in view.gaps])
         overview = [f"- {self._line(line)}".replace("  ", " ") for line in view.overview]
-        yield from _titled(words("markets"), overview)
+        yield from _section(words("markets"), overview)
         for section in view.sections:
             yield from ("", f"## {_label(section.title)}")
             for number, line in enumerate(section.intro):
@@ -91,7 +91,7 @@ class _Markdown:
                 yield from self._group(group)
             yield from ("", f"· {plain(section.more)}") if section.more else ()
         foot = [f"- {_label(each)}" for each in (*view.sources, *view.foot)]
-        yield from _titled(words("sources"), foot)
+        yield from _section(words("sources"), foot)
 
     def _group(self, group: Group) -> Iterator[str]:
         if not group.entries:
@@ -128,7 +128,7 @@ class _Markdown:
         return f" · [{self.view.words('link')}]({url})" if url else ""
 
 
-def _titled(title: str, rows: Sequence[str]) -> Iterator[str]:
+def _section(title: str, rows: Sequence[str]) -> Iterator[str]:
     if rows:
         yield from ("", f"## {plain(title)}", "", *rows)
 

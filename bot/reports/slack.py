@@ -96,16 +96,16 @@ def lead_message(
 
 
 def _answer_foot(document: AnswerDocument, numbers: Numbers, seconds: float) -> Iterator[str]:
-    if how := _ended(document):
+    if how := _format_ending(document):
         yield f"*{how}*"
     if numbers.given:
         yield "\n".join(_answer_sources(document, numbers))
-    if missing := list(_missing(document)):
+    if missing := list(_gaps(document)):
         yield "\n".join(missing)
     yield _cost(document, seconds)
 
 
-def _ended(document: AnswerDocument) -> str:
+def _format_ending(document: AnswerDocument) -> str:
     status, stopped = document.status, document.stopped_by
     if status == "cancelled":
         return CANCELLED
@@ -140,7 +140,7 @@ def _looked_up(item: LookedUp, url: str) -> str:
     return f"looked up: {item.text}" if url else f"{item.item}, looked up: {item.text}"
 
 
-def _missing(document: AnswerDocument) -> Iterator[str]:
+def _gaps(document: AnswerDocument) -> Iterator[str]:
     cover = document.coverage
     gaps = cover.not_covered
     undone = cover.outcomes("partial", "failed", "cancelled", "refused")
@@ -251,15 +251,15 @@ def _messages(view: ReportView) -> list[Message]:
     rest = [each for each in view.sections if not each.is_urgent]
     thread, foot = list(_pieces(rest, words)), list(_foot(view, limits))
     if any(section.intro or section.is_apart for section in rest):
-        return [*packed(first), *packed(thread), *packed(foot)]
+        return [*pack(first), *pack(thread), *pack(foot)]
     everything = [*first, *thread, *foot]
     is_short = sum(weight(piece.blocks) for piece in everything) <= ONE_MESSAGE
-    if is_short or not thread or len(packed(first)) > 1:
-        return packed(everything)
-    return [*packed(first), *packed([*thread, *foot])]
+    if is_short or not thread or len(pack(first)) > 1:
+        return pack(everything)
+    return [*pack(first), *pack([*thread, *foot])]
 
 
-def packed(pieces: Iterable[Piece]) -> list[Message]:
+def pack(pieces: Iterable[Piece]) -> list[Message]:
     """Pack the pieces into messages, in order."""
     messages: list[Message] = []
     room = blocks = 0
@@ -292,10 +292,10 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
     if view.first:
         items = [_highlight(each, limits) for each in view.first]
-        parts += [_titled(words("first")), numbered_list(items)]
+        parts += [_heading(words("first")), numbered_list(items)]
     if patterns := view.patterns[: limits.patterns]:
         items = [_highlight(each, limits) for each in patterns]
-        parts += [_titled(words("patterns")), bullet_list(items)]
+        parts += [_heading(words("patterns")), bullet_list(items)]
     yield rich(*parts)
     gaps = [*view.gaps[: limits.gaps], *_rest(view.gaps, limits.gaps, words)]
     notes = [*_bullets("to_know", view.notes[:MOST_NOTES], words), *_bullets("gaps", gaps, words)]
@@ -304,12 +304,12 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     if limits.markets and view.overview:
         rows = [paragraph(*_parts(line)) for line in view.overview[: limits.markets]]
         rows += map(paragraph, _rest(view.overview, limits.markets, words))
-        yield rich(_titled(words("markets")), bullet_list(rows))
+        yield rich(_heading(words("markets")), bullet_list(rows))
 
 
 def _bullets(title: str, sentences: Sequence[str], words: Words) -> Iterator[Element]:
     if sentences:
-        yield _titled(words(title))
+        yield _heading(words(title))
         yield bullet_list([paragraph(each) for each in sentences])
 
 
@@ -330,7 +330,7 @@ def _highlight(line: Highlight, limits: HeadLimits) -> Element:
     return paragraph(*parts, f" +{more}" if more else "")
 
 
-def _titled(title: str) -> Element:
+def _heading(title: str) -> Element:
     return paragraph("\n", bold(title))
 
 
@@ -365,7 +365,7 @@ def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
         return
     text = words("link") if group.is_numbered else "↗"
     number = group.entries[0].number if group.entries else 0
-    for rows in _lists([paragraph(*_linked(e.row, e.url, text)) for e in group.entries]):
+    for rows in _lists([paragraph(*_with_link(e.row, e.url, text)) for e in group.entries]):
         yield (rich(numbered_list(rows, number) if group.is_numbered else bullet_list(rows)),)
         number += len(rows)
 
@@ -384,7 +384,7 @@ def _lists(rows: Sequence[Element]) -> Iterator[Sequence[Element]]:
 
 
 def _full(entry: Entry, words: Words) -> Iterator[Element]:
-    title, details = _linked(entry.title, entry.url, words("link")), _parts(entry.details)
+    title, details = _with_link(entry.title, entry.url, words("link")), _parts(entry.details)
     if entry.quotes:
         yield paragraph(*title)
         yield from (quote(paragraph(each)) for each in entry.quotes)
@@ -396,7 +396,7 @@ def _full(entry: Entry, words: Words) -> Iterator[Element]:
         yield quote(paragraph(entry.draft))
 
 
-def _linked(line: Line, url: str, text: str) -> list[str | Element]:
+def _with_link(line: Line, url: str, text: str) -> list[str | Element]:
     link = link_to(url, text)
     return [*_parts(line), " · ", link] if link else _parts(line)
 

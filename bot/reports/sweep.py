@@ -63,7 +63,7 @@ def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
     channels = words("channels", n=len(document.sections))
     notification = f"{words('sweep')}, {channels}: {_counts_line(document, words)}."
     document = document if document.compared else _without_changes(document)
-    markets = _Markets(document, numbered(document), words, place)
+    markets = _Markets(document, number_findings(document), words, place)
     sections = [section for each in markets.ordered for section in markets.section(each)]
     return ReportView(
         words=words,
@@ -93,13 +93,13 @@ def _without_changes(document: SweepReport) -> SweepReport:
     return document.model_copy(update={"sections": [unmarked(s) for s in document.sections]})
 
 
-def numbered(document: SweepReport) -> dict[str, int]:
+def number_findings(document: SweepReport) -> dict[str, int]:
     """Return each finding's number in the report, from 1."""
-    ids = [finding.id for section in _ordered(document.sections) for finding in section.findings]
+    ids = [finding.id for section in _order(document.sections) for finding in section.findings]
     return {id: number for number, id in enumerate(dict.fromkeys(ids), 1)}
 
 
-def _ordered(sections: Sequence[SweepSection]) -> Sequence[SweepSection]:
+def _order(sections: Sequence[SweepSection]) -> Sequence[SweepSection]:
     """Return the sections as requested; if there are many, urgent ones first."""
     if len(sections) <= MANY_MARKETS:
         return sections
@@ -248,7 +248,7 @@ class _Markets:
     def __init__(
         self, document: SweepReport, numbers: Mapping[str, int], words: Words, place: str
     ) -> None:
-        self.ordered = _ordered(document.sections)
+        self.ordered = _order(document.sections)
         self.numbers = numbers
         self.words = words
         self.place = place

@@ -35,29 +35,29 @@ def report_text(
     else:
         view = sweep_view(document, place)
     words, (opening, *lead) = view.words, view.lead
-    lines = _wrapped(view.title)
+    lines = _wrap(view.title)
     for each in (" · ".join(filter(None, (view.counts, opening))), *lead):
-        lines += _wrapped(each)
+        lines += _wrap(each)
     first = [f"{n}. {_highlight(each)}" for n, each in enumerate(view.first, 1)]
-    lines += _titled(words("first"), first)
-    lines += _titled(words("patterns"), [f"· {_highlight(each)}" for each in view.patterns])
-    lines += _titled(words("to_know"), [f"· {note}" for note in view.notes])
+    lines += _list(words("first"), first)
+    lines += _list(words("patterns"), [f"· {_highlight(each)}" for each in view.patterns])
+    lines += _list(words("to_know"), [f"· {note}" for note in view.notes])
     more = len(view.gaps) - MOST_GAPS
     rest = [words("more", n=more)] if more > 0 else []
-    lines += _titled(words("gaps"), [f"· {gap}" for gap in (*view.gaps[:MOST_GAPS], *rest)])
-    lines += _titled(words("markets"), map(_flat, view.overview))
+    lines += _list(words("gaps"), [f"· {gap}" for gap in (*view.gaps[:MOST_GAPS], *rest)])
+    lines += _list(words("markets"), map(_flat, view.overview))
     for section in view.sections:
         lines += _section(section)
     lines += [""]
     for each in view.foot:
-        lines += _wrapped(each, "  ")
+        lines += _wrap(each, "  ")
     return "\n".join(lines)
 
 
-def _titled(title: str, rows: Iterable[str]) -> Iterator[str]:
+def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
     for number, row in enumerate(rows):
         yield from () if number else ("", title.upper())
-        yield from _wrapped(row, "  " if row.startswith("·") else "   ")
+        yield from _wrap(row, "  " if row.startswith("·") else "   ")
 
 
 def _highlight(line: Highlight) -> str:
@@ -75,22 +75,22 @@ def _section(section: ReportSection) -> Iterator[str]:
     head = f"{section.title} "
     yield from ("", head + "─" * max(4, WIDTH - len(head)))
     for line in section.intro:
-        yield from _wrapped(line)
+        yield from _wrap(line)
     for group in section.groups:
         if group.title and group.entries:
-            yield from ("", *_wrapped(group.title))
+            yield from ("", *_wrap(group.title))
         for entry in group.entries:
             yield from ("", *_full(entry)) if group.is_full else _row(entry, group.is_numbered)
-    yield from _wrapped(section.more) if section.more else ()
+    yield from _wrap(section.more) if section.more else ()
 
 
 def _full(entry: Entry) -> Iterator[str]:
-    yield from _wrapped(_flat(entry.title), INDENT)
+    yield from _wrap(_flat(entry.title), INDENT)
     for quote in entry.quotes:
-        yield from _indented(f"«{quote}»")
+        yield from _indent(f"«{quote}»")
     for line in _flat(entry.details).strip("\n").split("\n"):
-        yield from _indented(line, most=2)
-    yield from _indented(f"✎ {entry.draft}", most=1) if entry.draft else ()
+        yield from _indent(line, most=2)
+    yield from _indent(f"✎ {entry.draft}", most=1) if entry.draft else ()
     yield from [INDENT + entry.url] if entry.url else ()
 
 
@@ -98,15 +98,15 @@ def _row(entry: Entry, is_numbered: bool) -> Iterator[str]:
     """Render an entry of a list: each of its lines on two at most, and its link."""
     first, *rest = _flat(entry.row).split("\n")
     mark = f"{entry.number:>4}  " if is_numbered else "· "
-    yield from _wrapped(mark + first, INDENT if is_numbered else "  ", 2)
+    yield from _wrap(mark + first, INDENT if is_numbered else "  ", 2)
     for line in rest:
-        yield from _indented(line, most=2)
+        yield from _indent(line, most=2)
     yield from [INDENT + entry.url] if entry.url else ()
 
 
-def _indented(text: str, most: int | None = None) -> list[str]:
+def _indent(text: str, most: int | None = None) -> list[str]:
     """Indent a text below its entry, at most so many lines; nothing if it is empty."""
-    return _wrapped(INDENT + text, INDENT + "  ", most) if text else []
+    return _wrap(INDENT + text, INDENT + "  ", most) if text else []
 
 
 def ask_text(doc: AnswerDocument) -> str:
@@ -121,13 +121,13 @@ def ask_text(doc: AnswerDocument) -> str:
         return "".join(f"[{numbers.setdefault(i, len(numbers) + 1)}]" for i in cited)
 
     text = CITED.sub(number, doc.answer)
-    lines = [line for part in text.splitlines() for line in _wrapped(part)]
+    lines = [line for part in text.splitlines() for line in _wrap(part)]
     if numbers:
         lines += ["", "Sources"]
         lines += [line for i, n in numbers.items() for line in _source(n, sources[i], queries[i])]
     if named := ", ".join(f"{f.name} ({size_of(f.bytes)})" for f in doc.files or ()):
         writes = f"`assistant show {doc.run_id} --files DIR` writes them"
-        lines += ["", *_wrapped(f"Files: {named} · {writes}", "  ")]
+        lines += ["", *_wrap(f"Files: {named} · {writes}", "  ")]
     if doc.degraded:
         lines += ["", "One context read everything here: isolation is advisory for this answer."]
     return "\n".join([*lines, "", *_foot(doc)])
@@ -150,7 +150,7 @@ def _cited_sources(doc: AnswerDocument) -> Iterator[tuple[str, str]]:
 
 def _source(number: int, source: str, queries: Sequence[str]) -> Iterator[str]:
     """Yield a source, and below it the statement that found it, on one line each."""
-    yield from _wrapped(f"[{number}] {source}")
+    yield from _wrap(f"[{number}] {source}")
     for query in queries:
         line = f"    {one_line(query)}"
         yield line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
@@ -168,9 +168,9 @@ def _foot(doc: AnswerDocument) -> Iterator[str]:
     if own := cover.looked_up:
         parts.append(f"{count(own, 'item')} looked up")
     parts.append(f"{doc.cited} of {len(doc.statements)} statements cited{_by_look_up(doc)}")
-    yield from _wrapped(f"Coverage: {' · '.join(parts)}", "  ")
+    yield from _wrap(f"Coverage: {' · '.join(parts)}", "  ")
     for each in cover.not_covered[:MOST_GAPS]:
-        yield from _wrapped(f"  not covered: {one_line(each)}", "    ")
+        yield from _wrap(f"  not covered: {one_line(each)}", "    ")
     if (left := len(cover.not_covered) - MOST_GAPS) > 0:
         yield f"  not covered: and {left} more (`assistant show {doc.run_id} --json` has all)"
     if doc.unsupported:
@@ -196,7 +196,7 @@ def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
     for each in subagents:
         result = SubagentResult.model_validate(each.result) if each.result else None
         why = f" ({result.reason})" if result and result.reason else ""
-        lines += _wrapped(
+        lines += _wrap(
             f"{each.id} {each.status}/{each.stopped_by}{why} · {each.template} · "
             f"{count(result.steps if result else 0, 'model call')}, "
             f"{count(len(result.tool_calls) if result else 0, 'tool call')}, "
@@ -207,7 +207,7 @@ def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(text: str, indent: str = "", most: int | None = None) -> list[str]:
+def _wrap(text: str, indent: str = "", most: int | None = None) -> list[str]:
     """Wrap a text, at most into so many lines; long words are broken unless one is a link."""
     return textwrap.wrap(
         text,

@@ -131,7 +131,7 @@ class Due:
 
 def clean_text(text: object, most: int) -> str:
     """Clean text of others to one line: nothing invisible, no secrets, no active address."""
-    flat = one_line(Links().defused(redacted(printable(str(text or "")))))
+    flat = one_line(Links().defang(redacted(printable(str(text or "")))))
     return flat if len(flat) <= most else f"{flat[: most - 1].rstrip()}…"
 
 

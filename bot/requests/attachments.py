@@ -213,7 +213,7 @@ async def _download(web: AsyncWebClient, file: Mapping[str, Any], max_mb: float)
             headers = {"Authorization": f"Bearer {web.token}"}
             async with session.get(url, headers=headers, allow_redirects=False) as response:
                 if response.status in (301, 302, 303, 307, 308):
-                    url = _redirected(url, response.headers.get("location", ""), web.base_url)
+                    url = _redirect_target(url, response.headers.get("location", ""), web.base_url)
                     continue
                 if response.status != 200:
                     raise FileRefused(f"could not be downloaded: Slack answered {response.status}")
@@ -221,7 +221,7 @@ async def _download(web: AsyncWebClient, file: Mapping[str, Any], max_mb: float)
     raise FileRefused("could not be downloaded: Slack redirected it too often")
 
 
-def _redirected(url: str, location: str, base_url: str) -> str:
+def _redirect_target(url: str, location: str, base_url: str) -> str:
     """Return where a redirection leads; Slack sends users without access to its login page."""
     target = urljoin(url, location)
     if not _is_slack_url(target, base_url):
@@ -266,7 +266,7 @@ async def _content(
     if b"%PDF-" in data[:1024]:
         text, facts = await _pdf(data, max_tokens)
     else:
-        text, facts = _decoded(data)
+        text, facts = _decode(data)
     cut = shorten(text, max_tokens)
     if len(cut) < len(text):
         share = f"; cut: about {max_tokens} of {estimate_tokens(text)} tokens are shown"
@@ -289,7 +289,7 @@ def _image(kind: str, data: bytes) -> Block:
     return {"type": "image", "source": source}
 
 
-def _decoded(data: bytes) -> tuple[str, str]:
+def _decode(data: bytes) -> tuple[str, str]:
     """Decode a text file; return text and encoding. Raises FileRefused for anything else."""
     for mark, charset in BOMS.items():
         if data.startswith(mark):

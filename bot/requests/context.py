@@ -167,7 +167,7 @@ class ContextReader:
                 found.answers[id] = LEFT_OUT
                 continue
             for subagent in subagents:
-                found.findings += _renumbered((subagent.result or {}).get("findings") or (), offset)
+                found.findings += _renumber((subagent.result or {}).get("findings") or (), offset)
             rich += len(found.findings) > before
             answer = without_own(document.get("answer") or "")
             if answer or len(found.findings) > before:
@@ -216,10 +216,10 @@ class EarlierAnswers:
 
 
 def _with_offset(answer: str, offset: int) -> str:
-    return CITED.sub(lambda match: _shifted(match[0], offset), answer)
+    return CITED.sub(lambda match: _shift_ids(match[0], offset), answer)
 
 
-def _shifted(text: str, offset: int) -> str:
+def _shift_ids(text: str, offset: int) -> str:
     """Add an offset to the finding ids in a text, except to those that already have one."""
 
     def put(match: re.Match[str]) -> str:
@@ -229,9 +229,9 @@ def _shifted(text: str, offset: int) -> str:
     return re.sub(r"F(\d+)\.(\d+)", put, text)
 
 
-def _renumbered(findings: Sequence[Mapping[str, Any]], offset: int) -> list[dict[str, Any]]:
+def _renumber(findings: Sequence[Mapping[str, Any]], offset: int) -> list[dict[str, Any]]:
     held = [f for f in findings if f["evidence"]]  # the source of the others was deleted
-    return [{**finding, "id": _shifted(finding["id"], offset)} for finding in held]
+    return [{**finding, "id": _shift_ids(finding["id"], offset)} for finding in held]
 
 
 @dataclass(frozen=True)

@@ -92,11 +92,11 @@ def why(obstacles: Sequence[Obstacle]) -> str:
     ever = ever if all(o.grantable for o in obstacles) else ""
     return (
         "This answer is for you alone. Where you asked, not everyone may read what it rests on: "
-        f"{obstacles_named(obstacles, MOST_NAMED)}.{ever}"
+        f"{format_obstacles(obstacles, MOST_NAMED)}.{ever}"
     )
 
 
-def obstacles_named(obstacles: Sequence[Obstacle], most: int) -> str:
+def format_obstacles(obstacles: Sequence[Obstacle], most: int) -> str:
     """Name the sources that somebody may not read, at most so many, and why."""
     named = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
     more = f" and {len(named) - most} more" if len(named) > most else ""

@@ -108,7 +108,7 @@ class RequestHandler:
     async def _answer(self, request: StoredRequest) -> str:
         assert request.run
         if request.event.get(STOPPED):
-            return await self._stopped(request)
+            return await self._end_stopped(request)
         resumed = await self.store.begun(request.run) is not None
         if not resumed and not await self._admit(request, request.run):
             until = datetime.now(UTC) + timedelta(seconds=BUDGET_LOOK_S)
@@ -120,7 +120,7 @@ class RequestHandler:
                 return await self._turn_away(request, live, admitted)
             return await self._reply(request, live, resumed)
 
-    async def _stopped(self, request: StoredRequest) -> str:
+    async def _end_stopped(self, request: StoredRequest) -> str:
         """Stop a request before its turn, or while it waits for the model."""
         if not request.reply and not isinstance(await self.admission.decide(request), Permitted):
             await self.inbox.finish(request.key, "ignored")  # it would not have been answered

@@ -86,7 +86,7 @@ async def rebuild(
     """
     asked = _request_of(incoming)
     said: list[dict[str, Any]] = []
-    note, label = "", _closed(incoming)
+    note, label = "", _strictest_label(incoming)
     if incoming.thread_ts != incoming.ts:
         said, note = await _read(client, incoming)
         asked = next((m for m in said if m["ts"] == incoming.ts), asked)
@@ -159,10 +159,10 @@ async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]
             return await label_of(incoming.channel)
     except FAILURES as error:
         log.warning("who may read %s is not known: %s", incoming.channel, error)
-        return _closed(incoming)
+        return _strictest_label(incoming)
 
 
-def _closed(incoming: Incoming) -> Label:
+def _strictest_label(incoming: Incoming) -> Label:
     """Return a label without a call: public if the event says so, else for the asker only."""
     public = incoming.event.get("channel_type") == "channel"
     readers = WORKSPACE if public else frozenset({incoming.user})

@@ -24,7 +24,7 @@ class RequestWorker(Worker[StoredRequest]):
 
     runs: Runs
 
-    async def claimed(self) -> Sequence[StoredRequest]:
+    async def load_claimed(self) -> Sequence[StoredRequest]:
         return await self.inbox.at_work(self.durable.executor)
 
     async def take(self, free: int) -> Sequence[StoredRequest]:

@@ -43,7 +43,7 @@ class Worker(ABC, Generic[W]):
     _taking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @abstractmethod
-    async def claimed(self) -> Sequence[W]:
+    async def load_claimed(self) -> Sequence[W]:
         """Return what this process has claimed and not ended."""
 
     @abstractmethod
@@ -96,12 +96,12 @@ class Worker(ABC, Generic[W]):
 
     async def recover(self) -> None:
         """Resume what an earlier process of this id, or a dead replica, had claimed."""
-        for work in await self.claimed():
+        for work in await self.load_claimed():
             if self.key(work) not in self.at_work:
                 self._recovered[self.workflow(work)[1]] = work
                 await self._begin(work)
 
-    async def drained(self, seconds: float) -> bool:
+    async def drain(self, seconds: float) -> bool:
         """Start nothing more, and wait for current work; return whether all of it has ended."""
         self.draining = True
         try:
@@ -134,7 +134,7 @@ class Worker(ABC, Generic[W]):
         """Check what was recovered: another replica may have claimed it, or nobody resumes it."""
         if not self._recovered:
             return
-        mine = {self.key(work) for work in await self.claimed()}
+        mine = {self.key(work) for work in await self.load_claimed()}
         for key in {self.key(work) for work in self._recovered.values()} - mine:
             self.ended(key)
         for id in await self.durable.lost(self._recovered):

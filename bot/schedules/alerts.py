@@ -88,7 +88,9 @@ class FailureAlerts:
         """
 
         def change(connection: sa.Connection) -> None:
-            record_failure(connection, schedule, why, at or _reached(connection, schedule), again)
+            record_failure(
+                connection, schedule, why, at or _last_started(connection, schedule), again
+            )
 
         await self.database.change(change)
         self.wake()
@@ -130,7 +132,9 @@ class FailureAlerts:
         except WriteFailed as error:
             log.warning("the alert about %s is not sent yet: %s", id, error)
         finally:
-            await self.database.change(lambda connection: _done(connection, id, failure, reached))
+            await self.database.change(
+                lambda connection: _record_reached(connection, id, failure, reached)
+            )
 
     def _claim(self, connection: sa.Connection, id: str) -> Failure | None:
         """Claim an alert for a while, so that no other process sends it."""
@@ -224,7 +228,9 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _done(connection: sa.Connection, id: str, failure: Failure, reached: Sequence[str]) -> None:
+def _record_reached(
+    connection: sa.Connection, id: str, failure: Failure, reached: Sequence[str]
+) -> None:
     """Record who received the alert; nobody = send it again."""
     now = _failure(connection, id)
     if now is None or now.since != failure.since:
@@ -235,7 +241,7 @@ def _done(connection: sa.Connection, id: str, failure: Failure, reached: Sequenc
     _store(connection, id, now.model_copy(update={"held": None, "told": (*reached,) or now.told}))
 
 
-def _reached(connection: sa.Connection, schedule: str) -> datetime:
+def _last_started(connection: sa.Connection, schedule: str) -> datetime:
     """Return its latest occurrence that was started.
 
     The report of that one, or of a later one, says that it works again.

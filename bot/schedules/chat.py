@@ -157,7 +157,7 @@ class ScheduleService:
     async def weighed(self, name: str, spec: Schedule, home: str) -> Mapping[str, str]:
         if await self._exists(name, spec):
             raise ToolError(f"The schedule {name} is set already, just so.")
-        channels, waits = await self._checked(spec)
+        channels, waits = await self._check(spec)
         named = [c.name for c in channels if not c.is_private or home.startswith("D")]
         names = {c.id: c.name for c in await self._channels()}
         shown = {
@@ -173,7 +173,7 @@ class ScheduleService:
     async def create(self, name: str, spec: Schedule) -> str:
         now = datetime.now(UTC)
         if not await self._exists(name, spec):
-            await self._checked(spec)
+            await self._check(spec)
             try:
                 await self.store.create(name, spec, "chat", now)
             except ScheduleError as error:
@@ -190,12 +190,12 @@ class ScheduleService:
         theirs = {row.id for row in rows if admin or row.spec.owner == by}
         here = {row.id for row in rows if not alone and _posts_to(row.spec.to, home, names)}
         seen = [row for row in rows if row.id in (theirs if alone else here)]
-        hidden = frozenset[str]() if alone else _unnamed(seen, channels)
+        hidden = frozenset[str]() if alone else _private_patterns(seen, channels)
         found = []
         for row in seen[:MOST_LISTED]:
             mine = row.spec.owner == by
             whose = "your rights" if mine else f"the rights of {row.spec.owner}"
-            reading = _reading(row, hidden)
+            reading = _describe_sources(row, hidden)
             found.append(Listed(row.id, line(row, now, reading=reading, whose=whose, names=names)))
         others = len(theirs - here) if not alone else 0
         note = f"{len(seen)} {'schedule' if len(seen) == 1 else 'schedules'}."
@@ -254,7 +254,7 @@ class ScheduleService:
             raise ToolError(f"{name} is not paused; it cannot run: {row.why}")
         return row
 
-    async def _checked(self, spec: Schedule) -> tuple[list[ChannelInfo], bool]:
+    async def _check(self, spec: Schedule) -> tuple[list[ChannelInfo], bool]:
         """Return the channels that it would read now, and whether its reports wait for a grant.
 
         Raises ToolError for an invalid schedule.
@@ -280,7 +280,9 @@ class ScheduleService:
             raise ToolError(str(fault)) from fault
 
 
-def _unnamed(rows: Sequence[StoredSchedule], channels: Sequence[ChannelInfo]) -> frozenset[str]:
+def _private_patterns(
+    rows: Sequence[StoredSchedule], channels: Sequence[ChannelInfo]
+) -> frozenset[str]:
     """Return the patterns of these schedules that match something private, or nothing."""
     found = {p: matching(channels, p) for row in rows for p in row.spec.channels}
     return frozenset(p for p, hits in found.items() if any(c.is_private for c in hits) or not hits)
@@ -291,7 +293,7 @@ def _posts_to(to: str, channel: str, names: Mapping[str, str]) -> bool:
     return to.lstrip("#").casefold() in (channel.casefold(), names.get(channel, channel).casefold())
 
 
-def _reading(row: StoredSchedule, unnamed: Collection[str]) -> str:
+def _describe_sources(row: StoredSchedule, unnamed: Collection[str]) -> str:
     """Describe what it reads, as far as that may be said here."""
     shown = [p for p in row.spec.channels if p not in unnamed]
     return ", ".join(

@@ -24,7 +24,7 @@ from bot.reports.files import FEWEST, findings_csv, open_issues_chart
 from bot.reports.issues import IssueStore, has_changes
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
-from bot.requests.delivery import Asker, bare_context, obstacles_named, post_thread
+from bot.requests.delivery import Asker, bare_context, format_obstacles, post_thread
 from bot.runs.run import ActiveRun, Runs
 from bot.runs.store import RunNotFound, Store
 from bot.schedules.alerts import CLOCK_SKEW, FailureAlerts, record_failure, record_success
@@ -246,7 +246,7 @@ class ReportDelivery:
         own = await self._own_addresses(stored, live) if place.mail else []
         ctx = bare_context(live.run, label, Intent(home=place.channel))
         if hidden := (await gate.release("p1", ctx, to=owner)).obstacles:
-            names = obstacles_named(hidden, MOST_NAMED)
+            names = format_obstacles(hidden, MOST_NAMED)
             raise DeliveryFailed(NOT_YOURS.format(owner=owner, names=names))
         if place.mail:
             if place.mail.casefold() not in own:
@@ -257,7 +257,7 @@ class ReportDelivery:
         if obstacles := (await gate.release("p1", ctx)).obstacles:
             grantable = all(o.grantable for o in obstacles)
             then = ASKED if grantable else ELSEWHERE
-            names = obstacles_named(obstacles, MOST_NAMED)
+            names = format_obstacles(obstacles, MOST_NAMED)
             sources = {o.source: o.name for o in obstacles} if grantable else {}
             why = NOT_THERE.format(place=place.name, names=names, then=then)
             raise DeliveryFailed(why, sources, place.channel)
@@ -281,7 +281,7 @@ class ReportDelivery:
         try:
             mailbox = await live.mail.gmail.address()
         except GoogleError as error:
-            raise DeliveryFailed(_why_not_sent(error)) from error
+            raise DeliveryFailed(_explain_not_sent(error)) from error
         profile = await self.people.address(owner)
         return [each.casefold() for each in (mailbox, profile) if each]
 
@@ -313,7 +313,7 @@ class ReportDelivery:
                 await self._attach(run, channel, root, file)
         except WriteFailed as error:
             log.warning("the report %s is not written: %s", run, error)
-            raise DeliveryFailed(why_refused(error, place)) from error
+            raise DeliveryFailed(explain_refusal(error, place)) from error
         return {"channel": channel, "ts": root}
 
     async def _mail(
@@ -335,7 +335,7 @@ class ReportDelivery:
         except NoRecipient as error:
             raise DeliveryFailed(NO_ADDRESS.format(to=place.mail)) from error
         except GoogleError as error:
-            raise DeliveryFailed(_why_not_sent(error)) from error
+            raise DeliveryFailed(_explain_not_sent(error)) from error
 
     async def _attach(self, run: str, channel: str, root: str, file: MailAttachment) -> None:
         """Put a file into the thread; if that fails, say so there instead."""
@@ -372,11 +372,11 @@ class ReportDelivery:
         return files
 
 
-def _why_not_sent(error: GoogleError) -> str:
+def _explain_not_sent(error: GoogleError) -> str:
     return MAIL_AWAY if isinstance(error, GoogleBusy) else str(error)
 
 
-def why_refused(error: WriteFailed, place: DeliveryPlace) -> str:
+def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
     """Explain why Slack refused it, in a sentence that says what to do."""
     if isinstance(error, ChannelClosed):
         return CLOSED.get(error.code, READ_ONLY).format(place=place.name)

@@ -76,7 +76,8 @@ def windows(
         id: min(max(known[id], at - LONGEST), at) if id in known else at - first for id in names
     }
     late = [names[id] for id, begin in known.items() if begin < at - LONGEST]
-    notes = (f"{_listed(late)} not read whole for more than 31 days: what is older is not in it.",)
+    named = _format_channels(late)
+    notes = (f"{named} not read whole for more than 31 days: what is older is not in it.",)
     return Windows(since, min(since.values(), default=at - first), notes if late else ())
 
 
@@ -105,7 +106,7 @@ def changes(
     return came, sorted(name for id, name in before.items() if id not in now)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _format_channels(names: Iterable[str]) -> str:
     """Format as `#a, #b and 3 more channels were`."""
     found = sorted(names)
     shown = ", ".join(f"#{name}" for name in found[:NAMED])
@@ -310,7 +311,7 @@ def is_passing(document: SweepReport | TriageReport) -> bool:
     return any(each.stopped_by in PASSING for each in document.subagents)
 
 
-def why_nothing(document: SweepReport | TriageReport) -> str:
+def explain_nothing(document: SweepReport | TriageReport) -> str:
     """Explain in a sentence why a run has no result."""
     stops = Counter(each.stopped_by for each in document.subagents)
     known = [STOPS[stop] for stop, _ in stops.most_common() if stop in STOPS]
@@ -403,7 +404,7 @@ class OccurrenceRunner:
             report = await make(plan, live)
             document = report.document
             failed = document.status in ("failed", "cancelled")
-            why, passing = why_nothing(document), report.passing and document.status == "failed"
+            why, passing = explain_nothing(document), report.passing and document.status == "failed"
             await self.store.finish_run(
                 run,
                 document.status,

@@ -35,7 +35,7 @@ class ScheduleWorker(Worker[Work]):
     on_failed: Failed | None = None
     """Called if the workflow itself cannot report its failure."""
 
-    async def claimed(self) -> Sequence[Work]:
+    async def load_claimed(self) -> Sequence[Work]:
         return await self.occurrences.at_work(self.durable.executor)
 
     async def take(self, free: int) -> Sequence[Work]:

@@ -25,15 +25,15 @@ from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import Interactions
 from bot.listeners.socket_mode import Sockets
 from bot.local_mode import model_client
-from bot.logging import written
+from bot.logging import log_to
 from bot.mailbox.accounts import Mailboxes
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.oauth import Connecting
 from bot.mailbox.oauth_pages import connect_routes
-from bot.metrics import Metrics, timed
+from bot.metrics import Metrics, time_calls
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import Admission, PolicyFile
-from bot.privacy.forget import forgetting
+from bot.privacy.forget import forget_pending_forever
 from bot.requests.capabilities import Capabilities
 from bot.requests.context import ContextReader
 from bot.requests.delivery import Delivery
@@ -90,10 +90,10 @@ class Server:
     """Address of the HTTP server (/healthz and others)."""
     tasks: list[Coroutine[Any, Any, None]] = field(default_factory=list)
 
-    async def drained(self, seconds: float) -> bool:
+    async def drain(self, seconds: float) -> bool:
         """Start nothing more, and wait for current work; return whether all of it has ended."""
         worker = self.schedules.worker
-        return all(await asyncio.gather(self.dispatch.drained(seconds), worker.drained(seconds)))
+        return all(await asyncio.gather(self.dispatch.drain(seconds), worker.drain(seconds)))
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def _assemble(
     toolkit = toolkit_of(settings, kept.database)
     stack.push_async_callback(toolkit.aclose)
     grants = Grants(kept.database)
-    directory = SlackDirectory(members, people, grants.covering, bot.user, bot.team)
+    directory = SlackDirectory(members, people, grants.sources_for, bot.user, bot.team)
     directory.things, directory.anybodys = toolkit.readers(), toolkit.anybodys()
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
     mail = Mailboxes(settings, Credentials(kept.database), people.address)
@@ -257,7 +257,7 @@ async def _start(
         cursors.run(),
         backfill.run(),
         tidied(server.settings.retention, store, inbox, durable),
-        forgetting(store.database, server.settings.data_dir),
+        forget_pending_forever(store.database, server.settings.data_dir),
         reaped(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
@@ -282,7 +282,7 @@ async def _watch(
 
 
 def _web(server: Server) -> Any:
-    heard = timed(server.intake.from_http, server.metrics.ack.observe)
+    heard = time_calls(server.intake.from_http, server.metrics.ack.observe)
     http = server.settings.slack.mode == "http"
     pages = connect_routes(server.connecting) if server.connecting.oauth else []
     return web_app(server.health, server.metrics, heard if http else None, pages=pages)
@@ -294,7 +294,7 @@ def run_serve(local: bool, model: str | None, port: int | None) -> int:
     with errors_reported(False):
         settings = _with_port(load_settings(), port)
         with ExitStack() as stack:
-            stack.enter_context(written(settings.serve, settings.secrets))
+            stack.enter_context(log_to(settings.serve, settings.secrets))
             path: Path | None = settings_file()
             sample = stack.enter_context(local_workspace(settings)) if local else None
             settings = sample.settings if sample else settings
@@ -333,7 +333,7 @@ async def serve(
         log.info(
             "finishing current work, for at most %.0f s; a second signal ends at once", drain_s
         )
-        if not await server.drained(settings.serve.drain_s):
+        if not await server.drain(settings.serve.drain_s):
             left = len(server.dispatch.at_work) + len(server.schedules.worker.at_work)
             log.warning("%d requests and reports continue after the next start", left)
             _end_at_once()

@@ -228,7 +228,7 @@ def assemble(bodies: Sequence[str], prose: Prose, foot: tuple[Block, ...]) -> Re
 
 def sentence(text: str, reference: str = "") -> Rendered:
     """Render one plain sentence as a whole reply, with a reference id for support."""
-    clean = Links().defused(redacted(printable(text.strip())))
+    clean = Links().defang(redacted(printable(text.strip())))
     said = harmless(clean or FAILED)[: MAX_MARKDOWN // 4]
     foot = [context_block(f"Reference: {escape_mrkdwn(reference)}")] if reference else []
     part = MessagePart(neutralize_links(said), (*markdown.blocks(said, Links()), *foot))
@@ -306,7 +306,7 @@ def plain_text(text: str) -> str:
 
 def escape_mrkdwn(text: str) -> str:
     """Escape a text by others for use inside a mrkdwn line that code writes."""
-    bare = neutralize_links(Links().defused(redacted(printable(text))))
+    bare = neutralize_links(Links().defang(redacted(printable(text))))
     calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", bare))
     return calm.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -488,7 +488,7 @@ class _BlockBuilder:
     def _plain(self, text: str) -> str:
         """Return text to show literally; an address that results from joining is neutralized."""
         bare = unaddressed(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
-        return self.links.defused(bare)
+        return self.links.defang(bare)
 
 
 def _checkbox(leaves: Leaves) -> Leaves:
@@ -555,7 +555,7 @@ class Prose:
 
     def linked(self, text: str, numbers: Numbers) -> str:
         """Return markdown with citations as numbered links; nothing else in it is active."""
-        clean = self.allowed().defused(redacted(printable(text)))
+        clean = self.allowed().defang(redacted(printable(text)))
         if self.requester:
             mention = rf"<@{re.escape(self.requester)}(?:\|[^<>\n]*)?>"
             clean = re.sub(mention, REQUESTER, clean)

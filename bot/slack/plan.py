@@ -52,7 +52,7 @@ def clean_line(text: str) -> str:
 
 def clean_for_slack(text: str) -> str:
     """Return the same where nothing in it is a link."""
-    return neutralize_links(Links().defused(clean_line(text)))
+    return neutralize_links(Links().defang(clean_line(text)))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import scopes
-from bot.citations import CitationFilter, CitationIndex, defused, ids_in
+from bot.citations import CitationFilter, CitationIndex, defang, ids_in
 from bot.reports.documents import (
     Answer,
     AnswerDocument,
@@ -412,7 +412,7 @@ class Ask:
         hosts = self.app.settings.reply.link_hosts
         of_report = {each.id for each in report.subagents} if report else set()
         results = [r for r in every if r.id not in of_report]
-        text = defused(written(results, done, self.citable), self.own_words, hosts)
+        text = defang(written(results, done, self.citable), self.own_words, hosts)
         lead = ""
         if report:
             lead = "" if text.strip(" .*_`\n") in ("", NOTHING_TO_ADD) else text
