@@ -26,7 +26,7 @@ from subagents.model import ModelCall, ModelReply
 from subagents.pricing import Usage, sum_usd
 from subagents.result import read_submission
 from subagents.run import Run
-from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed
+from subagents.toolbox import MIN_OUTPUT_TOKENS, Toolbox, ToolCall, ToolOutcome, failed_outcome
 from subagents.trajectory import Origin
 
 FINAL_SHARE, FINAL_SECONDS = 0.15, 30.0
@@ -101,7 +101,7 @@ class Steps:
         try:
             async with self._within(left):
                 reply = await run.model.complete(
-                    await self._reserved(self._call(seq), final),
+                    await self._reserve(self._call(seq), final),
                     budget=run.budget,
                     rate_limiter=run.rate_limiter,
                     sink=run.sink,
@@ -112,7 +112,7 @@ class Steps:
             return ModelStep(fault=error.kind, reason=str(error), passing=error.passing)
         return ModelStep(reply=reply)
 
-    async def _reserved(self, call: ModelCall, final: bool) -> ModelCall:
+    async def _reserve(self, call: ModelCall, final: bool) -> ModelCall:
         """Reserve room for the call, and for the final call after it unless this is the final one.
 
         Both or neither: contexts that each held only their final call would wait for each other.
@@ -152,7 +152,7 @@ class Steps:
         if each < MIN_OUTPUT_TOKENS:
             raise LimitReached("tokens")
         if spec.remind_at and prompt > spec.remind_at:
-            return ToolsStep(outcomes=tuple(failed(DELEGATE) for _ in calls))
+            return ToolsStep(outcomes=tuple(failed_outcome(DELEGATE) for _ in calls))
         async with self._within(self.seconds_left() - self._kept_seconds):
             wanted = {spec.final_key: self._final(each * len(calls))}
             await self.run.budget.hold(wanted, behind=wanted)
@@ -319,7 +319,7 @@ class Agent:
             return await self._answer(calls)
         self.talk.append([b for b in content if b["type"] != "tool_use"])
         if stop in ("end_turn", "stop_sequence", "tool_use"):
-            return self._ended(said)
+            return self._end_turn(said)
         if stop == "max_tokens":
             return self._cut_off(said)
         if stop == "model_context_window_exceeded":
@@ -329,7 +329,7 @@ class Agent:
         what = "go on" if stop == "pause_turn" else f"the reply ended by {stop[:40]!r}; go on"
         return self._again(what, "model_error", f"the reply ended by {stop[:40]!r}")
 
-    def _ended(self, said: str) -> Ending | None:
+    def _end_turn(self, said: str) -> Ending | None:
         if self.spec.contract is None and (said.strip() or self._parts):
             text = "".join([*self._parts, said]).strip()
             return Ending(self._limit or "none", text=text, seen=self._seen)
@@ -355,7 +355,7 @@ class Agent:
     async def _answer(self, calls: list[ToolCall]) -> Ending | None:
         """Run a turn's calls and add their results, in call order, to the next message."""
         if self.spec.contract and any(c.name == SUBMIT for c in calls):
-            return self._submitted(calls)
+            return self._accept(calls)
         self.run_.emit(ToolsCalled(self.spec.context, tuple(c.name for c in calls)))
         if self._final:
             self._record([(c, NOT_RUN) for c in calls])
@@ -415,7 +415,7 @@ class Agent:
     def _may_list(self, handle: str) -> bool:
         return self.spec.contract is None or handle.startswith(("http://", "https://"))
 
-    def _submitted(self, calls: list[ToolCall]) -> Ending | None:
+    def _accept(self, calls: list[ToolCall]) -> Ending | None:
         """Accept the result, or say once exactly what is wrong with it."""
         submit = next(c for c in calls if c.name == SUBMIT)
         kind, fault, value = read_submission(self.spec.contract or "", submit.input, self.reading)

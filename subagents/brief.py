@@ -37,11 +37,11 @@ def system_prompt(name: str, tools: Sequence[Tool], held: Collection[str] | None
     shared. Raises `UnknownScope`.
     """
     offered = {t.name for t in tools}
-    told = list(_told(name, offered))
+    told = list(_offered_lines(name, offered))
     if name == scopes.ALL:
         bare = {t.name for t in tools if t.sandboxed and not t.handle_arguments}
         for each in scopes.MODULES:
-            told += _told(each, offered if held is None or each in held else bare)
+            told += _offered_lines(each, offered if held is None or each in held else bare)
     return "\n".join(told)
 
 
@@ -51,7 +51,7 @@ def parent_prompt(offered: Collection[str]) -> str:
     return re.sub(r"\n{3,}", "\n\n", told)
 
 
-def _told(name: str, offered: Collection[str]) -> Iterator[str]:
+def _offered_lines(name: str, offered: Collection[str]) -> Iterator[str]:
     """Return the lines of a scope's prompt whose tools are offered."""
     return filter(None, _lines(prompt(scopes.scope(name).prompt), offered))
 

@@ -24,7 +24,7 @@ from subagents.events import BriefWasRefused
 from subagents.fanout import Fanout
 from subagents.gate import explain
 from subagents.overlap import shingles
-from subagents.result import Finding, SubagentResult, joined
+from subagents.result import Finding, SubagentResult, join_labels
 from subagents.summary import finding_line, overview, parent_view
 from subagents.toolbox import ToolCall
 from subagents.trajectory import Origin
@@ -187,7 +187,7 @@ class Delegation:
         if refused:
             text += "\n\n" + refusals(refused)
         self.returned(ran, text)
-        return Outcome(text, Origin.VIEW, " ".join(r.id for r in ran), joined(ran))
+        return Outcome(text, Origin.VIEW, " ".join(r.id for r in ran), join_labels(ran))
 
     async def _plan(self, call: ToolCall, ctx: ToolContext) -> list[Brief | SubagentResult]:
         try:
@@ -200,9 +200,9 @@ class Delegation:
                 await self._item(for_item(many.template, item, ctx.handles), ctx) for item in items
             ]
         except ValidationError as error:
-            return [self._refused(call.input, "arguments", explain(error))]
+            return [self._refuse(call.input, "arguments", explain(error))]
         except BriefRefused as refusal:
-            return [self._refused(call.input, refusal.field, refusal.reason)]
+            return [self._refuse(call.input, refusal.field, refusal.reason)]
 
     async def _one(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         brief = await self._brief(draft, ctx)
@@ -213,7 +213,7 @@ class Delegation:
         try:
             return await self._brief(draft, ctx)
         except BriefRefused as refusal:
-            return self._refused(draft.model_dump(), refusal.field, refusal.reason)
+            return self._refuse(draft.model_dump(), refusal.field, refusal.reason)
 
     async def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         """Return the admitted brief; raise BriefRefused."""
@@ -265,7 +265,7 @@ class Delegation:
             raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
         return tuple(finding_line(known[i.strip("[]")]) for i in ids)
 
-    def _refused(self, given: Any, field_name: str, reason: str) -> SubagentResult:
+    def _refuse(self, given: Any, field_name: str, reason: str) -> SubagentResult:
         data: Mapping[str, Any] = given if isinstance(given, dict) else {}
         title = _title(str(data.get("description") or data.get("task") or "a brief"))
         self.fanout.run.emit(BriefWasRefused(title, field_name, reason))

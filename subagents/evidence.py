@@ -256,9 +256,9 @@ def wanted_of(task: str, place: str, ids: Iterable[str], read: Container[str]) -
     if (named := narrowed(lambda path: _names(task, path.rpartition("/")[2]))) is not wanted:
         return named
     wanted = narrowed(lambda path: any(_names(task, folder) for folder in _above(path)))
-    endings = {_ending(id) for id in wanted if id in read}
+    endings = {_extension(id) for id in wanted if id in read}
     kept = {e for e in endings if re.search(rf"(?<!\w)\*?{re.escape(e)}\b", task)} or endings
-    return [id for id in wanted if not endings or id.endswith("/") or _ending(id) in kept]
+    return [id for id in wanted if not endings or id.endswith("/") or _extension(id) in kept]
 
 
 def _above(path: str) -> list[str]:
@@ -272,7 +272,7 @@ def _names(task: str, name: str) -> bool:
     return bool(name) and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]\w)", task) is not None
 
 
-def _ending(path: str) -> str:
+def _extension(path: str) -> str:
     name = path.rpartition("/")[2]
     return f".{name.rpartition('.')[2]}" if "." in name else ""
 
@@ -305,7 +305,7 @@ def check(findings: Sequence[FindingDraft], items: Mapping[str, Item]) -> Checke
         about = _threads(evidence, items)
         names = "\n".join(normal(f"{t}\n{i.by or ''}") for i in about for t in texts_of(i))
         quotes = [q for q in finding.quotes if occurs(q, text)]
-        customers = [c for c in finding.customers if named(c, names)]
+        customers = [c for c in finding.customers if is_named(c, names)]
         lost = [q for q in finding.quotes if q not in quotes]
         dropped += [f"finding {number}: {q[:60]!r} is not in its evidence" for q in lost]
         lost = [c for c in finding.customers if c not in customers]
@@ -347,7 +347,7 @@ def occurs(quote: str, text: str) -> bool:
     return len(wanted) > 1 and wanted in text
 
 
-def named(name: str, text: str) -> bool:
+def is_named(name: str, text: str) -> bool:
     """Return whether a name is in a text that went through `normal`, not as a part of a word."""
     wanted = key_of(name)
     if not occurs(name, text):

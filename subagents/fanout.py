@@ -13,7 +13,7 @@ from scopes.label import TRUSTED
 from subagents.brief import Brief, SpawnedBrief, template
 from subagents.delimiter import new_delimiter
 from subagents.events import SubagentQueued
-from subagents.result import SubagentResult, crashed
+from subagents.result import SubagentResult, crash_result
 from subagents.run import Run
 from subagents.subagent import run_subagent
 from subagents.toolbox import crash_text
@@ -169,7 +169,7 @@ class Fanout:
             numbered = enumerate(zip(briefs, made.delimiters, strict=True), first)
             for number, (brief, delimiter) in numbered:
                 one = self._frozen(f"s{number}", brief, delimiter, made.seconds_left)
-                self.results[one.id] = _waiting(one)
+                self.results[one.id] = _placeholder(one)
                 self._given["s"] += 1
                 frozen.append(one)
                 await asyncio.sleep(0)
@@ -268,7 +268,7 @@ class Fanout:
         except Exception as error:  # top-level boundary: one subagent's run
             log.exception("%s of %s was lost", frozen.id, self.run.id)
             reason = crash_text("its run", error)
-        return crashed(frozen, reason)
+        return crash_result(frozen, reason)
 
 
 def _copies(keys: Iterable[str]) -> list[int]:
@@ -281,7 +281,7 @@ def _copies(keys: Iterable[str]) -> list[int]:
     return found
 
 
-def _waiting(frozen: SpawnedBrief) -> SubagentResult:
+def _placeholder(frozen: SpawnedBrief) -> SubagentResult:
     """Return the placeholder result of a subagent that has not ended."""
     return SubagentResult(
         id=frozen.id,

@@ -294,8 +294,8 @@ class Gate:
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
         """Run it; keep only the items that the requester may read."""
 
-        ctx = self._reading(ctx)
-        found = _sourced(await tool.run(ctx, **args), tool)
+        ctx = self._with_readers(ctx)
+        found = _with_source(await tool.run(ctx, **args), tool)
         if tool.access is not Access.READ or ctx.requester is None:
             return found
         sources = {s for i in found.items for s in i.label.sources if is_conversation(s)}
@@ -305,7 +305,7 @@ class Gate:
         kept = tuple(i for i in found.items if _is_for(i, ctx.requester, hidden))
         return found if len(kept) == len(found.items) else replace(found, items=kept)
 
-    def _reading(self, ctx: ToolContext) -> ToolContext:
+    def _with_readers(self, ctx: ToolContext) -> ToolContext:
         """Return the context with a check of what the requester may read."""
 
         async def may_read(thing: str) -> bool:
@@ -368,7 +368,7 @@ class Gate:
         told: Mapping[str, str] = {}
         if tool.prepare:
             try:
-                made = await tool.prepare(self._reading(ctx), **call.values)
+                made = await tool.prepare(self._with_readers(ctx), **call.values)
             except ToolError as error:  # nobody is asked about what cannot be done
                 return Deny(str(error), "arguments", error.label)
             call.values, told = dict(made.values), made.told
@@ -386,7 +386,7 @@ class Gate:
             args=call.values,
             requester=ctx.requester,
             label=ctx.label,
-            handles={h: ctx.handles.titles.get(h, "") for h in _held(call)},
+            handles={h: ctx.handles.titles.get(h, "") for h in _needed_handles(call)},
             intent=ctx.intent,
             rule=rule,
             made=datetime.now(UTC),
@@ -416,7 +416,7 @@ class Gate:
         )
 
 
-def counted(log: Iterable[Decision]) -> Counter[str]:
+def count_allowed(log: Iterable[Decision]) -> Counter[str]:
     """Return what a run was allowed so far, according to its log: see `Gate.counts`.
 
     A call that stores something is decided again in each life of the process until its step is
@@ -433,7 +433,7 @@ def counted(log: Iterable[Decision]) -> Counter[str]:
     )
 
 
-def called(log: Iterable[Decision]) -> Counter[str]:
+def count_calls(log: Iterable[Decision]) -> Counter[str]:
     """Return what models of a run asked for so far, according to its log: see `Gate.asked`."""
     asked = [d.context for d in log if d.verdict in VERDICTS and d.tool != ANSWER]
     return Counter({**Counter(asked), "": len(asked)})
@@ -454,7 +454,7 @@ def _summary(label: Label) -> dict[str, Any]:
     return {**label.to_json(), "readers": readers}
 
 
-def _sourced(found: ToolResult, tool: Tool) -> ToolResult:
+def _with_source(found: ToolResult, tool: Tool) -> ToolResult:
     """Add the tool's source to what only some may read, so that an obstacle can be named."""
 
     def named(label: Label) -> Label:
@@ -467,7 +467,7 @@ def _sourced(found: ToolResult, tool: Tool) -> ToolResult:
     return replace(found, items=items, label=named(found.label))
 
 
-def _held(call: Call) -> list[str]:
+def _needed_handles(call: Call) -> list[str]:
     """Return the handles that a stored call needs when it is executed."""
     values = (call.values.get(name) for name in call.tool.handle_arguments)
     needs = [call.tool.needs] if call.tool.needs else []

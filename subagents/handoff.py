@@ -18,7 +18,7 @@ from subagents.events import ParentHandedOver
 from subagents.evidence import SourceLog
 from subagents.pricing import Usage, sum_usd
 from subagents.run import Run
-from subagents.summary import fitted
+from subagents.summary import fit_views
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
 
@@ -53,7 +53,7 @@ def package(
         "RESULTS:",
     ]
     room = max_tokens - estimate_tokens("\n".join(head))
-    return text_block("\n".join([*head, fitted(views, room)]))
+    return text_block("\n".join([*head, fit_views(views, room)]))
 
 
 async def run_parent(

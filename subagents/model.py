@@ -267,7 +267,7 @@ class ModelClient:
             rate_limiter.answered(model, headers, usage)
             spent = actual(model, usage)
             reply = ModelReply(
-                message["content"], _finished(message), usage, _usd(model, usage), attempt
+                message["content"], _stop_reason(message), usage, _usd(model, usage), attempt
             )
             recorded = reply.to_json()
             return reply
@@ -340,7 +340,7 @@ def _is_block(block: Mapping[str, Any]) -> bool:
     return isinstance(block["text"], str) if block["type"] == "text" else True
 
 
-def _finished(message: Mapping[str, Any]) -> str:
+def _stop_reason(message: Mapping[str, Any]) -> str:
     """Return why the reply ended; raise for a stream that was cut off without a stop reason."""
     if not message.get("stop_reason"):
         raise Unusable("the reply broke off")

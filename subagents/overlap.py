@@ -90,7 +90,7 @@ def excerpts(text: str, wanted: Set[int]) -> list[str]:
             found[-1] = (found[-1][0], end)
         else:
             found.append((start, end))
-    return [_joined(tokens[start:end], unspaced) for start, end in found]
+    return [_join(tokens[start:end], unspaced) for start, end in found]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _is_plain(token: str) -> bool:
     return _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
 
 
-def _joined(tokens: list[str], unspaced: bool) -> str:
+def _join(tokens: list[str], unspaced: bool) -> str:
     if not unspaced:
         return " ".join(tokens)
     parts = [token if _weight(token) < 4 else f" {token} " for token in tokens]
@@ -181,7 +181,7 @@ def content_leaks(index: ProvenanceIndex) -> Iterator[Leak]:
     overlap = Overlap(index)
     for context in index.contexts.values():
         yield from overlap.leaks(context)
-    yield from overlap.retyped()
+    yield from overlap.find_retyped()
 
 
 class Overlap:
@@ -206,19 +206,19 @@ class Overlap:
     def leaks(self, context: Context) -> Iterator[Leak]:
         """Yield what this context was sent, or wrote, of what only others have read."""
         foreign: dict[str, set[int]] = {}
-        for digest in self._scanned(context.id):
+        for digest in self._seen_texts(context.id):
             hits = self._hit(digest)
             if strange := {s for s in hits if self._reader[s] != context.id}:
                 foreign[digest] = strange
         left = set().union(*foreign.values())
-        for excuse in (self._own, self._delivered, self._earlier, self._foreseen):
+        for excuse in (self._own, self._delivered_shingles, self._earlier, self._foreseen):
             if not left:
                 return
             left -= excuse(context.id, left)
         for digest, strange in foreign.items():
             yield from self._report(context.id, digest, strange & left, self._reader.__getitem__)
 
-    def retyped(self) -> Iterator[Leak]:
+    def find_retyped(self) -> Iterator[Leak]:
         """Find briefs that repeat another's answers, which may enter only by finding id."""
         briefs = {c.id: self._index.held(c.id, Origin.BRIEF) for c in self._index.subagents()}
         asked = self._union(digest for held in briefs.values() for digest in held)
@@ -230,9 +230,9 @@ class Overlap:
                 begun = min(self._orders(author, Origin.OUTPUT), default=0)
                 for reader in briefs.keys() - {author}:
                     if min(self._orders(reader, Origin.BRIEF), default=0) > begun:
-                        yield from self._copied(author, reader, said)
+                        yield from self._find_copies(author, reader, said)
 
-    def _copied(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
+    def _find_copies(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
         copied_by_id = self._union(self._index.held(reader, Origin.FINDINGS))
         left = said - copied_by_id - self._own(reader, said)
         asked = self._since([self._index.held(self._parent(reader), Origin.OUTPUT)], left)
@@ -268,19 +268,19 @@ class Overlap:
             found |= self._compute(digest) & wanted
         return found
 
-    def _delivered(self, context: str, wanted: Set[int]) -> Set[int]:
+    def _delivered_shingles(self, context: str, wanted: Set[int]) -> Set[int]:
         """Return shingles delivered by views, findings, handoffs and a brief, if permitted."""
         index, found = self._index, set[int]()
         for digest, entries in index.held(context, Origin.VIEW).items():
-            found |= self._of(digest) & self._written(r for e in entries for r in e.refs)
+            found |= self._of(digest) & self._written_shingles(r for e in entries for r in e.refs)
         siblings = [c.id for c in index.subagents() if c.id != context]
         for digest in index.held(context, Origin.FINDINGS):
-            found |= self._of(digest) & self._written(siblings)
+            found |= self._of(digest) & self._written_shingles(siblings)
         for digest in index.held(context, Origin.BRIEF):
             found |= self._of(digest) & self._read_by_parent(context, wanted)
         earlier = index.sessions(context) - {context}
         for digest in index.held(context, Origin.HANDOFF):
-            known = self._written(index.children(context))
+            known = self._written_shingles(index.children(context))
             for session in earlier:
                 known |= self._own(session, wanted)
             found |= self._of(digest) & known
@@ -291,7 +291,7 @@ class Overlap:
         sessions = self._index.sessions(self._parent(context))
         return set().union(*(self._own(session, wanted) for session in sessions))
 
-    def _written(self, authors: Iterable[str]) -> set[int]:
+    def _written_shingles(self, authors: Iterable[str]) -> set[int]:
         """Return source text that these subagents have put into an answer themselves."""
         return set().union(
             *(self._hit(digest) for name in authors for digest in self._index.outputs(name))
@@ -343,7 +343,7 @@ class Overlap:
                     found[shingle] = min(order, found.get(shingle, order))
         return found
 
-    def _scanned(self, context: str) -> set[str]:
+    def _seen_texts(self, context: str) -> set[str]:
         """Return everything that the context was sent or wrote, except what it has read itself."""
         sent = {digest for request in self._index.requests[context] for _, digest in request.parts}
         return (sent | self._index.outputs(context).keys()) - self._index.read(context)

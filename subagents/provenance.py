@@ -160,7 +160,7 @@ def provenance_leaks(index: ProvenanceIndex) -> Iterator[Leak]:
         yield from _tools(index, context, requests)
         yield from _changes(context, requests)
         if context.kind == "subagent":
-            yield from _beginning(index, context, requests[0])
+            yield from _check_beginning(index, context, requests[0])
     yield from _siblings(index)
 
 
@@ -266,7 +266,9 @@ def _tools(
             yield Leak(context.id, "provenance", detail)
 
 
-def _beginning(index: ProvenanceIndex, context: Context, first: RecordedRequest) -> Iterator[Leak]:
+def _check_beginning(
+    index: ProvenanceIndex, context: Context, first: RecordedRequest
+) -> Iterator[Leak]:
     """Check law 1: a subagent begins with only its prompt, its tools and its brief."""
     origins: set[Origin] = set()
     for place, digest in first.parts:
@@ -285,7 +287,7 @@ def _beginning(index: ProvenanceIndex, context: Context, first: RecordedRequest)
 def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak]:
     """Check law 8: each request begins with the previous one, and answers follow what was sent."""
     for before, after in pairwise(requests):
-        if _fixed(before) != _fixed(after):
+        if _fixed_parts(before) != _fixed_parts(after):
             detail = f"request {after.seq}.{after.attempt} changed the system prompt or the tools"
             yield Leak(context.id, "provenance", detail)
         sent, now = _messages(before), _messages(after)
@@ -296,7 +298,7 @@ def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak
             yield Leak(context.id, "provenance", detail)
 
 
-def _fixed(request: RecordedRequest) -> list[tuple[str, str]]:
+def _fixed_parts(request: RecordedRequest) -> list[tuple[str, str]]:
     return [part for part in request.parts if part[0] in ("system", "tool")]
 
 
@@ -310,7 +312,7 @@ def _siblings(index: ProvenanceIndex) -> Iterator[Leak]:
     for context in index.subagents():
         if not (requests := index.requests.get(context.id)) or not context.template:
             continue
-        fixed = _fixed(requests[0])
+        fixed = _fixed_parts(requests[0])
         if first.setdefault(context.template, fixed) != fixed:
             detail = f"its prompt or tools differ from those of siblings by {context.template}"
             yield Leak(context.id, "provenance", detail)

@@ -116,8 +116,8 @@ def faults(value: Submission, reading: SourceLog) -> list[str]:
         for root in _roots(finding.evidence, reading.items):
             states.setdefault(root, set()).add(finding.state)
     found = []
-    if answered := [r for r, s in states.items() if "unanswered" in s and _answered(threads[r])]:
-        found.append(f"Not unanswered, others replied: {_named(answered)}.")
+    if answered := [r for r, s in states.items() if "unanswered" in s and _is_answered(threads[r])]:
+        found.append(f"Not unanswered, others replied: {_name_ids(answered)}.")
     unread = isinstance(value, TriageVerdict) and not set(value.evidence) & reading.items.keys()
     if unread and reading.items:
         found.append("evidence names no message that you read: give the ids in [brackets].")
@@ -125,21 +125,21 @@ def faults(value: Submission, reading: SourceLog) -> list[str]:
         {row.id for row in value.rows} if isinstance(value, TrackerContract) else set(reading.items)
     )
     if untold := [id for id in reading.items if id not in told]:
-        found.append(f"{len(untold)} rows are missing: {_named(untold)}.")
+        found.append(f"{len(untold)} rows are missing: {_name_ids(untold)}.")
     if not isinstance(value, IssuesContract):
         return found
     aside = _roots(value.no_issue, reading.items)
     if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        found.append(f"In findings of different states, place each once: {_named(torn)}.")
-    if unplaced := _unplaced(value, reading):
+        found.append(f"In findings of different states, place each once: {_name_ids(torn)}.")
+    if unplaced := _find_unplaced(value, reading):
         found.append(
             f"{len(unplaced)} threads that you read are in no finding's evidence "
-            f"and not in no_issue: {_named(unplaced)}."
+            f"and not in no_issue: {_name_ids(unplaced)}."
         )
     return found
 
 
-def _unplaced(value: IssuesContract, reading: SourceLog) -> list[str]:
+def _find_unplaced(value: IssuesContract, reading: SourceLog) -> list[str]:
     """Return roots of threads read inside the window that the submission does not place."""
     placed = _roots([e for f in value.drafts() for e in f.evidence], reading.items)
     placed |= _roots(value.no_issue, reading.items)
@@ -155,12 +155,12 @@ def _inside(item: Item) -> bool:
     return BEFORE_WINDOW not in item.notes
 
 
-def _answered(thread: Sequence[Item]) -> bool:
+def _is_answered(thread: Sequence[Item]) -> bool:
     """Return whether a person other than the one who opened it has replied."""
     return any(i.author != thread[0].author and "bot" not in i.notes for i in thread[1:])
 
 
-def _named(ids: Sequence[str]) -> str:
+def _name_ids(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
     return ", ".join(ids[:MAX_NAMED]) + more
 
@@ -170,7 +170,7 @@ def checked_findings(
 ) -> tuple[list[Finding], list[str]]:
     """Return the findings that hold, with ids, links and counts by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, IssuesContract) else set()
-    checked = check([_placed(f, aside, reading.items) for f in value.drafts()], reading.whole())
+    checked = check([_place(f, aside, reading.items) for f in value.drafts()], reading.whole())
     threads = reading.threads()
     made = []
     for k, draft in enumerate(checked.findings, 1):
@@ -195,7 +195,7 @@ def checked_findings(
     return made, list(checked.unsupported)
 
 
-def _placed(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> FindingDraft:
+def _place(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> FindingDraft:
     """Remove threads that were set aside as no issue from a finding, such as an announcement
     that explains it: its state holds for every thread that stays in its evidence."""
     own = [e for e in draft.evidence if not _roots([e], items) & aside]
@@ -223,7 +223,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     coverage = reading.coverage()
     dropped: list[str] = []
     if isinstance(value, TriageVerdict):
-        value, dropped = carried(value, reading)
+        value, dropped = drop_unsupported(value, reading)
     findings, unsupported = checked_findings(number, value, reading) if value else ([], [])
     gaps = reading.gaps()
     stopped_by, reason = ending.stopped_by, ending.reason
@@ -232,8 +232,10 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     if reading.holds and not coverage.complete:
         gaps.append(f"read {coverage.messages_read} of {reading.expected} messages")
     not_covered = [*(value.not_covered if value else []), *gaps]
-    if isinstance(value, IssuesContract) and (unplaced := _unplaced(value, reading)):
-        not_covered.append(f"{len(unplaced)} threads were read and not judged: {_named(unplaced)}")
+    if isinstance(value, IssuesContract) and (unplaced := _find_unplaced(value, reading)):
+        not_covered.append(
+            f"{len(unplaced)} threads were read and not judged: {_name_ids(unplaced)}"
+        )
     if isinstance(value, IssuesContract) and not reading.holds:
         not_covered.append("no source was read from its first to its last page")
     if stopped_by == "cost":
@@ -249,7 +251,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         "status": status,
         "stopped_by": stopped_by,
         "reason": one_line(reason)[:500],
-        "value": _kept(value),
+        "value": _keep(value),
         "text": text,
         "findings": findings,
         "not_covered": not_covered,
@@ -259,7 +261,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
     }
 
 
-def carried(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVerdict, list[str]]:
+def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVerdict, list[str]]:
     """Return a verdict without the facts whose figures or addresses its thread does not contain."""
     shown = (replace(i, text=t) for i in reading.whole().values() for t in texts_of(i))
     text = "\n".join(normal(f"{i.line()} {i.at or ''}") for i in shown)
@@ -269,11 +271,11 @@ def carried(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVerdict, li
     return value.model_copy(update={"key_facts": facts}), dropped
 
 
-def _kept(value: Submission | None) -> dict[str, Any] | None:
+def _keep(value: Submission | None) -> dict[str, Any] | None:
     return value.model_dump(mode="json", exclude={"findings"}) if value else None
 
 
-def joined(results: Iterable[SubagentResult]) -> Label:
+def join_labels(results: Iterable[SubagentResult]) -> Label:
     """Return the label of what results rest on; it stays untrusted whatever they say."""
     label = TRUSTED
     for result in results:
@@ -281,7 +283,7 @@ def joined(results: Iterable[SubagentResult]) -> Label:
     return label
 
 
-def crashed(frozen: SpawnedBrief, reason: str) -> SubagentResult:
+def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
     """Return a placeholder result for a subagent whose own end is unknown."""
     draft = frozen.brief.draft
     return SubagentResult(

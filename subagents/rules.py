@@ -298,7 +298,7 @@ async def fetch(call: Call) -> Objection | None:
     for url in call.parts(Part.ADDRESS):
         if not is_plain(url):
             return Objection("Only http and https addresses of named hosts can be read.")
-        if url in call.ctx.intent.addresses() or url in _listed(call):
+        if url in call.ctx.intent.addresses() or url in _listed_addresses(call):
             continue
         if url in call.ctx.handles.titles:
             return Objection(GUARDED, approvable=True)
@@ -315,7 +315,7 @@ GUARDED = (
 )
 
 
-def _listed(call: Call) -> Collection[str]:
+def _listed_addresses(call: Call) -> Collection[str]:
     """Return the listed addresses that a context may follow."""
     label, held = call.ctx.label, call.ctx.handles
     if not label.is_open:

@@ -15,7 +15,7 @@ from subagents.brief import SpawnedBrief
 from subagents.conversation import Ending, Spec
 from subagents.events import SubagentFinished, SubagentStarted
 from subagents.gate import Gate
-from subagents.result import SubagentResult, crashed, settle
+from subagents.result import SubagentResult, crash_result, settle
 from subagents.run import Run
 from subagents.toolbox import Toolbox, crash_text
 from subagents.trajectory import Origin
@@ -34,18 +34,18 @@ async def run_subagent(
     """
     try:
         run.emit(SubagentStarted(frozen.id))
-        result = await _worked(run, frozen, on_reply)
+        result = await _work(run, frozen, on_reply)
     except Exception as error:  # top-level boundary: one subagent's run
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
-        result = crashed(frozen, crash_text("its run", error))
+        result = crash_result(frozen, crash_text("its run", error))
     finally:
         if on_reply:
             on_reply()
-    run.emit(finished(result))
+    run.emit(finished_event(result))
     return result
 
 
-def finished(result: SubagentResult) -> SubagentFinished:
+def finished_event(result: SubagentResult) -> SubagentFinished:
     """Return the event for the end of a subagent."""
     return SubagentFinished(
         result.id,
@@ -57,7 +57,7 @@ def finished(result: SubagentResult) -> SubagentFinished:
     )
 
 
-async def _worked(
+async def _work(
     run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None
 ) -> SubagentResult:
     agent = _agent(run, frozen, on_reply)
@@ -68,7 +68,7 @@ async def _worked(
         ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
     if frozen.brief.beside and ending.stopped_by == "none":
         try:
-            agent.reading.undone |= await _closed(run, agent)
+            agent.reading.undone |= await _close(run, agent)
         except Exception:  # its result is complete; its writes are reported
             log.exception("what subagent %s of %s wrote stays aside", frozen.id, run.id)
     draft = frozen.brief.draft
@@ -85,7 +85,7 @@ async def _worked(
     )
 
 
-async def _closed(run: Run, agent: Agent) -> dict[str, str]:
+async def _close(run: Run, agent: Agent) -> dict[str, str]:
     """Flush pending writes of this subagent; return the ones that failed."""
     child = agent.spec.context
     key = f"{run.id}/{child}/close"

@@ -62,7 +62,7 @@ def fitting_lines(lines: Iterable[str], room: int) -> list[str]:
 MIN_VIEW_TOKENS = 60
 
 
-def fitted(views: Mapping[str, str], max_tokens: int) -> str:
+def fit_views(views: Mapping[str, str], max_tokens: int) -> str:
     """Return views (by id) that together fit, each shortened alike; name those without room."""
     room = max(1, max_tokens // MIN_VIEW_TOKENS - 1)
     shown, left = list(views.items())[:room], list(views)[room:]
@@ -112,9 +112,9 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     What is not shown is counted, and named as far as there is room.
     """
     found = [r for r in results if r.findings and not _is_verdict(r)]
-    read = _made(results) if found else results
+    read = _made_results(results) if found else results
     named = max_tokens // NAMED_SHARE
-    lines = [*_unfinished(results, named), *_empty(results, found, read, named)]
+    lines = [*_describe_unfinished(results, named), *_empty(results, found, read, named)]
     room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
     shown, left = _findings(found, room if not read else room // 2)
     if left:
@@ -123,11 +123,11 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
         room -= sum(map(_size, shown))
         most = room // MIN_VIEW_TOKENS  # of the others only the ids are shown
         views = {r.id: parent_view(r, LEAST_TOKENS) for r in read[:most]}
-        lines.insert(0, fitted({**dict.fromkeys((r.id for r in read), ""), **views}, room))
+        lines.insert(0, fit_views({**dict.fromkeys((r.id for r in read), ""), **views}, room))
     return shorten("\n".join([*shown, *lines]), max_tokens)
 
 
-def _made(results: Sequence[SubagentResult]) -> list[SubagentResult]:
+def _made_results(results: Sequence[SubagentResult]) -> list[SubagentResult]:
     """Return those whose value is shown although it is not a finding."""
     return [
         r
@@ -164,7 +164,7 @@ def _joined_line(alike: Sequence[Finding]) -> str:
 def _left_out(left: Sequence[Finding], room: int) -> str:
     still = sum(f.state in NEEDS_ACTION for f in left)
     head = f"(not shown: {len(left)} findings, {still} open, stored and in the report; {LOOK_UP}: "
-    return _naming(head, [f.id for f in left], room)
+    return _name_some(head, [f.id for f in left], room)
 
 
 def _empty(
@@ -176,10 +176,10 @@ def _empty(
     told = {r.id for r in (*found, *read)}
     ids = [r.id for r in results if r.id not in told]
     head = f"({len(ids)} subagents found nothing; what they wrote is stored and in the report: "
-    return [_naming(head, ids, room)] if ids else []
+    return [_name_some(head, ids, room)] if ids else []
 
 
-def _unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
+def _describe_unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
     """Return how many ended in which way, those not complete by id, and what was not covered."""
     ends: dict[str, list[str]] = {}
     for r in results:
@@ -191,11 +191,11 @@ def _unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
     lines = [f"{', '.join(told)} | not all covered: {gaps} | unsupported: {dropped}"]
     for end, ids in ends.items():
         if end != "complete":
-            lines.append(_naming(f"({end}: ", ids, room // len(ends)))
+            lines.append(_name_some(f"({end}: ", ids, room // len(ends)))
     return lines
 
 
-def _naming(head: str, ids: Sequence[str], room: int) -> str:
+def _name_some(head: str, ids: Sequence[str], room: int) -> str:
     """Return as many ids as there is room for, and how many more there are."""
     room -= _size(head) + _size(f" and {len(ids)} more)")
     kept = len(fitting_lines(ids, room))

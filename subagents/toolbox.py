@@ -64,27 +64,29 @@ class Toolbox:
         tool = self.tools.get(call.name)
         if tool is None:
             offered = ", ".join(sorted(self.tools))
-            return failed(f"No tool {call.name[:60]!r} is offered here. Tools: {offered}.")
+            return failed_outcome(f"No tool {call.name[:60]!r} is offered here. Tools: {offered}.")
         try:
             async with asyncio.timeout(self.timeout_s):
                 keyed = replace(ctx, key=f"{ctx.run}/{context}/{call.id}", context=context)
                 found = await self.gate.call(context, keyed, tool, call.input)
         except ToolError as error:
-            return failed(str(error), error.label, error.undone)
+            return failed_outcome(str(error), error.label, error.undone)
         except TimeoutError:
-            return failed(f"{call.name} gave no answer within {self.timeout_s:g} s.")
+            return failed_outcome(f"{call.name} gave no answer within {self.timeout_s:g} s.")
         except Exception as error:  # top-level boundary: a crashing tool fails its subagent only
             log.exception("tool %s of %s crashed", call.name, context)
             lasts = isinstance(error, SourceFailed) and error.remedy
             undone = {call.name: f"{error}."} if lasts else {}
-            return replace(failed(crash_text(call.name, error), undone=undone), crashed=True)
+            return replace(
+                failed_outcome(crash_text(call.name, error), undone=undone), crashed=True
+            )
         if not isinstance(found, ToolResult):
-            return failed(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
+            return failed_outcome(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
         text, shown = render(found, self.delimiter, max_tokens)
         return ToolOutcome(text, replace(found, items=found.items[:shown]))
 
 
-def failed(
+def failed_outcome(
     text: str, label: Label = TRUSTED, undone: Mapping[str, str] | None = None
 ) -> ToolOutcome:
     return ToolOutcome(text, ToolResult(label=label, undone=undone or {}), is_error=True)

@@ -25,7 +25,7 @@ from bot.mailbox.oauth import Connecting
 from bot.mailbox.oauth_pages import connect_routes
 from bot.metrics import Metrics
 from bot.serving.observability import Health
-from bot.serving.web import served, web_app
+from bot.serving.web import serve_app, web_app
 from bot.storage.database import Database
 from config.settings import Settings, load_settings
 
@@ -188,7 +188,7 @@ async def desk_at(database: Database) -> AsyncIterator[Desk]:
             connecting = Connecting(made, database, slack.web, "https://acme.slack.com/")
             pages = connect_routes(connecting)
             desk = Desk(connecting, Credentials(database), database, google, slack, url)
-            async with served(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
+            async with serve_app(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
                 try:
                     yield desk
                 finally:

@@ -20,7 +20,7 @@ from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, SHOWN, ApprovalCard, ed
 from bot.approvals.store import StoredAction
 from bot.local.slack.blocks import checked
 from bot.local.slack.shown import flat
-from bot.slack.blocks import MessagePart, show_invisible, spelled
+from bot.slack.blocks import MessagePart, show_invisible, with_spelling
 from scopes.clean import unseen
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
@@ -160,10 +160,10 @@ def test_a_look_alike_address_is_told_apart() -> None:
     assert "eva@\\u0430cme.example" in said
     assert "xn--cme-5cd.example" in said
     assert "eva@\\u0430cme.example" in title(action(to=[cyrillic]))
-    assert spelled("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
-    assert spelled("https://ex\u0430mple.com/x").count("xn--exmple-4nf.com") == 1
-    assert spelled("plain@acme.example") == "plain@acme.example"
-    assert spelled("@\x1b\xa1").isprintable()
+    assert with_spelling("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
+    assert with_spelling("https://ex\u0430mple.com/x").count("xn--exmple-4nf.com") == 1
+    assert with_spelling("plain@acme.example") == "plain@acme.example"
+    assert with_spelling("@\x1b\xa1").isprintable()
 
 
 def test_a_long_text_can_be_read_to_its_last_character() -> None:
@@ -272,7 +272,7 @@ def test_look_alikes_are_told_apart_at_any_depth_and_length() -> None:
 
 def test_a_host_without_end_is_spelled_in_time() -> None:
     with computed_within(2):
-        assert "written out" in spelled("https://a" + "\u0301\u0327" * 20_000)
+        assert "written out" in with_spelling("https://a" + "\u0301\u0327" * 20_000)
 
 
 def test_what_stands_below_empty_lines_or_behind_spaces_is_seen() -> None:

@@ -23,7 +23,7 @@ from bot.metrics import Metrics
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.serving.observability import Health
-from bot.serving.web import served, web_app
+from bot.serving.web import serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import Cipher
@@ -308,7 +308,7 @@ async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk
     link = (await https.begin(ANA, TEAM)).link
     assert link.startswith("https://bot.example.com/google/connect?state=")
     app = web_app(Health(), Metrics(), pages=connect_routes(https))
-    async with served(app, "127.0.0.1", 0) as url:
+    async with serve_app(app, "127.0.0.1", 0) as url:
         page = await desk.browser().get(link.replace("https://bot.example.com", url))
     cookie = page.headers["set-cookie"]
     assert cookie.startswith("__Host-connect=")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slack_sdk.models.blocks import PlanBlock
 from slack_sdk.models.messages.chunk import Chunk
 
-from bot.slack.plan import MAX_TITLE, Plan, block, heading, lines, tasks
+from bot.slack.plan import MAX_TITLE, Plan, block, lines, short_heading, tasks
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,
@@ -41,7 +41,7 @@ def said(plan: Plan, max_rows: int = 40, shown: tuple[str, ...] = ()) -> list[tu
 
 def test_before_anything_is_known_the_request_is_being_read() -> None:
     plan = Plan()
-    assert heading(plan) == "On it …"
+    assert short_heading(plan) == "On it …"
     assert said(plan) == [("Reading the request", "in_progress")]
     plan.take(ToolsCalled("p1", ("list_channels", "list_channels")))
     assert said(plan) == [("Reading the request · list_channels", "in_progress")]
@@ -60,7 +60,7 @@ def test_each_subagent_has_a_row_that_follows_it() -> None:
         ("Read 3 · 2 findings, $0.0010", "complete"),
         ("Read 4 · 2 findings, $0.0010", "error"),
     ]
-    assert heading(plan) == "2 of 4 subagents done"
+    assert short_heading(plan) == "2 of 4 subagents done"
 
 
 def test_refusals_and_a_handover_are_rows_too() -> None:
@@ -107,7 +107,7 @@ def test_what_strangers_wrote_is_calm_and_short() -> None:
     row = tasks(plan, 40)[1]
     assert len(row.title) <= MAX_TITLE
     assert "\n" not in row.title
-    text = lines(tasks(plan, 40), heading(plan))
+    text = lines(tasks(plan, 40), short_heading(plan))
     assert "&lt;!channel&gt;" in text
     assert "<!" not in text
 
@@ -116,6 +116,6 @@ def test_slack_sdk_knows_what_we_send() -> None:
     plan = planned(*queued(3), done(1), done(2, "cancelled"))
     rows = tasks(plan, 40)
     PlanBlock(
-        **{k: v for k, v in block(rows, heading(plan)).items() if k != "type"}
+        **{k: v for k, v in block(rows, short_heading(plan)).items() if k != "type"}
     ).validate_json()
     assert all(Chunk.parse(row.chunk()) for row in rows)

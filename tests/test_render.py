@@ -31,8 +31,8 @@ from bot.slack.blocks import (
     FEEDBACK_GOOD,
     MAX_MESSAGE,
     Rendered,
-    clicked,
     cut,
+    parse_feedback,
     sentence,
     size,
 )
@@ -439,8 +439,8 @@ def test_the_last_part_ends_with_sources_gaps_cost_and_buttons() -> None:
     (buttons,) = made.parts[-1].blocks[-1]["elements"]
     assert buttons["action_id"] == FEEDBACK
     values = [buttons[f"{kind}_button"]["value"] for kind in ("positive", "negative")]
-    assert list(map(clicked, values)) == [(KEY, FEEDBACK_GOOD), (KEY, FEEDBACK_BAD)]
-    assert clicked("else") is None
+    assert list(map(parse_feedback, values)) == [(KEY, FEEDBACK_GOOD), (KEY, FEEDBACK_BAD)]
+    assert parse_feedback("else") is None
 
 
 def test_what_was_looked_up_is_told_from_what_was_found() -> None:

@@ -30,7 +30,17 @@ from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 from subagents.directory import Obstacle
-from subagents.gate import MAX_PROPOSED, Action, Allow, Card, Decision, Deny, Gate, called, counted
+from subagents.gate import (
+    MAX_PROPOSED,
+    Action,
+    Allow,
+    Card,
+    Decision,
+    Deny,
+    Gate,
+    count_allowed,
+    count_calls,
+)
 from subagents.rules import (
     MAX_ASKED,
     MAX_FREE,
@@ -355,7 +365,7 @@ async def test_with_text_of_the_workspace_ten_things_are_asked_outside() -> None
     verdicts = [await world(read_url, url=url) for url in addresses]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
     again = World(text=" ".join(addresses)).labelled(MIXED)
-    again.gate.counts = counted(world.log)
+    again.gate.counts = count_allowed(world.log)
     assert isinstance(await again(read_url, url=addresses[0]), Card), "a run that goes on counts"
 
 
@@ -374,7 +384,7 @@ async def test_what_was_approved_to_the_letter_is_looked_up_and_nothing_else() -
         assert isinstance(await world(web_search, query="customer 7"), Allow)
     assert isinstance(await world(web_search, query="customer"), Card)
     assert isinstance(await world(read_url, url=other), Card)
-    again = counted(world.log)
+    again = count_allowed(world.log)
     assert again["ask guarded"] == world.gate.counts["ask guarded"] == 0
     assert Intent.of(world.ctx.intent.to_json()) == world.ctx.intent
 
@@ -592,7 +602,7 @@ async def test_a_query_whose_result_is_kept_is_held_to_what_storing_is() -> None
     kept = [await world(query, sql="SELECT 1", keep=f"{n}.csv") for n in range(MAX_KEPT + 1)]
     assert [isinstance(v, Allow) for v in kept] == [True] * MAX_KEPT + [False]
     assert isinstance(await world(query, sql="SELECT 1"), Allow)
-    again = Gate(lambda _: None, counts=counted(world.log))
+    again = Gate(lambda _: None, counts=count_allowed(world.log))
     left = await again.decide(
         world.log[0].context, world.ctx, query, {"sql": "SELECT 1", "keep": "a.csv"}
     )
@@ -600,7 +610,7 @@ async def test_a_query_whose_result_is_kept_is_held_to_what_storing_is() -> None
     once = World()
     for _ in range(MAX_KEPT):  # decided anew by each process that takes it up
         await once(query, sql="SELECT 1", keep="a.csv")
-    assert counted(once.log) == {"keep p1": 1}
+    assert count_allowed(once.log) == {"keep p1": 1}
     unasked = World(home="", thread="")
     denied = await unasked(query, sql="SELECT 1", keep="a.csv")
     assert isinstance(denied, Deny)
@@ -633,7 +643,7 @@ async def test_a_run_that_goes_on_counts_what_it_did_before() -> None:
     for n in range(MAX_FREE):
         await world(say, channel=OTHER, text=f"{n}")
     again = World(named=frozenset({OTHER}))
-    again.gate.counts = counted(world.log)
+    again.gate.counts = count_allowed(world.log)
     assert isinstance(await again(say, channel=OTHER, text="more"), Card)
 
 
@@ -644,7 +654,7 @@ async def test_a_run_that_goes_on_counts_the_calls_that_it_made_before() -> None
     for _ in range(3):
         await first(read, channel=HOME)
     again = World()
-    again.gate.limits, again.gate.asked = most, called(first.log)
+    again.gate.limits, again.gate.asked = most, count_calls(first.log)
     again.ctx = replace(again.ctx, turn=2)
     verdicts = [await again(read, channel=HOME) for _ in range(2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False]
@@ -657,7 +667,7 @@ async def test_what_is_refused_as_one_too_many_has_no_effect() -> None:
     world.gate.limits, world.ctx = ToolCalls(turn=1), replace(world.ctx, turn=1)
     verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(4)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False, False, False]
-    assert counted(world.log) == {"leave": 1}
+    assert count_allowed(world.log) == {"leave": 1}
     world.ctx = replace(world.ctx, turn=None)  # code calls, and is never refused
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
 

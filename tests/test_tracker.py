@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from timing import computed_within
 
-from bot.tasks.overview import Overview, paired, read_overview
+from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import ChannelPlan, SweepSource
 from bot.tasks.tracker import TrackerReader, TrackerRow, keys_in, rows_of, tracker_entry
 from scopes.label import TRUSTED
@@ -224,10 +224,10 @@ def test_many_findings_of_no_row_are_read_at_once() -> None:
 
 def test_a_pair_holds_if_its_row_exists_and_its_market_fits() -> None:
     pairs = (("F1.1", "BUG-2"), ("F2.1", "BUG-1"), ("F1.2", "BUG-99"))
-    named = paired(Overview(pairs=pairs), TrackerReader(ROWS, SWEPT), CHANNELS)
+    named = pair_rows(Overview(pairs=pairs), TrackerReader(ROWS, SWEPT), CHANNELS)
     assert {id: row.key for id, row in named.items()} == {"F1.1": "BUG-2"}
     both = Overview(pairs=(("F1.1", "BUG-2"), ("F1.1", "BUG-4")))
-    assert paired(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
+    assert pair_rows(both, TrackerReader(ROWS, SWEPT), CHANNELS) == {}
 
 
 def test_at_most_three_things_come_first() -> None:

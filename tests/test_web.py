@@ -20,7 +20,7 @@ from timing import waited_within
 from bot.errors import SetupError
 from bot.metrics import OTHER, Metrics
 from bot.serving.observability import DatabaseProbe, Health, LoopLag
-from bot.serving.web import EVENTS_PATH, MOST_BYTES, Events, served, web_app
+from bot.serving.web import EVENTS_PATH, MOST_BYTES, Events, serve_app, web_app
 from bot.storage.database import Database
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=10)
@@ -52,7 +52,7 @@ async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession)
     health.add("database", waits)
     health.add("sockets", lambda: wrong.get("sockets"))
     health.add("model", lambda: "The model was overloaded.", "noted")
-    async with served(web_app(health, Metrics()), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(health, Metrics()), "127.0.0.1", 0) as url:
         assert await answer(http, url + "/healthz") == (
             200,
             {"ok": True, "reasons": [], "parts": {"loop": "ok"}},
@@ -143,7 +143,7 @@ async def test_numbers_are_served_by_their_labels(
     metrics.lag.set(0.01)
     metrics.slack_called("chat.update", "timeout", 2)
     async with (
-        served(web_app(Health(), metrics), "127.0.0.1", 0) as url,
+        serve_app(web_app(Health(), metrics), "127.0.0.1", 0) as url,
         http.get(url + "/metrics") as response,
     ):
         assert response.content_type == "text/plain"
@@ -182,7 +182,7 @@ async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) 
         for _ in range(MOST_BYTES // 100_000 + 1):
             yield b"x" * 100_000
 
-    async with served(web_app(Health(), Metrics(), echo), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(Health(), Metrics(), echo), "127.0.0.1", 0) as url:
         events = url + EVENTS_PATH
         async with http.post(events, data=b"x" * MOST_BYTES) as response:
             assert (response.status, await response.text()) == (200, str(MOST_BYTES))
@@ -194,7 +194,7 @@ async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) 
 
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:
-    async with served(web_app(Health(), Metrics(), echo, body_s=0.2), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(Health(), Metrics(), echo, body_s=0.2), "127.0.0.1", 0) as url:
         port = int(url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
@@ -214,7 +214,7 @@ async def test_an_event_that_cannot_be_taken_is_asked_for_again(
         raise RuntimeError("the insert failed")
 
     async with (
-        served(web_app(Health(), Metrics(), fails), "127.0.0.1", 0) as url,
+        serve_app(web_app(Health(), Metrics(), fails), "127.0.0.1", 0) as url,
         http.post(url + EVENTS_PATH, data=b"{}") as response,
     ):
         assert response.status == 500
@@ -226,7 +226,7 @@ async def test_an_event_that_cannot_be_taken_is_asked_for_again(
 async def test_anything_else_is_not_found(
     http: aiohttp.ClientSession, events: Events | None
 ) -> None:
-    async with served(web_app(Health(), Metrics(), events), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(Health(), Metrics(), events), "127.0.0.1", 0) as url:
         for path in ("/", "/healthz/", "/docs", "/slack/events/x"):
             assert await answer(http, url + path) == (404, {"error": "not found"})
         if events is None:
@@ -241,7 +241,7 @@ async def test_an_address_in_use_is_said_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SetupError, match=rf"127\.0\.0\.1, port {port}: address already in use"):
-            async with served(app, "127.0.0.1", port):
+            async with serve_app(app, "127.0.0.1", port):
                 pass
 
 
@@ -253,7 +253,7 @@ async def test_a_request_at_work_is_finished_before_the_stop(http: aiohttp.Clien
         await asyncio.sleep(0.3)
         return PlainTextResponse("done")
 
-    async with served(web_app(Health(), Metrics(), slow), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(Health(), Metrics(), slow), "127.0.0.1", 0) as url:
         asking = asyncio.create_task(http.post(url + EVENTS_PATH, data=b""))
         await begun.wait()
     async with await asking as response:
@@ -272,7 +272,7 @@ async def test_a_stop_waits_for_nobody_where_nobody_is_connected(
         waited.append(server)
 
     monkeypatch.setattr(uvicorn.Server, "shutdown", shutdown)
-    async with served(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
         pass
     assert not waited
     with pytest.raises(OSError, match="refused"):
@@ -281,7 +281,7 @@ async def test_a_stop_waits_for_nobody_where_nobody_is_connected(
 
 @pytest.mark.parametrize("rounds", range(6))
 async def test_who_connects_as_it_stops_is_not_left_waiting(rounds: int) -> None:
-    async with served(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
+    async with serve_app(web_app(Health(), Metrics()), "127.0.0.1", 0) as url:
         late = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=2)
         for _ in range(rounds):
             await asyncio.sleep(0)
@@ -291,5 +291,5 @@ async def test_who_connects_as_it_stops_is_not_left_waiting(rounds: int) -> None
 
 async def test_what_fails_inside_is_raised_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
-        async with served(web_app(Health(), Metrics()), "127.0.0.1", 0):
+        async with serve_app(web_app(Health(), Metrics()), "127.0.0.1", 0):
             raise ZeroDivisionError

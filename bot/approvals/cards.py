@@ -20,13 +20,13 @@ from bot.slack.blocks import (
     format_decider,
     format_json,
     length,
-    linked,
     paragraph,
     pre,
     rich,
     show_invisible,
-    spelled,
+    split_links,
     user,
+    with_spelling,
 )
 from bot.slack.messages import first, id_of, mapping, sanitize_json, ts_of
 from scopes.effects import Effect, Part
@@ -167,13 +167,13 @@ def title(action: Action) -> str:
     tool = tool_of(action)
     if verb := SCHEDULED.get(action.tool):
         what = "Resume" if action.args.get("resume") else verb
-        return f"{what} the schedule {spelled(str(action.args.get('name', '')))}"
+        return f"{what} the schedule {with_spelling(str(action.args.get('name', '')))}"
     goals = [
         _format_thing(action, str(action.args[n])) for n in _handles(tool) if action.args.get(n)
     ]
     if not goals:
         found = (action.args.get(name) for name in ("to", "recipient", "recipients"))
-        goals = [spelled(_short(value)) for value in found if value]
+        goals = [with_spelling(_short(value)) for value in found if value]
     to = f" to {goals[0]}" if goals else ""
     if tool and tool.effect is Effect.POST:
         return f"Send a message{to}"
@@ -195,7 +195,7 @@ def _format_thing(action: Action, value: str) -> str:
     A message is named by its conversation.
     """
     name = action.handles.get(value) or action.handles.get(value.partition("/")[0])
-    return f"{spelled(value)} ({spelled(name)})" if name else spelled(value)
+    return f"{with_spelling(value)} ({with_spelling(name)})" if name else with_spelling(value)
 
 
 def _short(value: Any) -> str:
@@ -232,9 +232,9 @@ def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, str):
-        return spelled(value) or "(empty)"
+        return with_spelling(value) or "(empty)"
     if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
-        return ", ".join(map(spelled, value)) or "(none)"
+        return ", ".join(map(with_spelling, value)) or "(none)"
     return format_json(value)
 
 
@@ -307,9 +307,11 @@ def offer(action: Action, until: datetime) -> ApprovalCard | None:
     None if there are too many sources to show.
     """
     grant = GrantOffer.model_validate(action.args)
-    place = spelled(grant.destination_name)
-    names = "\n".join(f"• {spelled(i)} ({spelled(n)})" for i, n in grant.sources.items())
-    goal = f"{spelled(grant.destination)} ({place})"
+    place = with_spelling(grant.destination_name)
+    names = "\n".join(
+        f"• {with_spelling(i)} ({with_spelling(n)})" for i, n in grant.sources.items()
+    )
+    goal = f"{with_spelling(grant.destination)} ({place})"
     pieces = (
         paragraph(bold(f"Allow answers in {goal} to rest on these sources?\n")),
         paragraph(names),
@@ -398,7 +400,9 @@ def _rests_on(action: Action) -> Iterator[str | Element]:
     yield "Rests on: "
     for number, place in enumerate(places[:MOST_SOURCES]):
         yield ", " if number else ""
-        yield channel(place) if place[0] in "CG" and is_conversation(place) else spelled(place)
+        yield (
+            channel(place) if place[0] in "CG" and is_conversation(place) else with_spelling(place)
+        )
     more = len(places) - MOST_SOURCES
     yield f" and {more:,} more" if more > 0 else "" if places else "what not everyone may read"
     yield ".\n"
@@ -412,7 +416,9 @@ def _pieces(action: Action, named: str, most: int = 0) -> Iterator[Element]:
     yield paragraph(bold(f"{named}\n"))
     for name, value in action.told.items():
         heading, _, text = value.partition("\n")
-        yield paragraph(bold(f"{show_invisible(name).capitalize()}: "), f"{spelled(heading)}\n")
+        yield paragraph(
+            bold(f"{show_invisible(name).capitalize()}: "), f"{with_spelling(heading)}\n"
+        )
         if text:
             yield from _text(show_invisible(text), most)
     if action.told:
@@ -438,7 +444,9 @@ def _text(value: str, most: int) -> Iterator[Element]:
 def _in_short(action: Action, named: str, most: int) -> str:
     """Summarize what would happen, with only the headings of what code says of it."""
     headings = ((name, value.partition("\n")[0]) for name, value in action.told.items())
-    told = "; ".join(f"{show_invisible(name)}: {spelled(heading)}" for name, heading in headings)
+    told = "; ".join(
+        f"{show_invisible(name)}: {with_spelling(heading)}" for name, heading in headings
+    )
     return f"{named}\n{told[:most]}{'…' if len(told) > most else ''}".rstrip()
 
 
@@ -485,8 +493,10 @@ def result_message(rows: Sequence[StoredAction], address: str) -> MessagePart:
 def _title(row: StoredAction) -> str:
     if row.tool != GRANT:
         return title(row.action)
-    names = ", ".join(spelled(name) for name in row.grant.sources.values())
-    return f"Allow answers in {spelled(row.grant.destination_name)} to rest on {names}"[:1_000]
+    names = ", ".join(with_spelling(name) for name in row.grant.sources.values())
+    return f"Allow answers in {with_spelling(row.grant.destination_name)} to rest on {names}"[
+        :1_000
+    ]
 
 
 def _state(row: StoredAction, address: str) -> Iterator[str | Element]:
@@ -495,7 +505,7 @@ def _state(row: StoredAction, address: str) -> Iterator[str | Element]:
         return
     if row.state == "failed":
         yield "Not done: "
-    yield from linked(show_invisible(row.said), address)
+    yield from split_links(show_invisible(row.said), address)
     if row.state in DONE_BY:
         yield " " if row.said else ""
         yield DONE_BY[row.state]

@@ -21,7 +21,7 @@ from bot.errors import SetupError
 from bot.mailbox.accounts import GOOGLE, OPERATOR, connected_address, disconnect
 from bot.mailbox.credentials import Credentials
 from bot.mailbox.google_oauth import PERMISSIONS_PAGE, ConnectFailed, needed_oauth, oauth_of
-from bot.serving.web import served
+from bot.serving.web import serve_app
 from bot.storage.database import Database
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell
 from config.settings import Settings
@@ -76,7 +76,7 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     callback = _Callback(state)
     try:
-        async with served(callback.app, "127.0.0.1", port) as here:
+        async with serve_app(callback.app, "127.0.0.1", port) as here:
             callback.redirect_uri = here + BACK_PATH
             page = oauth.address_to_open(callback.redirect_uri, state, verifier)
             tell(f"Open this page, and allow it:\n\n{page}\n")

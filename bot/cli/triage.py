@@ -30,7 +30,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
-from bot.tasks.triage import INBOX, Reader, Triage, all_threads, delivered
+from bot.tasks.triage import INBOX, Reader, Triage, all_threads, record_delivery
 from bot.terminal import errors_reported
 from bot.tooling.provider import Options
 from config.sections import LimitSettings
@@ -196,7 +196,7 @@ class InboxTriage:
                 document = await triage.work()
                 await app.finish(run, document)
                 if not box.is_file:
-                    await delivered(state, OPERATOR, triage)
+                    await record_delivery(state, OPERATOR, triage)
                 return document
 
     def _args(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bot.approvals.cards import CardClicked, FormSubmitted, card_click, submission
 from bot.reports.digest_actions import DigestClick, digest_click
-from bot.slack.blocks import FEEDBACK, clicked
+from bot.slack.blocks import FEEDBACK, parse_feedback
 from bot.slack.messages import Bot, first, id_of, mapping, sanitize_json, ts_of
 from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import Incoming
@@ -299,7 +299,7 @@ def _button_click(body: Mapping[str, Any], bot: Bot) -> FeedbackGiven | ButtonCl
         return ButtonClicked(
             id_of(mapping(body.get("team")).get("id")) or bot.team, user, name, typed
         )
-    key, value = (clicked(told) if isinstance(told, str) else None) or ("", "")
+    key, value = (parse_feedback(told) if isinstance(told, str) else None) or ("", "")
     if not _KEY.fullmatch(key):
         return None
     shown = mapping(body.get("container"))

@@ -73,7 +73,7 @@ class Grants:
 
 
 Granted = Callable[[str], Awaitable[frozenset[str]]]
-"""Takes a destination, returns the sources granted for it: `Grants.sources_for`. Raises StoreError."""
+"""Takes a destination, returns the sources granted for it (`Grants.sources_for`)."""
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from bot.citations import BARE, Links
-from bot.slack.blocks import spelled
+from bot.slack.blocks import with_spelling
 from scopes.clean import printable, redacted
 from scopes.tool import one_line
 
@@ -144,7 +144,7 @@ def sender(written: str, owner: str = "") -> Sender:
     named = [m[0].lower() for m in BARE.finditer(name)]
     claims = any(not _same(host, domain) for host in named) or _poses(name, domain, owner)
     shown = clean_text(name or address, MAX_NAME) or "unknown sender"
-    place = spelled(clean_text(domain, MAX_DOMAIN)) if name else ""
+    place = with_spelling(clean_text(domain, MAX_DOMAIN)) if name else ""
     return Sender(shown, place, claims, address.lower())
 
 

@@ -31,13 +31,13 @@ from subagents.budget import NANO, Caps
 from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
 from subagents.fanout import Handle
-from subagents.gate import Gate, called, counted
+from subagents.gate import Gate, count_allowed, count_calls
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
-from subagents.result import SubagentResult, crashed
+from subagents.result import SubagentResult, crash_result
 from subagents.rules import RULES, Rule
 from subagents.run import Run
-from subagents.subagent import finished, run_subagent
+from subagents.subagent import finished_event, run_subagent
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Runs:
         for row in await self.store.database.read(query) if shown else ():
             live = self._live.get(row.run)
             if live and row.id not in live.ended:
-                live.emit(finished(SubagentResult.model_validate(row.result)))
+                live.emit(finished_event(SubagentResult.model_validate(row.result)))
 
     def stop(self, run: str) -> None:
         """Stop this run: everything in it ends with what it has."""
@@ -167,9 +167,9 @@ class Runs:
                 self.directory,
                 sink.propose,
                 self.rules,
-                counted(decisions),
+                count_allowed(decisions),
                 limits.tool_calls,
-                called(decisions),
+                count_calls(decisions),
             ),
             sink=sink,
             limits=limits,
@@ -228,14 +228,14 @@ class WorkflowHandle:
                 return await self._lost(lost)
             found = SubagentResult.model_validate(row.result)
         if id not in self.live.ended:  # it ended in another process, or before a restart
-            self.live.emit(finished(found))
+            self.live.emit(finished_event(found))
         return found
 
     async def _lost(self, reason: str) -> SubagentResult:
         """Store a result for a subagent that crashed every process that ran it, or its own code."""
-        made = crashed(self.frozen, reason)
+        made = crash_result(self.frozen, reason)
         await self.live.steps.keep_result(self.frozen, made)
-        self.live.emit(finished(made))
+        self.live.emit(finished_event(made))
         return made
 
 

@@ -37,7 +37,7 @@ async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
             gc.collect()
 
 
-async def tidied(
+async def tidy_forever(
     retention: RetentionSettings, store: Store, inbox: RequestQueue, durable: Durable
 ) -> None:
     """Delete what exceeds its retention, now and every hour, until cancelled."""
@@ -53,7 +53,7 @@ async def tidied(
         await asyncio.sleep(TIDY_EVERY_S)
 
 
-async def reaped(durable: Durable) -> None:
+async def reap_or_exit(durable: Durable) -> None:
     """Adopt the work of dead replicas until cancelled; exit if we may be considered dead."""
     try:
         await durable.reap()

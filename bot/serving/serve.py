@@ -46,9 +46,9 @@ from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
 from bot.serving.local import LocalWorkspace, local_workspace
-from bot.serving.maintenance import collect_when_idle, reaped, tidied
+from bot.serving.maintenance import collect_when_idle, reap_or_exit, tidy_forever
 from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
-from bot.serving.web import served, web_app
+from bot.serving.web import serve_app, web_app
 from bot.slack.client import clients, only_process, who_am_i
 from bot.slack.people import People
 from bot.slack.stream import Writer
@@ -104,7 +104,7 @@ async def run_server(
     async with AsyncExitStack() as stack:
         server = await _assemble(stack, settings, policy_path, model, name)
         server.url = await stack.enter_async_context(
-            served(_web(server), settings.serve.host, settings.serve.port)
+            serve_app(_web(server), settings.serve.host, settings.serve.port)
         )
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -256,9 +256,9 @@ async def _start(
         *server.schedules.tasks(),
         cursors.run(),
         backfill.run(),
-        tidied(server.settings.retention, store, inbox, durable),
+        tidy_forever(server.settings.retention, store, inbox, durable),
         forget_pending_forever(store.database, server.settings.data_dir),
-        reaped(durable),
+        reap_or_exit(durable),
         *([runs.follow()] if durable.shared else []),
         watch.count(),
         collect_when_idle(lambda: not (dispatch.at_work or runs.ids or worker.at_work)),

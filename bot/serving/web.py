@@ -64,7 +64,7 @@ def web_app(
         *pages,
     ]
     if events:
-        routes.append(Route(EVENTS_PATH, _guarded(events, body_s), methods=["POST"]))
+        routes.append(Route(EVENTS_PATH, _with_limits(events, body_s), methods=["POST"]))
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refusal})
     app.router.redirect_slashes = False
     return app
@@ -74,7 +74,7 @@ def _report(report: HealthReport) -> Response:
     return JSONResponse(report.to_json(), 200 if report.ok else 503, _NO_STORE)
 
 
-def _guarded(events: Events, body_s: float) -> Events:
+def _with_limits(events: Events, body_s: float) -> Events:
     """Read the body with limits on size and time, and answer 500 for unexpected errors.
 
     Slack resends an event that did not get a 200.
@@ -121,13 +121,13 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 @asynccontextmanager
-async def served(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
+async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
     """Serve the app from this event loop, and yield its URL; port 0 takes a free one.
 
     At the end, open requests get 5 s. Installs no signal handlers. Raises SetupError if the address
     is not available.
     """
-    with await _listening(host, port) as listener:
+    with await _listen(host, port) as listener:
         server = _Server(app)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="web")
         try:
@@ -140,7 +140,7 @@ async def served(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
             await task
 
 
-async def _listening(host: str, port: int) -> socket.socket:
+async def _listen(host: str, port: int) -> socket.socket:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -70,7 +70,7 @@ def format_decider(by: str | None) -> str | Element:
     return user(by) if by and _PERSON.fullmatch(by) else by or "nobody"
 
 
-def linked(text: str, address: str) -> Iterator[str | Element]:
+def split_links(text: str, address: str) -> Iterator[str | Element]:
     """Split a text into plain text and links, where message ids become links."""
     start = 0
     for found in _MESSAGE.finditer(text):
@@ -103,10 +103,10 @@ def show_invisible(text: str) -> str:
     A joiner or selector inside an emoji stays, too. Empty lines and spaces that would push the
     following text out of sight are replaced by their number.
     """
-    return _counted(_letters(text))
+    return _with_count(_letters(text))
 
 
-def _counted(text: str) -> str:
+def _with_count(text: str) -> str:
     text = _NO_LINES.sub(lambda found: f"[{found[0].count(chr(10)):,} empty lines]\n", text)
     return _NO_WORDS.sub(lambda found: f"[{len(found[0]):,} spaces]", text)
 
@@ -118,7 +118,7 @@ def _letters(text: str) -> str:
     befores = [before for before, _ in around]
     afters = [*text[1:], " "]
     return "".join(
-        _written(c) if _is_unseen(c, before, after) else c
+        _spell(c) if _is_unseen(c, before, after) else c
         for c, before, after in zip(text, befores, afters, strict=False)
     )
 
@@ -137,7 +137,7 @@ def _is_emoji(letter: str) -> bool:
     return unicodedata.category(letter) in ("So", "Sk") or letter == "\ufe0f"
 
 
-def spelled(text: str) -> str:
+def with_spelling(text: str) -> str:
     """Append the ASCII spelling to a name or address that is not plain ASCII."""
     return show_invisible(text).replace("\n", "\\n") + _written_out(text)
 
@@ -162,8 +162,8 @@ def _written_out(text: str) -> str:
         return ""
     hosts = [name for found in _HOST.findall(text) for name in found if name and not name.isascii()]
     coded = [host for host in map(_punycode, hosts) if host]
-    plain = "".join(c if c.isascii() and c.isprintable() else _written(c) for c in text)
-    return f" [written out: {', '.join([_counted(plain), *coded])}]"
+    plain = "".join(c if c.isascii() and c.isprintable() else _spell(c) for c in text)
+    return f" [written out: {', '.join([_with_count(plain), *coded])}]"
 
 
 def _punycode(host: str) -> str:
@@ -175,7 +175,7 @@ def _punycode(host: str) -> str:
         return ""
 
 
-def _written(letter: str) -> str:
+def _spell(letter: str) -> str:
     code = ord(letter)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
@@ -262,7 +262,7 @@ def _size(value: Any) -> int:
     return sum(map(_size, value)) if isinstance(value, list) else 0
 
 
-def clicked(value: str) -> tuple[str, str] | None:
+def parse_feedback(value: str) -> tuple[str, str] | None:
     """Return the request key and `good` or `bad` of a feedback button's value; None if invalid."""
     verdict, _, key = value.partition(":")
     return (key, verdict) if key and verdict in (FEEDBACK_GOOD, FEEDBACK_BAD) else None

@@ -129,31 +129,31 @@ def harmless(text: str) -> str:
     requester's.
     """
     text = STRAY.sub("", str(readable(text)).replace("\r\n", "\n").replace("\r", "\n"))
-    text = SHOUT.sub("@\N{WORD JOINER}", unaddressed(text))
+    text = SHOUT.sub("@\N{WORD JOINER}", replace_mentions(text))
     made, fresh = [], True
     for code, piece in segments(text):
-        made.append(piece if code else _escaped(piece, fresh))
+        made.append(piece if code else _escape(piece, fresh))
         if piece:
             fresh = piece.endswith("\n")
     return DEFINED.sub(r"\1 :", "".join(made))
 
 
-def unaddressed(text: str) -> str:
+def replace_mentions(text: str) -> str:
     """Replace Slack's control sequences by names."""
     for _ in range(MAX_NESTED):
-        if (bare := TOKEN.sub(_named, text)) == text:
+        if (bare := TOKEN.sub(_name_mention, text)) == text:
             return text
         text = bare
     return BEGUN.sub("", text)
 
 
-def _named(match: re.Match[str]) -> str:
+def _name_mention(match: re.Match[str]) -> str:
     sign, target, label = match.groups()
     name = (label or target.split("^")[0]).lstrip("@#")
     return ("#" if sign == "#" else "@") + name
 
 
-def _escaped(piece: str, begins_line: bool) -> str:
+def _escape(piece: str, begins_line: bool) -> str:
     quote = QUOTE.match(piece)
     mark = quote[0] if quote and begins_line else ""
     rest = piece[len(mark) :].replace("<", "&lt;").replace(">", "&gt;")
@@ -183,14 +183,14 @@ def tidy(text: str, limit: int, whole: bool = True) -> str:
         if line.kind in ("header", "rule", "row"):
             table.append(line.text)
         else:
-            made.append(_opened(line) if line.kind == "open" else line.text)
+            made.append(_opening_mark(line) if line.kind == "open" else line.text)
     made.append(_table(table, limit, tables) if table else "")
     if whole and every and every[-1].end and every[-1].kind != "close":
         made.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
     return "".join(made)
 
 
-def _opened(line: MarkdownLine) -> str:
+def _opening_mark(line: MarkdownLine) -> str:
     fence, _, info = line.text.partition(line.end.strip(" >"))
     if len(info) <= MAX_INFO:
         return line.text
@@ -396,7 +396,7 @@ class _BlockBuilder:
         gap = self._advance(token)
         if last and last.kind == "list" and self._inside("list_item"):
             item = last.items[-1]
-            last.items[-1] = _merged([*item, Leaf("\n"), *leaves] if item else _checkbox(leaves))
+            last.items[-1] = _merge([*item, Leaf("\n"), *leaves] if item else _checkbox(leaves))
             return
         kind: PartKind = "quote" if self._inside("blockquote") else "section"
         breaks = "\n" if gap and last and kind == "section" else ""
@@ -406,7 +406,7 @@ class _BlockBuilder:
         elif last.leaves:
             breaks = "\n\n" if gap else "\n"
         before = last.leaves
-        before[-1:] = _merged([*before[-1:], Leaf(breaks), Leaf(self.mark), *leaves])
+        before[-1:] = _merge([*before[-1:], Leaf(breaks), Leaf(self.mark), *leaves])
         self.mark = ""
 
     def _advance(self, token: Token) -> bool:
@@ -459,7 +459,7 @@ class _BlockBuilder:
                 found[start:] = self._link(found[start:], url, tuple(dict.fromkeys(opened)))
             else:
                 found += self._leaf(each, tuple(dict.fromkeys(opened)))
-        merged = [replace(f, text=self._plain(f.text)) if f.is_text else f for f in _merged(found)]
+        merged = [replace(f, text=self._plain(f.text)) if f.is_text else f for f in _merge(found)]
         return [leaf for leaf in merged if leaf.text or leaf.url]
 
     def _leaf(self, token: Token, styles: tuple[str, ...]) -> Iterator[Leaf]:
@@ -487,7 +487,7 @@ class _BlockBuilder:
 
     def _plain(self, text: str) -> str:
         """Return text to show literally; an address that results from joining is neutralized."""
-        bare = unaddressed(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
+        bare = replace_mentions(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
         return self.links.defang(bare)
 
 
@@ -498,7 +498,7 @@ def _checkbox(leaves: Leaves) -> Leaves:
     return [replace(leaves[0], text=text), *leaves[1:]]
 
 
-def _merged(leaves: Leaves) -> Leaves:
+def _merge(leaves: Leaves) -> Leaves:
     """Merge neighbouring text of one style and drop empty text."""
     made: Leaves = []
     for leaf in leaves:
@@ -572,12 +572,12 @@ class Prose:
         last word, and what may still become a secret or a Slack mark.
         """
         most = self.settings.message_chars
-        settled = _settled(printable(text).lstrip())
+        settled = _settle(printable(text).lstrip())
         shown = self.streamed(tidy(self.linked(settled, Numbers(self.links)), most, whole=False))
         return shown if len(shown) <= most else shown[: shown.rfind("\n", 0, most) + 1]
 
 
-def _settled(text: str) -> str:
+def _settle(text: str) -> str:
     start = text.rfind("\n") + 1
     masked = CITED.sub(lambda m: "x" * len(m[0]), text[start:])
     unsure = UNSURE.search(masked)

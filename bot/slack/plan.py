@@ -173,10 +173,10 @@ def tasks(
     more = " more" if single else ""
     made += [_group(scope, rows, more) for scope, rows in grouped.items()]
     made += _notes(plan)
-    return [_ended(task) for task in made] if over else made
+    return [_end(task) for task in made] if over else made
 
 
-def heading(plan: Plan, *, over: bool = False) -> str:
+def short_heading(plan: Plan, *, over: bool = False) -> str:
     """Return a short heading for the plan."""
     if not plan.rows:
         return "Done" if over else "On it …"
@@ -232,7 +232,7 @@ def _notes(plan: Plan) -> Iterator[PlanTask]:
         yield PlanTask("session", title, "complete")
 
 
-def _ended(task: PlanTask) -> PlanTask:
+def _end(task: PlanTask) -> PlanTask:
     """Mark an unfinished row as ended, so that Slack stops animating it."""
     if task.status in ("pending", "in_progress"):
         return PlanTask(task.id, task.title, "error")

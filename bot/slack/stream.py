@@ -131,7 +131,7 @@ class LiveMessage:
         Raises WriteFailed; after OutcomeUnknown a message may exist nevertheless.
         """
         place, rows = self._place, plan.tasks(self.plan, self._settings.max_rows)
-        title = plan.heading(self.plan)
+        title = plan.short_heading(self.plan)
         chunks = [_title(title), *(row.chunk() for row in rows)]
         where = (place.channel, place.thread_ts)
         self.exact, self.sent, self._last = True, "", ()
@@ -154,7 +154,7 @@ class LiveMessage:
 
     async def post(self) -> None:
         """Post the message without a stream."""
-        place, (text, blocks) = self._place, self._edited()
+        place, (text, blocks) = self._place, self._edit_text()
         self.ts = await self._writer.post(
             place.key, place.channel, place.thread_ts, text, blocks, run=self._run
         )
@@ -208,7 +208,7 @@ class LiveMessage:
         if not (self.ts and self.streaming and self.exact and text.startswith(self.sent)):
             return False
         rows = plan.tasks(self.plan, self._settings.max_rows, self._rows, over=True)
-        title = plan.heading(self.plan, over=True)
+        title = plan.short_heading(self.plan, over=True)
         if _size(rows, title, text) > STREAM_BYTES or self.seconds_left() == 0:
             return False
         chunks = self._changes(rows, title)
@@ -233,7 +233,7 @@ class LiveMessage:
     async def _append(self) -> bool:
         assert self.ts
         rows = plan.tasks(self.plan, self._settings.max_rows, self._rows)
-        title = plan.heading(self.plan)
+        title = plan.short_heading(self.plan)
         ready = self._shown(self.text) if self.text else ""
         fits = _size(rows, title, ready) <= STREAM_BYTES
         rest = ready[len(self.sent) :] if fits else ""
@@ -261,7 +261,7 @@ class LiveMessage:
     async def _edit(self) -> bool:
         if self.ts is None:
             return False
-        place, (text, blocks) = self._place, self._edited()
+        place, (text, blocks) = self._place, self._edit_text()
         if (text, blocks) == self._last:
             return True
         try:
@@ -285,9 +285,9 @@ class LiveMessage:
             self._last = (text, blocks)
         return done
 
-    def _edited(self) -> tuple[str, list[dict[str, Any]]]:
+    def _edit_text(self) -> tuple[str, list[dict[str, Any]]]:
         """Return the plan and the answer so far, as text and as blocks."""
-        rows, title = plan.tasks(self.plan, self._settings.max_rows), plan.heading(self.plan)
+        rows, title = plan.tasks(self.plan, self._settings.max_rows), plan.short_heading(self.plan)
         ready = self._shown(self.text) if self.text else ""
         most = min(self._settings.message_chars, EDIT_CHARS)
         ready = ready if len(ready) <= most else ready[: most - 1] + "…"

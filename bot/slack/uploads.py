@@ -84,7 +84,7 @@ class Uploads:
         """Send the bytes to Slack's upload address; sending twice does no harm."""
         for failures in range(1, self._writes.attempts + 1):
             try:
-                status = await self._sent(url, content)
+                status = await self._put(url, content)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 status, why = 0, type(error).__name__
             else:
@@ -98,7 +98,7 @@ class Uploads:
             await self._writes.pause(failures)
         raise OutcomeUnknown(SEND, why)
 
-    async def _sent(self, url: str, content: bytes) -> int:
+    async def _put(self, url: str, content: bytes) -> int:
         async with (
             asyncio.timeout(self._writes.timeout_s),
             self._session() as session,

@@ -102,7 +102,7 @@ class MessageWriter:
         where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
 
         async def send(form: dict[str, Any]) -> str:
-            return await self._posted(
+            return await self._post_once(
                 key, where, form | message_metadata(key, run, of), after, besides
             )
 
@@ -283,7 +283,7 @@ class MessageWriter:
                 return found[0]
         return None
 
-    async def _posted(
+    async def _post_once(
         self,
         key: str,
         where: Mapping[str, str],

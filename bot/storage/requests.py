@@ -96,7 +96,7 @@ class StoredRequest(Incoming):
         return f"{self.key}/again{again}" if again else self.key
 
 
-def stored(row: sa.Row[Any], **changes: Any) -> StoredRequest:
+def request_of(row: sa.Row[Any], **changes: Any) -> StoredRequest:
     fields = row._asdict() | changes
     del fields["key"]
     return StoredRequest(**fields)
@@ -256,7 +256,7 @@ class RequestQueue:
                 run = row.run or uuid.uuid4().hex[:12]
                 told = {"state": "running", "owner": owner, "run": run}
                 connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(told))
-                taken.append(stored(row, **told))
+                taken.append(request_of(row, **told))
             return taken
 
         return await self.database.change(take) if free > 0 else []
@@ -349,7 +349,7 @@ class RequestQueue:
         query = sa.select(inbox).where(inbox.c.state == "running")
         if owner:
             query = query.where(inbox.c.owner == owner)
-        return [stored(row) for row in await self.database.read(query)]
+        return [request_of(row) for row in await self.database.read(query)]
 
     async def adopt(self, dead: str, owner: str) -> None:
         """Take over the requests of a process that died, and settle its reservations."""
@@ -417,7 +417,7 @@ class RequestQueue:
 
     async def request(self, key: str) -> StoredRequest | None:
         rows = await self.database.read(_REQUEST, key=key)
-        return stored(rows[0]) if rows else None
+        return request_of(rows[0]) if rows else None
 
 
 def delete_steps(connection: sa.Connection, run: str | None) -> None:

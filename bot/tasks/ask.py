@@ -23,7 +23,15 @@ from bot.reports.documents import (
     TriageReport,
     cited_statements,
 )
-from bot.tasks.base import Request, Workplace, cited_items, coverage_of, status_of, total, written
+from bot.tasks.base import (
+    Request,
+    Workplace,
+    answer_text,
+    cited_items,
+    coverage_of,
+    status_of,
+    total,
+)
 from bot.tasks.reports import GMAIL, NOTHING_TO_ADD, Reports
 from bot.tasks.sources import seen_channels
 from scopes.clients import names_in
@@ -52,7 +60,7 @@ from subagents.evidence import SourceLog
 from subagents.fanout import Fanout
 from subagents.handoff import ParentRun, run_parent
 from subagents.pricing import Usage, sum_usd
-from subagents.result import Finding, SubagentResult, joined
+from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
 from subagents.summary import finding_line
 from subagents.toolbox import Toolbox, ToolCall, crash_text
@@ -140,9 +148,9 @@ async def resolve_sources(
     own = {OPEN_CHANNELS: ""} if reader else {}
     own |= {OPEN_SEARCH: ""} if reader and reader.user_web else {}
     own |= {OPEN_MAIL: ""} if GMAIL in names_in(run.clients) else {}
-    own |= await _tooling(run, request)
+    own |= await _tool_sources(run, request)
     people = await _people(reader, said) if reader else {}
-    missing = reader and asks and await _missing(reader, said, {*readable, *request.here})
+    missing = reader and asks and await _describe_unseen(reader, said, {*readable, *request.here})
     return ResolvedSources(
         delimiter=request.delimiter or new_delimiter(),
         system=parent_prompt(tools),
@@ -153,7 +161,7 @@ async def resolve_sources(
     )
 
 
-async def _missing(reader: SlackReader, said: str, seen: Collection[str]) -> list[str]:
+async def _describe_unseen(reader: SlackReader, said: str, seen: Collection[str]) -> list[str]:
     """Describe which channels in the request are not visible, whether hidden or missing.
 
     Includes what Slack permanently refuses to return about memberships.
@@ -165,7 +173,7 @@ async def _missing(reader: SlackReader, said: str, seen: Collection[str]) -> lis
     ] + refusals
 
 
-async def _tooling(run: Run, request: Request) -> dict[str, str]:
+async def _tool_sources(run: Run, request: Request) -> dict[str, str]:
     """Return the tools' own sources that the requester may read, and addresses in the request."""
     home = request.intent.home
     shared = Notes in run.clients and is_conversation(home) and not home.startswith("D")
@@ -361,7 +369,7 @@ class Ask:
             role="parent",
             system=[text_block(self.sources.system)],
             tools=self._tools(),
-            opening=[(Origin.REQUEST, block, "") for block in self._asked(lines)],
+            opening=[(Origin.REQUEST, block, "") for block in self._first_message(lines)],
             max_steps=limits.parent_steps,
             context_limit=limits.parent_context,
             seconds=self.run.budget.seconds_left(),
@@ -374,7 +382,7 @@ class Ask:
             on_restart=self._restart,
         )
 
-    def _asked(self, lines: Sequence[str]) -> Iterator[Block]:
+    def _first_message(self, lines: Sequence[str]) -> Iterator[Block]:
         """Yield the first user message: the request, and everything said and attached around it."""
         if self.request.conversation:
             said = wrap(self.sources.delimiter, self.request.conversation.splitlines())
@@ -412,7 +420,7 @@ class Ask:
         hosts = self.app.settings.reply.link_hosts
         of_report = {each.id for each in report.subagents} if report else set()
         results = [r for r in every if r.id not in of_report]
-        text = defang(written(results, done, self.citable), self.own_words, hosts)
+        text = defang(answer_text(results, done, self.citable), self.own_words, hosts)
         lead = ""
         if report:
             lead = "" if text.strip(" .*_`\n") in ("", NOTHING_TO_ADD) else text
@@ -421,7 +429,7 @@ class Ask:
         cited = sorted(known.keys() & ids_in(text))
         shown = {i: known[i] for i in (filter(known.get, known) if report else cited)}
         usage, cost = self._total(every, done)
-        label = self.request.label.join(self.reading.label).join(joined(every))
+        label = self.request.label.join(self.reading.label).join(join_labels(every))
         status = status_of(results, done)
         if self.reports.missing and not report and not results:
             status = "failed"

@@ -29,7 +29,7 @@ from subagents.evidence import Coverage
 from subagents.fanout import Fanout, Spawner
 from subagents.handoff import ParentRun
 from subagents.pricing import Usage, sum_usd
-from subagents.result import SubagentResult, joined
+from subagents.result import SubagentResult, join_labels
 from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
@@ -165,7 +165,7 @@ class ReportTask:
             run=self.run.id,
             requester=self.run.requester,
             handles=Handles(),
-            label=joined(shown),
+            label=join_labels(shown),
             window=self.request.window,
             clients={},
             max_output_tokens=0,
@@ -189,7 +189,7 @@ def cited_items(citable: CitationIndex, cited: Collection[str]) -> dict[str, Loo
     return {id: LookedUp(item=i.id, text=beginning(i)) for id, i in items.items() if id in cited}
 
 
-def written(results: Sequence[SubagentResult], done: ParentRun, citable: CitationIndex) -> str:
+def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: CitationIndex) -> str:
     """Return what the parent wrote; if it was stopped before that, the results and the reason.
 
     A subagent's text cites nothing that the parent looked up.
@@ -223,11 +223,11 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
     if not done.ending.text or stopped in FAULTS:
         return "partial" if any(r.findings for r in results) else "failed"
     whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
-    whole = whole and not all_refused(results)
+    whole = whole and not is_all_refused(results)
     return "complete" if whole else "partial"
 
 
-def counted(statuses: Sequence[str], missing: Sequence[str]) -> RunCoverage:
+def count_statuses(statuses: Sequence[str], missing: Sequence[str]) -> RunCoverage:
     """Return the coverage of parts that ended with these statuses."""
     counts = {status: statuses.count(status) for status in STATUSES}
     return RunCoverage.model_validate(
@@ -238,9 +238,9 @@ def counted(statuses: Sequence[str], missing: Sequence[str]) -> RunCoverage:
 def coverage_of(results: Sequence[SubagentResult]) -> RunCoverage:
     """Return how many subagents ended how, what they read together and did not cover."""
     missing = [f"{r.id}: {each}" for r in results for each in r.not_covered]
-    nothing_ran = all_refused(results)
+    nothing_ran = is_all_refused(results)
     for r in results:
-        if not (nothing_ran or lost(r)):
+        if not (nothing_ran or is_lost(r)):
             continue
         why = r.reason or r.stopped_by
         if not any(each.rstrip(".") in why for each in r.not_covered):
@@ -248,15 +248,15 @@ def coverage_of(results: Sequence[SubagentResult]) -> RunCoverage:
     parts = [r.read for r in results if r.coverage]
     read = ReadTotals(**Coverage.sum(parts).model_dump(mode="json"))
     read.complete = bool(parts) and read.complete  # reading nothing is not a complete reading
-    return counted([r.status for r in results], missing).model_copy(update={"read": read})
+    return count_statuses([r.status for r in results], missing).model_copy(update={"read": read})
 
 
-def all_refused(results: Sequence[SubagentResult]) -> bool:
+def is_all_refused(results: Sequence[SubagentResult]) -> bool:
     """Return whether subagents were asked for and none of them was started."""
     return bool(results) and all(r.status == "refused" for r in results)
 
 
-def lost(result: SubagentResult) -> bool:
+def is_lost(result: SubagentResult) -> bool:
     """Return whether something stays undone that the result does not mention itself.
 
     A brief refused for its form can be fixed and sent again; a partial result that nothing stopped

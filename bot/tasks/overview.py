@@ -77,7 +77,7 @@ def _pairs(said: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def paired(
+def pair_rows(
     overview: Overview, tracker: TrackerReader, channels: Mapping[str, str]
 ) -> dict[str, TrackerRow]:
     """Return the rows that the parent named, if they exist and their market fits.

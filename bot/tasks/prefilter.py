@@ -92,7 +92,7 @@ def _certainly(message: MailMessage) -> str | None:
         return SPAM
     if _is_bounce(message):
         return BOUNCE
-    if _submitted(headers) == "auto-replied" or _word(headers, "precedence") == "auto_reply":
+    if _submission(headers) == "auto-replied" or _word(headers, "precedence") == "auto_reply":
         return REPLIED
     if "x-autoreply" in headers or "x-autorespond" in headers:
         return REPLIED
@@ -103,7 +103,7 @@ def _certainly(message: MailMessage) -> str | None:
 
 def _probably(message: MailMessage) -> str | None:
     """Return why a message is automatic if it answers nothing."""
-    says_so = _submitted(message.headers) not in ("", "no")
+    says_so = _submission(message.headers) not in ("", "no")
     if _mass(message) and not _people_talk(message):
         return GENERATED if says_so else NEWSLETTER
     if _INVITES.search(message.text.body) or _asks_answers(message):
@@ -112,9 +112,9 @@ def _probably(message: MailMessage) -> str | None:
         return GENERATED
     if _on_list(message.headers):
         return None
-    if _named(message, _is_no_reply):
+    if _is_from(message, _is_no_reply):
         return NO_REPLY
-    return NOTICE if _named(message, _is_notice) and not _is_reply(message) else None
+    return NOTICE if _is_from(message, _is_notice) and not _is_reply(message) else None
 
 
 def _is_bounce(message: MailMessage) -> bool:
@@ -133,7 +133,7 @@ def _mass(message: MailMessage) -> bool:
         return True
     if _word(headers, "precedence") in ("bulk", "junk"):
         return not _answers(headers)  # trackers add it to what people say in a ticket
-    promoted = "CATEGORY_PROMOTIONS" in message.labels or _named(message, _is_notice)
+    promoted = "CATEGORY_PROMOTIONS" in message.labels or _is_from(message, _is_notice)
     return "feedback-id" in headers and promoted
 
 
@@ -174,7 +174,7 @@ def _asks_answers(message: MailMessage) -> bool:
     Such as in web forms, help desks and invites. A message that declares itself automatic must also
     answer something, or ask for answers outside its own domain.
     """
-    if _submitted(message.headers) in ("", "no") or _is_reply(message):
+    if _submission(message.headers) in ("", "no") or _is_reply(message):
         return bool(_answered_at(message))
     return _answered_elsewhere(message)
 
@@ -190,7 +190,7 @@ def _answered_at(message: MailMessage) -> set[str]:
     return {each for each in wanted if not _is_no_reply(each)}
 
 
-def _named(message: MailMessage, kind: Callable[[str], bool]) -> bool:
+def _is_from(message: MailMessage, kind: Callable[[str], bool]) -> bool:
     """Return whether every address that the message is from is of a kind."""
     senders = _mailboxes(message.text.sender)
     return bool(senders) and all(map(kind, senders))
@@ -204,7 +204,7 @@ def _is_notice(address: str) -> bool:
     return re.split(r"[._+-]", address.partition("@")[0])[-1] in _NOTICES
 
 
-def _submitted(headers: Mapping[str, str]) -> str:
+def _submission(headers: Mapping[str, str]) -> str:
     """Return the keyword of Auto-Submitted without its parameters and comments (RFC 3834, 5)."""
     return _word(headers, "auto-submitted")
 

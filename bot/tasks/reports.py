@@ -13,7 +13,7 @@ from bot.messages import NOT_CONNECTED
 from bot.reports.documents import Report, SweepReport, TriageReport
 from bot.reports.markdown import digest_answer
 from bot.tasks.base import Request, Workplace
-from bot.tasks.sources import matching, seen_channels
+from bot.tasks.sources import match_channels, seen_channels
 from bot.tasks.sweep import NOBODY, Sweep
 from scopes.clients import names_in, with_clients
 from scopes.label import Label
@@ -25,7 +25,7 @@ from subagents.agent import Outcome
 from subagents.contracts import NEEDS_ACTION
 from subagents.delegation import Delegation
 from subagents.events import ContextGrew
-from subagents.result import joined
+from subagents.result import join_labels
 from subagents.run import Run
 from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
@@ -154,7 +154,7 @@ class Reports:
         )
         report = await task.work()
         report.coverage.not_covered += made.missing
-        return self._made(report, Label.of(report.label))
+        return self._result_of(report, Label.of(report.label))
 
     async def triage(self, ctx: ToolContext, since_days: int | None) -> ToolResult:
         """Triage the mailbox of the requester."""
@@ -172,21 +172,21 @@ class Reports:
         except GoogleError as error:
             self.missing.append(str(error))
             raise ToolError(str(error)) from error
-        return self._made(report, triage_label(self.request, task))
+        return self._result_of(report, triage_label(self.request, task))
 
     async def delivered(self) -> None:
         """Note that the digest stands where it belongs: its threads are not listed again."""
         if self.task and isinstance(self.report, TriageReport) and self.app.mail:
-            from bot.tasks.triage import Triage, delivered
+            from bot.tasks.triage import Triage, record_delivery
 
             assert isinstance(self.task, Triage)
-            await delivered(self.app.mail, self.task.reader.owner, self.task)
+            await record_delivery(self.app.mail, self.task.reader.owner, self.task)
 
     def _only_one(self) -> None:
         if self.task:
             raise ToolError(ONE_REPORT)
 
-    def _made(self, report: Report, label: Label) -> ToolResult:
+    def _result_of(self, report: Report, label: Label) -> ToolResult:
         self.report = report
         return ToolResult(note="\n".join([*_summary(report), BELOW]), label=label)
 
@@ -210,7 +210,7 @@ class Reports:
             asked = bool(name) and name.casefold() in said
             found = [
                 channel
-                for channel in matching(seen, name)
+                for channel in match_channels(seen, name)
                 if (alone or "*" not in name or not channel.is_private)
                 and (asked or channel.id in ctx.handles.titles)
                 and await run.gate.may_read(run.requester, channel.id)
@@ -284,7 +284,7 @@ def mailbox_label(owner: str) -> Label:
 
 def triage_label(request: Request, task: Triage) -> Label:
     """Return the label of a digest, an empty one too."""
-    return request.label.join(joined(task.fanout.own)).join(mailbox_label(task.reader.owner))
+    return request.label.join(join_labels(task.fanout.own)).join(mailbox_label(task.reader.owner))
 
 
 def _within(asked: int | None, usual: int) -> int:
@@ -305,9 +305,9 @@ def _summary(report: Report) -> Iterator[str]:
 def sweep_lines(report: SweepReport) -> Iterator[str]:
     """Yield the report in words, with citations, for later questions about it."""
     for number, line in enumerate(report.top_lines, 1):
-        yield f"{number}. {line.text} {_cited(line.findings)}"
+        yield f"{number}. {line.text} {_citations(line.findings)}"
     for pattern in report.patterns:
-        yield f"- {pattern.text} {_cited(pattern.findings)}"
+        yield f"- {pattern.text} {_citations(pattern.findings)}"
     for section in report.sections:
         yield f"\n**#{section.item}** ({section.status})"
         still = [f for f in section.findings if f.state in NEEDS_ACTION]
@@ -318,5 +318,5 @@ def sweep_lines(report: SweepReport) -> Iterator[str]:
             yield "- Nothing is open." if section.findings else f"- {section.summary}"
 
 
-def _cited(findings: Sequence[str]) -> str:
+def _citations(findings: Sequence[str]) -> str:
     return "".join(f"[{id}]" for id in findings)

@@ -69,7 +69,7 @@ def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[Cha
     """
     found: dict[str, ChannelInfo] = {}
     for pattern in patterns:
-        hits = matching(channels, pattern)
+        hits = match_channels(channels, pattern)
         if not hits:
             names = ", ".join(f"#{c.name}" for c in channels[:20]) or "none at all"
             raise SetupError(
@@ -79,7 +79,7 @@ def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[Cha
     return list(found.values())
 
 
-def matching(channels: Sequence[ChannelInfo], pattern: str) -> list[ChannelInfo]:
+def match_channels(channels: Sequence[ChannelInfo], pattern: str) -> list[ChannelInfo]:
     """Return the channels that a name, an id or a pattern means."""
     bare = pattern.lstrip("#")
     return [

@@ -26,8 +26,8 @@ from bot.reports.documents import (
     TrackerSummary,
 )
 from bot.reports.issues import counts_of
-from bot.tasks.base import Opening, ReportTask, counted, coverage_of, most_urgent, total
-from bot.tasks.overview import Overview, paired, read_overview
+from bot.tasks.base import Opening, ReportTask, count_statuses, coverage_of, most_urgent, total
+from bot.tasks.overview import Overview, pair_rows, read_overview
 from bot.tasks.sources import NO_ANSWER, PART_SHARE, ChannelPlan, Share, SweepSource, ids_of, split
 from bot.tasks.tracker import TrackerReader, TrackerReading, keys_in, tracker_entry
 from config.prompts import prompt
@@ -40,7 +40,7 @@ from subagents.brief import Brief, BriefDraft
 from subagents.contracts import NEEDS_ACTION
 from subagents.events import SourcesRead
 from subagents.evidence import Coverage, distinct
-from subagents.result import Finding, SubagentResult, joined
+from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
 from subagents.summary import parent_view, rank
 from subagents.toolbox import crash_text
@@ -86,12 +86,12 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
         subagents=[r.id for r in results],
         status=status,
         summary=summary,
-        findings=[sweep_finding(f, tracked) for f in findings],
+        findings=[make_finding(f, tracked) for f in findings],
         coverage=coverage,
     )
 
 
-def sweep_finding(finding: Finding, tracked: Tracked) -> SweepFinding:
+def make_finding(finding: Finding, tracked: Tracked) -> SweepFinding:
     """Add what a reader needs: the owner, the next step, why it is so severe."""
     made = SweepFinding(**dict(finding), tracker=tracked.get(finding.id))
     if made.state != "none":
@@ -168,11 +168,11 @@ class SweepPlanner:
         clock = asyncio.get_running_loop().time
         if not self._tasks:
             left = [source for source in self._sources if source.plan is None]
-            self._tasks = [self._group.create_task(self._plan(source)) for source in left]
+            self._tasks = [self._group.create_task(self._plan_in_turn(source)) for source in left]
             self._head = clock()
         self._tell()
         await asyncio.wait(self._tasks[:1], timeout=max(0.0, self._head + PATIENCE_S - clock()))
-        while not (done := await self._done()):
+        while not (done := await self._finished_tasks()):
             self._tell(waits=True)
         first = next(task for task in self._tasks if task in done)
         if first is self._tasks[0]:
@@ -180,7 +180,7 @@ class SweepPlanner:
         self._tasks.remove(first)
         return first.result()
 
-    async def _done(self) -> set[asyncio.Task[ChannelPlan]]:
+    async def _finished_tasks(self) -> set[asyncio.Task[ChannelPlan]]:
         first = asyncio.FIRST_COMPLETED
         return (await asyncio.wait(self._tasks, timeout=SIGN_S, return_when=first))[0]
 
@@ -202,19 +202,19 @@ class SweepPlanner:
         assert isinstance(reader, SlackReader)
         return reader.patient()
 
-    async def _plan(self, source: SweepSource) -> ChannelPlan:
+    async def _plan_in_turn(self, source: SweepSource) -> ChannelPlan:
         try:
             async with asyncio.timeout_at(self._until) as scope:
                 with self._run.stop.watching(scope):
                     await self._room.acquire()
                     self._holding.add(source.channel.id)
-                    return await self._planned(source)
+                    return await self._plan(source)
         except TimeoutError:
             by = "user" if self._run.stop else "time"
             fault = f"it was not read (stopped by {by})"
             return ChannelPlan(source.channel.id, fault=fault, stopped=by)
 
-    async def _planned(self, source: SweepSource) -> ChannelPlan:
+    async def _plan(self, source: SweepSource) -> ChannelPlan:
         id, stopped = source.channel.id, ""
         try:
             found = await self._reader.conversations(id, source.window)
@@ -360,7 +360,7 @@ class Sweep(ReportTask):
             return
         whole = len(rows) == len(self.reading.items)
         tracker = TrackerReader(rows, list({source.channel.name for source in self.sources}))
-        named = paired(overview, tracker, self._channels())
+        named = pair_rows(overview, tracker, self._channels())
         for source in self.sources:
             for finding in (f for r in source.results for f in r.findings):
                 row = tracker.find(finding, source) or named.get(finding.id)
@@ -431,13 +431,13 @@ class Sweep(ReportTask):
         )
 
     def _label(self, results: Sequence[SubagentResult]) -> Label:
-        label = self.request.label.join(joined(results))
+        label = self.request.label.join(join_labels(results))
         for plan in filter(None, (source.plan for source in self.sources)):
             label = label.join(plan.label)
         return label
 
     def _result(self, result: SubagentResult) -> SweepResult:
-        findings = [sweep_finding(f, self.tracked) for f in result.findings]
+        findings = [make_finding(f, self.tracked) for f in result.findings]
         return SweepResult(**{**dict(result), "findings": findings})
 
     def _status(self, sections: Sequence[SweepSection]) -> str:
@@ -461,7 +461,7 @@ class Sweep(ReportTask):
         missing += [*coverage_of(rest).not_covered, *self.app.problems]
         if tracker and tracker.reason:
             missing.append(f"{self.tracker}: {tracker.reason}")
-        return counted([s.status for s in sections], missing)
+        return count_statuses([s.status for s in sections], missing)
 
 
 def _urgency(result: SubagentResult) -> tuple[int, int, int, int]:

@@ -135,7 +135,7 @@ class TrackerReader:
             shared = ours & words_of(row.title)
             whole = sum(weights[word] for word in words_of(row.title))
             score = sum(weights[word] for word in shared)
-            if _telling(shared) and score >= LEAST * whole:
+            if _is_telling(shared) and score >= LEAST * whole:
                 scored.append((score, row))
         scored.sort(key=lambda pair: -pair[0])
         if not scored or (scored[1:] and scored[0][0] < AHEAD * scored[1][0]):
@@ -143,7 +143,7 @@ class TrackerReader:
         return scored[0][1]
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Return the text in lower case without accents, to compare words of several languages."""
     plain = unified(text.replace("ß", "ss"), "NFKD")
     return "".join(c for c in plain if not unicodedata.combining(c)).casefold()
@@ -151,7 +151,7 @@ def folded(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _name_words(name: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[^\W_]+", folded(name)))
+    return frozenset(re.findall(r"[^\W_]+", fold(name)))
 
 
 def _most(keys: Counter[str], rows: Sequence[TrackerRow]) -> list[TrackerRow]:
@@ -164,7 +164,7 @@ def _most(keys: Counter[str], rows: Sequence[TrackerRow]) -> list[TrackerRow]:
     return still if len(still) == 1 else best if len(best) == 1 else []
 
 
-def _telling(shared: Words) -> bool:
+def _is_telling(shared: Words) -> bool:
     """Return whether so many common words are more than chance."""
     strong = sum(kind != "stem" for kind, _ in shared)
     return strong >= 2 or (strong == 1 and len(shared) > 1) or len(shared) >= 3
@@ -176,9 +176,9 @@ def words_of(text: str) -> Words:
     bare = KEY.sub(" ", text)
     shouted = sum(c.isupper() for c in bare) * 3 > sum(c.isalpha() for c in bare)
     acronyms = [] if shouted else [a for a in _ACRONYM.findall(bare) if a not in _COMMON]
-    stems = _WORD.findall(folded(_ACRONYM.sub(" ", bare)))
+    stems = _WORD.findall(fold(_ACRONYM.sub(" ", bare)))
     return frozenset(
-        [("acronym", folded(a)) for a in acronyms]
+        [("acronym", fold(a)) for a in acronyms]
         + [("number", n.casefold()) for n in _NUMBER.findall(bare)]
         + [("stem", word[:_STEM]) for word in stems]
     )

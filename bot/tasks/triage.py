@@ -23,7 +23,7 @@ from bot.reports.documents import (
 )
 from bot.reports.translations import count
 from bot.storage.tables import address_of
-from bot.tasks.base import Opening, ReportTask, counted, most_urgent, total
+from bot.tasks.base import Opening, ReportTask, count_statuses, most_urgent, total
 from bot.tasks.overview import TriageLines, by_urgency, read_triage_lines, urgency
 from bot.tasks.prefilter import why_automatic
 from config.prompts import prompt
@@ -307,7 +307,7 @@ class Triage(ReportTask):
                 while rest and len(ahead) < AHEAD and len(ahead) * AT_ONCE < wanted:
                     some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
                     number = len(self.sync.refs) - len(rest)
-                    ahead.append(group.create_task(self._fetched(some, number)))
+                    ahead.append(group.create_task(self._fetch_all(some, number)))
                 begun = len(self.looked)
                 found, stopped = await ahead.popleft()
                 for each in found:
@@ -318,7 +318,7 @@ class Triage(ReportTask):
             for unneeded in ahead:
                 unneeded.cancel()
 
-    async def _fetched(
+    async def _fetch_all(
         self, refs: Sequence[ThreadRef], number: int
     ) -> tuple[list[ThreadRead], bool]:
         """Return these threads, and whether the user stopped the run."""
@@ -439,11 +439,11 @@ class Triage(ReportTask):
             why = "the stop" if self.run.stop else f"--limit {self.limit}"
             missing.append(f"{count(left, 'older thread')} left out by {why}")
             asked = 0 if self.run.stop else 1
-        found = counted([r.status for r in results], [*missing, *self.app.problems])
+        found = count_statuses([r.status for r in results], [*missing, *self.app.problems])
         return found.model_copy(update={"left_out": asked})
 
 
-async def delivered(state: MailState, account: str, triage: Triage) -> None:
+async def record_delivery(state: MailState, account: str, triage: Triage) -> None:
     """Record that a digest was delivered; what it did not reach is listed again.
 
     May be called again. Raises StoreError.

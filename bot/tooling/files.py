@@ -57,7 +57,7 @@ class FileTools(ToolProvider):
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         await self._tidy()
-        projects = await asyncio.to_thread(self._found)
+        projects = await asyncio.to_thread(self._find)
         handles = {RUN_FOLDER: "run"} | {p.handle: p.title for p in projects.values()}
         home = self._work / place_of(run)
         unopened: dict[str, Opener] = {}
@@ -96,10 +96,10 @@ class FileTools(ToolProvider):
         return Commands(files.sandbox, seconds, size, home / "commands")
 
     def readers(self) -> Mapping[str, Readers]:
-        return {handle: project.readers for handle, project in self._found().items()}
+        return {handle: project.readers for handle, project in self._find().items()}
 
     def missing(self) -> Mapping[str, str]:
-        projects = self._found().values()
+        projects = self._find().values()
         missing: dict[str, str] = {}
         if not any(p.repository for p in projects):
             missing |= {"git_commit": NO_GIT, "git_push": NO_GIT}
@@ -109,14 +109,14 @@ class FileTools(ToolProvider):
         return missing | ({} if self.settings.files.sandbox else {"run_command": NO_SANDBOX})
 
     def problems(self) -> Sequence[str]:
-        self._found()
+        self._find()
         return [*self._gone.values()]
 
     @property
     def _work(self) -> Path:
         return work_of(self.settings.data_dir)
 
-    def _found(self) -> dict[str, ProjectFolder]:
+    def _find(self) -> dict[str, ProjectFolder]:
         """Return handle -> project, checked once; a missing one of the settings is left out.
 
         Raises SetupError for one of the command line.
@@ -127,11 +127,11 @@ class FileTools(ToolProvider):
             from scopes.folders.git import apart
 
             apart()
-            made = [self._opened(name, each) for name, each in named.items()]
+            made = [self._open(name, each) for name, each in named.items()]
             self._projects = {project.handle: project for project in made if project}
         return self._projects
 
-    def _opened(self, name: str, each: ProjectSettings) -> ProjectFolder | None:
+    def _open(self, name: str, each: ProjectSettings) -> ProjectFolder | None:
         try:
             return self._project(name, each)
         except SetupError as error:
@@ -180,12 +180,12 @@ class FileTools(ToolProvider):
         self._tidied = now
         days = self.settings.retention.results_days
         idle = await asyncio.to_thread(idle_folders, self._work, time.time() - DAY_S)
-        kept = await self._remembered([each.name for each in idle])
+        kept = await self._known_runs([each.name for each in idle])
         before = time.time() - days * DAY_S if days else float("-inf")
         gone = [each for each, last in idle.items() if each.name not in kept or last < before]
         await asyncio.to_thread(_delete, gone)
 
-    async def _remembered(self, ids: Sequence[str]) -> set[str]:
+    async def _known_runs(self, ids: Sequence[str]) -> set[str]:
         """Return the runs among these whose question is still stored."""
         query = sa.select(runs.c.id).where(runs.c.id.in_(ids), runs.c.question != "")
         return {row.id for row in await self.database.read(query)} if ids else set()

@@ -168,7 +168,7 @@ class McpTools(ToolProvider):
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         """Return the tools of reachable servers; an unreachable one costs at most two seconds."""
         mine = [s for s in self.servers if _may(s, requester)]
-        found = await asyncio.gather(*(self._offered(server) for server in mine))
+        found = await asyncio.gather(*(self._offer(server) for server in mine))
         by_scope: dict[str, tuple[Tool, ...]] = {}
         for server, tools in zip(mine, found, strict=True):
             reading = [tool for tool in tools if tool.access is Access.READ]
@@ -180,7 +180,7 @@ class McpTools(ToolProvider):
         }
         return OpenedTools({Outside: Outside(by_scope)} if by_scope else {}, handles)
 
-    async def _offered(self, server: ServerTools) -> Sequence[Tool]:
+    async def _offer(self, server: ServerTools) -> Sequence[Tool]:
         try:
             statuses = await self.statuses(server, server.connection.patience_s())
         except Unreachable as error:
