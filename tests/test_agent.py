@@ -559,8 +559,8 @@ async def test_time_leaves_a_final_call() -> None:
         return call("rest", seconds=0.3)
 
     async with engine(mind) as e:
-        agent = e.agent(seconds=2.0)
-        with waited_within(2.5):
+        agent = e.agent(seconds=6.0)  # of which 0.9 are for the final call
+        with waited_within(6.5):
             ending = await run_agent(agent)
 
     assert (ending.stopped_by, settled(agent, ending)["text"]) == ("time", "What I have.")
