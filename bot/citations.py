@@ -236,7 +236,7 @@ class CitationIndex:
     def items(self, first: int | None = None) -> dict[str, Item]:
         """Return what the parent was shown, by the ids in the answer; only the `first` ones if
         set."""
-        return {f"{OWN}{n}": item for n, item in enumerate(self.reading.shown(first), 1)}
+        return {f"{OWN}{n}": item for n, item in enumerate(self.reading.seen_items(first), 1)}
 
 
 def without_own(text: str) -> str:

@@ -68,16 +68,16 @@ class Metrics:
         """Return all metrics as text of the type `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
-    def request_ended(self, outcome: str, seconds: float | None = None) -> None:
+    def count_request(self, outcome: str, seconds: float | None = None) -> None:
         """Count a request; `outcome`: of REQUEST_OUTCOMES; `seconds` to its reply, if any."""
         self._requests.labels(_known(outcome, REQUEST_OUTCOMES)).inc()
         if seconds is not None:
             self._answer.observe(seconds)
 
-    def subagent_ended(self, status: str) -> None:
+    def count_subagent(self, status: str) -> None:
         self._subagents.labels(_known(status, SUBAGENT_STATUSES)).inc()
 
-    def model_called(
+    def count_model_call(
         self,
         model: str,
         outcome: str = "ok",
@@ -92,7 +92,7 @@ class Metrics:
         if dollars is not None:
             self._dollars.labels(model).inc(dollars)
 
-    def slack_called(self, method: str, outcome: str = "ok", times: int = 1) -> None:
+    def count_slack_calls(self, method: str, outcome: str = "ok", times: int = 1) -> None:
         """Count Slack calls; `outcome`: `ok`, Slack's error code, or `timeout` or `lost`."""
         self._slack.labels(method, outcome).inc(times)
 

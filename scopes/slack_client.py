@@ -121,7 +121,7 @@ class Turns(Protocol):
     async def take(self, method: str, *, patient: bool = False) -> None:
         """Wait until the method may be called; what is patient lets others go first."""
 
-    def refused(self, method: str, seconds: float) -> None:
+    def record_refusal(self, method: str, seconds: float) -> None:
         """Slack asked to wait for so long before this method is called again."""
 
 
@@ -142,7 +142,7 @@ class _Waiting(AsyncRateLimitErrorRetryHandler):
     ) -> None:
         method = request.url.rpartition("/")[2].partition("?")[0]
         headers = {k.lower(): v for k, v in response.headers.items()} if response else {}
-        self._turns.refused(method, float(headers.get("retry-after", ["1"])[0]))
+        self._turns.record_refusal(method, float(headers.get("retry-after", ["1"])[0]))
         await super().prepare_for_next_attempt_async(
             state=state, request=request, response=response, error=error
         )

@@ -179,7 +179,7 @@ class Steps:
         """Raise LimitReached when the time or the budget is over, or the user stops the run."""
         try:
             async with asyncio.timeout(max(0.1, seconds)) as scope:
-                with self.run.stop.watching(scope):
+                with self.run.stop.watch(scope):
                     yield
         except TimeoutError as error:
             raise LimitReached("user" if self.run.stop else "time") from error
@@ -289,7 +289,7 @@ class Agent:
         reply = out.reply
         if reply is None:
             return replace(self._end(out.fault, out.reason), passing=out.passing)
-        self.talk.delivered(reply.usage.prompt + reply.usage.output)
+        self.talk.record_delivery(reply.usage.prompt + reply.usage.output)
         self.usage += reply.usage
         self.cost_usd = sum_usd(self.cost_usd, reply.cost_usd)
         return await self._follow(reply.content, reply.stop_reason)

@@ -172,7 +172,7 @@ class Delegation:
         share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
         return [self._outcome(each, share) for each in results]
 
-    def returned(self, results: Sequence[SubagentResult], text: str) -> None:
+    def record_view(self, results: Sequence[SubagentResult], text: str) -> None:
         """Note that the parent was shown `text`, the view of these results."""
         self._returned += results
         self.guard.delivered.append(text)
@@ -186,7 +186,7 @@ class Delegation:
         text = overview(ran, cap, share * len(results))
         if refused:
             text += "\n\n" + refusals(refused)
-        self.returned(ran, text)
+        self.record_view(ran, text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in ran), join_labels(ran))
 
     async def _plan(self, call: ToolCall, ctx: ToolContext) -> list[Brief | SubagentResult]:
@@ -236,7 +236,7 @@ class Delegation:
             draft=draft,
             handles=self._handles(draft.handles, ctx.handles),
             window=ctx.window,
-            label=self.fanout.run.gate.inherited(ctx.label),
+            label=self.fanout.run.gate.inherited_label(ctx.label),
             language=self.language,
             findings=self._findings(draft.findings),
             requester=ctx.requester,

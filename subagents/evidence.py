@@ -109,13 +109,13 @@ class SourceLog:
     sent: int = 0
     """Number of items, from the first on, that were sent to the model; the others wait."""
 
-    def shown(self, first: int | None = None) -> list[Item]:
+    def seen_items(self, first: int | None = None) -> list[Item]:
         """Return the items that the model has seen, in order; only the `first` ones if set."""
         return list(self.items.values())[: self.sent if first is None else min(first, self.sent)]
 
     def forget_unsent(self) -> None:
         """Drop the items that no request will contain any more; the label stays."""
-        self.items = {item.id: item for item in self.shown()}
+        self.items = {item.id: item for item in self.seen_items()}
 
     def expect(self, holds: Mapping[str, Iterable[str]]) -> None:
         """Set the items of a source that is to be read whole, before anything is read."""

@@ -128,7 +128,7 @@ class Fanout:
         """The results of the subagents that this context started."""
         return [result for id, result in self.results.items() if id not in self.before]
 
-    def nested(self, context: str) -> Fanout:
+    def for_context(self, context: str) -> Fanout:
         """Return the fan-out of another context of this run: ids go on, its results are in both."""
         return replace(self, parent=context, before=frozenset(self.results), _complete={})
 

@@ -77,7 +77,7 @@ class Action:
     def held(self) -> Handles:
         return Handles(self.handles)
 
-    def edited(self, args: Mapping[str, Any]) -> Action:
+    def with_arguments(self, args: Mapping[str, Any]) -> Action:
         """Return the same action with other arguments and a new id."""
         return replace(self, id=new_id(), args={**self.args, **args})
 
@@ -287,7 +287,7 @@ class Gate:
             return True
         return await self.directory.may_read(requester, thing)
 
-    def inherited(self, label: Label) -> Label:
+    def inherited_label(self, label: Label) -> Label:
         """Return the label that a subagent starts with: the author of its brief had read that."""
         return label if self.holds("inherit") else TRUSTED
 

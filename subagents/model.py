@@ -225,7 +225,7 @@ class ModelClient:
             fault = outcome
             if fault.kind == "rate_limit":
                 pause = 1.0 if fault.retry_after is None else fault.retry_after
-                rate_limiter.refused(model, min(pause, self.models.retry_after_cap_s))
+                rate_limiter.record_refusal(model, min(pause, self.models.retry_after_cap_s))
             if not fault.retry or attempt == self.models.max_attempts:
                 break
             wait = self._wait(fault, attempt)
@@ -264,7 +264,7 @@ class ModelClient:
         try:
             message, headers = await self._send(body, call.on_text)
             usage = _usage(message, call)
-            rate_limiter.answered(model, headers, usage)
+            rate_limiter.record_reply(model, headers, usage)
             spent = actual(model, usage)
             reply = ModelReply(
                 message["content"], _stop_reason(message), usage, _usd(model, usage), attempt

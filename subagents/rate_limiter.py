@@ -76,13 +76,13 @@ class RateLimiter:
         limit.next_start = time.monotonic() + limit.gap
         limit.in_flight += 1
 
-    def refused(self, model: str, retry_after: float) -> None:
+    def record_refusal(self, model: str, retry_after: float) -> None:
         """Handle a 429: delay calls of this model by `retry_after`, and halve its concurrency."""
         limit = self.limit(model)
         limit.not_before = max(limit.not_before, time.monotonic() + retry_after)
         limit.width = max(1.0, limit.width / 2)
 
-    def answered(self, model: str, headers: Mapping[str, str], usage: Usage) -> None:
+    def record_reply(self, model: str, headers: Mapping[str, str], usage: Usage) -> None:
         """Handle a reply: raise the concurrency a little, and read what is left of the limits."""
         limit = self.limit(model)
         if limit.width < self.max_concurrency:

@@ -81,7 +81,7 @@ class StopFlag:
             self._expire(scope)
 
     @contextmanager
-    def watching(self, scope: asyncio.Timeout) -> Iterator[None]:
+    def watch(self, scope: asyncio.Timeout) -> Iterator[None]:
         """End `scope` when the flag is set."""
         if self._set:
             self._expire(scope)

@@ -46,7 +46,7 @@ async def replica(folder: Path, url: str, poison: bool, crashes: int) -> None:
             os._exit(1)
         await asyncio.sleep(random.uniform(0, LONGEST_S))
         since = work.at - timedelta(seconds=1)
-        await occurrences.ran(
+        await occurrences.record_run(
             work,
             cost=0.01,
             oldest=since,
@@ -58,7 +58,7 @@ async def replica(folder: Path, url: str, poison: bool, crashes: int) -> None:
         effect = sa.text("INSERT INTO public.effects VALUES (:at)")
         await asyncio.sleep(random.uniform(0, LONGEST_S / 2))
         row = {"at": work.at.isoformat(timespec="microseconds")}
-        await occurrences.delivered(work, on_delivery=lambda c: c.execute(effect, row))
+        await occurrences.record_delivery(work, on_delivery=lambda c: c.execute(effect, row))
 
     durable.bodies |= {"occurrence": worker.body(occurrence), "delivery": worker.body(delivery)}
 

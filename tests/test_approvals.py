@@ -304,7 +304,7 @@ async def test_a_card_that_slack_does_not_take_is_dropped_and_told(tmp_path: Pat
         assert request
         proposals = bot.bench.approvals.cards
         for text in ("Another text.", "A long text. " * 1_000):
-            new = replace(row.action.edited({"text": text}), made=datetime.now(UTC))
+            new = replace(row.action.with_arguments({"text": text}), made=datetime.now(UTC))
             await proposals.actions.add(new)
             bot.slack.faults.append(Fault("chat.postMessage", "error:msg_blocks_too_long"))
             assert await proposals.show(row.run, request) == 1
@@ -375,7 +375,7 @@ async def test_cards_are_put_up_once_whatever_is_lost(tmp_path: Path, lost: str)
         bot.slack.faults.append(Fault(lost, "lost"))
         await asked(bot)
         (row,) = await stored(bot, "asked")
-        asked_in = await bot.store.begun(row.run)
+        asked_in = await bot.store.find_run(row.run)
         assert asked_in
         assert asked_in.request
         request = await bot.inbox.request(asked_in.request)

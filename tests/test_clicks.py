@@ -248,7 +248,7 @@ async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) 
             await asyncio.sleep(0.35)
         for rules, done in ((CLICK_RULES, []), (CLICK_RULES - {rule}, [TEXT])):
             approvals = replace(bot.bench.approvals, rules=rules)
-            after = await approvals.clicked(click)
+            after = await approvals.on_click(click)
             if done:
                 after.close()  # it is executed below
             else:

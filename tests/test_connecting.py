@@ -388,7 +388,7 @@ async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> No
         tokens = {"refresh_token": SecretStr("1//x"), "address": SecretStr(MAILBOX)}
         code = await states[0].grant(state, asking, tokens)
         assert len(code) == 8
-        assert await states[-1].waiting(ANA) == MAILBOX
+        assert await states[-1].waiting_mailbox(ANA) == MAILBOX
         handed = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
         assert [each for each in handed if isinstance(each, dict)] == [tokens]
 

@@ -227,8 +227,8 @@ async def test_what_a_parent_that_will_not_go_on_had_begun_is_ended(place: Kept)
             await mine.begin("wait", id)
         await mine.cancel_children("p/1")
         await until(lambda: statuses(place)["CANCELLED"] == 2)
-        assert await mine.lost(["p/1/s1", "p/10/s1", "unknown"]) == {"p/1/s1"}
-        assert await mine.lost([]) == set()
+        assert await mine.find_lost(["p/1/s1", "p/10/s1", "unknown"]) == {"p/1/s1"}
+        assert await mine.find_lost([]) == set()
         never.set()
         await ended(place, 1)
 

@@ -144,7 +144,7 @@ async def all_answered(bot: Served, asked: list[Asked], seconds: float) -> None:
     bot.bench.backfill.ask()  # what is read once more is not answered once more
     await bot.bench.backfill.idle()
     async with patient(30):
-        while bot.bench.dispatch.at_work or await bot.inbox.waiting():  # noqa: ASYNC110
+        while bot.bench.dispatch.at_work or await bot.inbox.count_waiting():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     written = list(ours(bot.slack))
     assert Counter(key_of(shown) for _, shown in written) == dict.fromkeys(wanted, 1)

@@ -218,11 +218,11 @@ def test_a_page_read_twice_counts_once() -> None:
 def test_what_waits_for_the_next_request_is_not_shown_yet() -> None:
     reading = SourceLog()
     reading.add([item(1), item(2)], {})
-    assert reading.shown() == []
+    assert reading.seen_items() == []
     reading.sent = len(reading.items)
     secret = Label(readers=frozenset({"U1"}), sources=frozenset({"G1"}))
     reading.add([item(1), Item("G1/1", "x", None, secret)], {})
-    assert [i.id for i in reading.shown()] == ["C1/1", "C1/2"]
+    assert [i.id for i in reading.seen_items()] == ["C1/1", "C1/2"]
     reading.forget_unsent()
     assert list(reading.items) == ["C1/1", "C1/2"]
     assert reading.label.readers == frozenset({"U1"})

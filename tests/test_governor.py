@@ -45,7 +45,7 @@ class Crowd:
             self.most = max(self.most, self.at_once)
             await asyncio.sleep(seconds)
             self.at_once -= 1
-            self.rate_limiter.answered(model, {}, USED)
+            self.rate_limiter.record_reply(model, {}, USED)
         self.done += 1
 
 
@@ -69,7 +69,7 @@ async def test_after_a_429_everybody_still_gets_a_turn(most: int, refusals: int)
     rate_limiter = RateLimiter(most)
     crowd = Crowd(rate_limiter)
     for _ in range(refusals):
-        rate_limiter.refused(MODEL, 0.0)
+        rate_limiter.record_refusal(MODEL, 0.0)
     async with asyncio.timeout(5):
         await asyncio.gather(*(crowd.call() for _ in range(40)))
 
@@ -80,21 +80,21 @@ async def test_after_a_429_everybody_still_gets_a_turn(most: int, refusals: int)
 
 async def test_a_429_halves_and_successes_widen_again_one_by_one() -> None:
     rate_limiter = RateLimiter(16)
-    rate_limiter.refused(MODEL, 0.0)
-    rate_limiter.refused(MODEL, 0.0)
+    rate_limiter.record_refusal(MODEL, 0.0)
+    rate_limiter.record_refusal(MODEL, 0.0)
     crowd = Crowd(rate_limiter)
     await asyncio.gather(*(crowd.call() for _ in range(4)))
     assert crowd.most == 4
     assert 4 < rate_limiter.limit(MODEL).width < 6
     for _ in range(200):
-        rate_limiter.answered(MODEL, {}, USED)
+        rate_limiter.record_reply(MODEL, {}, USED)
     assert rate_limiter.limit(MODEL).width == 16
 
 
 async def test_a_429_holds_siblings_of_its_model_until_it_is_over_and_no_others() -> None:
     rate_limiter = RateLimiter(8)
     crowd = Crowd(rate_limiter)
-    rate_limiter.refused(MODEL, 0.3)
+    rate_limiter.record_refusal(MODEL, 0.3)
     began = time.monotonic()
     with waited_within(0.2):
         await crowd.call(model="another")
@@ -113,7 +113,7 @@ async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
     rate_limiter = RateLimiter(8)
     plenty = headers("requests", 1000, 1000, 1.0)
     used = Usage(input=6, output=2, cache_read=50, cache_write=4)
-    rate_limiter.answered(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
+    rate_limiter.record_reply(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
     assert rate_limiter.limit(MODEL).gap == pytest.approx(gap, rel=0.01)
 
 
@@ -128,13 +128,13 @@ async def test_a_gap_holds_starts_apart() -> None:
 
 async def test_plenty_left_spreads_nothing() -> None:
     rate_limiter = RateLimiter(8)
-    rate_limiter.answered(MODEL, headers("requests", 100, 90, 60), USED)
+    rate_limiter.record_reply(MODEL, headers("requests", 100, 90, 60), USED)
     assert rate_limiter.limit(MODEL).gap == 0
-    rate_limiter.answered(MODEL, headers("requests", 100, 1, 60), USED)
+    rate_limiter.record_reply(MODEL, headers("requests", 100, 1, 60), USED)
     assert rate_limiter.limit(MODEL).gap > 0
-    rate_limiter.answered(MODEL, {}, USED)  # a reply that says nothing changes nothing
+    rate_limiter.record_reply(MODEL, {}, USED)  # a reply that says nothing changes nothing
     assert rate_limiter.limit(MODEL).gap > 0
-    rate_limiter.answered(MODEL, headers("requests", 100, 90, 60), USED)
+    rate_limiter.record_reply(MODEL, headers("requests", 100, 90, 60), USED)
     assert rate_limiter.limit(MODEL).gap == 0
 
 
@@ -149,7 +149,7 @@ async def test_plenty_left_spreads_nothing() -> None:
 )  # fmt: skip
 def test_odd_headers_are_no_reason_to_crash_or_to_wait_for_ever(given_: dict[str, str]) -> None:
     rate_limiter = RateLimiter(8)
-    rate_limiter.answered(MODEL, given_, USED)
+    rate_limiter.record_reply(MODEL, given_, USED)
     assert 0 <= rate_limiter.limit(MODEL).gap <= 60
 
 
@@ -157,7 +157,7 @@ async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
     """Waiting calls are cancelled at any moment, also just as they are let in."""
     rate_limiter = RateLimiter(4)
     for _ in range(2):
-        rate_limiter.refused(MODEL, 0.0)
+        rate_limiter.record_refusal(MODEL, 0.0)
     crowd = Crowd(rate_limiter)
     async with asyncio.timeout(10):
         for round_ in range(30):

@@ -320,18 +320,18 @@ async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
     async with home_of(data_dir) as (home, at, store):
         inbox = RequestQueue(store.database)
         await home.press(PAUSE, "U0ANA", TEAM)
-        assert await inbox.paused() is None
+        assert await inbox.paused_by() is None
         at.slack.answers["users.info"] = user("U0BOSS")
         await home.press("home_other", "U0BOSS", TEAM)
-        assert await inbox.paused() is None
+        assert await inbox.paused_by() is None
         await home.press(PAUSE, "U0BOSS", TEAM)
-        assert await inbox.paused() == "<@U0BOSS>"
+        assert await inbox.paused_by() == "<@U0BOSS>"
         await home.show("U0ANA", TEAM)
         assert "Paused by <@U0BOSS>" in published(at)
         await home.press(RESUME, "U0ANA", TEAM)
-        assert await inbox.paused() == "<@U0BOSS>"
+        assert await inbox.paused_by() == "<@U0BOSS>"
         await home.press(RESUME, "U0BOSS", TEAM)
-        assert await inbox.paused() is None
+        assert await inbox.paused_by() is None
 
 
 async def test_a_home_says_so_when_the_policy_or_the_user_cannot_be_read(data_dir: Path) -> None:

@@ -170,12 +170,12 @@ def test_nothing_that_is_known_is_told_twice_or_lost(
     matches = match_issues(traces, known)
     told = [m.issue.id for m in matches if m.issue] + [i.id for m in matches for i in m.absorbed]
     assert len(told) == len(set(told))
-    seen = {i.id for i in known if any(any(t.shared(i.trace)) for t in traces)}
+    seen = {i.id for i in known if any(any(t.count_shared(i.trace)) for t in traces)}
     assert set(told) == seen
     for at, match in zip(traces, matches, strict=True):
         related = [match.issue, match.parent, *match.absorbed]
-        assert all(any(at.shared(i.trace)) for i in related if i)
-        overlaps = any(any(at.shared(i.trace)) for i in known)
+        assert all(any(at.count_shared(i.trace)) for i in related if i)
+        overlaps = any(any(at.count_shared(i.trace)) for i in known)
         assert overlaps == bool(match.issue or match.parent)
 
 

@@ -66,7 +66,7 @@ async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept)
         )
 
         assert sum(told) == 1
-        assert await both[0].waiting() == 1
+        assert await both[0].count_waiting() == 1
 
 
 async def test_an_odd_event_is_kept_as_it_can_be(place: Kept) -> None:
@@ -143,7 +143,7 @@ async def test_a_request_that_was_postponed_waits_and_its_thread_with_it(place: 
         await inbox.postpone(first.key, later, {"ts": ["1.5"]})
 
         assert await took(inbox) == []
-        assert await inbox.waiting() == 2
+        assert await inbox.count_waiting() == 2
         (again,) = await inbox.take("you", 9, later)
         assert (again.ts, again.attempt, again.reply) == ("1.0", 1, {"ts": ["1.5"]})
         assert again.run not in (None, first.run)
@@ -185,7 +185,7 @@ async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread
                 for request in mine:
                     taken.append(request)
                     await inbox.finish(request.key, "done")
-                if not await inbox.waiting():
+                if not await inbox.count_waiting():
                     return
 
         names = [f"taker {n}" for n in range(len(replicas))]
@@ -236,7 +236,7 @@ async def test_whatever_happens_a_thread_is_worked_on_in_order_and_nothing_is_lo
                     await inbox.finish(request.key, ("done", "failed")[other])
             threads = [r.thread_ts for r in await inbox.at_work()]
             assert len(threads) == len(set(threads))
-        while await inbox.waiting():
+        while await inbox.count_waiting():
             for request in await inbox.take("last", 9, NOW) or await inbox.at_work():
                 await inbox.finish(request.key, "done")
         states = [await inbox.request(key) for key in known]
@@ -297,7 +297,7 @@ async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) ->
         assert await inbox.forget(datetime.now(UTC) - timedelta(days=7)) == 0
         assert await inbox.forget(NOW) == 3
         assert await rows(store, table) == 1
-        assert await inbox.waiting() == 1
+        assert await inbox.count_waiting() == 1
 
 
 async def test_a_thread_tells_what_was_answered_in_it(place: Kept) -> None:
@@ -310,7 +310,7 @@ async def test_a_thread_tells_what_was_answered_in_it(place: Kept) -> None:
             await inbox.finish(request.key, "done", {"ts": [f"{n}.5", f"{n}.6"]})
         (third,) = await inbox.take("me", 1, NOW)
 
-        assert await inbox.answered(third) == runs
+        assert await inbox.earlier_runs(third) == runs
         assert await inbox.has_answered("T1", "C1", "1.0")
         assert not await inbox.has_answered("T1", "C2", "1.0")
 
@@ -330,13 +330,13 @@ async def test_a_cursor_never_goes_back(place: Kept) -> None:
 
 async def test_a_pause_holds_until_the_end_of_it(place: Kept) -> None:
     async with inboxes(place, 2) as both:
-        assert await both[0].paused() is None
+        assert await both[0].paused_by() is None
         await both[0].pause("Ana")
         await both[-1].pause("Luis")
-        assert await both[-1].paused() == "Ana"
+        assert await both[-1].paused_by() == "Ana"
         await both[-1].resume()
         await both[0].resume()
-        assert await both[0].paused() is None
+        assert await both[0].paused_by() is None
 
 
 async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept) -> None:
@@ -352,8 +352,8 @@ async def test_a_stop_reaches_the_request_at_work_in_the_thread_only(place: Kept
         assert await inbox.stop("T1", "C1", "1.0", "U1") == 1
         assert await inbox.stop("T1", "C1", "1.0", "U2") == 1
         assert await inbox.stop("T1", "C2", "1.0", "U1") == 0
-        assert await inbox.stopped(ids) == {ids[0]}
-        assert await inbox.stopped([]) == set()
+        assert await inbox.find_stopped(ids) == {ids[0]}
+        assert await inbox.find_stopped([]) == set()
 
 
 async def test_the_last_click_of_a_user_counts(place: Kept) -> None:
@@ -383,7 +383,7 @@ async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept
         await store.finish_run("r2", "complete", cost_usd=0.05)
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
 
-        assert await inbox.spent("U1", hour_ago) == pytest.approx((0.45, 0.6))
-        assert await inbox.spent(None, hour_ago) == pytest.approx((0.85, 1.2))
-        assert await inbox.spent("U1", NOW) == (0.0, 0.0)
+        assert await inbox.spending("U1", hour_ago) == pytest.approx((0.45, 0.6))
+        assert await inbox.spending(None, hour_ago) == pytest.approx((0.85, 1.2))
+        assert await inbox.spending("U1", NOW) == (0.0, 0.0)
         assert [r.id for r in await inbox.recent("U1")] == ["r2", "r1"]

@@ -691,12 +691,12 @@ async def test_only_an_administrator_pauses_and_resumes(data_dir: Path) -> None:
     async with listening(data_dir) as ears:
         assert await says(ears, "status") == "The assistant is running."
         assert "administrator" in await says(ears, "pause", "U0ANA")
-        assert await ears.inbox.paused() is None
+        assert await ears.inbox.paused_by() is None
         assert "paused by <@U0BOSS>" in await says(ears, "pause")
         assert "paused by <@U0BOSS>" in await says(ears, "status", "U0ANA")
         assert "administrator" in await says(ears, "resume", "U0ANA")
         assert await says(ears, "resume") == "The assistant is running."
-        assert await ears.inbox.paused() is None
+        assert await ears.inbox.paused_by() is None
         assert "/assistant pause" in await says(ears, "")
 
 

@@ -45,7 +45,7 @@ def cursor(mailbox: str = "ana@x.example", line: str = "l1") -> str:
 async def used(state: MailState, account: str = ANA) -> None:
     """A digest was delivered, and clicked on."""
     threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
-    await state.delivered(account, "r1", cursor(f"{account}@x.example"), threads, ["t3"])
+    await state.record_delivery(account, "r1", cursor(f"{account}@x.example"), threads, ["t3"])
     await state.corrections.add(account, "t1", BO, "priority", "low")
     await state.corrections.add(account, "t2", "eve@shop.example", "category", "invoice")
     await state.snooze(account, "t2", NOW + timedelta(days=999))
@@ -161,7 +161,7 @@ async def test_a_button_clicked_twice_does_what_it_does_once(place: Kept) -> Non
 
     first = asyncio.create_task(acts.once(ANA, "r1/t1/draft", "t1", draft))
     await begun.wait()
-    assert await acts.done(ANA, "r1/t1/draft") is None
+    assert await acts.outcome(ANA, "r1/t1/draft") is None
     with pytest.raises(UnderWay):
         await acts.once(ANA, "r1/t1/draft", "t1", draft)
     go.set()
@@ -188,7 +188,7 @@ async def test_what_failed_or_died_in_the_middle_is_done_by_the_next_click(place
     row = {"account": ANA, "key": "k2", "thread": "t1", "outcome": None, "at": died}
     await store.database.write(sa.insert(mail_acts).values(row))
     assert await acts.once(ANA, "k2", "t1", returning({"draft": "d2"})) == {"draft": "d2"}
-    assert await acts.done(ANA, "k2") == {"draft": "d2"}
+    assert await acts.outcome(ANA, "k2") == {"draft": "d2"}
     await store.aclose()
 
 
@@ -209,10 +209,10 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(place: Kept) -> None:
     state = MailState(store.database)
     broken: Any = {"t1": ["m1"], "t2": object()}
     with pytest.raises(TypeError):
-        await state.delivered(ANA, "r1", cursor(), broken, ["t3"])
+        await state.record_delivery(ANA, "r1", cursor(), broken, ["t3"])
 
     assert await state.cursor(ANA) is None
-    assert await state.handled(ANA, {"t1", "t2"}) == {}
+    assert await state.find_handled(ANA, {"t1", "t2"}) == {}
     assert await state.unfinished_threads(ANA) == []
     await store.aclose()
 
@@ -222,9 +222,9 @@ async def test_hundreds_of_threads_are_delivered_at_once(place: Kept) -> None:
     state = MailState(store.database)
     threads = {f"t{n}": [f"m{n}"] for n in range(1_201)}
     left = [f"left{n}" for n in range(703)]
-    await state.delivered(ANA, "r1", cursor(), threads, left)
+    await state.record_delivery(ANA, "r1", cursor(), threads, left)
 
-    assert len(await state.handled(ANA, threads)) == 1_201
+    assert len(await state.find_handled(ANA, threads)) == 1_201
     assert set(await state.unfinished_threads(ANA)) == set(left)
     await store.aclose()
 
@@ -232,10 +232,10 @@ async def test_hundreds_of_threads_are_delivered_at_once(place: Kept) -> None:
 async def test_an_older_delivery_takes_nothing_back(place: Kept) -> None:
     store = await place.store()
     state = MailState(store.database)
-    await state.delivered(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
-    await state.delivered(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
+    await state.record_delivery(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
+    await state.record_delivery(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
 
-    assert (await state.handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
+    assert (await state.find_handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
     assert await state.unfinished_threads(ANA) == ["t2"]
     await store.aclose()
 
@@ -296,7 +296,7 @@ async def test_of_a_thread_all_goes_but_that_it_was_handled(place: Kept) -> None
     assert (await count(store))["mail_threads"] == 3
     assert await state.corrections.all(ANA) == []
     assert await state.awake(ANA, LATER) == []
-    assert (await state.handled(ANA, {"t2"}))["t2"].messages == {"m2", "m3"}
+    assert (await state.find_handled(ANA, {"t2"}))["t2"].messages == {"m2", "m3"}
     assert await Forget(store.database)(ForgetTarget.source("mail:t2")) == Forgotten()
     await store.aclose()
 

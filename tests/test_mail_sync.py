@@ -129,7 +129,7 @@ class Triage:
 
     async def deliver(self, state: MailState, account: str = ME) -> None:
         done = {**self.handled, **self.unchanged}
-        await state.delivered(account, "r1", self.sync.cursor, done, self.left)
+        await state.record_delivery(account, "r1", self.sync.cursor, done, self.left)
 
 
 SYNC = TypeAdapter(Sync)
@@ -344,7 +344,7 @@ async def test_a_thread_that_failed_is_listed_again_although_it_was_read(file: K
     state = MailState(store.database)
     mailbox.put("t1")
     first = await triage(mailbox, state)
-    await state.delivered(ME, "r1", first.sync.cursor, {}, ["t1"])
+    await state.record_delivery(ME, "r1", first.sync.cursor, {}, ["t1"])
 
     assert (await triage(mailbox, state)).handled.keys() == {"t1"}
     await store.aclose()
@@ -422,7 +422,7 @@ async def test_what_was_handled_in_another_mailbox_says_nothing_of_this_one(
 
     assert (made.sync.why, made.handled) == (why, {"t2": ["m507"]})
     assert await state.unfinished_threads(ME) == []
-    assert (await state.handled(ME, {"t1", "t2"})).keys() == {"t2"}
+    assert (await state.find_handled(ME, {"t1", "t2"})).keys() == {"t2"}
     assert (await triage(new, state)).sync.threads == ()
     await store.aclose()
 
@@ -490,7 +490,7 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(file: Kept) -> Non
             sync = await new_threads(gmail, state, ME, "in:inbox", whole)
             threads = [await gmail.thread(id) for id in sync.threads]
             seen = {thread.id: seen_of(thread) for thread in threads}
-            await state.delivered(ME, "r1", sync.cursor, seen, [])
+            await state.record_delivery(ME, "r1", sync.cursor, seen, [])
             return sync, {thread.id for thread in threads if sync.is_new(thread)}
 
         first, new = await told()

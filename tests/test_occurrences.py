@@ -71,10 +71,10 @@ class Rows:
 
     async def ran(self, work: Work, **fields: Any) -> bool:
         given: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
-        return await self.occurrences.ran(work, **given)
+        return await self.occurrences.record_run(work, **given)
 
     async def delivered(self, work: Work, **fields: Any) -> bool:
-        return await self.occurrences.delivered(work, **fields)
+        return await self.occurrences.record_delivery(work, **fields)
 
     async def shown(self, schedule: str = "markets") -> list[tuple[str, str]]:
         """Minute and state of its occurrences, the oldest first."""
@@ -209,7 +209,9 @@ async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
         await made.noted(START + HOUR)
         first = await made.taken(START + HOUR)
         at, later = first.at, START + HOUR + 5 * MINUTE
-        assert await made.occurrences.failed(first, "The model is away.", again=later, cost=0.25)
+        assert await made.occurrences.record_failure(
+            first, "The model is away.", again=later, cost=0.25
+        )
         waiting = await made.occurrence(at)
         assert (waiting.state, waiting.why, waiting.tries) == ("due", "The model is away.", 1)
         assert await made.occurrences.at_work() == []
@@ -225,8 +227,8 @@ async def test_a_run_that_failed_for_a_while_is_taken_up_again_as_another_try(
         )
 
         # What the first try still says of itself changes nothing, and frees nothing.
-        assert not await made.occurrences.failed(first, "It is over.")
-        assert not await made.occurrences.failed(first, "Once more.", again=later)
+        assert not await made.occurrences.record_failure(first, "It is over.")
+        assert not await made.occurrences.record_failure(first, "Once more.", again=later)
         assert not await made.ran(first)
         assert await made.occurrences.at_work() == [second]
 
@@ -245,7 +247,7 @@ async def test_the_next_time_takes_the_place_of_a_run_that_waits_for_its_next_tr
         first = await made.taken(START + 10 * MINUTE)
         late = START + 21 * MINUTE
         made.now = START + 12 * MINUTE
-        await made.occurrences.failed(first, "The model is away.", again=late)
+        await made.occurrences.record_failure(first, "The model is away.", again=late)
         await made.noted(START + 20 * MINUTE)
         second = await made.taken(late - MINUTE / 2)
         assert second.at == START + 20 * MINUTE
@@ -264,7 +266,7 @@ async def test_a_time_that_comes_while_a_run_fails_is_not_lost(place: Kept) -> N
         first = await made.taken(START + 10 * MINUTE)
         await made.noted(START + 20 * MINUTE)
         made.now = START + 21 * MINUTE
-        await made.occurrences.failed(first, "The model is away.")
+        await made.occurrences.record_failure(first, "The model is away.")
         assert (await made.taken(START + 21 * MINUTE)).at == START + 20 * MINUTE
 
 
@@ -272,7 +274,7 @@ async def test_a_run_that_waited_too_long_for_its_next_try_is_over(place: Kept) 
     async with rows(place, missed_hours=1.0, cron="0 0 1 1 *") as made:
         await made.occurrences.ask_now("markets", START)
         work = await made.taken(START)
-        await made.occurrences.failed(work, "Slack is away.", again=START + 30 * MINUTE)
+        await made.occurrences.record_failure(work, "Slack is away.", again=START + 30 * MINUTE)
         assert await made.take(START + 61 * MINUTE) == []  # nothing served in between
         assert await made.shown() == [("08:00", "failed")]
 
@@ -309,7 +311,7 @@ async def test_whatever_happens_no_time_is_lost_and_none_is_taken_twice(
                     assert await made.ran(work)
                 else:
                     later = now + 3 * MINUTE
-                    assert await made.occurrences.failed(work, "Away.", again=later)
+                    assert await made.occurrences.record_failure(work, "Away.", again=later)
         assert len(done) == len(set(done))
         found = {each.at: each.state for each in await made.occurrences.of("markets", 1_000)}
         assert sorted(found) == list(spec().timetable.between(START, now))
@@ -372,13 +374,13 @@ async def test_a_try_that_failed_is_made_again_in_time_and_holds_no_run_up(place
         await made.ran(first)
         once = await made.taken(START + 10 * MINUTE)
         later = START + 25 * MINUTE
-        await made.occurrences.not_delivered(once, "Slack is away.", later)
+        await made.occurrences.record_undelivered(once, "Slack is away.", later)
         assert await made.take(START + 11 * MINUTE) == []
 
         await made.noted(START + 20 * MINUTE)
         second = await made.taken(START + 20 * MINUTE)
         assert second.kind == "occurrence"
-        await made.occurrences.failed(second, "Nothing could be read.")
+        await made.occurrences.record_failure(second, "Nothing could be read.")
         again = await made.taken(later)
         assert (again.at, again.id) == (first.at, once.id[:-1] + "2")
 
@@ -389,7 +391,7 @@ async def test_a_later_report_takes_the_place_of_one_that_still_waits(place: Kep
         first = await made.taken(START + 10 * MINUTE)
         await made.ran(first)
         once = await made.taken(START + 10 * MINUTE)
-        await made.occurrences.not_delivered(once, "Slack is away.", START + HOUR)
+        await made.occurrences.record_undelivered(once, "Slack is away.", START + HOUR)
         await made.noted(START + 20 * MINUTE)
         await made.ran(await made.taken(START + 20 * MINUTE))
         states = [each.state for each in await made.occurrences.deliveries("markets")]
@@ -402,8 +404,8 @@ async def test_a_run_that_failed_frees_its_schedule(place: Kept) -> None:
     async with rows(place) as made:
         await made.noted(START + 10 * MINUTE)
         work = await made.taken(START + 10 * MINUTE)
-        assert await made.occurrences.failed(work, "The budget is spent.", cost=0.5)
-        assert not await made.occurrences.failed(work, "again")
+        assert await made.occurrences.record_failure(work, "The budget is spent.", cost=0.5)
+        assert not await made.occurrences.record_failure(work, "again")
         assert not await made.occurrences.skip(work, "again")
         assert (await made.occurrence(work.at)).why == "The budget is spent."
         assert await made.occurrences.at_work() == []

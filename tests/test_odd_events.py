@@ -272,7 +272,7 @@ class Odd:
         inbox, dispatch = self.bot.inbox, self.bot.bench.dispatch
         async with patient(60):
             mine = dispatch.durable.executor
-            while await inbox.waiting() or await inbox.at_work(mine) or dispatch.at_work:  # noqa: ASYNC110
+            while await inbox.count_waiting() or await inbox.at_work(mine) or dispatch.at_work:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     def written(self) -> Counter[str]:
@@ -381,7 +381,7 @@ async def test_what_asks_nothing_is_acked_and_nothing_is_said(
         for (user, text), expected in zip(sorted(told), sorted(private.values()), strict=True):
             assert user in (GUEST, STRANGER)
             assert expected in text
-        assert await bot.inbox.paused() is None
+        assert await bot.inbox.paused_by() is None
     assert complaints(caplog) == []
 
 

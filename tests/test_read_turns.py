@@ -41,7 +41,7 @@ async def test_a_method_that_was_refused_waits_before_anybody_calls_it_again() -
     turns = ReadTurns(slack_settings())
     loop = asyncio.get_running_loop()
     await asyncio.wait_for(turns.take(INFO), 1)
-    turns.refused(INFO, 0.3)
+    turns.record_refusal(INFO, 0.3)
     began = loop.time()
     await turns.take(INFO)
     assert loop.time() - began >= 0.3
@@ -52,7 +52,7 @@ async def test_after_a_refusal_no_more_calls_go_out_than_the_tier_allows() -> No
     turns = ReadTurns(slack_settings())
     for _ in range(49):
         await turns.take(INFO)
-    turns.refused(INFO, 0.0)
+    turns.record_refusal(INFO, 0.0)
     await asyncio.wait_for(turns.take(INFO), 1)
     late = asyncio.ensure_future(turns.take(INFO))
     done, _ = await asyncio.wait([late], timeout=0.2)
@@ -62,7 +62,7 @@ async def test_after_a_refusal_no_more_calls_go_out_than_the_tier_allows() -> No
 
 async def test_what_can_wait_leaves_some_calls_to_those_who_ask_now() -> None:
     turns = ReadTurns(slack_settings(), kept=0.1)
-    turns.refused(INFO, 0.0)
+    turns.record_refusal(INFO, 0.0)
     for _ in range(45):
         await asyncio.wait_for(turns.take(INFO, patient=True), 1)
     late = asyncio.ensure_future(turns.take(INFO, patient=True))
@@ -75,7 +75,7 @@ async def test_what_can_wait_leaves_some_calls_to_those_who_ask_now() -> None:
 
 async def test_those_who_can_wait_come_one_behind_the_other() -> None:
     turns, came = ReadTurns(slack_settings()), list[int]()
-    turns.refused(INFO, 0.2)
+    turns.record_refusal(INFO, 0.2)
 
     async def call(number: int) -> None:
         await turns.take(INFO, patient=True)
@@ -87,6 +87,6 @@ async def test_those_who_can_wait_come_one_behind_the_other() -> None:
 
 async def test_unpaced_only_what_slack_asks_for_is_waited_for() -> None:
     turns = ReadTurns(slack_settings(paced=False))
-    turns.refused(INFO, 0.0)
+    turns.record_refusal(INFO, 0.0)
     for _ in range(200):
         await asyncio.wait_for(turns.take(INFO), 1)

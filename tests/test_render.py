@@ -114,7 +114,7 @@ def words_of(made: Rendered) -> list[str]:
 
 def linked(text: str, links: Any = None) -> str:
     prose = Prose(LINKS if links is None else links, REPLY)
-    return prose.linked(text, Numbers(prose.links))
+    return prose.link_citations(text, Numbers(prose.links))
 
 
 def bodies(text: str, chars: int = 11_000, last: int = 12_000) -> list[str]:

@@ -332,7 +332,7 @@ async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> Non
     async with desk() as d:
         reply = d.reply()
         state = await reply.open(look_first=False)
-        await reply.working(True)
+        await reply.set_working(True)
         await streamed(d, reply)
         await reply.aclose()
         assert one(d).streaming
@@ -451,7 +451,7 @@ async def test_the_stop_button_comes_and_goes_in_every_way_a_reply_ends() -> Non
         async with desk() as d:
             reply = d.reply(title="What is open? " * 50)
             await reply.open(look_first=False)
-            await reply.working(True)
+            await reply.set_working(True)
             assert sessions(d) == "processing"
             assert len(d.slack.state.sessions[CHANNEL, ASKED].title) == 200
             await end(reply)
@@ -459,7 +459,7 @@ async def test_the_stop_button_comes_and_goes_in_every_way_a_reply_ends() -> Non
     async with desk() as d:
         reply = d.reply()
         await reply.open(look_first=False)
-        await reply.working(True)
+        await reply.set_working(True)
         for method in (STOP, STOP, UPDATE, POST):
             d.slack.faults.append(Fault(method, "error:is_archived"))
         with pytest.raises(WriteFailed):

@@ -40,7 +40,7 @@ def prose(requester: str = REQUESTER, settings: ReplySettings = REPLY) -> Prose:
 def made(text: str) -> list[Json]:
     """The blocks of what a model wrote, as they are posted."""
     maker = prose()
-    body = maker.linked(text, Numbers(CITED))
+    body = maker.link_citations(text, Numbers(CITED))
     found = list(blocks(body, maker.allowed(), REQUESTER))
     assert not found or checked(found)
     for parsed in Block.parse_all(found):
@@ -430,7 +430,7 @@ def test_odd_and_large_text_is_made_in_time() -> None:
     with computed_within(8):
         for piece in odd:
             maker = prose()
-            text = maker.linked((piece * 12_000)[:12_000], Numbers(CITED))
+            text = maker.link_citations((piece * 12_000)[:12_000], Numbers(CITED))
             blocks(text, maker.allowed())
             neutralize_links(text)
 

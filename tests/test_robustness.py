@@ -656,7 +656,7 @@ async def test_a_package_holds_the_last_words_of_the_session_before(tmp_path: Pa
 
 async def test_a_lane_that_waits_out_a_429_takes_no_place_of_another_model() -> None:
     rate_limiter = RateLimiter(1)
-    rate_limiter.refused("slow", 0.5)
+    rate_limiter.record_refusal("slow", 0.5)
 
     async def one(model: str) -> float:
         async with rate_limiter.slot(model):

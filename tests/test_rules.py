@@ -474,7 +474,7 @@ def test_an_action_is_bound_to_its_bytes() -> None:
     again = Action.of(action.body())
     assert again == action
     assert again.digest == action.digest
-    assert action.edited({"text": "ho"}).digest != action.digest
+    assert action.with_arguments({"text": "ho"}).digest != action.digest
     assert len(action.id) == 32
 
 

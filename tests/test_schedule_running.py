@@ -118,8 +118,8 @@ async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: P
     async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
         occurrence = await s.fire("markets")
         since = datetime.now(UTC) - timedelta(days=1)
-        own, _ = await s.bot.inbox.spent(ASKER, since)
-        all_of_us, _ = await s.bot.inbox.spent(None, since)
+        own, _ = await s.bot.inbox.spending(ASKER, since)
+        all_of_us, _ = await s.bot.inbox.spending(None, since)
     assert own == 0.0
     assert all_of_us == pytest.approx(occurrence.cost_usd)
 

@@ -63,15 +63,15 @@ class Bench:
         if self.crash:
             raise LookupError("oops")
         if self.fail:
-            await self.occurrences.failed(work, "Away.", again=datetime.now(UTC), cost=0.1)
+            await self.occurrences.record_failure(work, "Away.", again=datetime.now(UTC), cost=0.1)
         elif not self.idle:
-            await self.occurrences.ran(work, oldest=None, latest=work.at, cost=0.1)
+            await self.occurrences.record_run(work, oldest=None, latest=work.at, cost=0.1)
 
     async def delivery(self, work: Work) -> None:
         self.done.append(f"delivery {work.schedule}")
         if self.crash:
             raise LookupError("oops")
-        await self.occurrences.delivered(work)
+        await self.occurrences.record_delivery(work)
 
     async def note(self, work: Work, why: str, again: datetime) -> None:
         self.failed.append((work.schedule, why))
@@ -227,7 +227,9 @@ async def test_a_delivery_that_falls_over_is_tried_again_later(place: Kept) -> N
         made.gate.clear()
         (occurrence,) = await made.due("one")
         await made.look_until(lambda: _holds(made.done))
-        await made.occurrences.ran(occurrence.work, cost=None, oldest=None, latest=occurrence.at)
+        await made.occurrences.record_run(
+            occurrence.work, cost=None, oldest=None, latest=occurrence.at
+        )
         made.crash = True
         await made.look_until(lambda: _holds(made.failed))
         found = await made.occurrences.delivery("one", occurrence.at)
@@ -293,7 +295,9 @@ async def test_an_earlier_life_that_had_ended_it_is_not_repeated(place: Kept) ->
     async with bench(place) as made:
         (occurrence,) = await made.due("one")
         (work,) = await made.occurrences.take("me", datetime.now(UTC), 5)
-        await made.occurrences.ran(occurrence.work, cost=None, oldest=None, latest=occurrence.at)
+        await made.occurrences.record_run(
+            occurrence.work, cost=None, oldest=None, latest=occurrence.at
+        )
         await made.worker.durable.begin(
             "occurrence", work.id, work.id
         )  # as dbos does after a crash

@@ -87,11 +87,11 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     async def work(database: Database) -> None:
         occurrences = Occurrences(database)
         occurrence = await occurrences.ask_now("markets", at)
-        await occurrences.ran(occurrence.work, cost=0.42, oldest=at, latest=at)
+        await occurrences.record_run(occurrence.work, cost=0.42, oldest=at, latest=at)
         later = datetime.now(UTC)
         delivery = await occurrences.delivery("markets", occurrence.at)
         assert delivery
-        await occurrences.not_delivered(delivery.work, "#support-1 is archived.", later)
+        await occurrences.record_undelivered(delivery.work, "#support-1 is archived.", later)
 
     on_state(work)
     shown = shell("schedules").out.splitlines()[1:]
@@ -115,7 +115,7 @@ def test_a_run_that_is_tried_again_is_told_with_when(shell: Shell) -> None:
     async def work(database: Database) -> None:
         occurrences = Occurrences(database)
         occurrence = await occurrences.ask_now("markets", at)
-        await occurrences.failed(
+        await occurrences.record_failure(
             occurrence.work, "The model gave no answer.", cost=0.01, again=later
         )
 

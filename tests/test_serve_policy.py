@@ -115,7 +115,7 @@ async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path
         await bot.answer(elsewhere, channel=channel_id(2))
         bot.slack.people.slash(BOSS, bot.channel, "/assistant", "pause")
         await until(lambda: bot.whispers(BOSS))
-        assert await bot.inbox.paused() == f"<@{BOSS}>"
+        assert await bot.inbox.paused_by() == f"<@{BOSS}>"
         await bot.inbox.resume()
         path.write_text("policy:\n  nonsense: true\n", "utf-8")
         await asyncio.sleep(1.1)
@@ -126,7 +126,7 @@ async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path
         assert nothing_public(bot, broken, channel_id(2))
         bot.slack.people.slash(BOSS, bot.channel, "/assistant", "pause")
         await until(lambda: len(bot.whispers(BOSS)) == 2)
-        assert await bot.inbox.paused() is None
+        assert await bot.inbox.paused_by() is None
 
 
 async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_an_admin_pauses_and_resumes_from_home(tmp_path: Path, mode: str) 
         await until(lambda: PAUSE in home_text(bot, BOSS))
         people.click_home(BOSS, PAUSE)
         await until(lambda: RESUME in home_text(bot, BOSS))
-        assert await bot.inbox.paused() == f"<@{BOSS}>"
+        assert await bot.inbox.paused_by() == f"<@{BOSS}>"
         asked = bot.ask("Hello?")
         people.open_home(LUIS)
         await until(lambda: home_text(bot, LUIS))

@@ -315,7 +315,7 @@ class Line:
             await self.open.wait()
             self.waiting -= 1
 
-    def refused(self, method: str, seconds: float) -> None:
+    def record_refusal(self, method: str, seconds: float) -> None:
         raise AssertionError("nothing is refused here")
 
 

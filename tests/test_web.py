@@ -131,17 +131,17 @@ async def test_numbers_are_served_by_their_labels(
     metrics = Metrics()
     metrics.ack.observe(0.004)
     metrics.first_sign.observe(0.2)
-    metrics.request_ended("done", 12.5)
-    metrics.request_ended("sixty ways to fail")
-    metrics.subagent_ended("partial")
-    metrics.model_called("claude-x", tokens={"input": 10, "output": 5, "odd": 1}, dollars=0.25)
+    metrics.count_request("done", 12.5)
+    metrics.count_request("sixty ways to fail")
+    metrics.count_subagent("partial")
+    metrics.count_model_call("claude-x", tokens={"input": 10, "output": 5, "odd": 1}, dollars=0.25)
     metrics.backfilled.inc(2)
     metrics.duplicates.inc()
     metrics.queued.set(3)
     metrics.working.set(4)
     metrics.sockets.set(2)
     metrics.lag.set(0.01)
-    metrics.slack_called("chat.update", "timeout", 2)
+    metrics.count_slack_calls("chat.update", "timeout", 2)
     async with (
         serve_app(web_app(Health(), metrics), "127.0.0.1", 0) as url,
         http.get(url + "/metrics") as response,

@@ -379,7 +379,7 @@ class Approvals:
     delivery: Delivery
     rules: frozenset[str] = CLICK_RULES
 
-    async def clicked(self, click: Click) -> After:
+    async def on_click(self, click: Click) -> After:
         """Decide and store before the ack; return the work to be done after it."""
         row = await self.actions.get(click.id) if click.id else None
         if row is None:
@@ -439,7 +439,7 @@ class Approvals:
         """Reject approvals while all work is paused; a denial or an edit is allowed."""
         if isinstance(click, FormSubmitted) or click.what != APPROVE:
             return ""
-        by = await self.cards.admission.inbox.paused()
+        by = await self.cards.admission.inbox.paused_by()
         return PAUSED.format(by=by) if by else ""
 
     async def _decide(self, click: CardClicked, row: StoredAction) -> After:
@@ -457,7 +457,7 @@ class Approvals:
         old = row.action
         if not click.texts.keys() <= editable(old).keys():
             return await self._refuse(click, row, BOUND, UNBOUND)
-        new = old.edited(click.texts)
+        new = old.with_arguments(click.texts)
         if new.args != old.args:
             lines = await self._lines(click, row, "edited")
             if not await self.actions.replace(row, new, click.user, lines):
@@ -591,7 +591,7 @@ class Approvals:
         """Return why it must not be executed although it was approved."""
         if row.decided_at is None or datetime.now(UTC) - row.decided_at > HOLDS_FOR:
             return LATE
-        by = await self.delivery.inbox.paused() if RECHECK in self.rules else None
+        by = await self.delivery.inbox.paused_by() if RECHECK in self.rules else None
         return STOPPED.format(by=by) if by else ""
 
     async def _draw(self, id: str) -> None:
@@ -631,7 +631,7 @@ class Approvals:
         now, actions = datetime.now(UTC), self.cards.actions
         await actions.expire(now, now - UNSEEN_FOR)
         approved = await self._load_approved()
-        for lost in await self.durable.lost(approved):
+        for lost in await self.durable.find_lost(approved):
             row = approved[lost]
             log.error("the action %s is given up: each try ended with the process", row.id)
             for each in (*await actions.parts(row), row):

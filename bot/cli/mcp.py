@@ -114,7 +114,7 @@ async def _show(kit: McpTools, server: ServerTools) -> ShownServer:
         found = await kit.statuses(server, ASK_S)
     except Unreachable as error:
         return replace(shown, trouble=str(error), see=kit.last_words(server))
-    approved = await kit.book.approved(server.name)
+    approved = await kit.book.approved_tools(server.name)
     tools = [_show_tool(each, approved) for each in found]
     return replace(shown, unknown=kit.unknown(server, found), tools=tools)
 

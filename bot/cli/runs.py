@@ -167,9 +167,9 @@ def run_pause(by: str | None, as_json: bool) -> int:
 
     async def work(settings: Settings, database: Database) -> int:
         queue = RequestQueue(database)
-        before = await queue.paused()
+        before = await queue.paused_by()
         await queue.pause(name)
-        who = await queue.paused()
+        who = await queue.paused_by()
         if as_json:
             dump({"paused": True, "by": who, "changed": before is None})
         elif before is None:
@@ -187,7 +187,7 @@ def run_resume(as_json: bool) -> int:
 
     async def work(settings: Settings, database: Database) -> int:
         queue = RequestQueue(database)
-        before = await queue.paused()
+        before = await queue.paused_by()
         await queue.resume()
         if as_json:
             dump({"paused": False, "by": before, "changed": before is not None})

@@ -119,7 +119,7 @@ def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> 
         triage = InboxTriage(given, limit)
         if resume:
             triage.refuse_options()
-            triage = triage.resumed(asyncio.run(_run_to_resume(load_settings(), resume)))
+            triage = triage.resume(asyncio.run(_run_to_resume(load_settings(), resume)))
         return run_reading(triage.given, triage, result_text)
 
 
@@ -153,7 +153,7 @@ class InboxTriage:
             text = f"--resume uses the options that the run had, not {named[0]}."
             raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
 
-    def resumed(self, stored: StoredRun) -> InboxTriage:
+    def resume(self, stored: StoredRun) -> InboxTriage:
         """Return the stored triage with its own options. Raises SetupError for another model."""
         given = self.given
         if given.model not in ("claude", stored.model):  # claude: --model was not given

@@ -97,7 +97,7 @@ class DigestActing:
         self._shown[message] = blocks
 
     async def _digest(self, click: DigestClick) -> StoredRun:
-        if by := await self.inbox.paused():
+        if by := await self.inbox.paused_by():
             raise NotActed(f"All new work is paused by {by}. Click again later.")
         try:
             stored = await self.store.run(click.run)

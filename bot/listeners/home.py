@@ -298,7 +298,7 @@ class Home:
         elif action in (PAUSE, RESUME) and facts.admin:
             inbox = self._admission.inbox
             await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
-            facts = replace(facts, paused=await inbox.paused())
+            facts = replace(facts, paused=await inbox.paused_by())
         await publish(self._web, user, view(facts))
 
     async def _change_mail(
@@ -315,7 +315,7 @@ class Home:
         return await connecting.forget_corrections(user)
 
     async def facts(self, user: str, team: str) -> HomeFacts:
-        inbox, paused = self._admission.inbox, await self._admission.inbox.paused()
+        inbox, paused = self._admission.inbox, await self._admission.inbox.paused_by()
         try:
             policy = await self._admission.file.read()
         except PolicyFault as fault:
@@ -328,7 +328,7 @@ class Home:
             scopes=offered,
             handles={} if refusal else await self._handles(user, mail),
             runs=await last_runs(inbox, user, self._url),
-            spent_usd=(await inbox.spent(user, day_of(datetime.now(UTC))))[0],
+            spent_usd=(await inbox.spending(user, day_of(datetime.now(UTC))))[0],
             daily_usd=policy.user_daily_usd,
             paused=paused,
             admin=user in policy.admins,
@@ -347,7 +347,7 @@ class Home:
 
     async def _facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
         """Return the policy's view of the user without a particular place or budgets."""
-        asked = await self._admission.asked(policy, user, team, "", DIRECT)
+        asked = await self._admission.gather_facts(policy, user, team, "", DIRECT)
         needed = needed_groups(policy, _somewhere(asked))
         more = {g: await self._admission.people.group(g) for g in needed}
         return replace(asked, groups={**asked.groups, **more}, user_usd=0.0, all_usd=0.0)

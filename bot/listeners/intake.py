@@ -278,7 +278,7 @@ class Intake:
                 await inbox.feedback(found.key, found.user, found.value)
                 self._after_ack(self._thank(found))
             case CardClicked() | FormSubmitted():
-                self._after_ack(await self._interactions.clicked(found))
+                self._after_ack(await self._interactions.on_click(found))
             case SlashCommand():
                 return await self._command(found)
         return ""
@@ -313,7 +313,7 @@ class Intake:
             await inbox.pause(f"<@{command.user}>")
         if command.word == "resume":
             await inbox.resume()
-        by = await inbox.paused()
+        by = await inbox.paused_by()
         return f"All new work is paused by {by}." if by else "The assistant is running."
 
     async def _thank(self, given: FeedbackGiven) -> None:

@@ -47,9 +47,9 @@ class Interactions:
         """Return the event of a direct message with what the user is looking at."""
         return self._open.add_to(event)
 
-    async def clicked(self, click: CardClicked | FormSubmitted) -> After:
+    async def on_click(self, click: CardClicked | FormSubmitted) -> After:
         """Decide on a card, and store it before the ack."""
-        return await self._approvals.clicked(click)
+        return await self._approvals.on_click(click)
 
     async def follow(self, found: HomeOpened | ButtonClicked | DigestAction) -> None:
         """Handle, after the ack, an opened Home or pane, a button or field, or a digest's click."""

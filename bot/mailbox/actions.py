@@ -61,7 +61,7 @@ class MailActions:
         await self._database.write(sa.update(mail_acts).where(mine).values(outcome=dict(outcome)))
         return outcome
 
-    async def done(self, account: str, key: str) -> Outcome | None:
+    async def outcome(self, account: str, key: str) -> Outcome | None:
         """Return the result; None = none yet."""
         query = sa.select(mail_acts.c.outcome).where(_is(account, key))
         rows = await self._database.read(query)
@@ -73,7 +73,7 @@ class MailActions:
         take = sa.update(mail_acts).where(_is(account, key), dead).values(at=began)
         if await self._database.write(take):
             return None
-        found = await self.done(account, key)
+        found = await self.outcome(account, key)
         if found is None:
             raise UnderWay
         return found

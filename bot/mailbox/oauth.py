@@ -96,7 +96,7 @@ class OauthStates:
         await self._database.change(work)
         return state
 
-    async def asked(self, state: str) -> ConnectAttempt | None:
+    async def find(self, state: str) -> ConnectAttempt | None:
         """Return whose state this is, while it may still be used; else None. Changes nothing."""
         rows = await self._database.read(_live(_c.state == _digest(state)))
         return _attempt(rows[0]) if rows and rows[0].phase in ("asked", "begun") else None
@@ -146,7 +146,7 @@ class OauthStates:
         )
         return code if await self._database.write(update) else ""
 
-    async def waiting(self, account: str) -> str:
+    async def waiting_mailbox(self, account: str) -> str:
         """Return the mailbox that waits for this person's code; empty = none does."""
         rows = await self._database.read(_select_granted(account))
         return _Body.model_validate_json(rows[0].body).tokens["address"] if rows else ""
@@ -283,7 +283,7 @@ class Connecting:
     async def _access(self, user: str) -> MailAccess:
         if address := await connected_address(self._store, user):
             return MailAccess("connected", address)
-        if address := await self._states.waiting(user):
+        if address := await self._states.waiting_mailbox(user):
             return MailAccess("waiting", address)
         absent: Literal["absent", "off"] = "absent" if self.oauth else "off"
         return MailAccess("delegated" if self._delegated else absent)
@@ -330,8 +330,8 @@ class Connecting:
 
     async def owner(self, state: str) -> Owner | None:
         """Return whom this link was made for; None if it is expired. Raises OwnerUnknown."""
-        asking = await self._states.asked(state)
-        return await self.named(asking) if asking else None
+        asking = await self._states.find(state)
+        return await self.find_owner(asking) if asking else None
 
     async def leave(self, state: str, browser: str) -> str | None:
         """Return Google's page for the browser that follows this link; None for any other one."""
@@ -341,7 +341,7 @@ class Connecting:
             return None
         return oauth.address_to_open(self.redirect_uri, state, asking.verifier)
 
-    async def returned(self, state: str, browser: str) -> ConnectAttempt | None:
+    async def finish_consent(self, state: str, browser: str) -> ConnectAttempt | None:
         """Return who is back from Google, once, in the browser in which they left."""
         return await self._states.spend(state, browser)
 
@@ -357,7 +357,7 @@ class Connecting:
             await self.publish(asking.account, asking.team)
         return tokens["address"].get_secret_value(), shown
 
-    async def named(self, asking: ConnectAttempt) -> Owner:
+    async def find_owner(self, asking: ConnectAttempt) -> Owner:
         """Return the person as Slack knows them. Raises OwnerUnknown if it does not say."""
         try:
             told = await self._web.users_info(user=asking.account)

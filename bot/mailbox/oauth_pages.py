@@ -108,13 +108,13 @@ class _Pages:
     async def back(self, request: Request) -> Response:
         """Handle the return from Google: show the code that proves who used this browser."""
         browser, state = self._browser(request), _query(request, "state")
-        asking = await self._connecting.returned(state, browser) if browser else None
+        asking = await self._connecting.finish_consent(state, browser) if browser else None
         if asking is None:
             return _expired_page()
         try:
             if error := _query(request, "error"):
                 raise ConnectFailed(error)
-            owner = await self._connecting.named(asking)
+            owner = await self._connecting.find_owner(asking)
             address, code = await self._connecting.fetch(state, asking, _query(request, "code"))
         except ConnectFailed as failed:
             return _message_page("Nothing is connected", str(failed), 400)

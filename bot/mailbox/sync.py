@@ -87,7 +87,7 @@ class MailState:
         rows = await self.database.read(query)
         return Cursor.of_text(rows[0].cursor) if rows else None
 
-    async def handled(self, account: str, threads: Collection[str]) -> dict[str, Handled]:
+    async def find_handled(self, account: str, threads: Collection[str]) -> dict[str, Handled]:
         """Return what was read of those of these threads that are known."""
         found: dict[str, Handled] = {}
         for some in chunks(threads):
@@ -117,7 +117,7 @@ class MailState:
         insert = self.database.upsert(mail_threads, KEY, ("until",))
         await self.database.write(insert.values(row))
 
-    async def delivered(
+    async def record_delivery(
         self,
         account: str,
         run: str,
@@ -133,10 +133,17 @@ class MailState:
         is not listed again.
         """
         await self.database.change(
-            partial(self.noted, account=account, run=run, cursor=cursor, threads=threads, left=left)
+            partial(
+                self.note_delivery,
+                account=account,
+                run=run,
+                cursor=cursor,
+                threads=threads,
+                left=left,
+            )
         )
 
-    def noted(
+    def note_delivery(
         self,
         connection: sa.Connection,
         account: str,
@@ -299,7 +306,7 @@ async def _since(
         changes = await gmail.changes(stored.history)
     except HistoryTooOld:
         found = await gmail.find(query)
-        known = await state.handled(account, {*woken, *owed, *(ref.id for ref in found)})
+        known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in found)})
         listed = [ref for ref in found if not _is_handled(ref, known.get(ref.id))]
         why = TOO_OLD
     else:
@@ -308,7 +315,7 @@ async def _since(
         listed = [ref for ref in found if ref.id in changed]
         unlisted = tuple(sorted({*changes.threads} - {ref.id for ref in listed}))
         reached = replace(reached, history=changes.history, unlisted=unlisted)
-        known = await state.handled(account, {*woken, *owed, *(ref.id for ref in listed)})
+        known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in listed)})
         why = ""
     refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}

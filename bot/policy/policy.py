@@ -226,7 +226,7 @@ class Admission:
         except PolicyFault as fault:
             return await self._decide_closed(incoming, fault)
         at = incoming
-        asked = await self.asked(policy, at.user, at.team, at.channel, at.kind)
+        asked = await self.gather_facts(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
 
     async def _decide_closed(self, incoming: Incoming, fault: PolicyFault) -> AdmissionDecision:
@@ -244,12 +244,12 @@ class Admission:
         at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
         while True:
             await self.decide(at)
-            if waited >= give_up_s or not self.people.passing(at.user, at.channel):
+            if waited >= give_up_s or not self.people.may_pass(at.user, at.channel):
                 return
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE_S)
 
-    async def asked(
+    async def gather_facts(
         self, policy: Policy, user: str, team: str, channel: str, kind: str
     ) -> AdmissionFacts:
         """Return the facts for a decision about this user in this place."""
@@ -282,7 +282,7 @@ class Admission:
     async def _amounts(
         self, limit: float | None, user: str | None, now: datetime
     ) -> tuple[float, float]:
-        return (0.0, 0.0) if limit is None else await self.inbox.spent(user, day_of(now))
+        return (0.0, 0.0) if limit is None else await self.inbox.spending(user, day_of(now))
 
 
 def decide(policy: Policy, asked: AdmissionFacts, cost_usd: float) -> AdmissionDecision:

@@ -62,7 +62,7 @@ class Trace:
         """Sort key of traces, the oldest first."""
         return sorted(self.threads), sorted(self.messages)
 
-    def shared(self, other: Trace) -> tuple[int, int]:
+    def count_shared(self, other: Trace) -> tuple[int, int]:
         """Count the threads and messages that both have; none in two channels."""
         if self.channel != other.channel:
             return 0, 0
@@ -144,7 +144,7 @@ def _overlaps(traces: Sequence[Trace], known: Sequence[Issue]) -> set[tuple[int,
 
 
 def _rank(trace: Trace, issue: Issue, pair: tuple[int, int]) -> tuple[Any, ...]:
-    threads, messages = trace.shared(issue.trace)
+    threads, messages = trace.count_shared(issue.trace)
     known = (issue.state in CLOSED, issue.first, issue.id)
     apart = len(trace.threads ^ issue.trace.threads)
     return (-threads, -messages, *known, apart, *trace.order, pair)

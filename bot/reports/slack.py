@@ -78,7 +78,7 @@ def answer_message(
     """
     prose = Prose(document.links, settings, document.question, requester)
     numbers = Numbers(document.links)
-    text = prose.linked(document.answer.strip() or NOTHING, numbers)
+    text = prose.link_citations(document.answer.strip() or NOTHING, numbers)
     foot = [context_block(each) for each in _answer_foot(document, numbers, seconds)]
     foot.append(feedback(key))
     return assemble(cut(text, settings, MAX_MESSAGE - size(foot)), prose, tuple(foot))
@@ -91,7 +91,7 @@ def lead_message(
     if not isinstance(document, AnswerPart) or not document.lead.strip():
         return ()
     prose = Prose(document.links, settings, document.question, requester)
-    linked = prose.linked(document.lead.strip(), Numbers(document.links))
+    linked = prose.link_citations(document.lead.strip(), Numbers(document.links))
     return assemble(cut(linked, settings, MAX_MESSAGE), prose, ()).parts
 
 

@@ -152,7 +152,7 @@ class ContextReader:
         posted.
         """
         found, reader = EarlierAnswers(), _reader(run)
-        runs = await self.inbox.answered(request)
+        runs = await self.inbox.earlier_runs(request)
         found.answers |= dict.fromkeys(runs[:-MAX_EARLIER_ANSWERS], LEFT_OUT)
         rich = 0
         for number, id in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:

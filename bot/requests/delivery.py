@@ -342,7 +342,7 @@ class Delivery:
 
         May be called again. Returns False if it was answered again since, or was deleted.
         """
-        found = await self.store.begun(run)
+        found = await self.store.find_run(run)
         if found is None or not found.request:
             return False
         return await self.inbox.again(found.request, run, lookups)

@@ -95,7 +95,7 @@ class RequestHandler:
                 state = await self._fail(request, FAILED)
             seconds = (datetime.now(UTC) - request.received).total_seconds()
             log.info("%s after %.1f s", state, seconds)
-        self.metrics.request_ended(state, seconds if state == "done" else None)
+        self.metrics.count_request(state, seconds if state == "done" else None)
         return {"state": state}
 
     async def apologise(self, key: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class RequestHandler:
         assert request.run
         if request.event.get(STOPPED):
             return await self._end_stopped(request)
-        resumed = await self.store.begun(request.run) is not None
+        resumed = await self.store.find_run(request.run) is not None
         if not resumed and not await self._admit(request, request.run):
             until = datetime.now(UTC) + timedelta(seconds=BUDGET_LOOK_S)
             await self.inbox.postpone(request.key, until, request.reply)
@@ -213,7 +213,9 @@ class RequestHandler:
             await add_files(live.run, document)
             if document.status == "failed" and document.passing:
                 return await self._wait(request, live, reply, document)
-            done = await self.delivery.write(request, live, reply, ask.writing(document), document)
+            done = await self.delivery.write(
+                request, live, reply, ask.answer_context(document), document
+            )
         finally:
             await reply.aclose()
         await self.store.finish_run(
@@ -224,8 +226,8 @@ class RequestHandler:
             private="withheld" in done,
         )
         if not done.get("lost"):
-            await ask.delivered()
-        await self.delivery.attach(request, live, ask.writing(document), done)
+            await ask.record_delivery()
+        await self.delivery.attach(request, live, ask.answer_context(document), done)
         await self.delivery.ask(request, live, done)
         await self.inbox.finish(request.key, "done", done)
         return "done"
@@ -246,7 +248,7 @@ class RequestHandler:
             self.metrics.first_sign.observe((datetime.now(UTC) - request.received).total_seconds())
         if opened:  # the step was done by an earlier process: show that it continues
             await reply.open(look_first=look_first)
-        await reply.working(True)
+        await reply.set_working(True)
 
     async def _work(
         self, request: StoredRequest, live: ActiveRun, links: dict[str, Sequence[str]]

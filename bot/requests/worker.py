@@ -30,7 +30,7 @@ class RequestWorker(Worker[StoredRequest]):
     async def take(self, free: int) -> Sequence[StoredRequest]:
         return await self.inbox.take(self.durable.executor, free, datetime.now(UTC))
 
-    async def lost(self, work: StoredRequest, id: str) -> None:
+    async def give_up(self, work: StoredRequest, id: str) -> None:
         await self.durable.begin("apology", f"apology/{id}", work.key)
 
     def key(self, work: StoredRequest) -> str:
@@ -61,7 +61,7 @@ class RequestWorker(Worker[StoredRequest]):
 
     async def look_for_stops(self) -> None:
         try:
-            for run in await self.inbox.stopped(self.runs.ids):
+            for run in await self.inbox.find_stopped(self.runs.ids):
                 self.runs.stop(run)
         except StoreError as error:
             log.error("%s", error)

@@ -192,7 +192,7 @@ class Durable:
             log.exception("the workflow %s is lost", handle.get_workflow_id())
             raise WorkflowLost(f"its workflow was lost ({type(error).__name__})") from error
 
-    async def lost(self, ids: Iterable[str]) -> set[str]:
+    async def find_lost(self, ids: Iterable[str]) -> set[str]:
         """Return which of these workflows will not be resumed.
 
         Most of them crashed their process too often.

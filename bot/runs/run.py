@@ -148,7 +148,7 @@ class Runs:
     async def _open(self, run: str) -> ActiveRun:
         row = await self.store.run(run)
         limits = LimitSettings.model_validate(row.args["limits"])
-        sink = StoreSink(self.store, self.metrics.model_called)
+        sink = StoreSink(self.store, self.metrics.count_model_call)
         budget = await self.open_budget(run, limits)
         steps = StepLog(self.store, sink, run)
         await steps.load()
@@ -289,5 +289,5 @@ class Subagents:
             result = await run_subagent(live.run, frozen)
             await live.steps.keep_result(frozen, result)
             live.results[child] = result
-            self.metrics.subagent_ended(result.status)
+            self.metrics.count_subagent(result.status)
         return {"id": child, "status": result.status}

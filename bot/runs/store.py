@@ -288,14 +288,14 @@ class Store:
         newest = sa.select(tables.runs).order_by(tables.runs.c.started.desc()).limit(limit)
         return [StoredRun(**row._asdict()) for row in await self.database.read(newest)]
 
-    async def begun(self, id: str) -> StoredRun | None:
+    async def find_run(self, id: str) -> StoredRun | None:
         """Return the run with exactly this id; None = it was not begun."""
         found = await self.database.read(sa.select(tables.runs).where(tables.runs.c.id == id))
         return StoredRun(**found[0]._asdict()) if found else None
 
     async def run(self, id: str) -> StoredRun:
         """Return the run with this id, or the only one whose id begins so. Raises RunNotFound."""
-        if id and (exact := await self.begun(id)):
+        if id and (exact := await self.find_run(id)):
             return exact
         column = tables.runs.c.id
         begins = sa.func.substr(column, 1, len(id)) == id

@@ -51,7 +51,7 @@ class Worker(ABC, Generic[W]):
         """Claim what is due now, at most so much."""
 
     @abstractmethod
-    async def lost(self, work: W, id: str) -> None:
+    async def give_up(self, work: W, id: str) -> None:
         """End work whose workflow will not be resumed."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Worker(ABC, Generic[W]):
             return False
         return True
 
-    def ended(self, key: str, *, lost: bool = False) -> None:
+    def mark_ended(self, key: str, *, lost: bool = False) -> None:
         """Record that work ended here. `lost`: its workflow failed."""
         self._unsure = self._unsure or lost
         self.at_work.discard(key)
@@ -136,12 +136,12 @@ class Worker(ABC, Generic[W]):
             return
         mine = {self.key(work) for work in await self.load_claimed()}
         for key in {self.key(work) for work in self._recovered.values()} - mine:
-            self.ended(key)
-        for id in await self.durable.lost(self._recovered):
+            self.mark_ended(key)
+        for id in await self.durable.find_lost(self._recovered):
             work = self._recovered.get(id)
             if work is None:  # it ended meanwhile
                 continue
             log.error("%s is given up: each try ended with the process", id)
             await self.durable.cancel_children(id)
-            await self.lost(work, id)
+            await self.give_up(work, id)
             self._recovered.pop(id, None)

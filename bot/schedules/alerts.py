@@ -158,7 +158,7 @@ class FailureAlerts:
         owner = stored.spec.owner
         person = await self.people.person(owner, self.team, fresh=True)
         gone = person.kind in ("deleted", "bot") if person else False
-        gone = gone or (person is None and not self.people.unanswered(owner))
+        gone = gone or (person is None and not self.people.has_no_answer(owner))
         if not gone and (reached := await self._post([owner], stored, failure)):
             return reached
         others = [each for each in await admins(self.policy) if each != owner]

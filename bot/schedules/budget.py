@@ -54,7 +54,7 @@ async def allowance(
             return Allowance(0.0, f"It was not tried again: {most}. Its next run covers this time.")
         note = f"${usd:.2f} are left of the ${spec.budget_usd:.2f} of one run."
     if policy.daily_usd is not None:
-        paid, open_usd = await RequestQueue(database).spent(None, day_of(now))
+        paid, open_usd = await RequestQueue(database).spending(None, day_of(now))
         left = policy.daily_usd - paid - open_usd
         if left < LEAST_USD <= left + open_usd:
             most = f"others at work hold what is left of the ${policy.daily_usd:.2f}"

@@ -179,7 +179,9 @@ class ReportDelivery:
             note_mail(MailState(database), connection, occurrence.extra)
             record_success(connection, stored.id, occurrence.at, said)
 
-        await self.occurrences.delivered(work, quiet=quiet, place=written, on_delivery=on_delivery)
+        await self.occurrences.record_delivery(
+            work, quiet=quiet, place=written, on_delivery=on_delivery
+        )
         return "quiet" if quiet else "delivered"
 
     async def _document(self, occurrence: Occurrence) -> SweepReport | TriageAnswer:
@@ -201,7 +203,7 @@ class ReportDelivery:
         if error.sources:
             await self._ask(stored, occurrence.run or "", error)
         await self.store.database.change(lambda c: record_failure(c, stored.id, why, at, again))
-        await self.occurrences.not_delivered(work, why, again)
+        await self.occurrences.record_undelivered(work, why, again)
         return f"not delivered: {why}"
 
     async def _ask(self, stored: StoredSchedule, run: str, error: DeliveryFailed) -> None:

@@ -321,7 +321,7 @@ def explain_nothing(document: SweepReport | TriageReport) -> str:
 def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, Any] | None) -> None:
     """Record, in the transaction of its delivery, what the digest of this `extra` has handled."""
     if material := (extra or {}).get(MAIL):
-        state.noted(connection, **material)
+        state.note_delivery(connection, **material)
 
 
 def pauses(seconds: float) -> Iterator[float]:
@@ -391,7 +391,7 @@ class OccurrenceRunner:
 
     async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         run = occurrence.run_id
-        begun = await self.store.begun(run)
+        begun = await self.store.find_run(run)
         if begun is None:
             if why := await self._begin(stored, occurrence):
                 return await self._not_allowed(occurrence, why)
@@ -414,7 +414,7 @@ class OccurrenceRunner:
             )
         if failed:
             raise RunFailed(why, passing=passing)
-        await self.occurrences.ran(
+        await self.occurrences.record_run(
             occurrence.work,
             cost=document.cost_usd,
             oldest=plan.oldest,
@@ -452,7 +452,7 @@ class OccurrenceRunner:
         """End an occurrence without budget, and alert its owner."""
         await self.alerts.fails(occurrence.schedule, why, occurrence.at)
         if occurrence.tries:
-            await self.occurrences.failed(occurrence.work, why)
+            await self.occurrences.record_failure(occurrence.work, why)
             return "failed"
         await self.occurrences.skip(occurrence.work, why)
         return "skipped"
@@ -581,14 +581,14 @@ class OccurrenceRunner:
         It is retried if the reason may pass; else the next one covers what it should have read.
         """
         run = occurrence.run_id
-        begun, paid = await self.store.begun(run), await self._paid(run)
+        begun, paid = await self.store.find_run(run), await self._paid(run)
         if begun and begun.status == "running":
             error = _error(why, passing)
             await self.store.finish_run(run, "failed", error=error, cost_usd=paid)
         now = datetime.now(UTC)
         again = next_try(stored.spec, occurrence, now, self.backoff) if passing else None
         await self.alerts.fails(stored.id, why, occurrence.at, again)
-        await self.occurrences.failed(occurrence.work, why, cost=paid, again=again)
+        await self.occurrences.record_failure(occurrence.work, why, cost=paid, again=again)
         return "to be tried again" if again else "failed"
 
     async def _paid(self, run: str) -> float:

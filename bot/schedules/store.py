@@ -344,7 +344,7 @@ class Occurrences:
                 return found
             at += timedelta(seconds=1)
 
-    async def ran(
+    async def record_run(
         self,
         work: Work,
         *,
@@ -371,7 +371,7 @@ class Occurrences:
 
         return await self.database.change(change)
 
-    async def failed(
+    async def record_failure(
         self, work: Work, why: str, *, cost: float | None = None, again: datetime | None = None
     ) -> bool:
         """Mark it as failed, without a report; it is due again at `again`, if given."""
@@ -407,7 +407,7 @@ class Occurrences:
 
     # ---- deliveries
 
-    async def delivered(
+    async def record_delivery(
         self,
         work: Work,
         *,
@@ -428,7 +428,7 @@ class Occurrences:
 
         return await self.database.change(change)
 
-    async def not_delivered(self, work: Work, why: str, again: datetime) -> bool:
+    async def record_undelivered(self, work: Work, why: str, again: datetime) -> bool:
         """Mark one try as failed; the next one follows at `again`."""
         values = {"why": why, "not_before": again}
         return await self.database.change(lambda c: _end_delivery(c, work, values))

@@ -99,7 +99,7 @@ class ScheduleValidator:
         people, team = self.directory.people, self.directory.team
         person = await people.person(user, team)
         if person is None:
-            if people.unanswered(user):
+            if people.has_no_answer(user):
                 raise CheckUnavailable(people.refusal("user", user) or AGAIN)
             raise ScheduleInvalid(
                 f"There is no user {user} here. Name as its owner a member of Slack."

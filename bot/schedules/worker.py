@@ -41,7 +41,7 @@ class ScheduleWorker(Worker[Work]):
     async def take(self, free: int) -> Sequence[Work]:
         return await self.occurrences.take(self.durable.executor, datetime.now(UTC), free)
 
-    async def lost(self, work: Work, id: str) -> None:
+    async def give_up(self, work: Work, id: str) -> None:
         self.at_work.discard(id)
         await self._failed(work, LOST)
 
@@ -64,9 +64,9 @@ class ScheduleWorker(Worker[Work]):
                 if await self.occurrences.claim(id, self.durable.executor):
                     await self._carry_out(Work.parse(id), work_on)
             except BaseException:
-                self.ended(id, lost=True)
+                self.mark_ended(id, lost=True)
                 raise
-            self.ended(id)
+            self.mark_ended(id)
             return {"state": "done"}
 
         return body
@@ -84,10 +84,10 @@ class ScheduleWorker(Worker[Work]):
     async def _failed(self, work: Work, why: str) -> None:
         """End failed work, so that its schedule continues with the next."""
         again = datetime.now(UTC) + AGAIN_AFTER
-        is_news = work.kind == "occurrence" or await self.occurrences.not_delivered(
+        is_news = work.kind == "occurrence" or await self.occurrences.record_undelivered(
             work, why, again
         )
         if is_news and self.on_failed:
             await self.on_failed(work, why, again)
         if work.kind == "occurrence":
-            await self.occurrences.failed(work, why)
+            await self.occurrences.record_failure(work, why)

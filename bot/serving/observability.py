@@ -255,11 +255,11 @@ class Watch:
     async def _count(self) -> None:
         metrics = self.metrics
         metrics.working.set(len(self.dispatch.at_work))
-        metrics.queued.set(await self.dispatch.inbox.waiting())
+        metrics.queued.set(await self.dispatch.inbox.count_waiting())
         metrics.sockets.set(self.sockets.alive if self.sockets else 0)
         calls = Counter(self.writer.calls)
         for (method, outcome), number in (calls - self._calls).items():
-            metrics.slack_called(method, outcome, number)
+            metrics.count_slack_calls(method, outcome, number)
         self._calls = calls
         metrics.duplicates.inc(self.intake.counts["again"] - self._again)
         self._again = self.intake.counts["again"]

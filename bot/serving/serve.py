@@ -203,16 +203,16 @@ def _register_workflows(
         try:
             state = await answering.work(key, attempt)
         except BaseException:
-            dispatch.ended(key, lost=True)
+            dispatch.mark_ended(key, lost=True)
             raise
-        dispatch.ended(key)
+        dispatch.mark_ended(key)
         return state
 
     async def apology(key: str) -> dict[str, Any]:
         try:
             return await answering.apologise(key)
         finally:
-            dispatch.ended(key)
+            dispatch.mark_ended(key)
 
     async def adopt(dead: str) -> None:
         log.warning("replica %s is dead; its work goes on here", dead)

@@ -131,7 +131,7 @@ async def serve_app(app: ASGIApp, host: str, port: int) -> AsyncIterator[str]:
         server = _Server(app)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="web")
         try:
-            await server.begun(task)
+            await server.wait_started(task)
             shown = _WILDCARDS.get(host, host)
             shown = f"[{shown}]" if ":" in shown else shown
             yield f"http://{shown}:{listener.getsockname()[1]}"
@@ -198,7 +198,7 @@ class _Server(uvicorn.Server):
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
 
-    async def begun(self, serving: asyncio.Task[None]) -> None:
+    async def wait_started(self, serving: asyncio.Task[None]) -> None:
         """Return when requests are accepted; raise the error if startup failed."""
         ready = asyncio.ensure_future(self._ready.wait())
         await asyncio.wait([ready, serving], return_when=asyncio.FIRST_COMPLETED)

@@ -219,11 +219,13 @@ class Rendered:
 def assemble(bodies: Sequence[str], prose: Prose, foot: tuple[Block, ...]) -> Rendered:
     links = prose.allowed()
     parts = [
-        MessagePart(prose.streamed(plain_text(body)), markdown.blocks(body, links, prose.requester))
+        MessagePart(
+            prose.for_stream(plain_text(body)), markdown.blocks(body, links, prose.requester)
+        )
         for body in bodies
     ]
     parts[-1] = MessagePart(parts[-1].text, (*parts[-1].blocks, *foot))
-    return Rendered(tuple(parts), prose.streamed(bodies[0]), foot if len(parts) == 1 else ())
+    return Rendered(tuple(parts), prose.for_stream(bodies[0]), foot if len(parts) == 1 else ())
 
 
 def sentence(text: str, reference: str = "") -> Rendered:
@@ -244,7 +246,7 @@ def message(
     """
     foot = (context_block(f"For <@{by}>"),) if by else ()
     prose = Prose({}, settings, request, "")
-    linked = prose.linked(text.strip() or NOTHING, Numbers({}))
+    linked = prose.link_citations(text.strip() or NOTHING, Numbers({}))
     return assemble(cut(linked, settings, MAX_MESSAGE - size(foot)), prose, foot).parts
 
 

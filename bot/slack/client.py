@@ -198,7 +198,7 @@ class ReadTurns:
         else:
             await self._pace.take(method, "")
 
-    def refused(self, method: str, seconds: float) -> None:
+    def record_refusal(self, method: str, seconds: float) -> None:
         """Record that Slack asked to wait so long before the next call of this method."""
         self._refused.add(method)
         self._pace.hold(method, "", seconds)

@@ -553,7 +553,7 @@ class Prose:
         made = {address(url) for urls in self.links.values() for url in urls}
         return Links(self.asked, self.settings.link_hosts, made - {""})
 
-    def linked(self, text: str, numbers: Numbers) -> str:
+    def link_citations(self, text: str, numbers: Numbers) -> str:
         """Return markdown with citations as numbered links; nothing else in it is active."""
         clean = self.allowed().defang(redacted(printable(text)))
         if self.requester:
@@ -561,7 +561,7 @@ class Prose:
             clean = re.sub(mention, REQUESTER, clean)
         return "".join(numbers.put(piece, code) for code, piece in segments(harmless(clean)))
 
-    def streamed(self, markdown: str) -> str:
+    def for_stream(self, markdown: str) -> str:
         """Make our own markdown safe for a stream, in which Slack detects addresses."""
         return neutralize_links(markdown).replace(REQUESTER, f"<@{self.requester}>")
 
@@ -573,7 +573,9 @@ class Prose:
         """
         most = self.settings.message_chars
         settled = _settle(printable(text).lstrip())
-        shown = self.streamed(tidy(self.linked(settled, Numbers(self.links)), most, whole=False))
+        shown = self.for_stream(
+            tidy(self.link_citations(settled, Numbers(self.links)), most, whole=False)
+        )
         return shown if len(shown) <= most else shown[: shown.rfind("\n", 0, most) + 1]
 
 

@@ -111,12 +111,12 @@ class People:
         )
         return found
 
-    def unanswered(self, user: str) -> bool:
+    def has_no_answer(self, user: str) -> bool:
         """Return whether Slack gave no answer at all when last asked about this user."""
         slot = self._slots.get(("user", user))
         return slot is not None and slot.unanswered
 
-    def passing(self, user: str, channel: str) -> bool:
+    def may_pass(self, user: str, channel: str) -> bool:
         """Return whether Slack gave no answer about one of them, but may give one in a minute."""
         slots = (self._slots.get(key) for key in (("user", user), ("channel", channel)))
         return any(slot.unanswered and not slot.refusal for slot in slots if slot)

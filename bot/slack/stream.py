@@ -407,7 +407,7 @@ class StreamingReply:
         if not all(self._parts.get(number) for number in range(2, parts + 1)):
             part = slack_blocks.sentence(text, reference).parts[0]
             await self._post(f"{self._place.key}#{parts + 1}", part, look_first=True)
-        await self.working(False)
+        await self.set_working(False)
         return self._state()
 
     async def _finish(self, rendered: Rendered, of: int) -> dict[str, Any]:
@@ -423,18 +423,18 @@ class StreamingReply:
             await self._write_others(rendered.parts, of)
             self._known = True
         except WriteFailed:
-            await self.working(False)
+            await self.set_working(False)
             raise
-        await self.working(False)
+        await self.set_working(False)
         self._done = (rendered, self._state())
         return self._done[1]
 
     async def aclose(self) -> None:
         """Stop showing progress, and leave the message as it is."""
         await self._stop_updates()
-        await self.working(False)
+        await self.set_working(False)
 
-    async def working(self, on: bool) -> None:
+    async def set_working(self, on: bool) -> None:
         """Show or remove Slack's Stop button. Best effort, never raises."""
         place = self._place
         where = (place.channel, place.thread_ts, place.user)

@@ -215,7 +215,7 @@ class RequestQueue:
         rows = await self.database.read(query.order_by(last.desc()).limit(most))
         return [(row.channel, row.thread_ts, row.first) for row in rows]
 
-    async def answered(self, request: StoredRequest) -> list[str]:
+    async def earlier_runs(self, request: StoredRequest) -> list[str]:
         """Return the runs that were answered in this thread before the request, oldest first."""
         mine = _thread(request.team, request.channel, request.thread_ts)
         done = sa.and_(mine, inbox.c.state == "done", inbox.c.ts < request.ts)
@@ -366,11 +366,11 @@ class RequestQueue:
         mine = sa.and_(inbox.c.key == key, inbox.c.state == "running")
         await self.database.write(sa.update(inbox).where(mine).values(owner=owner))
 
-    async def waiting(self) -> int:
+    async def count_waiting(self) -> int:
         """Return how many requests wait for their turn."""
         return int((await self.database.read(_WAITING))[0].n)
 
-    async def stopped(self, ids: list[str]) -> set[str]:
+    async def find_stopped(self, ids: list[str]) -> set[str]:
         """Return which of these runs were asked to stop."""
         if not ids:
             return set()
@@ -383,7 +383,7 @@ class RequestQueue:
         now = datetime.now(UTC)
         await self.database.write(insert.values(request=key, user=user, value=value, at=now))
 
-    async def paused(self) -> str | None:
+    async def paused_by(self) -> str | None:
         """Return who paused all new work; None = it is not paused."""
         rows = await self.database.read(_PAUSED)
         return str((rows[0].value or {}).get("by") or "an administrator") if rows else None
@@ -397,7 +397,7 @@ class RequestQueue:
     async def resume(self) -> None:
         await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
 
-    async def spent(self, user: str | None, since: datetime) -> tuple[float, float]:
+    async def spending(self, user: str | None, since: datetime) -> tuple[float, float]:
         """Return the US dollars of the runs that `user` (None = anyone) asked for since then.
 
         First what they have spent and reserved, then what running ones may spend beyond that. For a

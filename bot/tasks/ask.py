@@ -331,7 +331,7 @@ class Ask:
             scope="parent",
         )
 
-    def writing(self, document: Answer) -> ToolContext:
+    def answer_context(self, document: Answer) -> ToolContext:
         """Return the context of the finished answer, for the gate."""
         return replace(self._context(Handles()), label=Label.of(document.label))
 
@@ -409,9 +409,9 @@ class Ask:
     def links(self) -> dict[str, list[str]]:
         return self.citable.links()
 
-    async def delivered(self) -> None:
+    async def record_delivery(self) -> None:
         """Note that the answer stands where it belongs."""
-        await self.reports.delivered()
+        await self.reports.record_delivery()
 
     def _document(self) -> Answer:
         done, report = self.done, self.reports.report
@@ -472,7 +472,7 @@ class Ask:
             *filter(None, self.reading.undone.values()),
         ]
         gaps = list(dict.fromkeys((*own, *found.not_covered, *self.app.problems)))
-        update = {"not_covered": gaps, "looked_up": len(self.reading.shown())}
+        update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
 
 

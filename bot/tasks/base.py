@@ -113,14 +113,14 @@ class ReportTask:
 
     def __post_init__(self) -> None:
         if self.asked_by:
-            self.context, self.fanout = REPORT, self.asked_by.nested(REPORT)
+            self.context, self.fanout = REPORT, self.asked_by.for_context(REPORT)
         else:
             self.context, self.fanout = "p1", Fanout(self.run, self.app.spawner(self.run))
         self.agent: Agent | None = None
         """The writer of the lines; None where code wrote them."""
 
     @asynccontextmanager
-    async def reserved(self) -> AsyncIterator[None]:
+    async def reserve(self) -> AsyncIterator[None]:
         """Declare the context of the lines; hold the cost of its call inside this context."""
         by = self.asked_by.parent if self.asked_by else None
         self.run.declare(

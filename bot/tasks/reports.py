@@ -124,7 +124,7 @@ class Reports:
             return Outcome(found.note, Origin.REMINDER, label=found.label)
         room = self.run.limits.max_result_tokens
         text = f"{found.note}\n\n{overview(results, room, room)}"
-        self.delegation.returned(results, text)
+        self.delegation.record_view(results, text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in results), found.label)
 
     async def sweep(
@@ -174,7 +174,7 @@ class Reports:
             raise ToolError(str(error)) from error
         return self._result_of(report, triage_label(self.request, task))
 
-    async def delivered(self) -> None:
+    async def record_delivery(self) -> None:
         """Note that the digest stands where it belongs: its threads are not listed again."""
         if self.task and isinstance(self.report, TriageReport) and self.app.mail:
             from bot.tasks.triage import Triage, record_delivery

@@ -205,7 +205,7 @@ class SweepPlanner:
     async def _plan_in_turn(self, source: SweepSource) -> ChannelPlan:
         try:
             async with asyncio.timeout_at(self._until) as scope:
-                with self._run.stop.watching(scope):
+                with self._run.stop.watch(scope):
                     await self._room.acquire()
                     self._holding.add(source.channel.id)
                     return await self._plan(source)
@@ -282,7 +282,7 @@ class Sweep(ReportTask):
 
     async def work(self) -> SweepReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
-        async with self.reserved():
+        async with self.reserve():
             await self._read()
             await self._overview()
         return self._document()

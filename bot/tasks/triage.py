@@ -53,7 +53,7 @@ class Reader:
     address: str
     today: date
 
-    def introduced(self) -> str:
+    def introduction(self) -> str:
         return f"The reader is {self.address}. Today is {self.today:%A %Y-%m-%d}."
 
 
@@ -80,7 +80,7 @@ def brief_of(
         description=f"Triage {subject}"[:120],
         scope="email",
         contract="triage",
-        known=" ".join([reader.introduced(), *known]),
+        known=" ".join([reader.introduction(), *known]),
         output=_output(settings),
         handles=tuple(titles),
     )
@@ -279,7 +279,7 @@ class Triage(ReportTask):
         self.looked: list[ThreadRead] = []
         self.sync = Sync((), "", full=True, why="")
 
-    def handled(self) -> dict[str, list[str]]:
+    def handled_threads(self) -> dict[str, list[str]]:
         """Return the threads that the digest has handled, and the messages seen of each."""
         done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)
         over = [*done, *(t for t in self.looked if self._value(t))]
@@ -287,7 +287,7 @@ class Triage(ReportTask):
 
     async def work(self) -> TriageReport:
         """Have the sources read by subagents, and the first lines written; return the report."""
-        async with self.reserved():
+        async with self.reserve():
             await self._read()
             await self._overview()
         return self._document()
@@ -448,12 +448,12 @@ async def record_delivery(state: MailState, account: str, triage: Triage) -> Non
 
     May be called again. Raises StoreError.
     """
-    await state.delivered(**done_with(account, triage))
+    await state.record_delivery(**done_with(account, triage))
 
 
 def done_with(account: str, triage: Triage) -> dict[str, Any]:
     """Return as JSON what to record when the digest is delivered."""
-    handled = triage.handled()
+    handled = triage.handled_threads()
     left = [ref.id for ref in triage.sync.refs if ref.id not in handled]
     read = {"cursor": triage.sync.cursor, "threads": handled, "left": left}
     return {"account": account, "run": triage.run.id, **read}

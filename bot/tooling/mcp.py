@@ -67,7 +67,7 @@ class OutsideTools:
             for tool, d in digests.items()
         }
 
-    async def approved(self, server: str) -> dict[str, str]:
+    async def approved_tools(self, server: str) -> dict[str, str]:
         """Return tool -> the digest that was approved; empty for none."""
         rows = await self._database.read(_of(server))
         return {row.tool: row.approved for row in rows if row.tool != SERVER}
