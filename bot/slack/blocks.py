@@ -190,7 +190,7 @@ MAX_TABLE = 9_900
 FEEDBACK = "answer_feedback"
 """Action id of the feedback buttons; they are one element, so they share it."""
 FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
-"""Values of the feedback buttons, as `clicked` returns them."""
+"""Values of the feedback buttons, as `parse_feedback` returns them."""
 
 NOTHING = "There is no answer: nothing was written."
 FAILED = "This request could not be answered."

@@ -125,7 +125,7 @@ def harmless(text: str) -> str:
 
     Angle brackets are escaped outside code: Slack reads its `<...>` sequences inside markdown
     blocks, and shows an entity as its character without reading it again (measured in
-    github.com/PostHog/posthog/pull/95054). Addresses that `citations.defused` kept are the
+    github.com/PostHog/posthog/pull/95054). Addresses that `citations.defang` kept are the
     requester's.
     """
     text = STRAY.sub("", str(readable(text)).replace("\r\n", "\n").replace("\r", "\n"))
