@@ -243,9 +243,6 @@ def _askers(settings: Settings) -> set[str]:
     return {asker for rule in rules for asker in rule.ask or ()}
 
 
-# ---- as text
-
-
 def reasons(settings: Settings) -> dict[str, dict[str, str]]:
     """Return why each scope is needed: kind of token -> scope -> reason."""
     asked = {"bot": bot_permissions(settings), "user": user_permissions(settings)}

@@ -95,8 +95,6 @@ class Timetable:
             yield at
             at = self.after(at)
 
-    # ---- from wall-clock times to moments
-
     def _soon(self, at: datetime) -> datetime | None:
         """Return the first time after `at` that is no more than `SOON` after it."""
         shifts = dict.fromkeys(_offset(self.info, each) for each in (at, at - FAR, at + FAR))

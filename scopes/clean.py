@@ -8,9 +8,6 @@ from functools import cache
 from typing import Final, Literal
 
 REMOVED = "[removed]"
-
-# ---- characters
-
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
@@ -130,8 +127,6 @@ def _folded(letter: str, category: str) -> str:
     return plain if folds else letter
 
 
-# ---- secrets
-
 _PRIVATE = r"PRIVATE\ KEY[A-Z ]{0,40}-----"
 _TOKENS = re.compile(
     rf"""(?x)
@@ -246,8 +241,6 @@ def _of_key(text: str) -> int:
             ending, after = bool(mark["end"]), len(text)
     return begun
 
-
-# ---- cells
 
 _NUMBER = r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?%?"
 _FORMULA = re.compile(

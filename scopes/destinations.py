@@ -20,9 +20,6 @@ MOST_CHARS = 2_000
 """Of a request that are looked at for places; what is pasted further down names none."""
 MOST_WORDS = 4
 """Words between an order and `in #place`, outside quotes, for it to be where to write."""
-
-# ---- whose words
-
 PASTED = re.compile(
     r"```.*?(?:```|\Z)|^[ \t]*(?:>>>|&gt;&gt;&gt;).*|^[ \t]*(?:>|&gt;)[^\n]*",
     re.DOTALL | re.MULTILINE,
@@ -47,9 +44,6 @@ ENDS = re.compile(
 """Between sentences; a line that goes on in small letters belongs to the one before."""
 
 ASKS = re.compile("[?\uff1f\u061f]")
-
-# ---- what is named: a place becomes a letter of private use, a quote becomes SAID
-
 SAID, FIRST = "\uf8ff", 0xE000
 PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
 LINKED = re.compile(
@@ -64,9 +58,6 @@ GROUP = rf"""{PLACE}(?:(?:\s*,\s*{PLACE})*\s*(?:,\s*)?(?:[&+/]|\b(?:and|und|y|e|
     (?:(?:also|auch)\s+)?(?:(?:to|in|an|nach|dans|à|naar|do|v)\s+)?{PLACE})*"""
 """Places that belong together: `#a, #b and #c`."""
 GROUPS = words(GROUP)
-
-# ---- orders
-
 OPENS, ASKED, NEXT = words(orders.OPENS), words(orders.ASKED), words(orders.NEXT)
 ORDER = words(
     rf"(?:(?P<tell>{orders.TELL}|{orders.LET}|(?P<call>{orders.CALL}))|(?P<answer>{orders.ANSWER})"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-# ---- verbs
-
 TELL = r"(?:tell|notify|inform|remind|avisa|informiere?|dile|informe|dis|zeg)"
 """What has the place or person itself as its object."""
 CALL = r"(?:dm|message|ping)"
@@ -33,9 +31,6 @@ ACTS = r"""(?:summari[sz]e|sum\s+up|find|check|read|look|search|collect|gather|l
     |resume|resúmeme|busca|lee|compara|traduce|revisa|haz|résume|cherche|trouve|lis|traduis|fais
     |vat|zoek|lees|vergelijk|vertaal|maak|shrň|najdi|přečti|porovnej|přelož)(?=\s)"""
 """Orders that write nothing: one may be followed by one that does."""
-
-# ---- what stands before a verb
-
 POLITE = r"""(?:please|kindly|now|then|also|finally|hi|hey|hello|ok|okay|thanks|and|bitte|dann
     |danach|und|hallo|por\s+favor|luego|después|y|hola|s['’]il\s+te\s+pla[iî]t|puis|ensuite|et
     |alsjeblieft
@@ -49,9 +44,6 @@ LINKS = r"""(?:and|then|also|please|und|dann|bitte|y|luego|e|et|puis|ensuite|en|
     |a(?=\s+(?:pak|potom|pošli|napiš|sdílej|zveřejni|oznam|odpověz)\b))"""
 NEXT = rf"(?:\s*,\s*|\s+(?={LINKS}\s))(?:{LINKS}\s+){{0,3}}(?=(?:{VERB}|{ACTS}))"
 """Between two orders of one sentence."""
-
-# ---- what stands after a verb
-
 ARTICLE = r"(?:the|channel|el|la|canal|der|den|dem|die|das|kanal|le|het|de|kanaal)"
 TO = rf"\b(?:to|into|onto|nach|an|al|à|naar|do|na)\s+(?:{ARTICLE}\s+)*"
 AT = rf"""\b(?:in|(?<=\bit\s)on|(?<=\bthis\s)on|(?<=\bmark\s)on|(?<=\uf8ff\s)on|at|a|en|im|auf|bei
@@ -90,9 +82,6 @@ CLOSED = (
 AFTER_AT = rf"(?:{ENDED}|\s+(?:that|dass|saying)\s)"
 AFTER_TO = rf"(?:{ENDED}|\s+(?:{CONTENT}|{WITH}|as\s|for\s|at\s|by\s|before\s|after\s|when\s|if\s))"
 """What may follow a place; a noun might be what it belongs to: `react to #board news`."""
-
-# ---- what takes a place away from an order
-
 SUBORDINATE = r"""\b(?:what|which|who|whom|whose|how|why|when|where|whether|if|that|i|we|you|they|he
     |she|people|wer|wie|warum|wann|wo|ob|dass|ich|wir|ihr|qué|quién|cómo|cuándo|que|quoi|qui
     |comment|wat|wie|hoe|waarom|die|dat|kdo|jak|proč|že|co|který|která|které

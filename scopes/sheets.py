@@ -125,9 +125,6 @@ def _book(ctx: ToolContext, sheet: str) -> tuple[Spreadsheet, Label]:
     return held.by_handle[sheet], held.labels[sheet]
 
 
-# ---- which cells are meant
-
-
 def _tab(name: str, tabs: Sequence[Tab]) -> Tab:
     wanted = name.strip().strip("'").casefold()
     exact = [tab for tab in tabs if tab.title == name]
@@ -158,9 +155,6 @@ def _area(text: str, tabs: Sequence[Tab]) -> tuple[Tab, Area]:
 def _inside(area: Area, tab: Tab) -> None:
     if area.row > tab.rows or area.column > tab.columns:
         raise ToolError(f"The tab ends at {letters(tab.columns)}{tab.rows}: ask for less.")
-
-
-# ---- what is shown
 
 
 def _listed(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
@@ -209,9 +203,6 @@ def _row(item: Item) -> int:
 def _count(items: Sequence[Item]) -> str:
     count = sum(not each.notes for each in items)
     return f"{count} row{'' if count == 1 else 's'}." if items else "These cells are empty."
-
-
-# ---- appending
 
 
 async def _head(book: Spreadsheet, tab: Tab) -> Block:

@@ -269,8 +269,6 @@ class Connecting:
     def redirect_uri(self) -> str:
         return self._public + BACK_PATH
 
-    # ---- in Slack
-
     async def access(self, user: str, note: str = "") -> MailAccess:
         """Return the status of a user's mailbox."""
         corrections = latest_corrections(await self._corrections.all(user))
@@ -325,8 +323,6 @@ class Connecting:
     async def forget_corrections(self, user: str) -> MailAccess:
         await self._corrections.clear(user)
         return await self.access(user, "Your corrections are deleted.")
-
-    # ---- in the browser
 
     async def owner(self, state: str) -> Owner | None:
         """Return whom this link was made for; None if it is expired. Raises OwnerUnknown."""

@@ -144,9 +144,6 @@ def _lists(document: TriageReport) -> Iterator[ReportSection]:
             yield ReportSection(title, (Group(entries_of(lines)),))
 
 
-# ---- order
-
-
 def _urgency(document: TriageReport) -> Callable[[ThreadVerdict], bool]:
     """Return what decides whether a thread is asked of the reader, urgent, or to be done first."""
     named = {id for line in document.top_lines[:MOST_FIRST] for id in line.threads}
@@ -176,9 +173,6 @@ def _sorted_matters(document: TriageReport) -> list[Matter]:
             matters.append((text, sorted((left.pop(id) for id in ids), key=rank)))
     matters += [("", [verdict]) for verdict in left.values()]
     return sorted(matters, key=lambda matter: rank(matter[1][0]))
-
-
-# ---- numbers
 
 
 def summary(document: TriageReport) -> str:
@@ -253,9 +247,6 @@ def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
         more=sum(number > last for number in numbers),
         findings=tuple(entry.finding for entry in about if entry.finding),
     )
-
-
-# ---- threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +354,6 @@ def _buttons(
     values = [(text, correction(run, verdict.thread_id, *what)) for text, *what in choices]
     if options := tuple((text, value) for text, value in values if value):
         yield Button(CORRECT, "Correct …", options=options)
-
-
-# ---- threads without a verdict
 
 
 def _filtered_lines(document: TriageReport) -> list[str]:

@@ -120,9 +120,6 @@ class CitedStatement(DocumentPart):
     findings: list[str] = []
 
 
-# ---- sweeps
-
-
 class TrackerEntry(DocumentPart):
     """What the bug tracker says of a finding."""
 
@@ -311,9 +308,6 @@ class SweepReport(DocumentPart):
         return [finding for section in self.sections for finding in section.findings]
 
 
-# ---- triages
-
-
 class TriageLine(DocumentPart):
     """One thing to do first in a mailbox."""
 
@@ -431,9 +425,6 @@ class TriageReport(DocumentPart):
     """As above."""
     subagents: list[SubagentResult] = []
     """As above."""
-
-
-# ---- answers
 
 
 class LookedUp(DocumentPart):

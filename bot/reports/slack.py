@@ -273,9 +273,6 @@ def pack(pieces: Iterable[Piece]) -> list[Message]:
     return messages
 
 
-# ---- the first message
-
-
 def _head(view: ReportView) -> tuple[HeadLimits, Piece]:
     """Return as much as fits a short message; at last, as little as fits into one."""
     for most in (SHORT, MAX_PACKED):
@@ -336,9 +333,6 @@ def _heading(title: str) -> Element:
 
 def _title(title: str) -> Block:
     return rich(paragraph(bold(title)))
-
-
-# ---- sections
 
 
 def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:

@@ -117,9 +117,6 @@ def slack_link(links: Sequence[str | None]) -> str:
     return first if SLACK.fullmatch(first) else ""
 
 
-# ---- numbers
-
-
 def _counts_line(document: SweepReport, words: Words) -> str:
     """Format how many issues are open, new, solved: numbers alone, safe where text is parsed."""
     findings, quiet = document.findings(), document.still_open
@@ -149,9 +146,6 @@ def _read(covers: Sequence[ReadTotals], words: Words) -> str:
     messages = words("messages", n=sum(cover.messages_read for cover in covers))
     threads = words("threads", n=sum(cover.threads_read for cover in covers))
     return words("read", messages=messages, threads=threads)
-
-
-# ---- the first lines
 
 
 def _lead(document: SweepReport, channels: str, words: Words) -> Iterator[str]:
@@ -237,9 +231,6 @@ def _foot(document: SweepReport, words: Words) -> Iterator[str]:
     price += f" ({words('listed')})" if document.model == "offline" else ""
     tokens = words("tokens", n=document.usage.total)
     yield f"{price} · {tokens} · {words('run', id=one_line(document.run_id)[:NAME])}"
-
-
-# ---- markets
 
 
 class _Markets:
@@ -335,9 +326,6 @@ def _known(issue: KnownIssue, words: Words) -> Entry:
     text = f" · {age} · {state} · {claim} · {_owner(issue.owner, words)}"
     row = (f"{DOTS[issue.severity]} ", Bold(f"#{_name(issue)}"), text)
     return Entry(row, slack_link(issue.links))
-
-
-# ---- findings
 
 
 def _entry(finding: SweepFinding, number: int, words: Words) -> Entry:

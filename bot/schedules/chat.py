@@ -229,8 +229,6 @@ class ScheduleService:
             return f"{name} goes on. Next run: {next_runs(row.spec, now, 1)}."
         return f"{name} is {STATES[what]}."
 
-    # ---- checks
-
     async def _exists(self, name: str, spec: Schedule) -> bool:
         """Return whether it already exists unchanged. Raises ToolError if the name is taken."""
         known = await self.store.get(name)
@@ -270,8 +268,6 @@ class ScheduleService:
         if obstacles and not await admins(self.validator.policy):
             raise ToolError(NEVER.format(why="and nobody is named who could allow it"))
         return channels, bool(obstacles)
-
-    # ---- lookups
 
     async def _channels(self) -> list[ChannelInfo]:
         try:

@@ -215,8 +215,6 @@ class ReportDelivery:
         except WriteFailed as failed:
             log.warning("nobody is asked yet whether %s may be shown: %s", run, failed)
 
-    # ---- where it goes, and who reads it there
-
     async def _place(self, stored: StoredSchedule, live: ActiveRun) -> DeliveryPlace:
         """Return the place with its current name. Raises DeliveryFailed."""
         owner, to = stored.spec.owner, stored.spec.to
@@ -286,8 +284,6 @@ class ReportDelivery:
             raise DeliveryFailed(_explain_not_sent(error)) from error
         profile = await self.people.address(owner)
         return [each.casefold() for each in (mailbox, profile) if each]
-
-    # ---- writing it
 
     async def _write(
         self,

@@ -276,8 +276,6 @@ class Occurrences:
     ) -> None:
         self.database, self.now = database, now
 
-    # ---- queries
-
     async def get(self, schedule: str, at: datetime) -> Occurrence | None:
         query = sa.select(schedule_runs).where(_row(schedule_runs, schedule, at))
         rows = await self.database.read(query)
@@ -321,8 +319,6 @@ class Occurrences:
         total = sa.select(sa.func.sum(schedule_runs.c.cost_usd).label("usd"))
         mine = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at >= since)
         return float((await self.database.read(total.where(mine)))[0].usd or 0.0)
-
-    # ---- occurrences
 
     async def create_due(self, schedule: str) -> None:
         """Create rows for all times up to now, however long the database was unavailable."""
@@ -405,8 +401,6 @@ class Occurrences:
         _release(connection, work)
         return bool(found)
 
-    # ---- deliveries
-
     async def record_delivery(
         self,
         work: Work,
@@ -432,8 +426,6 @@ class Occurrences:
         """Mark one try as failed; the next one follows at `again`."""
         values = {"why": why, "not_before": again}
         return await self.database.change(lambda c: _end_delivery(c, work, values))
-
-    # ---- claims
 
     async def take(self, worker: str, now: datetime, most: int) -> list[Work]:
         """Claim due work, one thing for each schedule, for so many schedules."""

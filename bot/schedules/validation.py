@@ -92,8 +92,6 @@ class ScheduleValidator:
             async with self.fresh_reader() as reader:
                 return await reader.channels()
 
-    # ---- whose permissions it uses
-
     async def _owner(self, spec: Schedule, origin: Origin) -> None:
         user, policy = spec.owner, await self.policy.read()
         people, team = self.directory.people, self.directory.team
@@ -139,8 +137,6 @@ class ScheduleValidator:
                 "Press Connect Gmail in my App Home."
             )
         await opened.aclose()
-
-    # ---- where its reports go
 
     async def _destination(self, spec: Schedule, reader: SlackReader) -> None:
         if spec.is_private or "@" in spec.to:
@@ -192,8 +188,6 @@ class ScheduleValidator:
                 ) from None
             raise CheckUnavailable(AGAIN)
         return place
-
-    # ---- what it reads
 
     async def _tracker(self, spec: Schedule, reader: SlackReader) -> None:
         assert spec.tracker

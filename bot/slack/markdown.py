@@ -29,9 +29,6 @@ MAX_INDENT = 8
 """Levels of indent that Slack allows in a list."""
 
 Json = dict[str, Any]
-
-# ---- lines
-
 SYNTAX = ("code", "html_block", "reference", "lheading")
 """Blocks of CommonMark that a chat has no use for."""
 LINE_PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable("table")
@@ -106,8 +103,6 @@ def segments(text: str) -> Iterator[tuple[bool, str]]:
         yield False, line.text[at:]
 
 
-# ---- text that Slack reads
-
 TOKEN = re.compile(r"<([@#!])([^<>|\n]*)(?:\|([^<>\n]*))?>")
 """Slack's control sequences, which Slack also interprets inside markdown."""
 BEGUN = re.compile(r"<+(?=[@#!])")
@@ -158,9 +153,6 @@ def _escape(piece: str, begins_line: bool) -> str:
     mark = quote[0] if quote and begins_line else ""
     rest = piece[len(mark) :].replace("<", "&lt;").replace(">", "&gt;")
     return mark + re.sub(r"\](?=\((?!https?://))", "] ", rest.replace("![", "! ["))
-
-
-# ---- tables and fences
 
 
 def tidy(text: str, limit: int, whole: bool = True) -> str:
@@ -222,8 +214,6 @@ def _record(head: Sequence[str], row: Sequence[str]) -> str:
     named = [f"**{name}:** {cell}" if name else cell for name, cell in pairs if cell]
     return "- " + " · ".join(named).replace("\\|", "|")
 
-
-# ---- blocks
 
 REQUESTER = "\ue000"
 """Placeholder for the requester's mention: a private character that `printable` removes."""
@@ -441,8 +431,6 @@ class _BlockBuilder:
         parts = [part.element() for part in self.parts]
         return [*self.made, {"type": "rich_text", "elements": parts}] if parts else self.made
 
-    # ---- within a paragraph
-
     def _leaves(self, token: Token, styles: Sequence[str] = ()) -> Leaves:
         found: Leaves = []
         opened = list(styles)
@@ -509,8 +497,6 @@ def _merge(leaves: Leaves) -> Leaves:
             made.append(leaf)
     return made
 
-
-# ---- a model's text
 
 UNSURE = re.compile(r"[<`\[|~@!]")
 """Characters that may begin a mark of markdown or Slack that is not closed yet."""

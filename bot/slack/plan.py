@@ -135,9 +135,6 @@ class Plan:
         return f"{MARKS.get(row.state, '?')} {row.label}: {row.state}, {row.note}"
 
 
-# ---- in Slack
-
-
 @dataclass(frozen=True, slots=True)
 class PlanTask:
     """A row as Slack shows it. Details and output are unused: a stream appends to them."""

@@ -287,8 +287,6 @@ class Sweep(ReportTask):
             await self._overview()
         return self._document()
 
-    # ---- reading: a channel's subagents start as soon as it is planned
-
     async def _read(self) -> None:
         """Read all channels, each in its own time; their order is the same in each life."""
         async with asyncio.TaskGroup() as group:
@@ -335,8 +333,6 @@ class Sweep(ReportTask):
             expects={source.channel.id: share.ids},
             requester=self.run.requester,
         )
-
-    # ---- the lines about all sections, the only text of the parent
 
     async def _overview(self) -> None:
         """Write what to do first and what sections share: by the model as far as it rests on
@@ -396,8 +392,6 @@ class Sweep(ReportTask):
             yield parent_view(result, max(cap, MIN_VIEW)), Origin.VIEW, result.id
         sure = [f"{id} = {t.key}" for id, t in self.tracked.items() if t and t.key]
         yield f"TRACKED BY CODE: {', '.join(sure) or 'none'}", Origin.REQUEST, ""
-
-    # ---- the document
 
     def _document(self) -> SweepReport:
         overview, results = self.lines, self.fanout.own

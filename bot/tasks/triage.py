@@ -292,8 +292,6 @@ class Triage(ReportTask):
             await self._overview()
         return self._document()
 
-    # ---- reading: the next threads are fetched while subagents read the previous ones
-
     async def _read(self) -> None:
         key = f"{self.run.id}/{self.context}/threads"
         sync = self.run.recorded(key, Sync)
@@ -352,8 +350,6 @@ class Triage(ReportTask):
         who, asked_by = self.reader, self.run.requester
         return brief_of(thread.id, thread.subject, thread.items, who, settings, known, asked_by)
 
-    # ---- the first lines, the only text of the parent
-
     async def _overview(self) -> None:
         """Write what to do first and what is one matter; by the model, else by code."""
         results = [r for t in self.looked if (r := self.results.get(t.id)) and r.findings]
@@ -375,8 +371,6 @@ class Triage(ReportTask):
             *((parent_view(r, cap), Origin.VIEW, r.id) for r in shown),
             ("WRITE: digest lines", Origin.REQUEST, ""),
         ]
-
-    # ---- the document
 
     def _document(self) -> TriageReport:
         looked, lines, results = self.looked, self.lines, self.fanout.own

@@ -236,8 +236,6 @@ class Builder(Tree):
                 return each.kind
         return ""
 
-    # ---- end tags
-
     def end(self, tag: str) -> None:
         if self.open.current.space and self.end_foreign(tag):
             return

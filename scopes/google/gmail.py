@@ -39,8 +39,6 @@ class Gmail:
         self._labels: list[MailLabel] | None = None
         self._threads: OrderedDict[str, asyncio.Task[MailThread]] = OrderedDict()
 
-    # ---- reading
-
     async def address(self) -> str:
         """Return the mailbox's own address."""
         if not self._address:
@@ -122,8 +120,6 @@ class Gmail:
             raise HistoryTooOld(f"nothing is known from history id {since[:20]} on") from error
         return Changes(reached, tuple(threads))
 
-    # ---- labels
-
     async def labels(self) -> list[MailLabel]:
         """Return all labels, the system's as well."""
         if self._labels is None:
@@ -165,8 +161,6 @@ class Gmail:
             if error.code == 409 and (id := await self._known(name)):
                 return id
             raise
-
-    # ---- writing
 
     async def draft(self, thread: MailThread, body: str, key: str) -> str:
         """Return the id of a draft that answers who wrote last, and nobody else.
