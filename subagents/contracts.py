@@ -47,7 +47,7 @@ class FindingDraft(Contract):
 
 
 class Submission(Contract):
-    """What every contract has."""
+    """The fields of every contract."""
 
     not_covered: list[Line] = Field(default_factory=list, max_length=100)
     needs: Line = ""

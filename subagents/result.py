@@ -49,7 +49,7 @@ class Finding(FindingDraft):
 
 
 class SubagentResult(BaseModel):
-    """How one subagent ended, whatever happened: stored whole, shown to the parent as a view."""
+    """The result of one subagent: stored whole, shown to the parent as a view."""
 
     model_config = ConfigDict(frozen=True)
 

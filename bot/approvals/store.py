@@ -94,7 +94,7 @@ class StoredAction:
 
     @property
     def said(self) -> str:
-        """What was done, or why not; empty before."""
+        """The sentence on what was done, or why not; empty before."""
         return str((self.outcome or {}).get("said") or "")
 
     @property

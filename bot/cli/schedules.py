@@ -211,7 +211,7 @@ class PlannedChannel(BaseModel):
 
 
 class DryRun(BaseModel):
-    """What a run would read now, and where its report would go."""
+    """The sources that a run would read now, and the place of its report."""
 
     name: str
     kind: Kind

@@ -53,7 +53,7 @@ _CURSOR = TypeAdapter(Cursor)
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What was read of a thread."""
+    """A handled thread, and how much of it was read."""
 
     messages: frozenset[str]
     """Ids of messages; none if no triage has read it yet."""
@@ -241,7 +241,7 @@ class History(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What a triage has to read, and where the next one continues once this one is delivered."""
+    """The threads that a triage has to read, and where the next one continues."""
 
     refs: tuple[ThreadRef, ...]
     """Each thread once: snoozed ones that are due, then the newest first, then those that the

@@ -67,7 +67,7 @@ Statement = sa.Delete | sa.Update
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """How much was deleted, or would be by a dry run."""
+    """Counts of what was deleted, or would be by a dry run."""
 
     items: int = 0
     """Messages, mails, rows, files and the like that runs had seen."""

@@ -61,7 +61,7 @@ class TokenUsage(DocumentPart):
 
 
 class ReadTotals(DocumentPart):
-    """How much was read, added up over subagents."""
+    """Counts of what all subagents read."""
 
     items_read: int = 0
     """Everything that was shown: messages, earlier messages of their threads, list rows."""
@@ -84,7 +84,7 @@ class ReadTotals(DocumentPart):
 
 
 class RunCoverage(DocumentPart):
-    """How many parts of a run ended how, and what it does not cover."""
+    """Counts of the parts of a run by their end, and what it does not cover."""
 
     items: int = 0
     """Channels that were planned, threads that were given to subagents, or subagents."""
@@ -121,7 +121,7 @@ class CitedStatement(DocumentPart):
 
 
 class TrackerEntry(DocumentPart):
-    """What the bug tracker says of a finding."""
+    """The row of the bug tracker for a finding."""
 
     status: str
     """`untracked`, `tracked` or `closed` (in the tracker, but still reported)."""
@@ -184,7 +184,7 @@ class TopLine(DocumentPart):
 
 
 class SharedPattern(DocumentPart):
-    """What comes up in several channels."""
+    """An issue that comes up in several channels."""
 
     text: str
     findings: list[str] = []
@@ -192,7 +192,7 @@ class SharedPattern(DocumentPart):
 
 
 class TrackerSummary(DocumentPart):
-    """What was read of the bug tracker, and how many findings are in it."""
+    """The bug tracker as it was read, and how many findings are in it."""
 
     id: str = ""
     title: str = ""
@@ -215,7 +215,7 @@ class Comparison(DocumentPart):
 
 
 class IssueCounts(DocumentPart):
-    """How many issues need action, and how many are what beside the last report."""
+    """Counts of issues that need action, and of issues by their change since the last report."""
 
     open: int = 0
     """Issues that need action, with those of `still_open`."""
@@ -324,7 +324,7 @@ class SharedTopic(DocumentPart):
 
 
 class ThreadVerdict(DocumentPart):
-    """What a triage says of one mail thread."""
+    """The verdict of a triage on one mail thread."""
 
     thread_id: str
     """Id of the thread."""
@@ -435,7 +435,7 @@ class LookedUp(DocumentPart):
 
 
 class AnswerPart(DocumentPart):
-    """What a report has beside its own fields where it answers a request in Slack."""
+    """The fields that a report has in addition if it answers a request in Slack."""
 
     stopped_by: str = "none"
     reason: str = ""

@@ -184,7 +184,7 @@ def _same_owner(one: str, other: str) -> bool:
 
 @dataclass(slots=True)
 class IssueNote:
-    """What a report adds to a finding by comparing it with earlier reports."""
+    """The result of comparing a finding with earlier reports."""
 
     issue: str | None = None
     change: Change | None = None

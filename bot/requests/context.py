@@ -50,7 +50,7 @@ NO_WORDS = "(The message mentions you and says nothing else.)"
 
 
 class RequestContext(BaseModel):
-    """What was said around a request, as a step of its run stores it."""
+    """The conversation around a request, as a step of its run stores it."""
 
     delimiter: str
     text: str
@@ -207,7 +207,7 @@ def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
 
 @dataclass
 class EarlierAnswers:
-    """What earlier answers in a thread found."""
+    """The findings of earlier answers in a thread."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)
     """Findings with unique ids in this thread: the second answer's F1.2 is always F2001.2."""

@@ -50,7 +50,7 @@ BUDGET_LOOK_S = 1.0
 
 
 class Admitted(BaseModel):
-    """What was decided on a request, as it is stored with its run."""
+    """The decision on a request, as it is stored with its run."""
 
     verdict: str = "allowed"
     """`allowed`, `refused` (the user is told why) or `silent`."""

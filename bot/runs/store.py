@@ -43,7 +43,7 @@ HASHES_AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """How the subagents of one template version ended."""
+    """The subagents of one template version, and how they ended."""
 
     template: str
     total: int
@@ -116,7 +116,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 @dataclass
 class PendingRecords:
-    """What was recorded and is not stored yet."""
+    """Records that are not stored yet."""
 
     recording: Recording = field(default_factory=Recording)
     decisions: list[Decision] = field(default_factory=list)

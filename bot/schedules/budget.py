@@ -26,7 +26,7 @@ VIEW_TOKENS = 800
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one run may spend."""
+    """The amount that one run may spend."""
 
     usd: float
     why: str = ""

@@ -121,7 +121,7 @@ LOOK_SHARE = 0.3
 
 
 class RunPlan(BaseModel, frozen=True):
-    """What a run reads; a triage reads no channels."""
+    """The sources and the window of a run; a triage reads no channels."""
 
     name: str
     workflow: str

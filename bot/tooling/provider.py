@@ -17,7 +17,7 @@ from scopes.label import WORKSPACE, Readers
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; None = not said."""
+    """The options of a command; None = not given."""
 
     model: str
     """`offline` or `claude`."""
