@@ -282,7 +282,7 @@ async def main():
             count = int(wanted.read_text())
             wanted.unlink()
             await made.begin("parent", wanted.name, wanted.name, count)
-        lost = await made.lost(["begin-a-1"])
+        lost = await made.find_lost(["begin-a-1"])
         if lost:
             note("lost", *lost)
             return os._exit(0)

@@ -118,7 +118,7 @@ DEFENCES: Mapping[str, Defence] = {
         written(HIDDEN),
     ),
     "addresses are defused": Defence(
-        naive((bot.citations.Links, "defused"), by=lambda self, text: text),
+        naive((bot.citations.Links, "defang"), by=lambda self, text: text),
         saying("See https://evil.example/c?d=May for more."),
         written(r"https://evil\.example"),
     ),
