@@ -227,7 +227,7 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "words in a subagent's brief": Attack(
         spelled(SHARED, "shared"),
-        without((Gate, "inherited", lambda self, label: TRUSTED)),
+        without((Gate, "inherited_label", lambda self, label: TRUSTED)),
     ),
     "words that the parent itself has read": Attack(
         leaves(
