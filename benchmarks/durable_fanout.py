@@ -40,10 +40,13 @@ BARS = {"SQLite": 1.2, "Postgres": 1.5}
 
 
 class FixedReader(SlackReader):
-    """Reads one thing, from memory: the channels."""
+    """Reads the channels from memory, and asks Slack nothing."""
 
     async def channels(self) -> list[ChannelInfo]:
         return CHANNELS
+
+    async def kinds(self) -> dict[str, str]:
+        return {}
 
     def fresh(self) -> SlackReader:
         return FixedReader(self.web, self.lookback)

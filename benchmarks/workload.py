@@ -27,6 +27,9 @@ CHANNELS = [
 class FixedChannels:
     """Stands where the Slack reader stands, for the one tool that is called: `list_channels`."""
 
+    async def kinds(self) -> dict[str, str]:
+        return {}
+
     async def channels(self) -> Sequence[ChannelInfo]:
         return CHANNELS
 
