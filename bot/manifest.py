@@ -272,7 +272,6 @@ def _plain_yaml(document: Manifest) -> str:
 
 def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
     """Print the manifest for `assistant manifest`."""
-
     with errors_reported(as_json):
         settings = load_settings()
         document, why = manifest(settings, url), reasons(settings)

@@ -289,7 +289,7 @@ class Agent:
         reply = out.reply
         if reply is None:
             return replace(self._end(out.fault, out.reason), passing=out.passing)
-        self.talk.record_delivery(reply.usage.prompt + reply.usage.output)
+        self.talk.record_usage(reply.usage.prompt + reply.usage.output)
         self.usage += reply.usage
         self.cost_usd = sum_usd(self.cost_usd, reply.cost_usd)
         return await self._follow(reply.content, reply.stop_reason)

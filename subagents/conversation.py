@@ -100,7 +100,7 @@ class Conversation:
         self._note(origin, block, ref)
         self.pending.append(block)
 
-    def record_delivery(self, tokens: int) -> None:
+    def record_usage(self, tokens: int) -> None:
         """Note that the call succeeded with this many tokens of prompt and output together."""
         self.sent = self.messages
         self.pending = []

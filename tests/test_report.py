@@ -133,10 +133,10 @@ def test_one_of_a_kind_is_told_in_the_singular() -> None:
 
 def test_what_is_too_much_is_counted_and_found_elsewhere() -> None:
     many = [finding(n, "solved") for n in range(1, MOST_FINDINGS + 8)]
-    text = report_text(sweep_report(swept(section(*many))), place="`sweep --json`")
+    text = report_text(sweep_report(swept(section(*many))))
     assert text.count("· solved · Issue") == MOST_FINDINGS
     assert "7 more" in text
-    assert "`sweep --json`" in text
+    assert "assistant show abc123 --json" in flat(text)
 
 
 @pytest.mark.parametrize("status", ["partial", "failed", "cancelled"])
@@ -208,6 +208,10 @@ def test_a_report_that_is_compared_says_what_is_new_and_what_is_not() -> None:
     assert "· ○ #support-es · 12 days · unanswered · The till hangs · nobody" in no_news
     first = report_text(sweep_report(swept(section(finding(1, change="new")))))
     assert "NEW" not in first
+    urgent: Json = {"still_open": [{**old, "severity": "high"}]}
+    urgent["compared"] = {"with": "2025-03-01T00:00:00Z", "reports": 2}
+    text = flat(report_text(sweep_report(swept(section(), **urgent))))
+    assert f"DO FIRST 1. #support-es: The till hangs · STILL OPEN 12 days {LINK}" in text
 
 
 def test_patterns_name_markets_and_the_tracker_its_gaps() -> None:

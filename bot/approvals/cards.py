@@ -494,9 +494,8 @@ def _title(row: StoredAction) -> str:
     if row.tool != GRANT:
         return title(row.action)
     names = ", ".join(with_spelling(name) for name in row.grant.sources.values())
-    return f"Allow answers in {with_spelling(row.grant.destination_name)} to rest on {names}"[
-        :1_000
-    ]
+    place = with_spelling(row.grant.destination_name)
+    return f"Allow answers in {place} to rest on {names}"[:1_000]
 
 
 def _state(row: StoredAction, address: str) -> Iterator[str | Element]:

@@ -63,7 +63,7 @@ def run_disconnect(as_json: bool) -> int:
             say(f"Disconnected: {gone.address}. Google has revoked its tokens.")
         if gone is None or not gone.fault:
             return DONE
-        tell(f"The tokens of {gone.address} are deleted here, but Google did not revoke them.")
+        tell(f"The tokens of {gone.address} are deleted here, but Google did not confirm it.")
         tell(f"{gone.fault} Remove the assistant yourself at {PERMISSIONS_PAGE}.")
         return INCOMPLETE
 

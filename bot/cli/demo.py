@@ -21,7 +21,6 @@ QUESTION = "Which market had the largest refunds in March, and how much?"
 
 def run_demo(as_json: bool) -> int:
     """Run sweep, triage and ask; as JSON, the sweep's document includes `triage` and `question`."""
-
     with errors_reported(as_json):
         settings = load_settings()
         sample = ReadingOptions(sample=True, model="offline")

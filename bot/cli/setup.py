@@ -195,7 +195,6 @@ def steps(settings: Settings) -> list[Step]:
 
 def run_setup(from_env: bool, url: str | None) -> int:
     """Run `assistant setup`. Existing values are kept until every secret has been tested."""
-
     with errors_reported(False):
         warning = check_place(ENV_FILE)
         settings = load_settings()

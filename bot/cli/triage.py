@@ -114,7 +114,6 @@ KIND = "triage"
 
 def run_triage(given: ReadingOptions, limit: int | None, resume: str | None) -> int:
     """Triage a mailbox, or resume the triage of the run `resume`."""
-
     with errors_reported(given.json):
         triage = InboxTriage(given, limit)
         if resume:

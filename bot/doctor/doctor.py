@@ -52,7 +52,6 @@ Outcome: TypeAlias = T | Problem | Unchecked
 
 def diagnose(as_json: bool) -> int:
     """Run `assistant doctor`. Exit code 0 = all is well, 1 = a problem, 2 = not set up."""
-
     with errors_reported(as_json):
         settings = load_settings()
         verdicts = [_hidden(v, settings) for v in asyncio.run(examine(settings))]

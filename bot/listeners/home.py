@@ -320,7 +320,7 @@ class Home:
             policy = await self._admission.file.read()
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
-        refusal, where, offered = offers(policy, await self._facts(policy, user, team))
+        refusal, where, offered = offers(policy, await self._admission_facts(policy, user, team))
         mail = await self._mail(user, offered)
         return HomeFacts(
             refusal=refusal,
@@ -345,7 +345,7 @@ class Home:
             return await self._connecting.access(user)
         return None
 
-    async def _facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
+    async def _admission_facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
         """Return the policy's view of the user without a particular place or budgets."""
         asked = await self._admission.gather_facts(policy, user, team, "", DIRECT)
         needed = needed_groups(policy, _somewhere(asked))

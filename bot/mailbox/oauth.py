@@ -202,7 +202,8 @@ NAME_CHARS = 80
 """Maximum characters of a person's name, which they choose themselves."""
 UNUSED = "not used: it is no category of the settings"
 REVOKE_BY_HAND = (
-    "Google did not revoke the tokens. Remove the assistant at myaccount.google.com/permissions."
+    "Google did not confirm the revocation. "
+    "Remove the assistant at myaccount.google.com/permissions."
 )
 _OVER = "That has expired. Press Connect Gmail to start again."
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bot.citations import CITED, ids_in
 from bot.reports.digest import digest_view
 from bot.reports.documents import AnswerDocument, Report, TriageReport
-from bot.reports.sweep import FINDINGS_FILE, sweep_view
+from bot.reports.sweep import sweep_view
 from bot.reports.translations import count
 from bot.reports.view import Entry, Highlight, Line, ReportSection
 from bot.storage.tables import StoredRun, StoredSubagent
@@ -26,14 +26,12 @@ MOST_GAPS = 10
 WEB = re.compile(r"https?://")
 
 
-def report_text(
-    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
-) -> str:
-    """Render a report; `categories` and `place` are as in `report_parts`."""
+def report_text(document: Report, categories: Iterable[str] = ()) -> str:
+    """Render a report; `categories` are as in `report_parts`."""
     if isinstance(document, TriageReport):
         view = digest_view(document, categories)
     else:
-        view = sweep_view(document, place)
+        view = sweep_view(document, f"assistant show {document.run_id} --json")
     words, (opening, *lead) = view.words, view.lead
     lines = _wrap(view.title)
     for each in (" · ".join(filter(None, (view.counts, opening))), *lead):
@@ -62,7 +60,10 @@ def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
 
 def _highlight(line: Highlight) -> str:
     markets = ", ".join(f"#{name}" for name in line.markets)
-    named = [f"{each.before}[{each.label}]" for each in line.references]
+    named = [  # a known issue has no number here, only its link
+        each.before + (f"[{each.label}]" if each.label.isdigit() else each.url)
+        for each in line.references
+    ]
     more = f" +{line.more}" if line.more else ""
     return line.text + (f" ({markets})" if markets else "") + "".join(named) + more
 

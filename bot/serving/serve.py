@@ -290,7 +290,6 @@ def _web(server: Server) -> Any:
 
 def run_serve(local: bool, model: str | None, port: int | None) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-
     with errors_reported(False):
         settings = _with_port(load_settings(), port)
         with ExitStack() as stack:

@@ -154,7 +154,7 @@ class LiveMessage:
 
     async def post(self) -> None:
         """Post the message without a stream."""
-        place, (text, blocks) = self._place, self._edit_text()
+        place, (text, blocks) = self._place, self._compose()
         self.ts = await self._writer.post(
             place.key, place.channel, place.thread_ts, text, blocks, run=self._run
         )
@@ -261,7 +261,7 @@ class LiveMessage:
     async def _edit(self) -> bool:
         if self.ts is None:
             return False
-        place, (text, blocks) = self._place, self._edit_text()
+        place, (text, blocks) = self._place, self._compose()
         if (text, blocks) == self._last:
             return True
         try:
@@ -285,7 +285,7 @@ class LiveMessage:
             self._last = (text, blocks)
         return done
 
-    def _edit_text(self) -> tuple[str, list[dict[str, Any]]]:
+    def _compose(self) -> tuple[str, list[dict[str, Any]]]:
         """Return the plan and the answer so far, as text and as blocks."""
         rows, title = plan.tasks(self.plan, self._settings.max_rows), plan.short_heading(self.plan)
         ready = self._shown(self.text) if self.text else ""

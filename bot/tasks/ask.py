@@ -410,7 +410,7 @@ class Ask:
         return self.citable.links()
 
     async def record_delivery(self) -> None:
-        """Note that the answer stands where it belongs."""
+        """Record that the answer was delivered."""
         await self.reports.record_delivery()
 
     def _document(self) -> Answer:

@@ -175,7 +175,7 @@ class Reports:
         return self._result_of(report, triage_label(self.request, task))
 
     async def record_delivery(self) -> None:
-        """Note that the digest stands where it belongs: its threads are not listed again."""
+        """Record that the digest was delivered: its threads are not listed again."""
         if self.task and isinstance(self.report, TriageReport) and self.app.mail:
             from bot.tasks.triage import Triage, record_delivery
 
