@@ -178,23 +178,18 @@ class ModelClient:
         """Return the request body; a cache mark ends the shared prefix, the API marks the rest."""
         role = self.role(call.role)
         system = [dict(b) for b in call.system]
-        body: dict[str, Any] = {
+        cache = {"cache_control": {"type": "ephemeral"}} if self.models.cache else {}
+        system[-1] |= cache
+        return {
             "model": self.name(call.role),
             "max_tokens": call.max_tokens,
             "system": system,
             "messages": list(call.messages),
+            **({"tools": list(call.tools)} if call.tools else {}),
+            **({} if call.single else cache),  # writing costs a quarter more than plain input
+            **({"output_config": {"effort": call.effort or role.effort}} if role.effort else {}),
+            **({"thinking": {"type": role.thinking}} if role.thinking else {}),
         }
-        if call.tools:
-            body["tools"] = list(call.tools)
-        if self.models.cache:
-            system[-1]["cache_control"] = {"type": "ephemeral"}
-            if not call.single:  # writing costs a quarter more than plain input
-                body["cache_control"] = {"type": "ephemeral"}
-        if role.effort:
-            body["output_config"] = {"effort": call.effort or role.effort}
-        if role.thinking:
-            body["thinking"] = {"type": role.thinking}
-        return body
 
     async def complete(
         self, call: ModelCall, *, budget: Budget, rate_limiter: RateLimiter, sink: TrajectorySink
@@ -205,8 +200,7 @@ class ModelClient:
         BudgetExceeded before one that the budget cannot carry, ModelFailed when no attempt gave a
         usable reply, ModelMisconfigured when none ever will.
         """
-        body = self.body(call)
-        model = body["model"]
+        body, model = self.body(call), self.name(call.role)
         worst = worst_case(model, call.prompt_tokens, call.max_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
@@ -255,7 +249,7 @@ class ModelClient:
         rate_limiter: RateLimiter,
         sink: TrajectorySink,
     ) -> ModelReply | ModelFault:
-        model = body["model"]
+        model = self.name(call.role)
         worst = worst_case(model, call.prompt_tokens, call.max_tokens)
         await budget.reserve(key, worst, behind=call.behind)  # held already: there at once
         spent = worst  # unless a reply says otherwise: an end of unknown outcome counts as paid

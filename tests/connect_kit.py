@@ -174,7 +174,7 @@ class Desk:
     async def mailbox(self, user: str = ANA) -> str:
         """What is connected to a user."""
         tokens = await self.store.get("google", user)
-        return tokens["address"].get_secret_value() if tokens else ""
+        return tokens.address if tokens else ""
 
 
 @asynccontextmanager

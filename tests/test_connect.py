@@ -37,7 +37,7 @@ from bot.local.slack.server import LocalSlack
 from bot.local.workspace import Team, User, Workspace
 from bot.logging import Redactor, learn
 from bot.mailbox.accounts import mail_credentials
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import SCOPE, oauth_of
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
@@ -120,14 +120,13 @@ def back_from(page: str) -> str:
     raise AssertionError("Google sent nobody back")
 
 
-def tokens_of(settings: Any, account: str) -> dict[str, str]:
-    async def read() -> dict[str, str]:
+def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
+    async def read() -> MailboxTokens | None:
         database = await Database.open(settings.data_dir)
         try:
-            found = await Credentials(database).get("google", account)
+            return await Credentials(database).get("google", account)
         finally:
             await database.aclose()
-        return {name: value.get_secret_value() for name, value in (found or {}).items()}
 
     return asyncio.run(read())
 
@@ -146,9 +145,11 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
         code, out, err = command.ended()
     assert (code, json.loads(out)) == (0, {"account": "operator", "address": MAILBOX})
     tokens = tokens_of(load_settings(), "operator")
-    assert tokens["address"] == MAILBOX
-    assert tokens["refresh_token"] == google.accounts.grants[0].refresh_token
-    assert not [t for t in tokens.values() if t.startswith(("ya29", "1//")) and t in out + err]
+    assert tokens
+    assert tokens.address == MAILBOX
+    assert tokens.refresh_token.get_secret_value() == google.accounts.grants[0].refresh_token
+    for token in (tokens.access_token, tokens.refresh_token):
+        assert token.get_secret_value() not in out + err
 
     done = shell("connect", "google", "--disconnect")
     assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
@@ -193,7 +194,7 @@ def test_tokens_go_also_where_google_cannot_be_told(
     done = shell("connect", "google", "--disconnect")
     assert (done.code, done.out) == (1, "")
     assert "https://myaccount.google.com/permissions" in done.err
-    assert tokens_of(load_settings(), "operator") == {}
+    assert tokens_of(load_settings(), "operator") is None
 
 
 # ---- what opens a mailbox
@@ -215,8 +216,8 @@ async def connect(google: StandIn, store: Credentials, account: str) -> None:
     back = await asyncio.to_thread(back_from, page)
     (code,) = parse_qs(urlsplit(back).query)["code"]
     tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
-    ended = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    await store.put("google", account, {**tokens, "expires_at": SecretStr(ended)})
+    ended = datetime.now(UTC) - timedelta(hours=1)
+    await store.put("google", account, tokens.model_copy(update={"expires_at": ended}))
 
 
 async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
@@ -231,9 +232,9 @@ async def test_a_connected_mailbox_is_opened_and_its_renewed_token_stored(
         after = await store.get("google", ANA)
         assert before
         assert after
-        assert after["access_token"].get_secret_value() == await access.token()
-        assert after["address"] == before["address"]
-        assert after["refresh_token"] == before["refresh_token"]
+        assert after.access_token.get_secret_value() == await access.token()
+        assert after.address == before.address
+        assert after.refresh_token == before.refresh_token
         assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
         unset = settings_at(google, client_id=None)
         with pytest.raises(SetupError, match=r"google\.client_id is not set"):
@@ -358,7 +359,8 @@ async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
     redactor = Redactor()
     odd = "a token of no known shape / 77"
     assert redactor.clean(f"it is {odd}") == f"it is {odd}"
-    await store.put("google", ANA, {"access_token": SecretStr(odd), "address": SecretStr(MAILBOX)})
+    tokens = {"access_token": odd, "refresh_token": "1//refresh", "address": MAILBOX}
+    await store.put("google", ANA, MailboxTokens.model_validate(tokens))
     assert redactor.clean(f"it is {odd}") == "it is [removed]"
     assert redactor.clean("a%20token%20of%20no%20known%20shape%20%2F%2077") == "[removed]"
     assert redactor.clean(MAILBOX) == MAILBOX

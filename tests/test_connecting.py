@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 from connect_kit import ANA, MAILBOX, MAL, TEAM, Desk, StandIn, desk_at, settings_at
 from pg_kit import Kept, place, with_store
-from pydantic import SecretStr
 from starlette.responses import JSONResponse
 
+from bot.mailbox.credentials import MailboxTokens
 from bot.mailbox.google_oauth import SCOPE
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.mailbox.oauth_pages import EXPIRED, connect_routes
@@ -73,11 +73,10 @@ async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(des
     assert (connected.state, connected.address) == ("connected", MAILBOX)
     tokens = await desk.store.get("google", ANA)
     assert tokens is not None
-    assert desk.google.accounts.whose(tokens["access_token"].get_secret_value()) == MAILBOX
-    assert (
-        tokens["refresh_token"].get_secret_value() == desk.google.accounts.grants[0].refresh_token
-    )
-    assert datetime.fromisoformat(tokens["expires_at"].get_secret_value()) > datetime.now(UTC)
+    assert desk.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
+    assert tokens.refresh_token.get_secret_value() == desk.google.accounts.grants[0].refresh_token
+    assert tokens.expires_at
+    assert tokens.expires_at > datetime.now(UTC)
 
 
 async def test_a_link_that_was_sent_to_somebody_else_gives_their_mailbox_to_nobody(
@@ -385,12 +384,14 @@ async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> No
         spent = await asyncio.gather(*(s.spend(state, f"browser {first}") for s in states * 2))
         (asking,) = filter(None, spent)
         assert (asking.account, asking.team) == (ANA, TEAM)
-        tokens = {"refresh_token": SecretStr("1//x"), "address": SecretStr(MAILBOX)}
+        tokens = MailboxTokens.model_validate(
+            {"access_token": "ya29.x", "refresh_token": "1//x", "address": MAILBOX}
+        )
         code = await states[0].grant(state, asking, tokens)
         assert len(code) == 8
         assert await states[-1].waiting_mailbox(ANA) == MAILBOX
         handed = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
-        assert [each for each in handed if isinstance(each, dict)] == [tokens]
+        assert [each for each in handed if isinstance(each, MailboxTokens)] == [tokens]
 
 
 async def test_a_setup_without_a_public_address_offers_nothing(

@@ -7,9 +7,8 @@ import logging
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, execute, place
-from pydantic import SecretStr
 
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.storage.database import Database
 from bot.storage.tables import credentials
 
@@ -18,8 +17,8 @@ __all__ = ["place"]
 TOKEN, FRESH = "ya29.first-secret", "ya29.second-secret"
 
 
-def tokens(access: str) -> dict[str, SecretStr]:
-    return {"access_token": SecretStr(access), "refresh_token": SecretStr("1//again")}
+def tokens(access: str) -> MailboxTokens:
+    return MailboxTokens.model_validate({"access_token": access, "refresh_token": "1//again"})
 
 
 async def test_tokens_are_kept_by_provider_and_account(place: Kept) -> None:

@@ -26,12 +26,11 @@ from forget_kit import (
     result,
 )
 from pg_kit import Kept, bare, place
-from pydantic import SecretStr
 from serve_kit import ASKER, Served, echo, mentioned, serving
 from timing import patient
 
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.privacy.forget import Forget, Forgotten, forget_pending, note_changes
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget, forget_later, item_at
@@ -48,6 +47,7 @@ CARD_TEXT = "my card 4242 is refused since the last update of the shop"
 BILL_TEXT = "the invoice of march came twice with two different totals"
 PRINT_TEXT = "our receipt printer stopped in the middle of a busy day"
 WORDS = {CARD: CARD_TEXT, BILL: BILL_TEXT, PRINT: PRINT_TEXT}
+TOKENS = MailboxTokens.model_validate({"access_token": "t", "refresh_token": "r"})
 ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRINT_TEXT, "U0TOM")]
 
 
@@ -175,7 +175,7 @@ async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept
         await ask(inbox, BILL, "somebody else asks this here", "U0EVA")
         for user in ("U0ANA", "U0EVA"):
             await inbox.feedback(key, user, "good")
-            await credentials.put("google", user, {"access_token": SecretStr("t")})
+            await credentials.put("google", user, TOKENS)
             await propose(store.database, "r1", f"words of {user}", user)
         done = await forget(store, "user", "U0ANA")
 

@@ -36,7 +36,7 @@ from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.workspace import micros
 from bot.mailbox.accounts import GOOGLE
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from config.settings import Settings
 
 Json = dict[str, Any]
@@ -233,7 +233,7 @@ async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalG
         slack = LocalSlack(load_sample())
         async with scheduled(tmp_path, {}, offline, slack=slack, change=change, **sections) as s:
             tokens = {"access_token": TOKEN, "refresh_token": "r", "address": google.gmail.address}
-            given = {name: SecretStr(value) for name, value in tokens.items()}
+            given = MailboxTokens.model_validate(tokens)
             await Credentials(s.bot.store.database).put(GOOGLE, SAMPLE_OWNER, given)
             yield s, google
 

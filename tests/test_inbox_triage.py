@@ -26,7 +26,7 @@ from bot.local.model.answer import Answer
 from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.shown import Shown
 from bot.mailbox.accounts import GOOGLE, Mailboxes
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.sync import MailState
 from bot.reports.digest_actions import CORRECT, DRAFT, LABEL, SNOOZE, DigestClick
 from bot.storage.tables import budgets
@@ -63,7 +63,7 @@ async def with_mail(
         }
         async with serving(tmp_path, mind, change=change, **{**given, **sections}) as bot:
             store = Credentials(bot.store.database)
-            await store.put(GOOGLE, ASKER, {k: SecretStr(v) for k, v in TOKENS.items()})
+            await store.put(GOOGLE, ASKER, MailboxTokens.model_validate(TOKENS))
             yield bot, google
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from bot_kit import configure
-from pydantic import SecretStr
 
 import scopes
 from bot.cli.scopes import list_scopes
 from bot.mailbox.accounts import GOOGLE, OPERATOR
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings
@@ -60,7 +59,7 @@ def test_a_mailbox_counts_where_its_owner_may_ask_about_it(
     async def connect() -> None:
         settings = load_settings()
         store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
-        tokens = {"access_token": SecretStr("a"), "refresh_token": SecretStr("r")}
+        tokens = MailboxTokens.model_validate({"access_token": "a", "refresh_token": "r"})
         await Credentials(store.database).put(GOOGLE, account, tokens)
         await store.aclose()
 

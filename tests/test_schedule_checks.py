@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from engine_kit import MUX, channel_id, workspace
-from pydantic import SecretStr
 
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
 from bot.mailbox.accounts import GOOGLE, Mailboxes
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.policy.directory import SlackDirectory
 from bot.policy.policy import PolicyFile
 from bot.runs.store import Store
@@ -169,9 +168,7 @@ async def test_policy_says_who_may_schedule_in_chat_and_the_operator_in_the_sett
 async def test_a_connected_mailbox_is_enough_for_a_triage(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         tokens = {"access_token": "t", "refresh_token": "r", "address": "ana@acme.example"}
-        await Credentials(d.store.database).put(
-            GOOGLE, ANA, {k: SecretStr(v) for k, v in tokens.items()}
-        )
+        await Credentials(d.store.database).put(GOOGLE, ANA, MailboxTokens.model_validate(tokens))
         why = await d.why(kind="triage")
         assert why == "" or "connected" in why
 

@@ -19,7 +19,6 @@ from engine_kit import MUX, is_child, opening, until
 from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
 from pg_kit import Kept, kept
-from pydantic import SecretStr
 from serve_kit import ASKER
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from timing import Patience
@@ -33,7 +32,7 @@ from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import GOOGLE
 from bot.mailbox.actions import GIVEN_UP_AFTER
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.reports.digest_actions import DRAFT, LABEL
 from bot.runs.store import Store
 from bot.storage.requests import RequestQueue
@@ -219,8 +218,8 @@ async def office(folder: Path, place: Kept, count: int) -> AsyncIterator[Office]
         store = await Store.open(folder / "data", place.url)
         try:
             tokens = {"access_token": TOKEN, "refresh_token": "1//refresh", "address": ME}
-            secret = {name: SecretStr(text) for name, text in tokens.items()}
-            await Credentials(store.database).put(GOOGLE, ASKER, secret)
+            mine = MailboxTokens.model_validate(tokens)
+            await Credentials(store.database).put(GOOGLE, ASKER, mine)
             yield Office(bots, google, store, *dams, count)
         finally:
             await store.aclose()

@@ -17,12 +17,11 @@ from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 from pg_kit import Kept, execute, place, postgres
-from pydantic import SecretStr
 from test_store import ROOT, record
 
 from bot.doctor.services import key as key_line
 from bot.errors import StoreError
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.runs.checkpoint import StoreSink
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
@@ -233,7 +232,7 @@ async def test_of_replicas_that_start_together_with_different_keys_one_wins(
 
 async def test_a_key_can_be_changed_and_the_old_one_taken_away(place: Kept) -> None:
     old, new = new_key(), new_key()
-    tokens = {"access_token": SecretStr(CANARY)}
+    tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
     database = await Database.open(place.path, place.url, Cipher([old], "file"))
     await Credentials(database).put("google", "ana", tokens)
     await database.aclose()

@@ -88,7 +88,7 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     except SetupError as error:
         hint = "Give --port another one." if error.code == "serve" else error.hint
         raise SetupError("connect", error.message, hint) from None
-    address = tokens["address"].get_secret_value()
+    address = tokens.address
     if before := await connected_address(store, OPERATOR):
         same = before == address
         tell("It was connected before." if same else f"It takes the place of {before}.")

@@ -284,9 +284,7 @@ async def read_log(
 
 
 def _decision(row: sa.Row[Any]) -> Decision:
-    fields = row._asdict()
-    del fields["seq"]
-    return Decision(**fields)
+    return Decision(**{name: value for name, value in row._asdict().items() if name != "seq"})
 
 
 async def run_of(database: Database, id: str) -> str:

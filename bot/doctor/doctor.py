@@ -161,10 +161,11 @@ class SlackChecks:
         )
         rows = {"token": self._token(), "scopes": self._scopes()}
         if self._settings.secrets.slack_user_token:
-            rows["user token"] = self._user_token()
-        rows["events"] = self._events() if self._in_sockets else self._signing()
+            rows |= {"user token": self._user_token()}
         if self._in_sockets:
-            rows["sockets"] = self._sockets()
+            rows |= {"events": self._events(), "sockets": self._sockets()}
+        else:
+            rows |= {"events": self._signing()}
         rows |= {"channels": self._channels(), "clock": self._clock(), "rates": self._rates()}
         return list(await asyncio.gather(*(_judge(*row) for row in rows.items())))
 

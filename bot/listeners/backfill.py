@@ -134,11 +134,10 @@ class Backfill:
         found = read = 0
         again = bool(set(failed.values()) - PERMANENT)
         unread: set[str] = set()
-        for channel in sorted(channels, key=lambda c: cursors.get(str(c["id"]), ""), reverse=True):
-            name = str(channel["id"])
+        for name in sorted(channels, key=lambda id: cursors.get(id, ""), reverse=True):
+            cursor, known = cursors.get(name, ""), threads.get(name, {})
             try:
-                known = threads.get(name, {})
-                found += await self._read(channel, cursors.get(name, ""), known)
+                found += await self._read(name, cursor, known, direct=channels[name])
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
                 failed[name] = _reason(error)
                 again = again or failed[name] not in PERMANENT
@@ -156,10 +155,13 @@ class Backfill:
         )  # fmt: skip
         return again
 
-    async def _channels(self) -> tuple[list[Message], dict[str, str]]:
-        """Return the conversations that the bot is in, and the kinds that cannot be listed."""
+    async def _channels(self) -> tuple[dict[str, bool], dict[str, str]]:
+        """Return the conversations that the bot is in, and the kinds that cannot be listed.
+
+        The former by id, with whether it is a direct message; the latter with the reason.
+        """
         failed: dict[str, str] = {}
-        found: dict[str, Message] = {}
+        found: dict[str, bool] = {}
         for kinds in (",".join(KINDS), *KINDS):
             await self._pace.take("users.conversations", "")
             try:
@@ -167,14 +169,14 @@ class Backfill:
                     "users.conversations", "channels", types=kinds, exclude_archived="true"
                 ):
                     if isinstance(channel, dict) and channel.get("id"):
-                        found[str(channel["id"])] = channel
+                        found[str(channel.get("id"))] = bool(channel.get("is_im"))
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
                 if kinds in KINDS:
                     failed[kinds] = _reason(error)
             else:
                 if kinds not in KINDS:
                     break
-        return list(found.values()), failed
+        return found, failed
 
     async def _threads(self) -> dict[str, dict[str, str]]:
         """Return channel -> root -> when we were first asked there, of recently used threads."""
@@ -185,33 +187,29 @@ class Backfill:
             found.setdefault(channel, {})[root] = first
         return found
 
-    async def _read(self, channel: Message, cursor: str, known: Mapping[str, str]) -> int:
+    async def _read(self, name: str, cursor: str, known: Mapping[str, str], *, direct: bool) -> int:
         """Process what is new in a channel, oldest first; return the number of new requests.
 
         It takes one call if less than a page was said within `backfill_hours`. A thread is read if
         its root is among the listed messages (the newest page, or all of `backfill_hours`), or if
         we were asked in it recently: `known`, its root -> when that first was.
         """
-        name, since = str(channel["id"]), self._since(cursor)
+        since = self._since(cursor)
         roots = await self._history(name)
-        new = {str(m["ts"]): m for m in roots if str(m["ts"]) > since}
-        listed = {str(root["ts"]) for root in roots}
-        due = [str(r["ts"]) for r in roots if str(r.get("latest_reply") or "") > since]
+        due = [ts for ts, m in roots.items() if str(m.get("latest_reply") or "") > since]
         began: dict[str, str] = {}
-        said = list(roots)
-        for ts in (*due, *(known.keys() - listed)):
-            thread = await self._replies(name, ts, since, whole=ts in listed)
-            said += thread
-            new |= {str(m["ts"]): m for m in thread if str(m["ts"]) > since}
-            first = "" if ts in listed else known[ts]
+        said = dict(roots)
+        for ts in (*due, *(known.keys() - roots.keys())):
+            thread = await self._replies(name, ts, since, whole=ts in roots)
+            said |= thread
+            first = "" if ts in roots else known[ts]
             began[ts] = min(first or "~", self._joined(thread) or "~")
-        await note_changes(self._inbox.database, name, said)
+        await note_changes(self._inbox.database, name, list(said.values()))
         found = 0
-        for ts in sorted(new):
-            event = {**new[ts], "type": "message", "channel": name}
-            if channel.get("is_im"):
-                event["channel_type"] = "im"
-            joined = began.get(str(new[ts].get("thread_ts") or ""), "~")
+        for ts in sorted(ts for ts in said if ts > since):
+            event = {**said[ts], "type": "message", "channel": name}
+            event |= {"channel_type": "im"} if direct else {}
+            joined = began.get(str(said[ts].get("thread_ts") or ""), "~")
             was = bool(event.get("edited")) and ts <= cursor  # an edit makes no new request
             found += await self._intake.take_from_history(
                 event, in_thread=joined < ts, known_before=was
@@ -229,22 +227,24 @@ class Backfill:
         hours = self._settings.backfill_hours
         return ts_of(datetime.fromtimestamp(max(0.0, self._now() - 3600 * hours), UTC))
 
-    async def _history(self, channel: str) -> list[Message]:
+    async def _history(self, channel: str) -> dict[str, Message]:
         return await self._pages(HISTORY, {"channel": channel}, self._oldest())
 
-    async def _replies(self, channel: str, ts: str, since: str, *, whole: bool) -> list[Message]:
+    async def _replies(
+        self, channel: str, ts: str, since: str, *, whole: bool
+    ) -> dict[str, Message]:
         """Return a thread: all of it if `whole`; else its root and what is new."""
         ours = whole and await self._inbox.has_answered(self._intake.bot.team, channel, ts)
         arguments = {"channel": channel, "ts": ts, **({} if ours else {"oldest": since})}
         try:
             return await self._pages(REPLIES, arguments)
         except Absent:  # deleted meanwhile
-            return []
+            return {}
 
     async def _pages(
         self, method: str, arguments: Mapping[str, str], until: str = ""
-    ) -> list[Message]:
-        """Return all messages, or the pages down to the one that reaches back to `until`."""
+    ) -> dict[str, Message]:
+        """Return all messages by ts, or the pages down to the one that reaches back to `until`."""
         messages: dict[str, Message] = {}
         cursor, seen = "", {""}
         while True:
@@ -252,22 +252,22 @@ class Backfill:
             more = {"cursor": cursor} if cursor else {}
             body = await self._client.call(method, limit=self._page, **arguments, **more)
             for each in body.get("messages") or ():
-                if isinstance(each, dict) and isinstance(each.get("ts"), str):
-                    messages[each["ts"]] = each
+                if isinstance(each, dict) and isinstance(ts := each.get("ts"), str):
+                    messages[ts] = each
             cursor = str((body.get("response_metadata") or {}).get("next_cursor") or "")
             if cursor in seen or min(messages, default="") <= until:
-                return list(messages.values())
+                return messages
             seen.add(cursor)
 
-    def _joined(self, thread: list[Message]) -> str:
+    def _joined(self, thread: Mapping[str, Message]) -> str:
         """Return when we first wrote or were mentioned in a thread; empty = never.
 
         A stored request of the thread is not enough: it may be a later one.
         """
         bot = self._intake.bot
         ours = (
-            str(m["ts"])
-            for m in thread
+            ts
+            for ts, m in thread.items()
             if m.get("user") == bot.user or mentions(str(m.get("text") or ""), bot)
         )
         return min(ours, default="")

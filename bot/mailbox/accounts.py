@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from bot.errors import SetupError, StoreError
-from bot.mailbox.credentials import Credentials, Tokens
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import ConnectFailed, GoogleOauth, needed_oauth
 from bot.mailbox.sync import MailState
 from config.settings import Settings
@@ -26,7 +25,6 @@ from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleError
 from scopes.google.gmail import Gmail
 from scopes.google.quota import Quota
-from scopes.tool import iso
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +48,7 @@ class AccessWithdrawn:
 async def connected_address(store: Credentials, account: str) -> str:
     """Return the address of an account's mailbox; empty = none is connected. Raises StoreError."""
     tokens = await store.get(GOOGLE, account)
-    return _address(tokens) if tokens else ""
+    return tokens.address if tokens else ""
 
 
 async def disconnect(
@@ -64,7 +62,7 @@ async def disconnect(
     tokens = await store.get(GOOGLE, account)
     if tokens is None:
         return None
-    address = _address(tokens)
+    address = tokens.address
     await store.delete(GOOGLE, account)
     if address in [await connected_address(store, other) for other in await store.accounts(GOOGLE)]:
         return AccessWithdrawn(address, shared=True)
@@ -75,11 +73,6 @@ async def disconnect(
     except ConnectFailed as error:
         return AccessWithdrawn(address, str(error))
     return AccessWithdrawn(address)
-
-
-def _address(tokens: Tokens) -> str:
-    known = tokens.get("address")
-    return known.get_secret_value() if known else "a mailbox"
 
 
 async def mail_credentials(
@@ -114,26 +107,26 @@ async def mail_credentials(
     return None
 
 
-def _tokens(stored: Tokens) -> GoogleTokens:
-    plain = {name: value.get_secret_value() for name, value in stored.items()}
-    ends = plain.get("expires_at")
-    expires = datetime.fromisoformat(ends) if ends else None
-    return GoogleTokens(plain["access_token"], plain["refresh_token"], expires)
+def _tokens(stored: MailboxTokens) -> GoogleTokens:
+    return GoogleTokens(
+        stored.access_token.get_secret_value(),
+        stored.refresh_token.get_secret_value(),
+        stored.expires_at,
+    )
 
 
 def _store_renewed(
-    store: Credentials, account: str, before: Tokens
+    store: Credentials, account: str, before: MailboxTokens
 ) -> Callable[[GoogleTokens], Awaitable[None]]:
     """Store renewed tokens, unless the account was disconnected or connected again meanwhile."""
 
     async def renewed(tokens: GoogleTokens) -> None:
         now = await store.get(GOOGLE, account)
-        if now is None or now["refresh_token"] != before["refresh_token"]:
+        if now is None or now.refresh_token != before.refresh_token:
             return
-        latest = {"access_token": SecretStr(tokens.access)}
-        if tokens.expires:
-            latest["expires_at"] = SecretStr(iso(tokens.expires))
-        await store.put(GOOGLE, account, {**now, **latest})
+        ends = tokens.expires or now.expires_at
+        latest = {"access_token": SecretStr(tokens.access), "expires_at": ends}
+        await store.put(GOOGLE, account, now.model_copy(update=latest))
 
     return renewed
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr, field_serializer
 
 from bot.logging import learn
 from bot.storage.database import Database
 from bot.storage.tables import credentials
 
-Tokens = Mapping[str, SecretStr]
-"""Tokens from a provider, by name: such as `access_token` and `refresh_token`."""
+
+class MailboxTokens(BaseModel, frozen=True):
+    """The OAuth tokens that open one mailbox."""
+
+    access_token: SecretStr
+    refresh_token: SecretStr
+    expires_at: datetime | None = None
+    """End of the access token; None = not known."""
+    address: str = "a mailbox"
+
+    @field_serializer("access_token", "refresh_token", when_used="json")
+    def _plain(self, token: SecretStr) -> str:
+        return token.get_secret_value()
 
 
 class Credentials:
@@ -26,23 +35,22 @@ class Credentials:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def put(self, provider: str, account: str, tokens: Tokens) -> None:
+    async def put(self, provider: str, account: str, tokens: MailboxTokens) -> None:
         """Store the tokens of an account, replacing earlier ones."""
-        plain = {name: token.get_secret_value() for name, token in tokens.items()}
-        _learn(plain)
+        _learn(tokens)
         of = {"provider": provider, "account": account}
-        row = {**of, "body": json.dumps(plain), "at": datetime.now(UTC)}
+        row = {**of, "body": tokens.model_dump_json(), "at": datetime.now(UTC)}
         insert = self.database.upsert(credentials, ("provider", "account"), ("body", "at"))
         await self.database.write(insert.values(row))
 
-    async def get(self, provider: str, account: str) -> Tokens | None:
+    async def get(self, provider: str, account: str) -> MailboxTokens | None:
         """Return the tokens of an account; None = there are none."""
         rows = await self.database.read(sa.select(credentials.c.body).where(_of(provider, account)))
         if not rows:
             return None
-        tokens = json.loads(rows[0].body)
+        tokens = MailboxTokens.model_validate_json(rows[0].body)
         _learn(tokens)
-        return {name: SecretStr(token) for name, token in tokens.items()}
+        return tokens
 
     async def delete(self, provider: str, account: str) -> bool:
         """Delete the tokens of an account; return whether there were any."""
@@ -56,9 +64,9 @@ class Credentials:
         return [row.account for row in await self.database.read(query)]
 
 
-def _learn(tokens: Mapping[str, str]) -> None:
-    """Keep tokens out of the log; what is stored beside them, such as an address, is not secret."""
-    learn(text for name, text in tokens.items() if name.endswith("_token"))
+def _learn(tokens: MailboxTokens) -> None:
+    """Keep tokens out of the log; the address beside them is not secret."""
+    learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
 
 
 def _of(provider: str, account: str) -> sa.ColumnElement[bool]:

@@ -21,9 +21,8 @@ import aiohttp
 from pydantic import SecretStr
 
 from bot.errors import SetupError
-from bot.mailbox.credentials import Tokens
+from bot.mailbox.credentials import MailboxTokens
 from config.settings import Settings
-from scopes.tool import iso
 
 log = logging.getLogger(__name__)
 
@@ -92,23 +91,23 @@ class GoogleOauth:
         }
         return f"{self.auth_url}?{urlencode(asked)}"
 
-    async def exchange(self, redirect_uri: str, code: str, verifier: str) -> Tokens:
+    async def exchange(self, redirect_uri: str, code: str, verifier: str) -> MailboxTokens:
         """Return the tokens for the code of a person who came back; `address` is their mailbox."""
         form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
         answer = await self._post(self.token_url, self._as_client(form))
         if SCOPE not in str(answer.get("scope") or "").split():
             raise ConnectFailed("no_scope")
-        if not answer.get("refresh_token"):
+        refresh = answer.get("refresh_token")
+        if not refresh:
             raise ConnectFailed("no_refresh_token")
         ends = datetime.now(UTC) + timedelta(seconds=float(answer.get("expires_in") or 0))
         access = str(answer.get("access_token"))
-        kept = {
-            "access_token": access,
-            "refresh_token": str(answer["refresh_token"]),
-            "expires_at": iso(ends),
-            "address": await self._mailbox(access),
-        }
-        return {name: SecretStr(value) for name, value in kept.items()}
+        return MailboxTokens(
+            access_token=SecretStr(access),
+            refresh_token=SecretStr(str(refresh)),
+            expires_at=ends,
+            address=await self._mailbox(access),
+        )
 
     async def _mailbox(self, token: str) -> str:
         bearer = {"authorization": f"Bearer {token}"}
@@ -119,11 +118,11 @@ class GoogleOauth:
             raise ConnectFailed("no proper answer")
         return address
 
-    async def revoke(self, tokens: Tokens) -> None:
+    async def revoke(self, tokens: MailboxTokens) -> None:
         """Have Google revoke all access of its owner's grant; a revoked one is no error."""
-        token = tokens.get("refresh_token") or tokens["access_token"]
+        token = tokens.refresh_token.get_secret_value()
         try:
-            await self._post(self.revoke_url, {"token": token.get_secret_value()})
+            await self._post(self.revoke_url, {"token": token})
         except ConnectFailed as error:
             if error.code not in ("invalid_token", "invalid_grant"):
                 raise

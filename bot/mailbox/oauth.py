@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import sqlalchemy as sa
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.mailbox.accounts import GOOGLE, connected_address, disconnect
 from bot.mailbox.actions import Corrections, is_applicable, latest_corrections
-from bot.mailbox.credentials import Credentials, Tokens
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.mailbox.google_oauth import GoogleOauth, oauth_of
 from bot.storage.database import Database
 from bot.storage.tables import oauth_states
@@ -47,7 +47,7 @@ class _Body(BaseModel):
     browser: str = ""
     """Hash of the cookie of the browser that it was begun in."""
     code: str = ""
-    tokens: dict[str, str] = {}
+    tokens: MailboxTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,32 +129,32 @@ class OauthStates:
 
         return await self._database.change(work)
 
-    async def grant(self, state: str, asking: ConnectAttempt, tokens: Tokens) -> str:
+    async def grant(self, state: str, asking: ConnectAttempt, tokens: MailboxTokens) -> str:
         """Store what Google gave until the person enters the code that is returned.
 
         If they have started again meanwhile, nothing is stored and the code is empty.
         """
         code = f"{secrets.randbelow(10**CODE_DIGITS):0{CODE_DIGITS}}"
-        plain = {name: token.get_secret_value() for name, token in tokens.items()}
         update = sa.update(oauth_states).where(
             _c.state == _digest(state), _c.account == asking.account, _c.phase == "spent"
         )
         update = update.values(
             phase="granted",
             expires=datetime.now(UTC) + LIFETIME,
-            body=_Body(code=code, tokens=plain).model_dump_json(),
+            body=_Body(code=code, tokens=tokens).model_dump_json(),
         )
         return code if await self._database.write(update) else ""
 
     async def waiting_mailbox(self, account: str) -> str:
         """Return the mailbox that waits for this person's code; empty = none does."""
         rows = await self._database.read(_select_granted(account))
-        return _Body.model_validate_json(rows[0].body).tokens["address"] if rows else ""
+        tokens = _Body.model_validate_json(rows[0].body).tokens if rows else None
+        return tokens.address if tokens else ""
 
-    async def confirm(self, account: str, typed: str) -> Tokens | WrongCode:
+    async def confirm(self, account: str, typed: str) -> MailboxTokens | WrongCode:
         """Return what Google gave, once, to the person who enters the code."""
 
-        def work(connection: sa.Connection) -> Tokens | WrongCode:
+        def work(connection: sa.Connection) -> MailboxTokens | WrongCode:
             row = connection.execute(_select_granted(account).with_for_update()).first()
             if row is None:
                 return WrongCode(0)
@@ -165,9 +165,7 @@ class OauthStates:
                 connection.execute(sa.delete(oauth_states).where(mine))
             else:
                 connection.execute(sa.update(oauth_states).where(mine).values(tries=row.tries + 1))
-            if not is_right:
-                return WrongCode(left)
-            return {name: SecretStr(token) for name, token in body.tokens.items()}
+            return body.tokens if is_right and body.tokens else WrongCode(left)
 
         return await self._database.change(work)
 
@@ -352,7 +350,7 @@ class Connecting:
         shown = await self._states.grant(state, asking, tokens)
         if shown:
             await self.publish(asking.account, asking.team)
-        return tokens["address"].get_secret_value(), shown
+        return tokens.address, shown
 
     async def find_owner(self, asking: ConnectAttempt) -> Owner:
         """Return the person as Slack knows them. Raises OwnerUnknown if it does not say."""

@@ -208,13 +208,20 @@ def _triaged_row(
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
     now = datetime.now(UTC)
-    row = _row(account, thread, known, state=HANDLED, run=run, at=now)
-    row["messages"] = sorted({*row["messages"], *seen})
-    if reached:
-        row["history"] = reached.history
-    if row["until"] and row["until"] <= now:
-        row["until"] = None
-    return row
+    before = known.messages if known else ()
+    later = known.until if known and known.until and known.until > now else None
+    history = {"history": reached.history} if reached else {}
+    return _row(
+        account,
+        thread,
+        known,
+        state=HANDLED,
+        run=run,
+        at=now,
+        messages=sorted({*before, *seen}),
+        until=later,
+        **history,
+    )
 
 
 LIVE = timedelta(hours=1)

@@ -439,7 +439,8 @@ async def note_changes(
     A message that was deleted without a trace is in no listing, but neither are replies: what is
     not listed is not recorded.
     """
-    told = {f"{channel}/{m['ts']}": m for m in messages if m.get("edited") or _is_gone(m)}
+    changed = [m for m in messages if m.get("edited") or _is_gone(m)]
+    told = {f"{channel}/{m.get('ts')}": m for m in changed}
     for some in chunks(told):
         known = sa.select(quoted.c.item).distinct().where(quoted.c.item.in_(some))
         for row in await database.read(known):

@@ -32,6 +32,7 @@ from scopes.slack_items import is_outside
 from scopes.slack_reader import SlackReader
 from subagents.budget import NANO
 from subagents.delimiter import new_delimiter
+from subagents.result import Finding
 from subagents.run import Run
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class RequestContext(BaseModel):
     """The thread before the request; empty for a top-level message."""
     files: list[dict[str, Any]]
     """Content blocks of the Messages API."""
-    earlier: list[dict[str, Any]]
+    earlier: list[Finding]
     """Findings of earlier answers in the thread."""
     here: dict[str, str]
     """Source -> name, of what may be used without being named."""
@@ -209,7 +210,7 @@ def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
 class EarlierAnswers:
     """The findings of earlier answers in a thread."""
 
-    findings: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     """Findings with unique ids in this thread: the second answer's F1.2 is always F2001.2."""
     answers: dict[str, str] = field(default_factory=dict)
     label: Label = TRUSTED
@@ -229,9 +230,10 @@ def _shift_ids(text: str, offset: int) -> str:
     return re.sub(r"F(\d+)\.(\d+)", put, text)
 
 
-def _renumber(findings: Sequence[Mapping[str, Any]], offset: int) -> list[dict[str, Any]]:
-    held = [f for f in findings if f["evidence"]]  # the source of the others was deleted
-    return [{**finding, "id": _shift_ids(finding["id"], offset)} for finding in held]
+def _renumber(stored: Sequence[Mapping[str, Any]], offset: int) -> list[Finding]:
+    found = map(Finding.model_validate, stored)
+    held = [each for each in found if each.evidence]  # the source of the others was deleted
+    return [each.model_copy(update={"id": _shift_ids(each.id, offset)}) for each in held]
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ async def rebuild(
     note, label = "", _strictest_label(incoming)
     if incoming.thread_ts != incoming.ts:
         said, note = await _read(client, incoming)
-        asked = next((m for m in said if m["ts"] == incoming.ts), asked)
+        asked = next((m for m in said if m.get("ts") == incoming.ts), asked)
         label = await _label(incoming, label_of)
     before = [m for m in said if m["ts"] != incoming.ts]
     lines = ThreadLines(incoming, bot_user, url, label, {}, answers)

@@ -20,7 +20,7 @@ from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.mailbox.accounts import GOOGLE
-from bot.mailbox.credentials import Credentials
+from bot.mailbox.credentials import Credentials, MailboxTokens
 from bot.storage.database import Database
 from config.settings import Settings
 
@@ -43,7 +43,7 @@ class LocalWorkspace:
     async def connect(self, database: Database) -> None:
         """Connect the mailbox, as its owner would from App Home."""
         values = {"access_token": TOKEN, "refresh_token": "local", "address": self.address}
-        tokens = {name: SecretStr(value) for name, value in values.items()}
+        tokens = MailboxTokens.model_validate(values)
         await Credentials(database).put(GOOGLE, self.owner, tokens)
 
 

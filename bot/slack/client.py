@@ -516,8 +516,9 @@ class PostedMessages:
         Messages in `besides` do not count.
         """
         async for message in self._ours(channel, thread_ts, after):
-            if _key(message) == key and message["ts"] not in besides:
-                return str(message["ts"])
+            ts = str(message.get("ts") or "")
+            if _key(message) == key and ts not in besides:
+                return ts
         return None
 
     async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
@@ -570,7 +571,7 @@ class PostedMessages:
             if cursor in cursors or not (thread_ts or after):
                 return
             cursors.add(cursor)
-            args["cursor"] = cursor
+            args |= {"cursor": cursor}
 
     async def _identity(self) -> frozenset[str]:
         """Return our ids as an author."""

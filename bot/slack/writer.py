@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -99,12 +99,10 @@ class MessageWriter:
         `message_metadata`. `after` (a ts older than the message) shortens the search; `besides` are
         other messages with this key.
         """
-        where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
 
         async def send(form: dict[str, Any]) -> str:
-            return await self._post_once(
-                key, where, form | message_metadata(key, run, of), after, besides
-            )
+            form |= message_metadata(key, run, of)
+            return await self._post_once(key, channel, thread_ts, form, after, besides)
 
         async with within(self._writes.deadline_s, "chat.postMessage"):
             if look_first and (
@@ -286,12 +284,13 @@ class MessageWriter:
     async def _post_once(
         self,
         key: str,
-        where: Mapping[str, str],
+        channel: str,
+        thread_ts: str | None,
         form: dict[str, Any],
         after: str,
         besides: Collection[str],
     ) -> str:
-        channel, thread_ts = where["channel"], where.get("thread_ts")
+        where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
         form = {**where, **form, **NO_UNFURLING}
         for failures in range(1, self._writes.attempts + 1):
             try:

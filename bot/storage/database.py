@@ -100,10 +100,9 @@ def _upgrade(connection: sa.Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
-    config = Config()
+    config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "bot:migrations")
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 

@@ -97,9 +97,8 @@ class StoredRequest(Incoming):
 
 
 def request_of(row: sa.Row[Any], **changes: Any) -> StoredRequest:
-    fields = row._asdict() | changes
-    del fields["key"]
-    return StoredRequest(**fields)
+    fields = {name: value for name, value in row._asdict().items() if name != "key"}
+    return StoredRequest(**fields | changes)
 
 
 def asked_at(request: StoredRequest) -> datetime:

@@ -223,7 +223,7 @@ class Ask:
     def __post_init__(self) -> None:
         self.fanout = Fanout(self.run, self.app.spawner(self.run))
         self.guard = SpawnGuard(self.run.limits)
-        self.earlier = {f["id"]: Finding.model_validate(f) for f in self.request.earlier}
+        self.earlier = {finding.id: finding for finding in self.request.earlier}
         self.delegation = Delegation(
             self.fanout,
             self.guard,

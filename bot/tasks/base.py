@@ -29,7 +29,7 @@ from subagents.evidence import Coverage
 from subagents.fanout import Fanout, Spawner
 from subagents.handoff import ParentRun
 from subagents.pricing import Usage, sum_usd
-from subagents.result import SubagentResult, join_labels
+from subagents.result import Finding, SubagentResult, join_labels
 from subagents.run import Run
 from subagents.toolbox import Toolbox
 from subagents.trajectory import Origin
@@ -75,7 +75,7 @@ class Request:
     """The thread around the request, as lines with ids; data, never instructions."""
     files: tuple[Mapping[str, Any], ...] = ()
     """Content blocks of attached files."""
-    earlier: tuple[Mapping[str, Any], ...] = ()
+    earlier: tuple[Finding, ...] = ()
     """Findings of earlier answers in the thread, their ids made unique for this run."""
     here: Mapping[str, str] = field(default_factory=dict)
     """Ids of sources that may be used without being named: its own channel and thread."""

@@ -69,10 +69,11 @@ def _pattern(said: str, channels: Mapping[str, str]) -> list[Statement]:
 def _pairs(said: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
     pairs, ids = list[tuple[str, str]](), list[str]()
     for step in _PAIR.finditer(said):
-        if step["id"]:
-            ids.append(step["id"])
+        finding, name = step.group("id", "name")
+        if finding:
+            ids.append(finding)
         else:
-            pairs += [(id, step["name"]) for id in ids if step["name"] and id in channels]
+            pairs += [(id, name) for id in ids if name and id in channels]
             ids = []
     return pairs
 

@@ -62,10 +62,10 @@ class FileTools(ToolProvider):
         home = self._work / place_of(run)
         unopened: dict[str, Opener] = {}
         if self.settings.files.sandbox:
-            unopened["scopes.folders.commands:Commands"] = cache(lambda: self._commands(home))
+            unopened = {"scopes.folders.commands:Commands": cache(lambda: self._commands(home))}
         if not projects:
             folders = cache(lambda: self._folders(home, {}))
-            unopened["scopes.folders.folders:Folders"] = folders
+            unopened |= {"scopes.folders.folders:Folders": folders}
             return OpenedTools(Clients({}, unopened), handles)
         from scopes.folders.copy_back import CopyBack
         from scopes.folders.folders import Folders
