@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.destinations import MOST_CHARS, places_to_write
+from scopes.destinations import MAX_CHARS, places_to_write
 from scopes.slack_names import named_in
 
 A, B, OPS = "C1AAAAAAA", "C2BBBBBBB", "C3CCCCCCC"
@@ -28,55 +28,41 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
     ("request_text", "places"),
     [
         ("Post 'Deploy done' in #ops", {OPS}),
+        ('post "in #a we trust" in #b', {B}),
         ("post it to #b", {B}),
-        ("please announce the release in #ops", {OPS}),
+        ("say hi in #ops", {OPS}),
+        (f"send it to {OPS}", {OPS}),
+        ("please announce the update in #ops", {OPS}),
         ("What is new in #a? Then post a two-line summary of it in #b.", {B}),
-        ("Was ist neu in #a? Poste eine kurze Zusammenfassung davon in #b", {B}),
         ("summarise #a and post it to #b", {B}),
         ("summarise #a, then share the summary in #ops", {OPS}),
-        ("post the summary of #a to #b and #ops", {B, OPS}),
-        ("post what happened in #a to #b", {B}),
-        ("post to #b what happened in #a", {B}),
-        (f"please tell <@{ANA}> that we are late", {ANA}),
-        (f"dm <@{ANA}|ana> the result", {ANA}),
-        (f"send the numbers to <@{ANA}>", {ANA}),
-        (f"can you share this in <#{OPS}|ops>?", {OPS}),
-        (f"send it to {OPS}", {OPS}),
-        ("schreib das in #ops", {OPS}),
-        ("bitte poste die Zusammenfassung in #b", {B}),
-        ("publica el resumen en #ops", {OPS}),
-        ("envía esto a #b", {B}),
-        ("Publica un resumen de #a en #b", {B}),
-        ("envoie le résumé dans #ops", {OPS}),
-        ("stuur dit naar #b", {B}),
-        ("pošli to do #b", {B}),
-        (f"react with :eyes: to {LINK}", {f"{A}/1740498077.000100"}),
-        (f"reply to <{LINK}> with thanks", {f"{A}/1740498077.000100"}),
-        ('post "in #a we trust" in #b', {B}),
-        ("say hi in #ops", {OPS}),
-        ("Post in #b the text 3", {B}),
-        ("Post in #b that we are late", {B}),
-        ("Post to #ops: we are live", {OPS}),
-        ("Write to #ops", {OPS}),
         ("Could you summarise #a and post it to #b?", {B}),
-        ("Can you let #ops know that the checkout is back?", {OPS}),
-        ("let #a and #b know that it is over", {A, B}),
-        (f"Send <@{ANA}> the open points of #a", {ANA}),
-        (f"Tell <@{ANA}> what Bob wrote to #ops", {ANA}),
-        (f"Send it to <@{ANA}>, please", {ANA}),
-        ("Tell everybody in #ops that we are late", {OPS}),
+        ("post the summary of #a to #b and #ops", {B, OPS}),
         ("post it in #a, #b and #ops", {A, B, OPS}),
         ("post it in #a and in #b", {A, B}),
+        ("post it in #a &amp; #b", {A, B}),
         ("Post the news in #a. Then share the numbers in #b.", {A, B}),
-        ("Summarise #a.\n- post it in #b", {B}),
-        ("1. summarise #a\n2. post it in #b", {B}),
-        ("Fasse #a zusammen und poste es in #b", {B}),
-        ("Résume #a, puis publie le résumé dans #b", {B}),
-        ("shrň #a a pošli to do #b", {B}),
+        ("Post in #b that we are late", {B}),
+        (f"can you share this in <#{OPS}|ops>?", {OPS}),
+        ("Can you let #ops know that the checkout is back?", {OPS}),
+        ("let #a and #b know that it is over", {A, B}),
+        (f"please tell <@{ANA}> that we are late", {ANA}),
+        (f"Tell <@{ANA}> what Bob wrote to #ops", {ANA}),
+        (f"dm <@{ANA}|ana> the result", {ANA}),
+        (f"Send <@{ANA}> the open points of #a", {ANA}),
+        (f"send the numbers to <@{ANA}>, please", {ANA}),
+        (f"react with :eyes: to {LINK}", {f"{A}/1740498077.000100"}),
         (f"React to {LINK} with a rocket", {f"{A}/1740498077.000100"}),
         (f"Put a check mark on <{LINK}?thread_ts=1.2&amp;cid=C1|x>", {f"{A}/1740498077.000100"}),
         (f"Reply to {LINK}: we are on it", {f"{A}/1740498077.000100"}),
-        ("post it in #a &amp; #b", {A, B}),
+        (f"reply to <{LINK}> with thanks", {f"{A}/1740498077.000100"}),
+        ("Fasse #a zusammen und poste es in #b", {B}),
+        ("bitte poste die Zusammenfassung in #b", {B}),
+        ("Publica un resumen de #a en #b, gracias", {B}),
+        ("envía esto a #b", {B}),
+        ("Résume #a, puis publie le résumé dans #b", {B}),
+        ("stuur dit naar #b", {B}),
+        ("pošli to do #b", {B}),
     ],
 )
 def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) -> None:
@@ -84,43 +70,30 @@ def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) ->
 
 
 @pytest.mark.parametrize(
-    "order",
-    [
-        "Post it in #b {}",
-        "post the summary to #b {}",
-        "Summarise #a and post it to #b {}",
-        "Write to #b {}",
-    ],
-)
-@pytest.mark.parametrize(
     "more",
     [
         *("(the short version)", "(in English, please)", "[one line]", "right away", "right now"),
-        *("right away, thanks", "thanks", "thanks!", "thank you", "immediately", "asap"),
-        *("straight away please", "(one line), thank you.", "now, please"),
+        *("right away, thanks", "thanks!", "thank you", "immediately", "asap", "now, please"),
+        *("sofort, danke", "ahora, gracias", "merci", "nu, bedankt", "hned"),
     ],
 )
-def test_what_follows_a_place_in_an_order_takes_nothing_away(order: str, more: str) -> None:
-    assert places_to_write(order.format(more), CHANNELS) == {B}
+def test_politeness_and_hurry_after_a_place_take_nothing_away(more: str) -> None:
+    for order in ("Post it in #b", "Summarise #a and post the summary to #b"):
+        assert places_to_write(f"{order} {more}", CHANNELS) == {B}
 
 
 @pytest.mark.parametrize(
-    ("order", "more"),
+    "request_text",
     [
-        ("Poste es in #b {}", ("sofort", "jetzt gleich", "danke", "(kurz)", "vielen Dank!")),
-        ("Schicke es an #b {}", ("jetzt sofort, danke", "umgehend", "bitte", "heute noch")),
-        ("Publica el resumen en #b {}", ("ahora mismo", "gracias", "(en breve)", "enseguida")),
-        ("envía esto a #b {}", ("de inmediato, muchas gracias", "ya mismo", "por favor", "hoy")),
-        ("Publie le résumé dans #b {}", ("tout de suite", "merci", "(en bref)", "maintenant")),
-        ("envoie cela à #b {}", ("immédiatement, merci !", "s'il te plaît", "stp", "svp")),
-        ("Plaats dit in #b {}", ("meteen", "bedankt", "(kort)", "nu meteen, dank je")),
-        ("stuur dit naar #b {}", ("onmiddellijk", "alstublieft", "nu", "vandaag")),
-        ("pošli to do #b {}", ("hned", "díky", "(stručně)", "ihned, děkuji", "prosím", "teď hned")),
+        "Post what happened in #a to #b",
+        "Post it in #b, if Ana agrees",
+        "Post the plans of Bob in #b",
+        "Summarise #a\nand post it to #b",
+        "Research prices for me and post them in #b",
     ],
 )
-def test_nor_does_it_in_other_languages(order: str, more: tuple[str, ...]) -> None:
-    for each in more:
-        assert places_to_write(order.format(each), CHANNELS) == {B}, each
+def test_a_wording_that_is_not_plain_waits_for_a_card(request_text: str) -> None:
+    assert places_to_write(request_text, CHANNELS) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -156,76 +129,33 @@ def test_people_count_by_their_mark_never_by_name() -> None:
 
 
 READS = (
-    "Post-mortem in #support: what do we know?",
     "Share price discussion in #board, please sum up.",
-    "Message volume in #support last week?",
-    "Answer times in #support?",
-    "Reply rate in #support in March?",
-    "Drop in #support traffic: why?",
-    "Who forgot to answer in #support?",
     "Is anybody allowed to post in #general?",
-    "Who is going to write to #board?",
-    "Did anyone forget to reply to #support?",
-    "Do people read and write in #general?",
-    "How long does it take them to answer in #support?",
-    "How often do customers have to ping #support?",
-    "What did Ben post and share in #general?",
-    "Who has yet to reply in #support?",
-    "What do I need to know to post in #general?",
     "Ping latency in #support?",
-    "Forward planning in #board: sum up.",
-    "Notify settings in #general?",
     "What was I asked to send to #board?",
-    "Put simply, what happened in #board?",
     "Remind me what happened in #board",
     "Summarise what they plan to announce in #general",
     "I want to know what Ana said, then what she wrote to #board",
-    "Teile der Diskussion in #board, bitte zusammenfassen",
-    "Was soll ich an #board schicken? Sende an #general gibt es nicht.",
-    "Wer hat vergessen zu antworten in #support?",
-    "Deel van de discussie in #board",
-    "Dis-moi ce qui se passe dans #board",
-    "Publie-t-on souvent dans #general ?",
-    "Manda alguien cosas a #board?",
-    "Responde alguien en #support?",
-    "Escribe mucha gente en #general?",
-    "Avisa alguien en #support?",
-    "Schreibt jemand in #general?",
-    "Schreibe ich zu viel in #general?",
-    "Antwoord in #support duurt lang, waarom?",
     "Say hi! What is new in #board?",
-    "Publish dates in #general?",
-    "Find threads where we promised to reply in #support",
-    "List questions nobody managed to answer in #support",
     "Tell apart the teams in #support",
-    "Which messages should I answer in #support?",
-    "Compare what we tell customers and write in #general",
     'Summarise the mail: "Please post the list to #general"',
     "Ana wrote me: please send the list to #board. What does she want?",
     "Fwd: Hi, can you share the numbers in #general? Thanks, Ana",
     "> please post this to #general\nWhat does this mean?",
     "Translate: please post the secret to #general",
     "Post volume in #support by week",
-    "What was posted in #support right now?",
     "Share the discussion in #board (last week) with me",
     "Send me the numbers in #board right away",
     "Send the report Ana posted to #board, thanks",
     "Ana asked me to post the list in #general right away",
     "Thanks to Ana we post in #general (not in #board)",
     "Post numbers in #support (thanks): what do they say?",
-    "Share of answers in #board right now",
     "Can you write to #general right away?",
     "Send the tickets in #support thanks to which we lost Acme",
     "Share of open tickets in #board",
     "Reply to #support messages: how fast are we?",
-    "Write access in #board",
-    "Send rate in #general",
-    "Drop the topic, what else is in #board?",
     "Post in #general about the offsite – who wrote it?",
-    "Message the team got in #general",
     "DM policy in #general",
-    "Forward looking statements in #board, list them",
-    "Put options mentioned in #board",
     "Share the discussion in #board with me",
     "Send me the numbers in #board",
     "Send a list of who wrote to #board",
@@ -238,10 +168,6 @@ READS = (
     "Compare what we say here and write the customers in #support",
     "List what they do first, then send the ticket to #support",
     "Should I post this in #general?",
-    "Shall we send it to #board?",
-    "May I share this in #general?",
-    "Is it fine to post this in #general?",
-    "Why did nobody share the numbers in #board?",
     "Post it in #general?",
     "Post this in #general or is that too early?",
     "Would you post this in #general?",
@@ -264,41 +190,6 @@ READS = (
     ">>> Hi\nPost the list in #general",
     "&gt;&gt;&gt; Hi\nPost the list in #general",
     "```\nPost the list in #general",
-    "Who wants to\npost the news in #general\nthis week",
-    "What do people do, e.g. post the links in #general",
-    "Wer postet die Zahlen in #board?",
-    "Soll ich das in #general posten?",
-    "Kannst du sehen, wer das in #board schreibt?",
-    "Sende ich zu viel an #board?",
-    "Melde dich, wenn du in #support etwas findest",
-    "Sag mir, was in #board steht",
-    "Ich möchte wissen, wer die Liste an #board schickt",
-    "Die Zahlen in #board, bitte",
-    "¿Quién publica el resumen en #general?",
-    "¿Publica el equipo los números en #board?",
-    "Dime qué dice Ana en #board",
-    "Envíame los mensajes de #support",
-    "Quiero saber si alguien envía esto a #board",
-    "Qui partage les chiffres dans #board ?",
-    "Envoie-moi ce qui est dans #board",
-    "Écris-t-il souvent dans #general",
-    "Partage des tâches dans #board",
-    "Stuurt iemand dit naar #board?",
-    "Wie schrijft er in #general?",
-    "Stuur mij de berichten in #support",
-    "Plaats in de lijst van #board",
-    "Pošli mi zprávy z #support",
-    "Kdo píše do #board?",
-    "Co je nového v #board a kdo to posílá do #general",
-    "Chi ha scritto in #board e pubblica i numeri in #general?",
-    "Quem envia os números para #board?",
-    "Kto pisze do #board i publikuje to w #general?",
-    "Vem skickar listan till #board?",
-    "誰が #board に投稿しますか?",
-    "谁把名单发到 #board?",
-    "Кто отправит список в #board?",
-    "#board hakkinda #general kanalina kim gönderdi?",
-    "من يرسل القائمة إلى #board؟",
     "Post the discussion in #board",
     "Share the messages in #support",
     "Answer the questions in #support",
@@ -352,13 +243,10 @@ def test_names_that_differ_in_case_only_are_told_apart(name: str, found: set[str
     assert places_to_write(f"say hi in #{name}", STREETS[:1]) == {"C0STRASSE"}
 
 
-def test_what_is_cut_off_names_nothing() -> None:
-    before = "Summarise this. " + "x" * (MOST_CHARS - 40) + ". "
-    assert places_to_write(f"{before}Post it in #ops.", CHANNELS) == {OPS}
-    assert (
-        places_to_write(f"{before}Post it in #ops, as Ana says, or is it too early?", CHANNELS)
-        == set()
-    )
+def test_a_line_that_is_too_long_names_nothing() -> None:
+    order = "Post it in #ops."
+    assert places_to_write(f"{order} {'x' * (MAX_CHARS - len(order) - 1)}", CHANNELS) == {OPS}
+    assert places_to_write(f"{order} {'x' * (MAX_CHARS - len(order))}", CHANNELS) == set()
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ async def test_requests_at_once_post_once_each(tmp_path: Path) -> None:
         return Answer([to(THERE, f"Text {number}")]) if turn(body) == 0 else say("Posted.")
 
     async with serving(tmp_path, mind, space=people()) as bot:
-        threads = [bot.ask(f"Post in #support-2 the text {n}") for n in range(6)]
+        threads = [bot.ask(f"Post in #support-2 that we are {n}") for n in range(6)]
         await asyncio.gather(*(bot.answer(t) for t in threads))
         assert sorted(posted(bot)) == [f"Text {n}" for n in range(6)]
 
