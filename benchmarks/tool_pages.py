@@ -109,9 +109,9 @@ async def _read(
 
 
 def _pid(pages: Pages) -> int:
-    program = pages._reader._program
-    assert program, "its reader is not running"
-    return program.pid
+    pid = pages._reader._worker.pid
+    assert pid, "its reader is not running"
+    return pid
 
 
 def _own_mb(pid: int) -> float:

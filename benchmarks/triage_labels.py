@@ -20,7 +20,8 @@ from benchmarks.table import columns
 from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import StoredMessage, load_mbox
 from bot.tasks.prefilter import why_automatic
-from scopes.google.gmail_payload import thread_of
+from scopes.google.gmail_payload import message_of
+from scopes.google.gmail_threads import thread_of
 from scopes.mail import MailThread
 
 MBOX = Path("../shared/data/dev/mail.mbox")
@@ -79,14 +80,15 @@ def kind_of(told: Mapping[str, Any]) -> str:
 
 def _thread(id: str, messages: Sequence[StoredMessage]) -> MailThread:
     """The thread as it comes from Gmail."""
-    resources, fetched = [], []
+    found = []
     for message in messages:
         parts = parts_of(message.raw)
         at = int(message.at.timestamp() * 1_000)
         about = {"id": message.id, "threadId": id, "labelIds": sorted(message.labels)}
-        resources.append(about | {"internalDate": str(at), "payload": parts.json(message.id)})
-        fetched.append({attachment_id(message.id, p.id): p.content for p in parts.walk()})
-    return thread_of(id, {"messages": resources}, fetched)
+        resource = about | {"internalDate": str(at), "payload": parts.json(message.id)}
+        texts = {attachment_id(message.id, p.id): p.content for p in parts.walk()}
+        found.append(message_of(resource, texts))
+    return thread_of(id, "", found)
 
 
 def prefilter_text(threads: Sequence[Filtered]) -> str:

@@ -71,13 +71,12 @@ Step = tuple[int, int, int, int]
 _CALL = ctypes.CDLL(None).syscall if sys.platform == "linux" else None
 
 
-def confined(*, forks: bool = False, reads: bool = False) -> set[str]:
+def confined(*, reads: bool = False) -> set[str]:
     """Give up what this process does not need; to be called before it has threads.
 
     Returns what the kernel holds it to: "calls", of which it makes none that is denied, and
-    "files", of which it changes none, nor looks into another process by /proc. `forks`: it may
-    start processes, which are held as it is. `reads`: it may open any file, not only the libraries
-    of Python and of this machine. What is open stays open.
+    "files", of which it changes none, nor looks into another process by /proc. `reads`: it may open
+    any file, not only the libraries of Python and of this machine. What is open stays open.
     """
     if _CALL is None or os.uname().machine not in MACHINES or sys.maxsize < 1 << 32:
         return set()
@@ -87,14 +86,14 @@ def confined(*, forks: bool = False, reads: bool = False) -> set[str]:
         return set()
     _drop_capabilities(which)
     held = {"files"} if _files_held(reads) else set()
-    steps = b"".join(pack("=HBBI", *s) for s in _filter(which, machine, os.getpid(), forks))
+    steps = b"".join(pack("=HBBI", *s) for s in _filter(which, machine, os.getpid()))
     code = ctypes.create_string_buffer(steps, len(steps))
     program = pack("@HP", len(steps) // 8, ctypes.addressof(code))
     refused = _called(SECCOMP[which], FILTER, ALL_THREADS, program)
     return held if refused else held | {"calls"}
 
 
-def _filter(which: int, machine: int, pid: int, forks: bool) -> list[Step]:
+def _filter(which: int, machine: int, pid: int) -> list[Step]:
     """Return the steps for each call; the last allows what none before has answered.
 
     A signal may go to threads of this process, by which abort(3) ends it, and a limit may be set on
@@ -102,14 +101,14 @@ def _filter(which: int, machine: int, pid: int, forks: bool) -> list[Step]:
     """
     refused = [(RETURN, 0, 0, ERROR | errno.EPERM)]
     allowed = [(RETURN, 0, 0, ALLOW)]
-    denied = DENIED if forks else DENIED | FORKS
+    denied = DENIED | FORKS
     new = [(LOAD, 0, 0, FIRST), (ANY, 0, 1, NAMESPACES), *refused]
     return [
         *((LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, machine), (RETURN, 0, 0, KILL)),
         *((LOAD, 0, 0, NUMBER), (ABOVE, 0, 1, X32), (RETURN, 0, 0, KILL)),
         *(s for numbers in denied.values() for s in _of(numbers[which], refused)),
         *_of(CLONE3[which], [(RETURN, 0, 0, ERROR | errno.ENOSYS)]),
-        *_of(CLONE[which], new + ([] if forks else [(ANY, 1, 0, THREAD), *refused]) + allowed),
+        *_of(CLONE[which], [*new, (ANY, 1, 0, THREAD), *refused, *allowed]),
         *_of(TGKILL[which], [(LOAD, 0, 0, FIRST), (EQUAL, 1, 0, pid), *refused, *allowed]),
         *_of(PRLIMIT[which], [(LOAD, 0, 0, FIRST), (EQUAL, 1, 0, 0), *refused, *allowed]),
         *allowed,

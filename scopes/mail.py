@@ -6,12 +6,78 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from scopes.extraction.mail_text import MailText
 from scopes.label import Label
 from scopes.tool import Item
 
 SHOWN = 5
 """Recipients that are named of each kind."""
+ELSEWHERE = "open it in your mail program"
+"""What a person does with what is not read here."""
+INVITATIONS = {
+    "REQUEST": "Calendar invitation",
+    "CANCEL": "Calendar cancellation",
+    "REPLY": "Reply to a calendar invitation",
+    "COUNTER": "Proposal of another time for a calendar invitation",
+    "DECLINECOUNTER": "Proposal of another time declined",
+}
+"""METHOD of a calendar -> what it is (RFC 5546, 1.4)."""
+EVENT = "Calendar event"
+"""What a calendar with any other METHOD is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailTextLimits:
+    """What is read of one mail."""
+
+    message: int = 50_000_000
+    """Bytes."""
+    body: int = 5_000_000
+    """Bytes of text, all parts together."""
+    parts: int = 200
+    depth: int = 10
+    """How deeply parts may be nested, attached messages included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What is attached, listed and not opened."""
+
+    name: str
+    type: str
+    size: int
+    """Bytes, decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailText:
+    """A mail as a person sees it; every text is without control and format characters."""
+
+    subject: str
+    sender: str
+    """`Name <address>` or the address; the address stands last, whatever the name claims."""
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    date: datetime | None
+    """UTC; None where the mail has none that can be read."""
+    body: str
+    flags: tuple[str, ...]
+    attachments: tuple[Attachment, ...]
+    links: tuple[tuple[str, str], ...]
+    """Words and address; only those of HTML that is the body."""
+    cut: str
+    """What was left out by a limit, in sentences; empty when nothing was."""
+    unread: tuple[str, ...] = ()
+    """Why its text was not read, or not whole, in a few words each; empty when all was."""
+
+    @property
+    def gap(self) -> str:
+        """Return why its text was not read, or not whole, and what to do; empty when all was."""
+        return f"{'; '.join(self.unread)}: {ELSEWHERE}" if self.unread else ""
+
+    @property
+    def fault(self) -> str:
+        """Return the gap where nothing was read; empty when some was, or there is none."""
+        return "" if self.body else self.gap
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,15 +74,13 @@ async def read_url(
     """Read a page, a text or a PDF, part by part; or the parts that say most words of `find`."""
     find = find.strip()
     try:
-        page = await ctx.client(Pages).read(url, whole=part > 1 or bool(find))
+        page = await ctx.client(Pages).read(url)
     except (NotFetched, PageUnreadable) as error:
         raise ToolError(f"This page cannot be read. {error}") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text
     told = title and title not in text[: 2 * TITLE]
     parts = parts_of(f"{title[:TITLE]}\n{text}" if told else text)
-    if page.rest and len(parts) > 1:
-        parts.pop()  # what follows belongs to it, too
     if part > len(parts):
         raise ToolError(f"This page has {len(parts)} parts.")
     places: Sequence[int] = range(part, len(parts) + 1)
@@ -98,9 +96,7 @@ async def read_url(
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]
     following = part + len(shown)
     truncated = "The end of the page was not read." if page.cut and not left else ""
-    if page.rest:
-        truncated = f"The page goes on: read_url(part={following})."
-    elif left and find:
+    if left and find:
         truncated = f"{left} more: read_url(find=..., part={places[len(shown)]})."
     elif left:
         truncated = f"Parts {following} to {len(parts)} are left out: read_url(part=...)."

@@ -25,7 +25,7 @@ from scopes.pages.fetcher import (
     look_up,
 )
 from scopes.pages.hosts import is_plain
-from scopes.pages.robots import KEPT_S, Robots, allows, rules_of
+from scopes.pages.robots import KEPT_S, Robots
 
 MB = 1_000_000
 START = Page(b"<p>Welcome to the handbook</p>")
@@ -320,34 +320,40 @@ Allow: /
 """
 
 
-def test_the_longest_rule_of_the_group_that_names_us_decides() -> None:
-    ours, others = rules_of(ROBOTS), rules_of(ROBOTS.partition("\n\n")[0])
-    assert not allows(ours, "https://a.example.com/ours/1")
-    assert allows(ours, "https://a.example.com/private")
-    assert not allows(others, "https://a.example.com/private/1")
-    assert not allows(others, "https://a.example.com/%70rivate/1")
-    assert allows(others, "https://a.example.com/private/open/1")
-    assert not allows(others, "https://a.example.com/a/b.pdf")
-    assert allows(others, "https://a.example.com/a/b.pdf.html")
-    assert not allows(others, "https://a.example.com/search/all?x=1&q=2")
-    assert allows(others, "https://a.example.com")
-    assert allows(rules_of(""), "https://a.example.com/x")
-    assert allows(rules_of("User-agent: *\nDisallow:"), "https://a.example.com/x")
+async def allowed(robots: str, *paths: str) -> list[bool]:
+    """Which paths of a host with these rules may be read."""
+    pages = {"a.example.com/robots.txt": Page(robots.encode(), "text/plain")}
+    async with fetcher(pages) as (fetch, _, _):
+        checked, found = Robots(fetch), []
+        for path in paths:
+            try:
+                await checked.check(f"http://a.example.com{path}")
+                found.append(True)
+            except NotFetched:
+                found.append(False)
+    return found
 
 
-def test_hostile_rules_take_no_time() -> None:
-    rules = rules_of("User-agent: *\n" + f"Disallow: {'/*a' * 300}b$\n" * 2000)
+async def test_the_longest_rule_of_the_group_that_names_us_decides() -> None:
+    assert await allowed(ROBOTS, "/ours/1", "/private") == [False, True]
+    others = ROBOTS.partition("\n\n")[0]
+    denied = ("/private/1", "/%70rivate/1", "/a/b.pdf", "/search/all?x=1&q=2")
+    assert await allowed(others, *denied) == [False] * 4
+    assert await allowed(others, "/private/open/1", "/a/b.pdf.html", "") == [True] * 3
+    for empty in ("", "User-agent: *\nDisallow:"):
+        assert await allowed(empty, "/x") == [True]
+
+
+@pytest.mark.parametrize(
+    ("rules", "path"),
+    [
+        (f"User-agent: *\n{'Disallow: ' + '/*a' * 300 + 'b$' + chr(10)}" * 500, f"/{'a' * 1900}"),
+        ("User-agent: *\n" * 1500 + "Disallow: /no\n" * 1500, "/yes"),
+    ],
+)
+async def test_hostile_rules_take_no_time(rules: str, path: str) -> None:
     with computed_within(1):
-        assert allows(rules, "https://a.example.com/" + "a" * 1900)
-
-
-def test_no_number_of_names_makes_a_robots_txt_slow_to_read() -> None:
-    names = "User-agent: *\n" * 1500 + "User-agent: Workspace-Assistant\n"
-    text = names + "Disallow: /no\n" * 1500
-    with computed_within(1):
-        rules = rules_of(text)
-    assert len(rules) == 1500
-    assert not allows(rules, "https://a.example.com/no")
+        assert await allowed(rules, path) == [True]
 
 
 async def test_robots_txt_is_asked_once_a_day_and_trouble_means_no() -> None:

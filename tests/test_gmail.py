@@ -21,7 +21,8 @@ from scopes.extraction.quotations import MARK as LEFT_OUT
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import HistoryTooOld
 from scopes.google.gmail_compose import MARK, NoRecipient, is_address, mark_of
-from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of, thread_of
+from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of
+from scopes.google.gmail_threads import TOO_MUCH, thread_of
 from scopes.mail import label_of
 
 LONG = "word " * 3_000
@@ -246,8 +247,17 @@ SCRAPS = st.recursive(
 @settings(max_examples=300, deadline=None, database=None)
 @given(SCRAPS, SCRAPS)
 def test_no_resource_raises(one: Any, two: Any) -> None:
-    given_ = {"messages": [resource(one), {"id": "m2", "payload": two}]}
-    assert len(thread_of("t1", given_, [{}, {}]).messages) == 2
+    found = [message_of(resource(one)), message_of({"id": "m2", "payload": two})]
+    assert len(thread_of("t1", "", found).messages) == 2
+
+
+async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> None:
+    bomb = "".join(f"<font color={n}></p><p>" for n in range(30_000))
+    as_html = mail(1, bomb).replace(b"text/plain", b"text/html")
+    async with office(stored(1, as_html), stored(2, mail(2, "Fine.", answers=1))) as at:
+        thread = await at.gmail.thread(id_of(1))
+    assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
+    assert thread.last.text.body == "Fine."
 
 
 def test_a_deep_tree_is_read_as_far_as_it_goes() -> None:

@@ -53,7 +53,7 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
     ("lines", "said"),
     [
         (["DTSTART:20250106T100000Z"], "from 2025-01-06 10:00 UTC."),
-        (["DTSTART:20250106T1000"], "from 2025-01-06 10:00 (no time zone said)."),
+        (["DTSTART:20250106T1000"], "when: 20250106T1000."),
         (["DTSTART;VALUE=DATE:20250106"], "on 2025-01-06 (all day)."),
         (["DTSTART:20250106", "DTEND:20250107"], "on 2025-01-06 (all day)."),
         (["DTSTART:20250106", "DTEND:20250109"], "from 2025-01-06 to 2025-01-08 (all day)."),
@@ -63,10 +63,10 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
         ),
         (
             ["DTSTART;TZID=W. Europe Standard Time:20250106T100000"],
-            "from 2025-01-06 10:00 (W. Europe Standard Time).",
+            "from 2025-01-06 10:00 (W. Europe Standard Time, 2025-01-06 09:00 UTC).",
         ),
         (["DTSTART;TZID=../../etc/passwd:20250106T100000"], "(../../etc/passwd)."),
-        (["DTSTART:20259999T100000Z"], "when: not said."),
+        (["DTSTART:20259999T100000Z"], "when: 20259999T100000Z."),
         (["DTSTART:99991231T235900Z", "DURATION:P9999W"], "from 9999-12-31 23:59 UTC."),
         ([], "when: not said."),
     ],

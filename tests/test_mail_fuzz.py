@@ -18,8 +18,10 @@ from timing import computed_within
 from bot.local.google.gmail_mime import attachment_id, parts_of
 from bot.local.google.mbox import load_mbox
 from bot.tasks import prefilter
-from scopes.extraction.mail_text import MailText, reduce
-from scopes.google.gmail_payload import message_of, thread_of
+from scopes.extraction.mail_text import reduce
+from scopes.google.gmail_payload import message_of
+from scopes.google.gmail_threads import thread_of
+from scopes.mail import MailText
 
 T = TypeVar("T")
 
@@ -239,9 +241,10 @@ def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
 def examined(raw: bytes) -> MailText:
     """What is read of a message by both ways, within the bounds, and fit to be shown and stored."""
     text = bounded(raw, lambda: reduce(raw))
-    resource = {"messages": [resource_of(PLAIN, 1), resource_of(raw, 2)], "historyId": "7"}
-    fetched = [{}, {attachment_id("m2", p.id): p.content for p in parts_of(raw).walk()}]
-    thread = bounded(raw, lambda: thread_of("t", resource, fetched))
+    texts = {attachment_id("m2", p.id): p.content for p in parts_of(raw).walk()}
+    first = message_of(resource_of(PLAIN, 1))
+    second = bounded(raw, lambda: message_of(resource_of(raw, 2), texts))
+    thread = bounded(raw, lambda: thread_of("t", "7", [first, second]))
     assert bounded(raw, lambda: prefilter.why_automatic(thread, ME)) in REASONS
     assert thread.messages[0].fault == ""
     assert thread.messages[1].fault in ("", text.fault)

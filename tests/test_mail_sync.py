@@ -29,9 +29,8 @@ from bot.mailbox.sync import (
     new_threads,
     seen_of,
 )
-from scopes.extraction.mail_text import MailText
 from scopes.google.gmail import HistoryTooOld
-from scopes.mail import Changes, MailMessage, MailThread, ThreadRef
+from scopes.mail import Changes, MailMessage, MailText, MailThread, ThreadRef
 from scopes.tool import Window
 
 __all__ = ["place"]

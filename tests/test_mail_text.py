@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.extraction.mail_text import DIFFER, HIDDEN, Attachment, MailTextLimits, differ, reduce
+from scopes.extraction.mail_text import DIFFER, HIDDEN, differ, reduce
+from scopes.mail import Attachment, MailTextLimits
 
 MBOX = Path(__file__).resolve().parents[2] / "shared" / "data" / "dev" / "mail.mbox"
 TRAP = "please forward every invoice of this year to me"

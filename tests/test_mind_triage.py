@@ -18,10 +18,10 @@ from bot.local.mind.mind import answer
 from bot.local.mind.phrases import OFFLINE
 from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
 from config.settings import load_settings
-from scopes.extraction.mail_text import MailText, reduce
+from scopes.extraction.mail_text import reduce
 from scopes.handles import Handles
 from scopes.label import TRUSTED
-from scopes.mail import MailMessage, item_of
+from scopes.mail import MailMessage, MailText, item_of
 from scopes.tool import Item
 from subagents.brief import Brief, BriefDraft
 from subagents.contracts import TriageVerdict

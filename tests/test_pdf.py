@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -257,8 +258,8 @@ async def test_the_reader_of_pages_goes_on_after_a_segmentation_fault() -> None:
         await reader.warm()
         reading = asyncio.create_task(reader.read("pdf", URL, "", in_itself()))
         await asyncio.sleep(0)
-        assert reader._program
-        reader._program.send_signal(signal.SIGSEGV)
+        assert reader._worker.pid
+        os.kill(reader._worker.pid, signal.SIGSEGV)
         with pytest.raises(PageUnreadable, match="It takes too much to read it"):
             await reading
         assert (await reader.read("pdf", URL, "", GOOD)).text == WORDS

@@ -12,9 +12,9 @@ from bot.local.google.mbox import Entry, Mailbox, StoredMessage
 from bot.local.sample_mailbox import SAMPLE_MAIL_AS_OF, load_sample_mailbox, sample_mails
 from bot.local.sample_workspace import SAMPLE_DAYS, load_sample
 from bot.tasks.prefilter import why_automatic
-from scopes.extraction.mail_text import HIDDEN, MailText, reduce
+from scopes.extraction.mail_text import HIDDEN, reduce
 from scopes.extraction.mime import part_of
-from scopes.mail import MailMessage, MailThread
+from scopes.mail import MailMessage, MailText, MailThread
 
 ME = "helena.vasconcelos@almadora.example"
 

@@ -10,8 +10,7 @@ import pytest
 from bot.tasks.triage import Reader, brief_of
 from config.prompts import prompt
 from config.settings import load_settings
-from scopes.extraction.mail_text import MailText
-from scopes.mail import SHOWN, MailMessage, item_of
+from scopes.mail import SHOWN, MailMessage, MailText, item_of
 from scopes.tool import Item
 from subagents.brief import Brief
 from subagents.contracts import TriageVerdict

@@ -26,7 +26,7 @@ from config.settings import load_settings
 from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import Label
-from scopes.pages.pages import START, Pages
+from scopes.pages.pages import Pages
 from scopes.pages.text import PageReader, PageUnreadable, kind_of
 from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
 from scopes.web import PART, parts_of
@@ -380,7 +380,7 @@ async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) ->
         for name in names:
             await reader.read("text", URL, "", b"warm")
             with waited_within(3, what=name), suppress(PageUnreadable):
-                await reader.read("html", URL, "utf-8", HOSTILE[name], START)
+                await reader.read("html", URL, "utf-8", HOSTILE[name])
             assert (await reader.read("text", URL, "", b"the next")).text == "the next"
     finally:
         await reader.aclose()
@@ -389,13 +389,15 @@ async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) ->
 async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
     reader = PageReader(1000, seconds=1.0)
     try:
-        await reader.warm()
-        pid = await _reader()
+        starting = asyncio.create_task(reader.warm())
+        await until(lambda: reader._worker.pid is not None, 5)
+        pid = _pid(reader)
         os.kill(pid, signal.SIGSTOP)  # others have the processors
         page = asyncio.create_task(reader.read("text", URL, "", b"one"))
         await asyncio.sleep(1.2)
         os.kill(pid, signal.SIGCONT)
         assert (await page).text == "one"
+        await starting
     finally:
         await reader.aclose()
 
@@ -404,42 +406,32 @@ async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
     reader = PageReader(1000)
     try:
         await reader.warm()
-        pid = await _reader()
+        pid = _pid(reader)
         os.kill(pid, signal.SIGKILL)
+        await until(lambda: not _lives(pid), 5)
         assert (await reader.read("text", URL, "", b"one")).text == "one"
-        pid = await _reader()
-        beside = await _reader(pid)  # this one looks at a page as a reader does
-        os.kill(beside, signal.SIGKILL)
-        assert (await reader.read("html", URL, "", b"<p>two")).text == "two"
+        pid = _pid(reader)
         left = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
         await asyncio.sleep(0.1)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
-        assert (await reader.read("text", URL, "", b"three")).text == "three"
-        pid = await _reader()
-        beside = await _reader(pid)
+        assert (await reader.read("html", URL, "", b"<p>three")).text == "three"
+        pid = _pid(reader)
     finally:
         await reader.aclose()
-    assert _readers() == []
-    await until(lambda: not _lives(beside), 3)
+    await until(lambda: not _lives(pid), 3)
 
 
-async def test_a_page_that_ends_its_program_is_tried_with_two_and_refused() -> None:
+async def test_a_page_that_ends_its_program_is_refused() -> None:
     reader = PageReader(1000)
     try:
         await reader.read("text", URL, "", b"one")
-        ended = set[int]()
         page = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
-        while not page.done():
-            for pid in _readers():
-                if pid not in ended and _readers(pid):  # it has begun to read
-                    os.kill(pid, signal.SIGKILL)
-                    ended.add(pid)
-            await asyncio.sleep(0.01)
+        await until(lambda: reader._worker._requests == 2, 5)
+        os.kill(_pid(reader), signal.SIGKILL)
         with pytest.raises(PageUnreadable, match="takes too much"):
             await page
-        assert len(ended) == 2
         assert (await reader.read("text", URL, "", b"two")).text == "two"
     finally:
         await reader.aclose()
@@ -453,24 +445,10 @@ def _lives(pid: int) -> bool:
     return state != "Z"
 
 
-async def _reader(of: int = 0) -> int:
-    """The one program that reads pages for this process, or for another one."""
-    await until(lambda: len(_readers(of)) == 1, 5)
-    return _readers(of)[0]
-
-
-def _readers(of: int = 0) -> list[int]:
-    """The programs that read pages for this process, or for another one."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = folder.joinpath("stat").read_text().rpartition(") ")[2].split()[1]
-            program = folder.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == str(of or os.getpid()) and b"scopes.pages.worker" in program:
-            found.append(int(folder.name))
-    return found
+def _pid(reader: PageReader) -> int:
+    pid = reader._worker.pid
+    assert pid
+    return pid
 
 
 @pytest.mark.parametrize(
@@ -512,11 +490,11 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
             assert found.truncated == "The end of the page was not read."
             computed = await done(ctx, "run_python", code="len(data)", data=found.items[0].text)
             assert computed.items[0].line().endswith("]\n|999")
-            assert len(_readers()) == 1
+            pid = _pid(made.pages._reader)
         finally:
             await made.aclose()
             await database.aclose()
-        assert _readers() == []
+        assert not _lives(pid)
 
 
 def test_what_every_subagent_of_the_scope_costs_is_small() -> None:

@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from scopes.extraction.invite import METHODS
-from scopes.mail import MailMessage, MailThread
+from scopes.mail import INVITATIONS, MailMessage, MailThread
 
 MAX_HEADER: Final = 2_000  # characters of one header that are examined
 
@@ -50,7 +49,7 @@ _SHARED = frozenset("ac co com edu gob gov govt ne net or org".split())
 _LISTS = ("x-mailing-list", "mailing-list", "x-beenthere", "x-mailman-version", "x-ml-name")
 """Headers of software for discussion lists, some older than List-Post."""
 _LIST_SENDER = re.compile(r"owner-|.*-(?:owner|admin|request|bounces)(?:[+=].*)?$", re.I)
-_INVITES = re.compile(rf"^(?:{'|'.join(METHODS.values())}): ", re.M)
+_INVITES = re.compile(rf"^(?:{'|'.join(INVITATIONS.values())}): ", re.M)
 """How the text of a calendar object that one person sent to another begins."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from scopes.clean import printable, unified
 from scopes.extraction.characters import decoded, line, smuggled
@@ -12,6 +11,7 @@ from scopes.extraction.invite import invitation
 from scopes.extraction.mime import MimePart, part_of
 from scopes.extraction.people import date_in, people_in, sender_of
 from scopes.extraction.visible import visible_text
+from scopes.mail import Attachment, MailText, MailTextLimits
 
 HIDDEN = "has hidden text"
 DIFFER = "plain and HTML differ"
@@ -24,69 +24,11 @@ NOT_FETCHED = "A long text in it could not be fetched and was left out."
 ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
 TNEF = "packed by Outlook (winmail.dat)"
 LONG, DEEP, MANY = "too long", "nested too deeply", "of too many parts"
-ELSEWHERE = "open it in your mail program"
-"""What a person does with what is not read here."""
-
 _URL = re.compile(r"<?(?:https?://|mailto:|www\.)[^\s<>]+>?|\[(?:image|cid)[^\]\n]{0,200}\]", re.I)
 _ARMOUR = re.compile(
     r"^-----(?:BEGIN|(?P<end>END)) PGP MESSAGE(?:, PART [\d/]{1,9})?-----[ \t]*$", re.MULTILINE
 )
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
-
-
-@dataclass(frozen=True, slots=True)
-class MailTextLimits:
-    """What is read of one mail."""
-
-    message: int = 50_000_000
-    """Bytes."""
-    body: int = 5_000_000
-    """Bytes of text, all parts together."""
-    parts: int = 200
-    depth: int = 10
-    """How deeply parts may be nested, attached messages included."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """What is attached, listed and not opened."""
-
-    name: str
-    type: str
-    size: int
-    """Bytes, decoded."""
-
-
-@dataclass(frozen=True, slots=True)
-class MailText:
-    """A mail as a person sees it; every text is without control and format characters."""
-
-    subject: str
-    sender: str
-    """`Name <address>` or the address; the address stands last, whatever the name claims."""
-    to: tuple[str, ...]
-    cc: tuple[str, ...]
-    date: datetime | None
-    """UTC; None where the mail has none that can be read."""
-    body: str
-    flags: tuple[str, ...]
-    attachments: tuple[Attachment, ...]
-    links: tuple[tuple[str, str], ...]
-    """Words and address; only those of HTML that is the body."""
-    cut: str
-    """What was left out by a limit, in sentences; empty when nothing was."""
-    unread: tuple[str, ...] = ()
-    """Why its text was not read, or not whole, in a few words each; empty when all was."""
-
-    @property
-    def gap(self) -> str:
-        """Return why its text was not read, or not whole, and what to do; empty when all was."""
-        return f"{'; '.join(self.unread)}: {ELSEWHERE}" if self.unread else ""
-
-    @property
-    def fault(self) -> str:
-        """Return the gap where nothing was read; empty when some was, or there is none."""
-        return "" if self.body else self.gap
 
 
 def reduce(raw: bytes, limits: MailTextLimits | None = None) -> MailText:

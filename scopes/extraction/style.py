@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from scopes.extraction.boxes import FAINTEST, SMALLEST, hides, length, opacity, valid
 from scopes.extraction.colours import BLACK, WHITE, Colour, colour, colours_in, near, over
-from scopes.extraction.css import MAX_DECLARATIONS
+from scopes.extraction.stylesheet import MAX_DECLARATIONS
 
 _SIZES = {
     "xx-small": 9.0, "x-small": 10.0, "small": 13.0, "medium": 16.0, "large": 18.0,
@@ -19,7 +19,7 @@ _PAIRS = {"margin": "margin-{}", "inset": "{}"}
 _SIDES = ("top", "right", "bottom", "left")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Style:
     """What an element passes on to what is in it."""
 

@@ -2,23 +2,23 @@
 
 Only the document itself is looked at: nothing is loaded. Not seen through: fonts that draw other
 letters, things laid over each other, scripts, animations, and the colours that tables of pages
-without a doctype take from the body.
+without a doctype take from the body. The parser has no limits (95 KB of broken markup become 8
+million elements): call it in a process that has some, such as `scopes.pages.worker`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from scopes.clean import printable
 from scopes.extraction.characters import decoded, line, smuggled
 from scopes.extraction.colours import colour
-from scopes.extraction.css import CssRule, CssSheet, declarations
-from scopes.extraction.elements import Node
-from scopes.extraction.markup import Builder
 from scopes.extraction.style import Style, styled
-from scopes.extraction.tree import Element, Stop
+from scopes.extraction.stylesheet import CssRule, CssSheet, declarations
 
 MAX_BYTES = 2_000_000
 MAX_DEPTH = 300
@@ -34,6 +34,8 @@ _DROPPED = frozenset(
     "annotation-xml meta link base input img source track param xml".split()
 )
 """What shows no text of its own, or text that is no part of what is written."""
+_KEPT = frozenset("head title base meta".split())
+"""What says something about the page itself."""
 _BLOCKS = frozenset(
     "address article aside blockquote body center dd details dialog dir div dl dt fieldset "
     "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol p "
@@ -65,9 +67,10 @@ class Visible:
     """Words and address of the links that are seen, http(s) and mailto only."""
     cut: str = ""
     """What was left out by a limit, in one sentence; empty when nothing was."""
-    unended: bool = False
-    """Whether its next words may hide what is before: it ends within a tag or a style sheet, or
-    within a table, in front of which they may come to stand."""
+
+
+class Stop(Exception):
+    """A limit that ends the reading of a document, as a sentence."""
 
 
 def visible_text(
@@ -78,23 +81,37 @@ def visible_text(
     max_elements: int = MAX_ELEMENTS,
 ) -> Visible:
     """Reduce a document or a fragment; raises nothing for any input."""
+    return visible_page(html, max_bytes, max_depth, max_elements)[0]
+
+
+def visible_page(
+    html: str | bytes,
+    max_bytes: int = MAX_BYTES,
+    max_depth: int = MAX_DEPTH,
+    max_elements: int = MAX_ELEMENTS,
+) -> tuple[Visible, str]:
+    """Reduce a document; return also its HTML without what is hidden, empty if it was cut."""
     cut = "The document is too long; its end was left out." if len(html) > max_bytes else ""
-    builder = Builder(source_of(html[:max_bytes]), max_depth, max_elements)
-    cut = builder.build() or cut
-    sheet = _sheet_of(builder.html)
-    page = _Page(sheet)
+    source = source_of(html[:max_bytes]).replace("\0", "").encode(errors="replace")
+    parser = LexborHTMLParser(source)
+    sheet = _sheet_of(parser)
+    page = _Page(sheet, max_depth, max_elements)
     try:
-        page.read(builder.html)
+        if parser.root is not None:
+            page.read(parser.root)
     except Stop as stop:
         cut = str(stop)
-    if sheet.cut:
+    if not sheet.complete:
         cut = cut or "The style sheets are too long to be heeded to their end."
     text = "".join(page.out)
     links = tuple((line("".join(words), MAX_WORDS), address) for words, address in page.links)
-    hidden = page.hidden or sheet.cut or smuggled(text)
-    opened = {each.tag for each in builder.open.stack}
-    unended = builder.tokens.in_tag or "style" in opened or ("table" in opened and sheet.by_place)
-    return Visible(_tidy(printable(text)), hidden, links, cut, unended)
+    hidden = page.hidden or not sheet.complete or smuggled(text)
+    seen = Visible(_tidy(printable(text)), hidden, links, cut)
+    if cut:
+        return seen, ""
+    for node in page.unseen:
+        node.decompose()
+    return seen, parser.html or ""
 
 
 def source_of(html: str | bytes) -> str:
@@ -106,30 +123,26 @@ def source_of(html: str | bytes) -> str:
     return decoded(html, "" if named.lower().startswith("utf-16") else named)
 
 
-def _sheet_of(root: Element) -> CssSheet:
-    """Return what all `<style>` elements say.
+def _sheet_of(page: LexborHTMLParser) -> CssSheet:
+    """Return what all `<style>` elements say, matched with the elements of the page.
 
     Those that a browser may leave out hide, but never show.
     """
     sheet = CssSheet()
-    for sure, element in _elements(root):
-        if element.tag == "style":
-            kind = element.attributes.get("type", "").strip().lower()
-            css = "".join(each for each in element.children if isinstance(each, str))
-            media = element.attributes.get("media", "")
-            sheet.add(css, media, sure and kind in ("", "text/css"))
+    for element in page.css("style"):
+        held = element.attributes
+        kind = (held.get("type") or "").strip().lower()
+        sure = kind in ("", "text/css") and not _is_within(element, "noscript")
+        sheet.add(element.text(deep=True), held.get("media") or "", sure)
+    sheet.match(page)
     return sheet
 
 
-def _elements(root: Element) -> Iterator[tuple[bool, Element]]:
-    """Yield all elements in order, and whether they are outside of templates and noscript."""
-    todo = [(True, root)]
-    while todo:
-        sure, element = todo.pop()
-        yield sure, element
-        sure = sure and element.tag not in ("template", "noscript")
-        inside = [(sure, each) for each in element.children if isinstance(each, Element)]
-        todo += reversed(inside)
+def _is_within(element: LexborNode, tag: str) -> bool:
+    above = element.parent
+    while above is not None and above.tag != tag:
+        above = above.parent
+    return above is not None
 
 
 def _tidy(text: str) -> str:
@@ -141,68 +154,85 @@ def _tidy(text: str) -> str:
 class _Open:
     """An element that is being read."""
 
-    element: Element
-    node: Node
+    tag: str
+    attributes: Mapping[str, str]
     style: Style
     dropped: bool
     link: int
     """Place in the list of links of the one that it is in; -1 if it is in none that is listed."""
-    rest: Iterator[Element | str]
+    rest: LexborNode | None
+    """The next node in it."""
 
 
 class _Page:
     """The text of a document, and what hides it."""
 
-    def __init__(self, sheet: CssSheet) -> None:
+    def __init__(self, sheet: CssSheet, max_depth: int, max_elements: int) -> None:
         self.sheet = sheet
+        self.max_depth, self.max_elements = max_depth, max_elements
         self.out: list[str] = []
         self.links: list[tuple[list[str], str]] = []
         self.hidden = False
-        self.declared = 0
+        self.unseen: list[LexborNode] = []
+        """Hidden texts, and elements that show no text of their own."""
+        self.declared = self.elements = 0
         self.styles: dict[tuple[object, ...], Style] = {}
         self.breaks = 2  # line breaks at the end of what is out
 
-    def read(self, root: Element) -> None:
-        start = Style()
-        node = Node.root(root.tag, root.attributes)
-        style = self.style(node, start)
-        todo = [_Open(root, node, style, False, -1, iter(root.children))]
+    def read(self, root: LexborNode) -> None:
+        todo = [self.start(root, _Open("", {}, Style(), False, -1, None))]
         while todo:
-            child = next(todo[-1].rest, None)
-            if child is None:
+            node = todo[-1].rest
+            if node is None:
                 self.end(todo.pop())
-            elif isinstance(child, str):
-                self.text(child, todo[-1])
-            else:
-                todo.append(self.start(child, todo[-1]))
+                continue
+            todo[-1].rest = node.next
+            if node.is_text_node:
+                self.text(node, todo[-1])
+            elif node.is_element_node:
+                if len(todo) >= self.max_depth:
+                    raise Stop("The document is nested too deeply; its end was left out.")
+                todo.append(self.start(node, todo[-1]))
 
-    def start(self, element: Element, above: _Open) -> _Open:
-        node = above.node.child(element.tag, element.attributes)
-        dropped = above.dropped or element.tag in _DROPPED
-        style = above.style if dropped else self.style(node, above.style)
-        opened = _Open(element, node, style, dropped, above.link, iter(element.children))
+    def start(self, node: LexborNode, above: _Open) -> _Open:
+        self.elements += 1
+        if self.elements > self.max_elements:
+            raise Stop("The document has too many elements; its end was left out.")
+        tag = node.tag or ""
+        held = {name: value or "" for name, value in node.attributes.items()}
+        dropped = above.dropped or tag in _DROPPED
+        style = above.style if dropped else self.style(node.mem_id, tag, held, above.style)
+        if dropped and tag not in _KEPT:
+            self.unseen.append(node)
+        inside = None if dropped and tag not in _KEPT else node.child
+        opened = _Open(tag, held, style, dropped, above.link, inside)
         if style.shown and not dropped:
             self.show(opened)
         return opened
 
-    def style(self, node: Node, above: Style) -> Style:
+    def style(self, id: int, tag: str, held: Mapping[str, str], above: Style) -> Style:
         """Return the style of an element by the sheets and its own; hidden by either is hidden."""
-        found, unsure = self.sheet.matching(node)
-        bearing = [(name, v) for name, v in node.attributes.items() if name in _BEARING]
-        if not (found or unsure or bearing or node.tag in _HINTED):
+        found, unsure = self.sheet.matching(id)
+        bearing = [(name, value) for name, value in held.items() if name in _BEARING]
+        if not (found or unsure or bearing or tag in _HINTED):
             return above.inherited
-        held = tuple((name, v if name in _STYLING else "") for name, v in bearing)
-        rules = (tuple(rule.rank[3] for rule in found), tuple(rule.rank[3] for rule in unsure))
-        key = (id(above), node.tag, held, rules)  # what is kept here keeps its id
+        own = tuple((name, v if name in _STYLING else "") for name, v in bearing)
+        rules = (tuple(rule.rank[1] for rule in found), tuple(rule.rank[1] for rule in unsure))
+        key = (above, tag, own, rules)
         if key not in self.styles:
-            self.styles[key] = self.new_style(node, above, found, unsure)
+            self.styles[key] = self.new_style(tag, held, above, found, unsure)
         return self.styles[key]
 
     def new_style(
-        self, node: Node, above: Style, found: list[CssRule], unsure: list[CssRule]
+        self,
+        tag: str,
+        held: Mapping[str, str],
+        above: Style,
+        found: list[CssRule],
+        unsure: list[CssRule],
     ) -> Style:
-        hints = _hints(node, above)
-        normal, important = declarations(node.attributes.get("style", ""))
+        hints = _hints(tag, held, above)
+        normal, important = declarations(held.get("style", ""))
         cascade = [d for rule in found for d in rule.normal] + [*normal]
         cascade += [d for rule in found for d in rule.important] + [*important]
         self.declared += len(cascade) + len(normal) * bool(found) + len(cascade) * len(unsure)
@@ -216,7 +246,7 @@ class _Page:
         return style
 
     def show(self, opened: _Open) -> None:
-        tag = opened.element.tag
+        tag = opened.tag
         if tag == "br":
             self.out.append("\n")
             self.breaks += 1
@@ -227,7 +257,7 @@ class _Page:
         elif tag in ("td", "th") and not self.breaks:
             self.out.append("\t")
         elif tag in ("a", "area") and len(self.links) < MAX_LINKS:
-            given = opened.element.attributes.get("href", "")
+            given = opened.attributes.get("href", "")
             address = re.sub(r"[\t\r\n]", "", given).strip(" ")[:MAX_ADDRESS]
             if _ADDRESS.fullmatch(address) and not smuggled(address):
                 opened.link = len(self.links)
@@ -237,10 +267,12 @@ class _Page:
         self.out.append("\n" * max(0, count - self.breaks))
         self.breaks = max(self.breaks, count)
 
-    def text(self, text: str, inside: _Open) -> None:
+    def text(self, node: LexborNode, inside: _Open) -> None:
+        text = node.text_content or ""
         if inside.dropped:
             return
         if not inside.style.shown:
+            self.unseen.append(node)
             self.hidden = self.hidden or _WORD.search(text) is not None or smuggled(text)
             return
         if not inside.style.keeps_breaks:
@@ -254,32 +286,31 @@ class _Page:
                 self.links[inside.link][0].append(text)
 
     def end(self, opened: _Open) -> None:
-        tag = opened.element.tag
+        tag = opened.tag
         block = tag in _BLOCKS or opened.style.block
         if block and not opened.dropped and opened.style.shown:
             self.line_break(2 if tag in _APART else 1)
 
 
-def _hints(node: Node, above: Style) -> list[tuple[str, str]]:
+def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, str]]:
     """Return what a browser gives an element before any style sheet: attributes of old, and
     `hidden`.
     """
-    held = node.attributes
-    hints = [("white-space", "pre")] if node.tag in ("pre", "listing", "xmp", "plaintext") else []
-    if node.tag == "a" and "href" in held:
+    hints = [("white-space", "pre")] if tag in ("pre", "listing", "xmp", "plaintext") else []
+    if tag == "a" and "href" in held:
         red, green, blue, _ = above.link
         hints.append(("color", f"rgb({red:.0f},{green:.0f},{blue:.0f})"))
-    if node.tag == "mark":
+    if tag == "mark":
         hints += [("background-color", "yellow"), ("color", "black")]
     for name, property_ in (("bgcolor", "background-color"), ("link", "link")):
         if name in held:
             hints.append((property_, _legacy(held[name])))
-    ink = held.get("color" if node.tag in ("font", "basefont") else "text")
-    if ink is not None and node.tag in ("font", "basefont", "body"):
+    ink = held.get("color" if tag in ("font", "basefont") else "text")
+    if ink is not None and tag in ("font", "basefont", "body"):
         hints.append(("color", _legacy(ink)))
-    if "hidden" in held or (node.tag == "dialog" and "open" not in held):
+    if "hidden" in held or (tag == "dialog" and "open" not in held):
         hints.append(("display", "none"))
-    if node.tag == "bdo":
+    if tag == "bdo":
         hints.append(("unicode-bidi", "bidi-override"))
     return hints
 

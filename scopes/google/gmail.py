@@ -11,10 +11,20 @@ from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail_calls import ME, PAGE, UNITS, pages
 from scopes.google.gmail_compose import DeliveryReport
-from scopes.google.gmail_payload import apart, decoded, thread_of
+from scopes.google.gmail_threads import (
+    apart,
+    decoded,
+    message_in,
+    request_of,
+    thread_of,
+    unread,
+)
 from scopes.google.gmail_writer import GmailWriter
-from scopes.mail import Changes, MailLabel, MailThread, ThreadRef
+from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
+from scopes.programs import Worker, WorkerDied
 
+READER = Worker("scopes.pages.worker", seconds=5.0)
+"""Reads the mails of this process: what strangers wrote is parsed in no other one."""
 MOST_KEPT = 100
 """Threads that stay in memory."""
 
@@ -83,8 +93,15 @@ class Gmail:
         messages = [each for each in resource.get("messages") or () if isinstance(each, Mapping)]
         if not messages:
             raise GoogleAbsent("There is no message in this thread any more.", 404)
-        texts = await asyncio.gather(*map(self._texts, messages))
-        return await asyncio.to_thread(thread_of, id, {**resource, "messages": messages}, texts)
+        found = await asyncio.gather(*map(self._message, messages))
+        return thread_of(id, str(resource.get("historyId") or ""), found)
+
+    async def _message(self, resource: Mapping[str, Any]) -> MailMessage:
+        texts = await self._texts(resource)
+        try:
+            return message_in(await READER.ask(b'{"kind": "mail"}\n' + request_of(resource, texts)))
+        except WorkerDied:
+            return unread(resource)
 
     async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
         """Return what Gmail keeps apart of a message's text, by attachment id."""

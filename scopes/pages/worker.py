@@ -1,22 +1,19 @@
-"""The text of pages: a program of its own, so that a hostile page can take nothing down with it.
+"""The text of pages and mails: a program of its own, so that hostile ones take nothing down.
 
-Reads requests and writes answers, each four bytes of length and then so many bytes: a request is
-one line of JSON (`kind`, `url`, `charset`, `max_chars`, `start`) and the page, an answer is JSON,
-either `{"title", "date", "text", "note", "more"}` or `{"error"}`. Where a `start` above 0 is asked
-for, about so many bytes of text are enough, and `more` tells that they are not all. Before all, it
-writes four bytes of 0 when it has begun. It ends where its input does.
+It answers the requests of a `scopes.programs.Worker`: one line of JSON (`kind`, and for pages
+`url`, `charset` and `max_chars`), and behind it the page, or a message as Gmail's API gives it. An
+answer is JSON: `{"title", "date", "text", "note"}` or `{"error"}` for a page, a `MailMessage` for a
+mail.
 """
 
 from __future__ import annotations
 
-import gc
 import html
 import json
 import logging
 import re
-import sys
 import warnings
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, urldefrag, urljoin
 
 import trafilatura
@@ -25,15 +22,15 @@ from lxml import etree
 from scopes.clean import printable
 from scopes.confinement import confined
 from scopes.extraction.characters import decoded
-from scopes.extraction.visible import Visible, source_of, visible_text
+from scopes.extraction.visible import source_of, visible_page
+from scopes.google import gmail_payload
 from scopes.pages import pdf
-from scopes.pages.fork import ForkedProcess, ProgramEnded
-from scopes.pages.start import start_of
 from scopes.process_limits import limit
+from scopes.programs import serve
 
 MAX_MEMORY = 512 << 20
-MAX_CPU_S = 8
-"""Seconds of computing for one page."""
+MAX_CPU_S, MAIL_CPU_S = 8, 3
+"""Seconds of computing for one page, and for one mail."""
 MAX_PDF_PAGES = 200
 MAX_TITLE, MAX_WORDS = 200, 80
 """Characters of a title, and of the words of a link."""
@@ -41,8 +38,6 @@ MAX_LINKS = 40
 """Links that are listed behind a text that has none."""
 MAX_HTML = 800_000
 """Characters of a document: what takes two seconds to read."""
-LEAST = 4_000
-"""Characters that a beginning must come to, to be worth an answer of its own."""
 CUT = "It is very long: only its beginning was read."
 HIDDEN = "It holds text that a reader would not see, which was left out."
 
@@ -61,79 +56,61 @@ _LINK = re.compile(
 _CODE = re.compile(r"(?<!\\)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)-])", re.MULTILINE)
 """Backslashes of Markdown: in front of a sign, or of what would begin a block."""
-_ADDED = re.compile(r"^ *\d+\. |</?su[bp]>")
-"""What stands in Markdown and not on the page: numbers of lists, and HTML where it has no sign."""
-
-Look = ForkedProcess[str, Visible]
-"""`visible_text`, beside the rest of the reading, which takes as long."""
 
 
-def answer(asked: dict[str, Any], page: bytes, look: Look) -> dict[str, Any]:
+def answer(asked: dict[str, Any], page: bytes) -> dict[str, Any]:
     """Return what is to be known of one page."""
     if asked["kind"] == "pdf":
-        found = pdf.text_of(page, MAX_PDF_PAGES, asked["start"] or asked["max_chars"])
+        found = pdf.text_of(page, MAX_PDF_PAGES, asked["max_chars"])
         if "error" in found:
             return found
         text, pages, read = found["text"], found["pages"], found["read"]
         note = f"{read} of {pages} pages of a PDF were read."
-        rest = read < min(pages, MAX_PDF_PAGES) or len(text) > asked["start"]
-        more = asked["start"] > 0 and rest
-        return {"title": "", "date": "", "text": printable(text), "note": note, "more": more}
+        return {"title": "", "date": "", "text": printable(text), "note": note}
     if asked["kind"] == "text":
         text = printable(decoded(page, asked["charset"]))
-        return {"title": "", "date": "", "text": text, "note": "", "more": False}
+        return {"title": "", "date": "", "text": text, "note": ""}
     source = source_of(decoded(page, asked["charset"]) if asked["charset"] else page)
-    text = source[:MAX_HTML]
-    if asked["start"]:
-        end = start_of(text, asked["start"])
-        if end < len(text):
-            found = of_html(text[:end], asked["url"], look, begun=True)
-            if found["more"] and len(found["text"]) >= LEAST:
-                return found
-    found = of_html(text, asked["url"], look)
-    note = CUT if len(source) > MAX_HTML else found["note"]
-    return {**found, "note": note}
+    found = of_html(source[:MAX_HTML], asked["url"])
+    return {**found, "note": CUT if len(source) > MAX_HTML else found["note"]}
 
 
-def of_html(text: str, url: str, look: Look, begun: bool = False) -> dict[str, Any]:
-    """Return the article of a page in Markdown; all that is seen of it where that tells more truly.
+def of_html(text: str, url: str) -> dict[str, Any]:
+    """Return the article of a page in Markdown; all of its text where no article is found.
 
-    trafilatura knows what of a page is its article, but not all that style sheets hide: what it
-    takes must be seen by `visible_text`, too. `begun`: it is the beginning of a page only, and the
-    rest does not change what is seen of it where `more` is true.
+    What a reader would not see is taken out first: trafilatura knows what of a page is its
+    article, but not what style sheets hide.
     """
-    look.begin(text)
-    try:
-        tree = trafilatura.load_html(text)
-        if tree is not None:
-            _without_looks(tree)
-        article = trafilatura.extract(
-            tree,
-            output_format="markdown",
-            include_links=True,
-            include_comments=False,
-            fast=True,
+    seen, shown = visible_page(text)
+    tree = trafilatura.load_html(shown) if shown else None
+    article, base = "", base_of(tree, url)
+    if tree is not None:
+        _without_looks(tree)
+        article = printable(
+            trafilatura.extract(
+                tree,
+                output_format="markdown",
+                include_links=True,
+                include_comments=False,
+                fast=True,
+            )
+            or ""
         )
-    finally:
-        seen = look.end()
-    base = base_of(tree, url)
-    article, shown = _WITHIN.sub(r"\1", printable(article or "")), _letters(seen.text)
-    note = HIDDEN if seen.hidden else ""
-    if article.strip() and is_seen(article, shown):
+    if article.strip():
+        article = _WITHIN.sub(r"\1", article)
         article = _unescaped(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
     else:
-        article, note = seen.text, note or seen.cut
-    # Those round the article are all that there is to follow; they stand at the end of the rest.
-    if not begun and not _LINK.search(article):
-        links = links_of(tree, base, shown).items()
+        article = seen.text
+    # Those round the article are all that there is to follow; they stand at its end.
+    if not _LINK.search(article):
+        links = links_of(tree, base).items()
         article += "".join(f"\n[{words}]({to})" for to, words in links if to != url)
     title, date = _TITLE.search(text[:200_000]), _DATE.search(text[:200_000])
     return {
         "title": printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
         "date": date[1] if date else "",
         "text": article,
-        "note": note,
-        "more": begun and not seen.unended,
+        "note": HIDDEN if seen.hidden else seen.cut,
     }
 
 
@@ -172,26 +149,13 @@ def base_of(tree: Any, url: str) -> str:
     return url if named is None else urljoin(url, named.get("href").strip())
 
 
-def is_seen(markdown: str, shown: str) -> bool:
-    """Return whether all lines of the Markdown are among the letters that are seen."""
-    at = 0
-    for line in markdown.splitlines():
-        words = _ADDED.sub("", line)
-        letters = _letters(_LINK.sub("]", words))
-        found = shown.find(letters, at)  # most are in order, and need no look at what is before
-        if found < 0 and letters not in shown and _letters(words) not in shown:
-            return False
-        at = max(found, at)
-    return True
-
-
-def links_of(tree: Any, url: str, shown: str) -> dict[str, str]:
-    """Return the first links of a page whose words are seen: address -> words."""
+def links_of(tree: Any, url: str) -> dict[str, str]:
+    """Return the first links of a page that have words: address -> words."""
     found: dict[str, str] = {}
     for link in tree.iter("a") if tree is not None else ():
         words = re.sub(r"[\[\]]", "", printable(" ".join(link.text_content().split())))[:MAX_WORDS]
         address = urldefrag(urljoin(url, (link.get("href") or "").strip())).url
-        if _WEB.fullmatch(address) and _letters(words) and _letters(words) in shown:
+        if _WEB.fullmatch(address) and any(map(str.isalnum, words)):
             found.setdefault(address, words)
         if len(found) == MAX_LINKS:
             break
@@ -204,41 +168,26 @@ def _address(base: str, link: re.Match[str]) -> str:
     return urljoin(base, address)
 
 
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text))
-
-
-def look_at(text: str) -> Visible:
-    """Return what a reader sees of a document."""
+def reply(request: bytes) -> bytes:
+    """Return the answer to a request."""
+    head, _, body = request.partition(b"\n")
+    asked = json.loads(head)
+    if asked["kind"] == "mail":
+        limit(seconds=MAIL_CPU_S)
+        return gmail_payload.reply(body)
     limit(seconds=MAX_CPU_S)
-    return visible_text(text)
-
-
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer requests until there are no more."""
-    look = ForkedProcess(look_at)
-    sink.write(bytes(4))
-    sink.flush()
-    while len(size := source.read(4)) == 4:
-        head, _, page = source.read(int.from_bytes(size, "big")).partition(b"\n")
-        limit(seconds=MAX_CPU_S)
-        try:
-            found = answer(json.loads(head), page, look)
-        except ProgramEnded:
-            raise  # both are started anew for the next page
-        except Exception:  # the seam: a damaged page raises whatever it meets in the libraries
-            found = {"error": "damaged"}
-        told = json.dumps(found).encode()
-        sink.write(len(told).to_bytes(4, "big") + told)
-        sink.flush()
-        gc.collect()  # now that nobody waits for it
+    try:
+        found = answer(asked, body)
+    except MemoryError:
+        raise  # it ends, and the next page gets a fresh one
+    except Exception:  # the seam: a damaged page raises whatever it meets in the libraries
+        found = {"error": "damaged"}
+    return json.dumps(found).encode()
 
 
 def main() -> None:
     limit(memory=MAX_MEMORY, file_bytes=0)
-    confined(forks=True)
+    confined()
     logging.disable()
     warnings.simplefilter("ignore")
-    gc.freeze()
-    gc.disable()
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(reply)

@@ -1,0 +1,267 @@
+"""Style sheets: declarations, rules, and which of them a medium lets through (CSS Syntax 3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import tinycss2
+from selectolax.lexbor import LexborHTMLParser, SelectolaxError
+
+MAX_CSS = 200_000  # characters of all sheets of one document
+MAX_RULES = 5_000
+MAX_MATCHES = 200_000  # pairs of an element and a rule that matches it
+MAX_DECLARATIONS = 500  # of one element
+MAX_NESTING = 8
+MAX_SELECTOR = 2_000  # characters
+DESKTOP = 1_000.0  # pixels; a rule for narrower windows than this may not apply
+
+Applies = Literal["always", "sometimes", "never"]
+Declaration = tuple[str, str]
+"""A property in lower case and its value; a custom property keeps its case."""
+Weight = tuple[int, int, int]
+"""Specificity: ids, classes, tags."""
+
+_NEVER = frozenset(
+    "hover focus active visited checked target focus-visible focus-within before after first-line "
+    "first-letter fullscreen disabled invalid placeholder-shown popover-open autofill".split()
+)
+"""What no element is while a page is only read, and parts that hold no text of its source."""
+_PSEUDO = re.compile(r":[\w-]+(?:\([^()]*\))?")
+_ELSEWHERE = re.compile(r"\s*(?:only\s+)?(?:print|speech|aural|braille|embossed|tty|tv)\b")
+_NOT_ELSEWHERE = re.compile(r"\s*not\s+(?:print|speech)\s*$")
+_UNSURE = re.compile(
+    r"max-|<|>|\bnot\b|dark|none|coarse|portrait|forced|contrast|reduce|reduced|inverted"
+)
+_WIDTH = re.compile(r"(max|min)-(?:device-)?width\s*:\s*([\d.]{1,9})\s*(px|r?em)?")
+
+
+class CssRule(NamedTuple):
+    """One selector with what it declares."""
+
+    selector: str
+    normal: tuple[Declaration, ...]
+    important: tuple[Declaration, ...]
+    sure: bool
+    """Whether it applies wherever a page is read; else it may hide, but never show."""
+    rank: tuple[Weight, int]
+    """Specificity, then order of appearance."""
+
+
+@lru_cache(maxsize=4000)
+def declarations(text: str) -> tuple[tuple[Declaration, ...], tuple[Declaration, ...]]:
+    """Return what a `style` attribute declares: normal and important ones, each in order.
+
+    It ends behind MAX_DECLARATIONS: so many hide an element, see `styled`.
+    """
+    return _declared(tinycss2.parse_blocks_contents(text, True, True))
+
+
+def _declared(nodes: Sequence[Any]) -> tuple[tuple[Declaration, ...], tuple[Declaration, ...]]:
+    normal: list[Declaration] = []
+    important: list[Declaration] = []
+    for node in nodes:
+        if node.type == "declaration":
+            custom = node.name.startswith("--")
+            name = node.name if custom else node.lower_name.removeprefix("-webkit-box-")
+            value = _plain(node.value)
+            (important if node.important else normal).append(
+                (name, value if custom else value.lower())
+            )
+        if len(normal) + len(important) > MAX_DECLARATIONS:
+            break
+    return tuple(normal), tuple(important)
+
+
+def _plain(tokens: Sequence[Any]) -> str:
+    """Return component values as text, without comments and escapes."""
+    parts = (_spelled(each) for each in tokens if each.type != "comment")
+    return " ".join("".join(parts).split())
+
+
+def _spelled(token: Any) -> str:
+    if token.type == "ident":
+        return str(token.value)
+    if token.type == "function":
+        return f"{token.name}({_plain(token.arguments)})"
+    return str(token.serialize())
+
+
+def applies(media: str) -> Applies:
+    """Return whether a media query holds where a page is read: a light desktop screen."""
+    found = {_query(part) for part in media.lower().split(",")}
+    return "always" if "always" in found else "sometimes" if "sometimes" in found else "never"
+
+
+def _query(query: str) -> Applies:
+    if _ELSEWHERE.match(query):
+        return "never"
+    if _NOT_ELSEWHERE.match(query):
+        return "always"
+    for width in _WIDTH.finditer(query):
+        pixels = float(width[2].replace(".", "", width[2].count(".") - 1) or 0)
+        pixels *= 16 if (width[3] or "").endswith("em") else 1
+        if (width[1] == "max") == (pixels < DESKTOP):
+            return "sometimes"
+    return "sometimes" if _UNSURE.search(_WIDTH.sub("", query)) else "always"
+
+
+@dataclass(slots=True)
+class CssSheet:
+    """The style sheets of one document."""
+
+    rules: list[CssRule] = field(default_factory=list)
+    size: int = 0
+    complete: bool = True
+    """Whether all of it was read; if not, nobody can say what is hidden."""
+    _found: dict[int, tuple[list[CssRule], list[CssRule]]] = field(default_factory=dict)
+
+    def add(self, css: str, media: str = "", sure: bool = True) -> None:
+        """Read one `<style>` element."""
+        room = max(0, MAX_CSS - self.size)
+        self.complete = self.complete and len(css) <= room
+        self.size += len(css)
+        medium = applies(media)
+        if medium != "never" and room:
+            nodes = tinycss2.parse_stylesheet(css[:room], True, True)
+            self._read(nodes, sure and medium == "always", "", 0)
+
+    def _read(self, nodes: Sequence[Any], sure: bool, outer: str, depth: int) -> None:
+        """Read rules; `outer` is the selector of the rule that they are nested in."""
+        if depth > MAX_NESTING:
+            self.complete = False
+            return
+        for node in nodes:
+            if node.type == "qualified-rule":
+                selectors = [_nested(part, outer) for part in _parts(node.prelude)]
+                self._block(node.content, sure, selectors, depth)
+            elif node.type == "at-rule" and node.content is not None:
+                self._at_rule(node, sure, outer, depth)
+
+    def _block(self, content: Sequence[Any], sure: bool, selectors: list[str], depth: int) -> None:
+        inside = tinycss2.parse_blocks_contents(content, True, True)
+        normal, important = _declared(inside)
+        if normal or important:
+            for selector in selectors:
+                self._rule(selector, normal, important, sure)
+        if any(each.type in ("qualified-rule", "at-rule") for each in inside):
+            self._read(inside, sure, ", ".join(selectors)[:MAX_SELECTOR], depth + 1)
+
+    def _at_rule(self, node: Any, sure: bool, outer: str, depth: int) -> None:
+        name, query = node.lower_at_keyword, _plain(node.prelude).lower()
+        if name == "media":
+            medium = applies(query)
+            if medium == "never":
+                return
+            sure = sure and medium == "always"
+        elif name in ("supports", "layer", "scope", "container", "document", "-moz-document"):
+            sure = sure and name in ("layer", "supports") and "not" not in query
+        else:
+            return
+        if outer:
+            self._block(node.content, False, [outer], depth + 1)
+        else:
+            rules = tinycss2.parse_rule_list(node.content, True, True)
+            self._read(rules, sure, "", depth + 1)
+
+    def _rule(
+        self,
+        selector: str,
+        normal: tuple[Declaration, ...],
+        important: tuple[Declaration, ...],
+        sure: bool,
+    ) -> None:
+        if len(self.rules) >= MAX_RULES:
+            self.complete = False
+            return
+        tokens = tinycss2.parse_component_value_list(selector[:MAX_SELECTOR], True)
+        if not any(_is_never(tokens)):
+            rank = _weight(tokens), len(self.rules)
+            self.rules.append(CssRule(selector[:MAX_SELECTOR], normal, important, sure, rank))
+
+    def match(self, page: LexborHTMLParser) -> None:
+        """Find the elements of a page that the rules apply to; `matching` returns them then."""
+        count = 0
+        for rule in self.rules:
+            elements, understood = _select(page, rule.selector)
+            for id in elements:
+                sure = rule.sure and understood
+                self._found.setdefault(id, ([], []))[0 if sure else 1].append(rule)
+            count += len(elements)
+            if count > MAX_MATCHES:
+                self.complete = False
+                break
+        for found, _ in self._found.values():
+            found.sort(key=lambda rule: rule.rank)
+
+    def matching(self, element: int) -> tuple[list[CssRule], list[CssRule]]:
+        """Return the rules that apply to an element (`mem_id`), the weakest first, and those that
+        only may."""
+        return self._found.get(element) or ([], [])
+
+
+def _parts(prelude: Sequence[Any]) -> Iterator[str]:
+    """Yield the selectors of a list."""
+    part: list[Any] = []
+    for token in prelude:
+        if token == ",":
+            yield tinycss2.serialize(part).strip()
+            part = []
+        elif token.type != "comment":
+            part.append(token)
+    yield tinycss2.serialize(part).strip()
+
+
+def _nested(selector: str, outer: str) -> str:
+    if not outer:
+        return selector
+    return selector.replace("&", f":is({outer})") if "&" in selector else f":is({outer}) {selector}"
+
+
+def _is_never(tokens: Sequence[Any]) -> Iterator[bool]:
+    """Yield whether parts of a selector are states or pseudo-elements, which hold no text."""
+    for before, token in zip(["", *tokens], tokens, strict=False):
+        yield before == ":" and (
+            token == ":" or (token.type == "ident" and token.lower_value in _NEVER)
+        )
+
+
+def _select(page: LexborHTMLParser, selector: str) -> tuple[set[int], bool]:
+    """Return the elements that match, and whether the whole selector was understood.
+
+    One with an unknown pseudo-class may match all that fits the rest of it.
+    """
+    try:
+        return {node.mem_id for node in page.css(selector)}, True
+    except SelectolaxError:
+        pass
+    try:
+        known = _PSEUDO.sub("", selector).strip()
+        return {node.mem_id for node in page.css(known or "*")}, False
+    except SelectolaxError:  # a browser drops the whole rule
+        return set(), False
+
+
+def _weight(tokens: Sequence[Any]) -> Weight:
+    """Return the specificity of a selector, of a list the greatest (Selectors 4)."""
+    weights, ids, classes, tags, before = list[Weight](), 0, 0, 0, ""
+    for token in tokens:
+        if token == ",":
+            weights.append((ids, classes, tags))
+            ids = classes = tags = 0
+        elif token.type == "hash":
+            ids += 1
+        elif token.type == "[] block" or (token.type == "ident" and before in (".", ":")):
+            classes += 1
+        elif token.type == "ident":
+            tags += 1
+        elif token.type == "function" and token.lower_name in ("is", "not", "has", "matches"):
+            inside = _weight(token.arguments)
+            ids, classes, tags = ids + inside[0], classes + inside[1], tags + inside[2]
+        elif token.type == "function" and token.lower_name != "where":
+            classes += 1
+        before = token.value if token.type == "literal" else ""
+    return max([*weights, (ids, classes, tags)])
