@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.table import Row
@@ -25,6 +24,8 @@ SIZES = {"10 kB": 10_000, "30 kB": 30_000, "100 kB": 100_000, "300 kB": 300_000,
 EACH, FEW = 12, 3
 """Pages of a size; fewer of those above 100 kB, and of the PDF."""
 PDF_PAGES = 20
+SHORT = ("10 kB", "30 kB", f"PDF of {PDF_PAGES} pages")
+"""Pages with a bar; of longer ones most of the time is trafilatura's."""
 TIMEOUT_S, MAX_BYTES = 30.0, 2_000_000
 
 
@@ -90,8 +91,8 @@ def web(pages: dict[str, Page]) -> Iterator[FetchReach]:
 async def _read(
     name: str, caller: Caller, fetcher: Fetcher, pages: Pages, addresses: Sequence[str]
 ) -> Row:
-    """Turn by turn with a fetch of the same page; then its rest, which is asked for at once."""
-    mine, bare, spent, rests = [], [], [], []
+    """Turn by turn with a fetch of the same page."""
+    mine, bare, spent = [], [], []
     for url in addresses:
         bare.append(await took(partial(fetcher.get, url, MAX_BYTES)))
         await pages._reader.warm()
@@ -101,24 +102,16 @@ async def _read(
         except ToolError as error:  # where the machine is slow, a large one takes too long
             return Row(f"read_url: {name}", 0, "", None, str(error))
         spent.append(cpu_ms(_pid(pages)) - before)
-        rests.append(await took(partial(caller.call, "web", "read_url", url=url, part=2)))
     middle, told = over(mine, bare)
     told += f"; CPU of its article {statistics.mean(spent):.0f} ms"
-    told += f"; part 2, asked for at once, {statistics.median(rests):.3g} ms"
-    return Row(f"read_url over the fetch: {name}", middle, " ms", 50, told)
+    bar = 50 if name in SHORT else None
+    return Row(f"read_url over the fetch: {name}", middle, " ms", bar, told)
 
 
 def _pid(pages: Pages) -> int:
     pid = pages._reader._worker.pid
     assert pid, "its reader is not running"
     return pid
-
-
-def _own_mb(pid: int) -> float:
-    """What the children of a process hold that it does not."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    held = [Path(f"/proc/{child}/smaps_rollup").read_text() for child in children]
-    return sum(int(each.partition("Private_Dirty:")[2].split()[0]) for each in held) / 1024
 
 
 def _made() -> dict[str, list[Page]]:
@@ -149,9 +142,7 @@ async def page_rows() -> list[Row]:
             kept = await in_turns(20, partial(caller.call, "web", "read_url", url=first))
             rows.append(Row("read_url: a page that is kept", statistics.median(kept[0]), " ms"))
             await pages._reader.warm()
-            beside = f"and {_own_mb(_pid(pages)):.0f} MB of the process beside it, not shared"
-            memory = Row("memory of the reader of pages", rss_mb(_pid(pages)), " MB", None, beside)
-            return [*rows, memory]
+            return [*rows, Row("memory of the reader of pages", rss_mb(_pid(pages)), " MB")]
         finally:
             await pages.aclose()
             await fetcher.aclose()
