@@ -175,7 +175,8 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
     def more(settings: Settings) -> Settings:
         limits = settings.limits.model_copy(update={"tool_calls": MOST, "seconds": 90.0})
         files = settings.files.model_copy(update={"projects": {"handbook": project}})
-        return settings.model_copy(update={"limits": limits, "files": files})
+        google = settings.google.model_copy(update={"units_per_minute": 1_000_000})
+        return settings.model_copy(update={"limits": limits, "files": files, "google": google})
 
     mind = Obedient()
     async with with_mail(folder, KIM, BO, mind=mind, more=more, space=workspace()) as (bot, google):
