@@ -10,7 +10,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-slow golden attacks kill-matrix demo bench lock clean
+.PHONY: help install check test test-system test-slow golden attacks kill-matrix demo bench lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile
@@ -24,7 +24,10 @@ check: $(STAMP)  ## Formatting, lint, types and the direction of imports
 	$(BIN)/lint-imports --no-logo
 
 test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" narrows them
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not system" $(ARGS)
+
+test-system: $(STAMP)  ## Run the tests that start or kill whole processes of the bot
+	$(BIN)/pytest -n auto --dist worksteal -m "system and not slow" $(ARGS)
 
 test-slow: $(STAMP)  ## Run the long tests in full
 	$(BIN)/pytest -n auto -m slow --timeout 900 $(ARGS)

@@ -55,7 +55,7 @@ class WorkerDied(Exception):
     """The worker ended while it worked on a request, or took too long for it."""
 
 
-class Worker:
+class WorkerProcess:
     """A program that answers one request after another; see `serve`.
 
     It is started with the first one, and again after it died. It may be used from several loops.
@@ -164,7 +164,7 @@ def _exactly(source: IO[bytes], size: int) -> bytes:
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
-    """Answer the requests of a `Worker` until there are no more.
+    """Answer the requests of a `WorkerProcess` until there are no more.
 
     A request and an answer are four bytes of length and then so many bytes; four bytes of 0 come
     before all, when the program has begun. Memory is collected between requests.

@@ -384,6 +384,7 @@ async def test_cards_are_put_up_once_whatever_is_lost(tmp_path: Path, lost: str)
         assert len(cards(bot)) == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("when", ["before it is posted", "after it was posted"])
 async def test_a_killed_process_leaves_one_post(tmp_path: Path, when: str) -> None:
     with fleet(tmp_path, posting(), space=people()) as bots:

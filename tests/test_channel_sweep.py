@@ -177,6 +177,7 @@ async def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
     assert missing[0].replace(hidden.name, "X") == missing[1].replace("nowhere", "X")
 
 
+@pytest.mark.system
 @pytest.mark.timeout(180)
 async def test_a_killed_sweep_goes_on_and_pays_no_subagent_twice(tmp_path: Path) -> None:
     given: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}

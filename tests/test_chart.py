@@ -62,6 +62,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.system
 def test_the_bot_itself_never_loads_what_draws() -> None:
     code = "import sys, bot.serving.serve, bot.reports.files; print('matplotlib' in sys.modules)"
     done = subprocess.run(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from document_kit import answer_document
 from engine_kit import (
     Asked,
@@ -340,6 +341,7 @@ async def test_after_a_kill_what_was_read_before_it_is_cited(tmp_path: Path) -> 
     assert document["coverage"]["looked_up"] == 2
 
 
+@pytest.mark.system
 async def test_a_process_that_is_killed_behind_a_look_up_cites_it_in_its_next_life(
     tmp_path: Path,
 ) -> None:

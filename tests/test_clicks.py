@@ -260,6 +260,7 @@ async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) 
 # ---- replicas
 
 
+@pytest.mark.system
 async def test_two_replicas_execute_one_click_once(tmp_path: Path) -> None:
     with (
         pg_kit.database() as url,

@@ -598,6 +598,7 @@ def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str
         yield server, [*args, "--as-of", AS_OF, "--since", "30d", "--json"], env
 
 
+@pytest.mark.system
 def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) -> None:
     with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
         waited_for(server, 3)
@@ -620,6 +621,7 @@ def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) 
     assert shell("audit", run["id"]).code == 0
 
 
+@pytest.mark.system
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(shell: Shell, tmp_path: Path) -> None:
     with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
@@ -636,6 +638,7 @@ def test_a_second_ctrl_c_ends_at_once(shell: Shell, tmp_path: Path) -> None:
     assert shell("runs", "--json").json[0]["status"] in ("cancelled", "running")
 
 
+@pytest.mark.system
 def test_ctrl_c_while_slack_is_read_stops_the_reading(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

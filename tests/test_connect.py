@@ -131,6 +131,7 @@ def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
     return asyncio.run(read())
 
 
+@pytest.mark.system
 def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, shell: Shell) -> None:
     with connecting("--json") as command:
         page = command.line("http")
@@ -158,6 +159,7 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
     assert done.json == {"account": "operator", "address": None, "revoked": False}
 
 
+@pytest.mark.system
 def test_the_operator_connects_by_pasting_where_a_browser_elsewhere_ended(google: StandIn) -> None:
     with connecting() as command:
         page = command.line("http")

@@ -412,6 +412,7 @@ async def test_a_report_that_a_later_one_overtook_is_not_sent_any_more(tmp_path:
         assert told(s) == (1, 1)
 
 
+@pytest.mark.system
 async def test_two_replicas_tell_once(tmp_path: Path, postgres: Kept) -> None:
     slack = LocalSlack(space())
     mind = once_read(lambda: expel(slack))

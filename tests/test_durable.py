@@ -36,6 +36,8 @@ from bot.local.model.answer import Answer
 from bot.messages import CRASHED
 from bot.runs.durable import APPLICATION, Durable, LockLost, WorkflowLost
 
+pytestmark = pytest.mark.system
+
 __all__ = ["place", "postgres"]
 
 

@@ -25,6 +25,8 @@ from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 
+pytestmark = pytest.mark.system
+
 HOUR_S = 2.0
 """Real seconds of a simulated hour."""
 FASTER = 60.0

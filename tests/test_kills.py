@@ -20,6 +20,8 @@ from benchmarks.kills import (
 )
 from bot.local.slack.faults import StreamsRefused
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("refused", [None, *REFUSALS])

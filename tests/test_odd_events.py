@@ -327,6 +327,7 @@ def test_there_are_more_than_enough_kinds() -> None:
     assert others >= 60
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("mode", "kind"), [("socket", "sqlite"), ("socket", "postgres"), ("http", "sqlite")]
 )

@@ -15,6 +15,8 @@ from serve_kit import ASKER
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 
+pytestmark = pytest.mark.system
+
 __all__ = ["postgres"]
 
 PARTS = range(1, 9)

@@ -18,6 +18,8 @@ from bot.local.model.server import Mind
 from bot.local.slack.faults import StreamsRefused
 from bot.reports.slack import CANCELLED
 
+pytestmark = pytest.mark.system
+
 __all__ = ["postgres"]
 
 

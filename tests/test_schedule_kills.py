@@ -22,6 +22,8 @@ from bot.schedules.store import ScheduleStore
 from bot.storage.database import Database
 from config.schedules import Schedule
 
+pytestmark = pytest.mark.system
+
 __all__ = ["postgres"]
 
 REPLICA = Path(__file__).parent / "schedule_replica.py"

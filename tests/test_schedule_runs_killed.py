@@ -19,6 +19,8 @@ from bot.local.mind.mind import answer as offline
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 
+pytestmark = pytest.mark.system
+
 AT_ONCE = 2
 """Subagents at work together: so many calls of the model are under way at a kill."""
 

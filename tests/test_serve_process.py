@@ -24,6 +24,8 @@ from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 from subagents.audit import audit
 
+pytestmark = pytest.mark.system
+
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -337,6 +337,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.system
 async def test_a_full_disk_is_told_in_words_and_leaves_whole_transactions_only(
     tmp_path: Path,
 ) -> None:
@@ -455,6 +456,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.system
 async def test_two_processes_read_while_another_writes(tmp_path: Path) -> None:
     others = [python(code, tmp_path) for code in (WRITE, READ, READ)]
     ends = [await asyncio.to_thread(other.communicate) for other in others]
@@ -464,6 +466,7 @@ async def test_two_processes_read_while_another_writes(tmp_path: Path) -> None:
     assert integrity(tmp_path) == "ok"
 
 
+@pytest.mark.system
 async def test_processes_that_start_together_on_an_empty_directory_migrate_it_once(
     tmp_path: Path,
 ) -> None:

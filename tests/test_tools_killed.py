@@ -12,6 +12,8 @@ from pg_kit import kept
 from serve_kit import ASKER
 from tools_kit import STEPS, Moment, Site, site
 
+pytestmark = pytest.mark.system
+
 FEW: dict[Moment, float] = {("data", 1): 0.1, ("files", 2): 0.02}
 EVERY: dict[Moment, float] = {
     (name, step): 0.03 * (3 * step % 4) + 0.01

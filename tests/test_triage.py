@@ -228,6 +228,7 @@ def stored(shell: Shell, run: str) -> list[Json]:
     return [each for each in found if each["status"] == "complete"]
 
 
+@pytest.mark.system
 def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(shell: Shell, tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(20))
     configure("limits: {max_concurrency: 4}\n")

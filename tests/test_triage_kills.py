@@ -39,6 +39,8 @@ from bot.storage.requests import RequestQueue
 from bot.storage.tables import StoredRun, mail_acts
 from subagents.audit import audit
 
+pytestmark = pytest.mark.system
+
 Json = dict[str, Any]
 
 AT_ONCE = 4

@@ -21,9 +21,9 @@ from scopes.google.gmail_threads import (
 )
 from scopes.google.gmail_writer import GmailWriter
 from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
-from scopes.programs import Worker, WorkerDied
+from scopes.programs import WorkerDied, WorkerProcess
 
-READER = Worker("scopes.pages.worker", seconds=5.0)
+READER = WorkerProcess("scopes.pages.worker", seconds=5.0)
 """Reads the mails of this process: what strangers wrote is parsed in no other one."""
 MOST_KEPT = 100
 """Threads that stay in memory."""

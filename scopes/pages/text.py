@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mimetypes import types_map
 from typing import Final
 
-from scopes.programs import Worker, WorkerDied
+from scopes.programs import WorkerDied, WorkerProcess
 
 PAGE_S = 5.0
 """Seconds until the program is ended that reads a page."""
@@ -60,7 +60,7 @@ class PageReader:
 
     def __init__(self, max_chars: int, seconds: float = PAGE_S) -> None:
         self._max_chars = max_chars
-        self._worker = Worker("scopes.pages.worker", seconds)
+        self._worker = WorkerProcess("scopes.pages.worker", seconds)
 
     async def warm(self) -> None:
         """Start the program ahead of its first page."""

@@ -1,7 +1,7 @@
 """The text of pages and mails: a program of its own, so that hostile ones take nothing down.
 
-It answers the requests of a `scopes.programs.Worker`: one line of JSON (`kind`, and for pages
-`url`, `charset` and `max_chars`), and behind it the page, or a message as Gmail's API gives it. An
+It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`kind`, and for
+pages `url`, `charset` and `max_chars`), and behind it the page, or a message as Gmail gives it. An
 answer is JSON: `{"title", "date", "text", "note"}` or `{"error"}` for a page, a `MailMessage` for a
 mail.
 """

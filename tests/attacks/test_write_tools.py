@@ -268,6 +268,7 @@ async def test_requests_at_once_post_once_each(tmp_path: Path) -> None:
         assert sorted(posted(bot)) == [f"Text {n}" for n in range(6)]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["drop", "lost"])
 async def test_a_killed_process_has_posted_once(tmp_path: Path, kind: str) -> None:
     """It dies while it writes, before Slack has it, or before it knows that Slack has it."""
