@@ -91,8 +91,10 @@ class WorkerProcess:
             raise
 
     async def aclose(self) -> None:
-        """End the program; it may be used again."""
+        """End the program for good."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
+        self._thread.shutdown(wait=False)
+        atexit.unregister(self._end)
 
     def _ask(self, mine: object, request: bytes) -> bytes:
         self._asking = mine
