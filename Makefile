@@ -9,6 +9,10 @@ PACKAGES := bot scopes subagents config
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
+# Tests wait for a third of their time: three workers for two cores.
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$((($(CORES) * 3 + 1) / 2)))
+
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-system test-slow golden attacks kill-matrix demo bench lock clean
 
