@@ -95,7 +95,7 @@ async def _read(
     mine, bare, spent = [], [], []
     for url in addresses:
         bare.append(await took(partial(fetcher.get, url, MAX_BYTES)))
-        await pages._reader.warm()
+        await pages._reader.read("text", "", "", b"warm")
         before = cpu_ms(_pid(pages))
         try:
             mine.append(await took(partial(caller.call, "web", "read_url", url=url)))
@@ -141,7 +141,7 @@ async def page_rows() -> list[Row]:
                 rows.append(await _read(name, caller, fetcher, pages, mine))
             kept = await in_turns(20, partial(caller.call, "web", "read_url", url=first))
             rows.append(Row("read_url: a page that is kept", statistics.median(kept[0]), " ms"))
-            await pages._reader.warm()
+            await pages._reader.read("text", "", "", b"warm")
             return [*rows, Row("memory of the reader of pages", rss_mb(_pid(pages)), " MB")]
         finally:
             await pages.aclose()

@@ -75,9 +75,9 @@ class WorkerProcess:
         """Process id of the program; None while there is none."""
         return self._process.pid if self._process else None
 
-    async def start(self) -> None:
-        """Start the program ahead of its first request."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._started)
+    def start(self) -> None:
+        """Begin to start the program ahead of its first request, which fails if this does."""
+        self._thread.submit(self._started)
 
     async def ask(self, request: bytes) -> bytes:
         """Return the answer. Raises WorkerDied."""
@@ -135,8 +135,12 @@ class WorkerProcess:
                 start_new_session=True,
             )
             assert self._process.stdout
-            with _limited(self._process, START_S):
-                _exactly(self._process.stdout, len(BEGUN))
+            try:
+                with _limited(self._process, START_S):
+                    _exactly(self._process.stdout, len(BEGUN))
+            except EOFError:
+                self._end()
+                raise
         return self._process
 
     def _end(self) -> None:

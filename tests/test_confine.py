@@ -219,6 +219,7 @@ sys.stdin = Hostile.buffer
 """What reads its input is in the hands of who wrote it."""
 HELD = {
     "scopes.pages.worker": "EPERM EPERM EACCES EACCES",
+    "scopes.google.gmail_payload": "EPERM EPERM EACCES EACCES",
     "scopes.pages.pdf": "EPERM EPERM EACCES EACCES",
     "scopes.databases.duck_program": "EPERM EPERM EACCES done",
     "scopes.chart_program": "EPERM EPERM EACCES done",

@@ -255,7 +255,7 @@ async def test_the_reader_of_pages_goes_on_where_one_ends_its_program() -> None:
 async def test_the_reader_of_pages_goes_on_after_a_segmentation_fault() -> None:
     reader = PageReader(9_000)
     try:
-        await reader.warm()
+        await reader.read("text", URL, "", b"warm")
         reading = asyncio.create_task(reader.read("pdf", URL, "", in_itself()))
         await asyncio.sleep(0)
         assert reader._worker.pid

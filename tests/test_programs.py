@@ -96,6 +96,7 @@ def test_the_kernel_ends_it_with_its_parent_whatever_it_does() -> None:
 
 PROGRAMS = {
     "scopes.pages.worker": (),
+    "scopes.google.gmail_payload": (),
     "scopes.databases.duck_program": (512,),
     "scopes.pages.pdf": (5, 9, 9_000),
     "scopes.chart_program": (5,),

@@ -390,6 +390,7 @@ def test_a_limit_is_told(html: str, why: str) -> None:
 
 def test_where_the_sheets_cannot_be_read_to_their_end_text_may_be_hidden() -> None:
     assert visible_text("<style>" + "i{a:b}" * 40_000 + "</style>begin").hidden
+    assert visible_text(f"<style>:is(.{'x' * 3_000}, p){{a:b}}</style><p>begin").hidden
 
 
 def test_limits_are_arguments() -> None:

@@ -389,7 +389,7 @@ async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) ->
 async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
     reader = PageReader(1000, seconds=1.0)
     try:
-        starting = asyncio.create_task(reader.warm())
+        reader.warm()
         await until(lambda: reader._worker.pid is not None, 5)
         pid = _pid(reader)
         os.kill(pid, signal.SIGSTOP)  # others have the processors
@@ -397,7 +397,6 @@ async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
         await asyncio.sleep(1.2)
         os.kill(pid, signal.SIGCONT)
         assert (await page).text == "one"
-        await starting
     finally:
         await reader.aclose()
 
@@ -405,7 +404,7 @@ async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
 async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
     reader = PageReader(1000)
     try:
-        await reader.warm()
+        await reader.read("text", URL, "", b"warm")
         pid = _pid(reader)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: not _lives(pid), 5)

@@ -148,7 +148,7 @@ class CssSheet:
             for selector in selectors:
                 self._rule(selector, normal, important, sure)
         if any(each.type in ("qualified-rule", "at-rule") for each in inside):
-            self._read(inside, sure, ", ".join(selectors)[:MAX_SELECTOR], depth + 1)
+            self._read(inside, sure, ", ".join(selectors), depth + 1)
 
     def _at_rule(self, node: Any, sure: bool, outer: str, depth: int) -> None:
         name, query = node.lower_at_keyword, _plain(node.prelude).lower()
@@ -174,13 +174,13 @@ class CssSheet:
         important: tuple[Declaration, ...],
         sure: bool,
     ) -> None:
-        if len(self.rules) >= MAX_RULES:
+        if len(self.rules) >= MAX_RULES or len(selector) > MAX_SELECTOR:
             self.complete = False
             return
-        tokens = tinycss2.parse_component_value_list(selector[:MAX_SELECTOR], True)
+        tokens = tinycss2.parse_component_value_list(selector, True)
         if not any(_is_never(tokens)):
             rank = _weight(tokens), len(self.rules)
-            self.rules.append(CssRule(selector[:MAX_SELECTOR], normal, important, sure, rank))
+            self.rules.append(CssRule(selector, normal, important, sure, rank))
 
     def match(self, page: LexborHTMLParser) -> None:
         """Find the elements of a page that the rules apply to; `matching` returns them then."""

@@ -12,18 +12,19 @@ from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.google.gmail_calls import ME, PAGE, UNITS, pages
 from scopes.google.gmail_compose import DeliveryReport
 from scopes.google.gmail_threads import (
+    TOO_MUCH,
     apart,
     decoded,
     message_in,
     request_of,
     thread_of,
-    unread,
+    unread_message,
 )
 from scopes.google.gmail_writer import GmailWriter
 from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
 from scopes.programs import WorkerDied, WorkerProcess
 
-READER = WorkerProcess("scopes.pages.worker", seconds=5.0)
+READER = WorkerProcess("scopes.google.gmail_payload", seconds=5.0)
 """Reads the mails of this process: what strangers wrote is parsed in no other one."""
 MOST_KEPT = 100
 """Threads that stay in memory."""
@@ -99,9 +100,9 @@ class Gmail:
     async def _message(self, resource: Mapping[str, Any]) -> MailMessage:
         texts = await self._texts(resource)
         try:
-            return message_in(await READER.ask(b'{"kind": "mail"}\n' + request_of(resource, texts)))
+            return message_in(await READER.ask(request_of(resource, texts)))
         except WorkerDied:
-            return unread(resource)
+            return unread_message(resource, TOO_MUCH)
 
     async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
         """Return what Gmail keeps apart of a message's text, by attachment id."""

@@ -1,15 +1,22 @@
-"""Gmail's message resource as a mail of ours: its tree of parts goes through the one reduction."""
+"""Gmail's message resource as a mail of ours: its tree of parts goes through the one reduction.
+
+It is read by a program of its own, the `main` of this module, so that a hostile mail takes nothing
+down with it: see `scopes.google.gmail`.
+"""
 
 from __future__ import annotations
 
 import base64
 import codecs
 import json
+import logging
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scopes.confinement import confined
 from scopes.extraction.mail_text import reduce_part
 from scopes.extraction.mime import KIND, MimePart, words
 from scopes.google.gmail_threads import (
@@ -22,10 +29,14 @@ from scopes.google.gmail_threads import (
     unread_message,
 )
 from scopes.mail import MailMessage
+from scopes.process_limits import limit
+from scopes.programs import serve
 from scopes.tool import readable
 
 Json = Mapping[str, Any]
 
+MAX_MEMORY, MAX_CPU_S = 512 << 20, 3
+"""Bytes of the program, and seconds of computing for one mail."""
 NO_SENSE = "what Gmail gave makes no sense"
 NO_CONTENT = "Gmail gave it without its content"
 
@@ -157,6 +168,15 @@ def _read(resource: Json, fetched: Mapping[str, bytes]) -> MailMessage:
 
 def reply(request: bytes) -> bytes:
     """Read the message of a request; return it as JSON."""
+    limit(seconds=MAX_CPU_S)
     resource, coded = json.loads(request)
     texts = {id: base64.b64decode(text) for id, text in coded.items()}
     return MESSAGE.dump_json(message_of(resource, texts))
+
+
+def main() -> None:
+    limit(memory=MAX_MEMORY, file_bytes=0)
+    confined()
+    logging.disable()
+    warnings.simplefilter("ignore")
+    serve(reply)

@@ -94,11 +94,6 @@ def message_in(answer: bytes) -> MailMessage:
     return MESSAGE.validate_json(answer)
 
 
-def unread(resource: Json) -> MailMessage:
-    """Return a message that takes too much to read."""
-    return unread_message(resource, TOO_MUCH)
-
-
 def unread_message(resource: Any, why: str) -> MailMessage:
     given = resource if isinstance(resource, Mapping) else {}
     labels = given.get("labelIds")

@@ -65,7 +65,7 @@ class Pages:
         await self._fetcher.aclose()
 
     async def _fresh(self, url: str) -> Page:
-        await self._reader.warm()
+        self._reader.warm()
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._robots.check(url)

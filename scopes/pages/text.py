@@ -62,9 +62,9 @@ class PageReader:
         self._max_chars = max_chars
         self._worker = WorkerProcess("scopes.pages.worker", seconds)
 
-    async def warm(self) -> None:
-        """Start the program ahead of its first page."""
-        await self._worker.start()
+    def warm(self) -> None:
+        """Begin to start the program ahead of its first page."""
+        self._worker.start()
 
     async def read(self, kind: str, url: str, charset: str, body: bytes) -> PageText:
         """Return the text of a page. Raises PageUnreadable."""

@@ -1,9 +1,8 @@
-"""The text of pages and mails: a program of its own, so that hostile ones take nothing down.
+"""The text of pages: a program of its own, so that a hostile page takes nothing down with it.
 
-It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`kind`, and for
-pages `url`, `charset` and `max_chars`), and behind it the page, or a message as Gmail gives it. An
-answer is JSON: `{"title", "date", "text", "note"}` or `{"error"}` for a page, a `MailMessage` for a
-mail.
+It answers the requests of a `scopes.programs.WorkerProcess`: one line of JSON (`kind`, `url`,
+`charset` and `max_chars`), and behind it the page. An answer is JSON: `{"title", "date", "text",
+"note"}` or `{"error"}`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ from scopes.clean import printable
 from scopes.confinement import confined
 from scopes.extraction.characters import decoded
 from scopes.extraction.visible import source_of, visible_page
-from scopes.google import gmail_payload
 from scopes.pages import pdf
 from scopes.process_limits import limit
 from scopes.programs import serve
 
 MAX_MEMORY = 512 << 20
-MAX_CPU_S, MAIL_CPU_S = 8, 3
-"""Seconds of computing for one page, and for one mail."""
+MAX_CPU_S = 8
+"""Seconds of computing for one page."""
 MAX_PDF_PAGES = 200
 MAX_TITLE, MAX_WORDS = 200, 80
 """Characters of a title, and of the words of a link."""
@@ -171,13 +169,9 @@ def _address(base: str, link: re.Match[str]) -> str:
 def reply(request: bytes) -> bytes:
     """Return the answer to a request."""
     head, _, body = request.partition(b"\n")
-    asked = json.loads(head)
-    if asked["kind"] == "mail":
-        limit(seconds=MAIL_CPU_S)
-        return gmail_payload.reply(body)
     limit(seconds=MAX_CPU_S)
     try:
-        found = answer(asked, body)
+        found = answer(json.loads(head), body)
     except MemoryError:
         raise  # it ends, and the next page gets a fresh one
     except Exception:  # the seam: a damaged page raises whatever it meets in the libraries
