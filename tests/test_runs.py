@@ -209,12 +209,10 @@ async def test_a_frozen_brief_comes_back_whole_from_the_database(
         back = brief_of(row.brief, await store.template(row.template))
 
         assert row.status == "waiting"
-        assert brief_to_json(back) == brief_to_json(made)
+        assert back == made
         assert back.brief.text("abc") == made.brief.text("abc")
         assert back.brief.blocks("abc") == made.brief.blocks("abc")
         assert back.brief.key() == made.brief.key()
-        assert (back.system, back.tools) == (made.system, made.tools)
-        assert (back.seconds, back.spare) == (made.seconds, made.spare)
         assert await count(store, templates) == 1
 
 
