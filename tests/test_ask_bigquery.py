@@ -13,9 +13,8 @@ from bot.local.google.bigquery_tables import bigquery_of
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.server import LocalServer
 
-QUESTION = (
-    "How many customers are there? How many transactions are there? How many tickers are there?"
-)
+TABLES = ("sbCustomer", "sbTransaction", "sbTicker")
+QUESTION = " ".join(f"How many {table} are there?" for table in TABLES)
 
 
 def test_three_questions_at_once_are_asked_of_bigquery_by_three_subagents(
@@ -37,7 +36,7 @@ def test_three_questions_at_once_are_asked_of_bigquery_by_three_subagents(
     assert [s["status"] for s in document["subagents"]] == ["complete"] * 3
     assert [s["scope"] for s in document["subagents"]] == ["data"] * 3
     with duckdb.connect(database, read_only=True) as base:
-        for table in ("sbCustomer", "sbTransaction", "sbTicker"):
+        for table in TABLES:
             (count,) = base.execute(f"SELECT count(*) FROM broker.{table}").fetchone() or (None,)
             assert f": {count}»" in document["answer"]
     assert asked_wrongly(served, "bigquery.v2") == []
@@ -85,7 +84,7 @@ def test_ask_and_doctor_say_the_same_of_the_credentials(
             monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", token)
         shell = Shell(capsys)
         with model_at(monkeypatch):
-            asked = shell("ask", "How many customers are there?")
+            asked = shell("ask", "How many sbCustomer are there?")
             doctor = shell("doctor", "--json")
     state.tables.close()
     (databases,) = [c for c in doctor.json["checks"] if c["check"] == "databases"]

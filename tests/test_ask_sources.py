@@ -19,10 +19,8 @@ from engine_kit import call, is_child, results, say, submitted
 from bot.local.model.answer import Answer
 from bot.reports.text import WIDTH
 
-THREE = (
-    "1) How many shops are there in Lisbon?\n2) What is the total amount of sales in March 2026?\n"
-    "3) Which city has the most shops?"
-)
+CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
+THREE = f"1) How many shops are there?\n2) SELECT sum(amount) AS total FROM sales\n3) {CITY}"
 MBOX = """From ana@example.com Mon Mar 09 10:00:00 2026
 From: Ana Ruiz <ana@example.com>
 To: Tom Vance <tom@example.com>
@@ -105,42 +103,12 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     assert in_one_turn(server) == ["run_subagent"] * 3
     assert [(s["scope"], s["status"]) for s in document["subagents"]] == [("data", "complete")] * 3
     claims = [s["findings"][0]["claim"] for s in document["subagents"]]
-    assert [claim.rpartition(": ")[2] for claim in claims] == ["2", "165", "2"]
+    assert [claim.rpartition(": ")[2] for claim in claims] == ["3", "1164", "2"]
     assert claims[2].startswith("city: Lisbon")
     assert all(f"[F{n}.1]" in document["answer"] for n in (1, 2, 3))
     for n, body in enumerate(b for b in server.recorded if is_child(b)):
         told = json.dumps(body["messages"][0])
         assert sum(part in told for part in re.findall(r"\d\) ([^\n]+)", THREE)) == 1, n
-    audit = shell("audit", document["run_id"])
-    assert audit.code == 0
-    assert "0 leaks" in audit.out
-
-
-def test_three_questions_at_once_on_the_business_database(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, dev_data: Path
-) -> None:
-    question = (
-        "1. What are the top 3 transaction statuses by number of transactions? Return the status "
-        "and number of transactions.\n2. What is the number of payments made on weekends to the "
-        "vendor named 'Utility Company'?\n3. Return the ticker ID and symbol of tickers that do "
-        "not have any daily price records."
-    )
-    database = dev_data / "business.duckdb"
-    with model_at(monkeypatch) as server:
-        done = shell("ask", question, "--database", database, "--as-of", "2024-07-01", "--json")
-    document = done.json
-    assert done.code == 0
-    assert in_one_turn(server) == ["run_subagent"] * 3
-    first, second, third = document["subagents"]
-    assert {s["scope"] for s in document["subagents"]} == {"data"}
-    assert "success" in first["findings"][0]["claim"]
-    assert first["findings"][0]["quotes"] == ["success", "50"]
-    assert second["findings"][0]["claim"].endswith(": 1")
-    assert {"T016", "T017"} <= {q for f in third["findings"] for q in f["quotes"]}
-    answers = [section(document, part[3:]) for part in question.splitlines()]
-    assert all(f"[F{n}.1]" in said for n, said in enumerate(answers, 1))
-    assert "success" in answers[0]
-    assert "T016" in answers[2]
     audit = shell("audit", document["run_id"])
     assert audit.code == 0
     assert "0 leaks" in audit.out
@@ -153,14 +121,10 @@ def test_of_several_schemas_the_one_that_is_named_is_asked(shell: Shell, tmp_pat
         made.execute("CREATE SCHEMA south; CREATE TABLE south.clients AS FROM range(5) t(id)")
         made.execute("CREATE TABLE visits AS FROM range(7) t(id)")
     plain = asked(shell, "How many clients are there?", "--database", path)
-    assert "several schemas (north, south)" in plain.json["answer"]
+    assert "several tables of that name: north.clients, south.clients" in plain.json["answer"]
     assert plain.json["subagents"][0]["findings"] == []
-    named = asked(shell, "In the schema south: how many clients are there?", "--database", path)
+    named = asked(shell, "How many south.clients are there?", "--database", path)
     assert [f["claim"] for f in named.json["subagents"][0]["findings"]] == ["n_clients: 5"]
-    listed = asked(shell, "What tables are in the schema north?", "--database", path)
-    assert [f["quotes"] for f in listed.json["subagents"][0]["findings"]] == [["north.clients"]]
-    both = asked(shell, "How many clients in the schemas north and south?", "--database", path)
-    assert both.json["subagents"][0]["findings"] == []
     own = asked(shell, "How many visits are there?", "--database", path)
     assert [f["claim"] for f in own.json["subagents"][0]["findings"]] == ["n_visits: 7"]
 
@@ -168,9 +132,7 @@ def test_of_several_schemas_the_one_that_is_named_is_asked(shell: Shell, tmp_pat
 def test_an_answer_names_the_rows_and_the_statement_that_it_stands_on(
     shell: Shell, tables: Path
 ) -> None:
-    done = shell(
-        "ask", "Which city has the most shops?", "--database", tables, "--model", "offline"
-    )
+    done = shell("ask", CITY, "--database", tables, "--model", "offline")
     assert done.code == 0
     assert "[1]" in done.out
     said = r"^\[1\] q-[0-9a-f]+#row1: «Lisbon», «n_shops: 2»$"
@@ -189,7 +151,7 @@ def test_the_tables_that_there_are_are_listed(shell: Shell, tables: Path) -> Non
 
 
 def test_rows_are_kept_and_drawn_where_the_question_ends_so(shell: Shell, tables: Path) -> None:
-    question = "What is the total amount of sales by shop?"
+    question = "SELECT city, count(*) AS n FROM shops GROUP BY city."
     kept = asked(shell, f"{question} Keep it as sums.csv.", "--database", tables)
     drawn = asked(shell, f"{question} Draw it as a bar chart.", "--database", tables)
     assert [f["name"] for f in kept.json["files"]] == ["sums.csv"]
@@ -228,7 +190,7 @@ def test_several_databases_are_asked_each_under_the_name_of_its_file(
     refused(asked(shell, "How many?", *given, "--database", "none.duckdb"), "no_database")
 
 
-def test_of_several_databases_the_rules_ask_the_one_that_is_named(
+def test_of_several_databases_the_one_that_has_the_table_is_asked(
     shell: Shell, tables: Path, tmp_path: Path
 ) -> None:
     cats = tmp_path / "cats"
@@ -238,14 +200,8 @@ def test_of_several_databases_the_rules_ask_the_one_that_is_named(
     given = ("--database", shops, "--database", cats)
     listed = asked(shell, "Which tables are there?", *given)
     assert (listed.code, "cats (name VARCHAR)" in json.dumps(listed.json)) == (0, True)
-    named = asked(shell, "How many cats are there in cats?", *given)
+    named = asked(shell, "How many cats are there?", *given)
     assert (named.code, "n_cats: 2" in named.json["answer"]) == (0, True)
-    first = asked(shell, "How many shops are there?", *given)
-    assert first.code == 1
-    assert "data:cats: The offline rules ask one database" in str(first.json["coverage"])
-    both = asked(shell, "How many cats are there in cats and in retail?", *given)
-    assert both.code == 1
-    assert "The offline rules ask one database" in str(both.json["coverage"])
 
 
 @pytest.mark.parametrize("option", ["--folder", "--mbox"])
@@ -261,14 +217,14 @@ def test_a_question_that_the_rules_cannot_count_is_said_to_be_open(
     done = asked(shell, "How many unhappy shops are there?", "--database", tables)
     assert done.code == 1
     assert done.json["subagents"][0]["findings"] == []
-    assert any("unhappy" in gap for gap in done.json["coverage"]["not_covered"])
-    assert "They understand: how many X, total or average Y by Z" in done.json["answer"]
-    assert "Tables: shops, sales." in done.json["answer"]
+    assert any("found no query" in gap for gap in done.json["coverage"]["not_covered"])
+    assert "They count the rows of a table" in done.json["answer"]
+    assert "Tables: sales, shops." in done.json["answer"]
 
 
 def test_a_file_that_is_no_table_is_named(shell: Shell, tables: Path) -> None:
     (tables / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0")
-    done = asked(shell, "Which city has the most shops?", "--database", tables)
+    done = asked(shell, CITY, "--database", tables)
     assert done.code == 1
     assert any("old.xls" in gap for gap in done.json["coverage"]["not_covered"])
     assert "Lisbon" in done.json["answer"]
@@ -531,7 +487,7 @@ def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     shell: Shell, tables: Path
 ) -> None:
     Path("assistant.yaml").write_text("files: {projects: {gone: {path: /no/where}}}", "utf-8")
-    done = asked(shell, "Which city has the most shops?", "--database", tables)
+    done = asked(shell, CITY, "--database", tables)
     told = "files.projects.gone.path: There is no folder /no/where."
     assert done.code == 1
     assert "Lisbon" in done.json["answer"]

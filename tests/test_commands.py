@@ -682,7 +682,7 @@ def limited(size: int, *args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_disk_that_fills_up_costs_the_record_and_not_the_result(shell: Shell) -> None:
     shell("runs")  # makes the store
-    done = limited(200_000, "demo")
+    done = limited(800000, "demo")
     assert done.returncode == 1
     assert "DO FIRST" in done.stdout
     assert "was not stored" in done.stderr

@@ -48,7 +48,7 @@ REWRITE = os.environ.get("GOLDEN") == "write"
 
 QUESTION = "Which questions in #csm-spain are still unanswered?"
 FIGURES = "Which market had the largest refunds in March, and how much?"
-HOW_MANY = "How many orders are there?"
+TABLES = "Which tables are there?"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "ask": ("ask", QUESTION),
     "ask-figures": ("ask", FIGURES),
@@ -154,7 +154,7 @@ def test_what_a_command_prints_of_the_sample(shell: Shell, check: Check, name: s
 EXPORT = ("--slack-export", "slack_export.zip", "--as-of", "2025-04-15", "--since", "7d")
 DEV: Mapping[str, tuple[str, ...]] = {
     "ask": ("ask", "Which questions in #support-es are still unanswered?", *EXPORT),
-    "ask-figures": ("ask", HOW_MANY, "--database", "business.duckdb", "--as-of", "2024-07-01"),
+    "ask-figures": ("ask", TABLES, "--database", "business.duckdb", "--as-of", "2024-07-01"),
     "sweep": ("sweep", "--channels", "support-*", *EXPORT),
     "triage": ("triage", "--mbox", "mail.mbox", "--limit", "50"),
 }

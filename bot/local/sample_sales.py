@@ -8,3 +8,5 @@ from pathlib import Path
 
 SALES = Path(__file__).parent / "sample" / "sales"
 """A folder of CSV files, one a table: customers, products, orders, order_lines, refunds."""
+QUESTIONS = SALES.parent / "questions.yaml"
+"""A SELECT -> the questions that it answers."""

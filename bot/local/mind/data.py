@@ -1,68 +1,230 @@
-"""The offline mind as a subagent over a database: tables, one SELECT, and what its rows say."""
+"""The offline model as a subagent over a database.
+
+It lists tables, counts the rows of one, runs a SELECT that stands in the question, and asks the
+recorded questions of the sample database. It composes no query of its own.
+"""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bot.local.mind.calls import use
-from bot.local.mind.chart import Wish, axes, wish_of
-from bot.local.mind.data_heard import LOOK, Asked, asked_of, look
-from bot.local.mind.data_told import FAILED, tables_told, told, unclear
-from bot.local.mind.hearing import Heard
-from bot.local.model.answer import Answer
+import yaml
 
-_ASKS_TABLES = re.compile(
-    r"^(?:which|what|list|show|name)\b(?: me)?(?: all| the| of| its| your)*"
-    r" (?:tables?(?: names)?|(?:names of (?:all )?(?:the )?tables))"
-    r"(?: are(?: there)?| exist| are available| do you (?:have|know|see)| can (?:i|you) \w+"
-    r"| does it (?:have|hold))?(?: (?:are )?in (?:the|this|that|my) (?:database|file|folder))?\W*$",
+from bot.local.mind.calls import items_of, use, within
+from bot.local.mind.chart import Wish, axes, wish_of
+from bot.local.mind.hearing import Heard
+from bot.local.mind.orders import NOT_DONE, is_order
+from bot.local.mind.phrases import OFFLINE
+from bot.local.mind.written import COUNTED
+from bot.local.model.answer import Answer
+from bot.local.sample_sales import QUESTIONS, SALES
+
+MAX_ROWS = 20
+"""Most rows of a result that are told."""
+UNDERSTOOD = (
+    "They count the rows of a table («How many orders are there?») and run a SELECT statement that"
+    " the question holds. Tables:"
+)
+MAX_NAMED = 12
+"""Most tables that the hint names."""
+_RULES = "The offline rules"
+_UNREADABLE = ": not readable: "
+_AGAIN = "Try again once"
+"""How a tool tells a model that another program holds the database."""
+_HANDLE = re.compile(r"\bdata:[\w.-]+")
+_TABLE = re.compile(r"^\[t-\w+\] (?P<name>(?:\"(?:[^\"]|\"\")+\"|[^\s(:\"])+)", re.MULTILINE)
+_ROW = re.compile(r"^\[(?P<id>q-\w+#row\d+)\] (?P<text>.*)$", re.MULTILINE)
+_FAILED = re.compile(r"^\[q-\w+#error\] (?P<why>.*)$", re.MULTILINE)
+_SELECT = re.compile(r"\b(?:SELECT\b.+\bFROM\b|WITH\b.+\bSELECT\b|FROM\b.+\bSELECT\b).*", re.S)
+_COUNT = re.compile(
+    r"^how many (?:rows (?:are )?in )?(?:the )?(?P<table>[\w.]+)(?: are there| do we have)?\W*$",
+    re.IGNORECASE,
+)
+_LIST = re.compile(
+    r"^(?:which|what|list|show)\b(?: me)?(?: all)?(?: the)? tables?(?: are there)?\W*$",
     re.IGNORECASE,
 )
 
 
+@dataclass(frozen=True)
+class _Query:
+    sql: str
+    handle: str
+    why_not: str = ""
+
+
 def as_data(heard: Heard) -> Answer:
-    """The next turn: tables, columns, what is in them, the question, the result."""
+    """Return the next turn: the tables, the query, the chart, the result."""
     wish = wish_of(heard.section("TASK"))
-    asked = asked_of(heard, wish.question)
-    lists = _ASKS_TABLES.match(asked.question) is not None
+    handles = list(dict.fromkeys(_HANDLE.findall(heard.section("MAY READ"))))
     called = {exchange.name for exchange in heard.exchanges}
-    if not heard.must_end and not _failed_before(heard):
+    query = _query(wish.question, _tables(heard))
+    if not heard.must_end and not _refusal(heard):
         if "list_tables" not in called:
-            handles = [asked.handle, *(asked.others if lists else ())]
-            return Answer([use("list_tables", database=each) for each in handles])
-        names = () if lists or unclear(asked) else asked.listed
-        if names and "describe_table" not in called:
-            calls = [use("describe_table", table=n, database=asked.handle) for n in names]
-            return Answer(calls)
-        if names and (sql := _next(asked)):
-            kept = {"keep": wish.file} if wish.file and not sql.startswith(LOOK) else {}
-            return Answer([use("execute_query", sql=sql, database=asked.handle, **kept)])
+            return Answer([use("list_tables", database=handle) for handle in handles])
+        if query.sql and "execute_query" not in called:
+            kept = {"keep": wish.file} if wish.file else {}
+            return Answer([use("execute_query", sql=query.sql, database=query.handle, **kept)])
         if wish.kind and (drawn := _drawing(heard, wish)):
             return Answer(drawn)
-    listed = tables_told(asked) if lists else None
-    return Answer([use("submit_result", **(listed or told(asked, wish)))])
+    if _LIST.match(wish.question) and _tables(heard):
+        return Answer([use("submit_result", **_listed(heard))])
+    return Answer([use("submit_result", **_result(heard, wish, query))])
+
+
+def _tables(heard: Heard) -> list[tuple[str, str]]:
+    """Return the readable tables that were listed, each with the handle of its database."""
+    return [
+        (found["name"], str(exchange.input["database"]))
+        for exchange in heard.exchanges
+        if exchange.name == "list_tables"
+        for line in exchange.text.splitlines()
+        if _UNREADABLE not in line and (found := _TABLE.match(line.strip()))
+    ]
+
+
+def _query(question: str, tables: Sequence[tuple[str, str]]) -> _Query:
+    """Return the query that a question holds, or counts by, or has on record."""
+    handles = list(dict.fromkeys(handle for _, handle in tables))
+    if not handles:
+        return _Query("", "", f"{_RULES} see no table")
+    if select := _SELECT.search(question):
+        named = [handle for handle in handles if handle in question[: select.start()]]
+        return _Query(select[0].rstrip(" ?.;\n"), (named or handles)[0])
+    if sql := _recorded(question, handles):
+        return _Query(sql, f"data:{SALES.name}")
+    if not (counts := _COUNT.match(question.strip())):
+        return _Query("", "", f"{_RULES} found no query for this question")
+    name = counts["table"].casefold()
+    fits = [t for t in tables if name in (t[0].casefold(), _bare(t[0]).casefold())]
+    if len(fits) == 1:
+        table, handle = fits[0]
+        label = re.sub(r"\W", "_", _bare(table))
+        return _Query(f"SELECT COUNT(*) AS n_{label} FROM {table}", handle)
+    if fits:
+        several = ", ".join(table for table, _ in fits)
+        return _Query("", "", f"{_RULES} find several tables of that name: {several}")
+    return _Query("", "", f"{_RULES} find no table {counts['table']}")
+
+
+def _bare(table: str) -> str:
+    """Return a table's name without its schema and its quotes."""
+    return table.rpartition(".")[2].strip('"')
+
+
+def _recorded(question: str, handles: Sequence[str]) -> str:
+    """Return the SELECT on record for a question to the sample database; else an empty text."""
+    if f"data:{SALES.name}" not in handles:
+        return ""
+    known = yaml.safe_load(QUESTIONS.read_text("utf-8"))
+    queries: dict[str, str] = {_plain(asked): sql for sql, many in known.items() for asked in many}
+    return queries.get(_plain(question), "")
+
+
+def _plain(question: str) -> str:
+    return " ".join(re.findall(r"\w+", question.casefold()))
 
 
 def _drawing(heard: Heard, wish: Wish) -> list[dict[str, Any]]:
-    """The call that draws the rows which were kept, once."""
-    kept = [e for e in heard.exchanges if e.input.get("keep") and not FAILED.search(e.text)]
+    """Return the call that draws the rows which were kept, once."""
+    kept = [e for e in heard.exchanges if e.input.get("keep") and not _FAILED.search(e.text)]
     x, y = axes(kept[-1].text) if kept else ("", ())
     if not y or any(e.name == "make_chart" for e in heard.exchanges):
         return []
     return [use("make_chart", file=wish.file, kind=wish.kind, x=x, y=list(y))]
 
 
-def _failed_before(heard: Heard) -> bool:
-    return any(e.is_error and e.name != "submit_result" for e in heard.exchanges)
+def _refusal(heard: Heard) -> str:
+    """Return the first error of a tool; empty where there was none."""
+    failed = [e.text for e in heard.exchanges if e.is_error and e.name != "submit_result"]
+    return next(iter(failed), "")
 
 
-def _next(asked: Asked) -> str:
-    """The query that is to be asked now; empty where none is left, or none is known."""
-    queries = (e for e in asked.heard.exchanges if e.name == "execute_query")
-    before = [str(e.input.get("sql", "")) for e in queries]
-    if not before and (texts := asked.texts):
-        return look(texts)
-    if any(not sql.startswith(LOOK) for sql in before):
-        return ""
-    selects = asked.selects
-    plain = next(iter(selects.values())) if len(selects) == 1 else ""
-    return selects.get("", plain)  # what needs no prefix is what a plain name means
+def _listed(heard: Heard) -> dict[str, Any]:
+    """Return the tables as findings."""
+    listed = [item for e in heard.exchanges if e.name == "list_tables" for item in items_of(e.text)]
+    every = [
+        {"claim": item.text[:500], "evidence": [item.id], "quotes": [found["name"]]}
+        for item in listed
+        if _UNREADABLE not in item.text and (found := _TABLE.match(f"[{item.id}] {item.text}"))
+    ]
+    findings = within(every, heard.max_bytes // 2)
+    more = len(every) - len(findings)
+    left = [*_unreadable(heard), *([f"{more} more tables"] if more else [])]
+    text = f"{len(every)} tables. {OFFLINE}"
+    return {"text": text, "findings": findings, "not_covered": left, "needs": ""}
+
+
+def _result(heard: Heard, wish: Wish, query: _Query) -> dict[str, Any]:
+    """Return what the query gave, or why none was asked."""
+    asked = [e for e in heard.exchanges if e.name == "execute_query"]
+    if not asked or asked[-1].is_error:
+        return _nothing(heard, query)
+    last = asked[-1]
+    if failed := _FAILED.search(last.text):
+        return _open(heard, f"The query was refused: {failed['why'][:200]}", "")
+    rows = _ROW.findall(last.text)
+    findings = [_finding(id, text) for id, text in rows[:MAX_ROWS]]
+    findings = within(findings, heard.max_bytes // 2 - 1000)
+    more = len(rows) - len(findings)
+    left = [*_unreadable(heard), *([f"{more} more rows"] if more else [])]
+    drawn = [e for e in heard.exchanges if e.name == "make_chart"]
+    if wish.kind and not any(not e.is_error for e in drawn):
+        why = f": {drawn[-1].text}"[:300] if drawn else ", for it takes a name and a number a row"
+        left.append(f"No chart was drawn{why}")
+    counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    counted += f", kept as {wish.file}" if wish.file else ""
+    text = f"{counted}, {COUNTED} {last.input['sql']} {OFFLINE}"
+    return {**_prose(heard, rows, text), "findings": findings, "not_covered": left, "needs": ""}
+
+
+def _prose(heard: Heard, rows: Sequence[tuple[str, str]], text: str) -> dict[str, Any]:
+    if heard.section("CONTRACT") != "table":
+        return {"text": text}
+    cells = [dict(_cells(line)) for _, line in rows[:MAX_ROWS]]
+    columns = list(cells[0]) if cells else []
+    return {"columns": columns, "rows": [list(c.values()) for c in cells], "text": text}
+
+
+def _cells(text: str) -> Iterator[tuple[str, str]]:
+    for cell in text.split("; "):
+        name, _, value = cell.partition(": ")
+        yield name, value
+
+
+def _finding(id: str, text: str) -> dict[str, Any]:
+    told = [(name, value) for name, value in _cells(text) if value not in ("", "null")]
+    values = [
+        value if len(value.strip(" \"'.…")) > 1 else f"{name}: {value}" for name, value in told
+    ]
+    return {"claim": text, "evidence": [id], "quotes": values[:5]}
+
+
+def _nothing(heard: Heard, query: _Query) -> dict[str, Any]:
+    """Return a result without findings that says why no query was asked."""
+    if refused := _refusal(heard):
+        why = refused.partition(_AGAIN)[0].strip()[:300].rstrip(".")
+        held = f"{why}; nothing was read. Ask again when that has ended"
+        return _open(heard, held if _AGAIN in refused else why, "")
+    if is_order(heard.section("TASK")):
+        return _open(heard, NOT_DONE[0], "")
+    tables = [name for name, _ in _tables(heard)]
+    if not tables and (lost := _unreadable(heard)):
+        return _open(heard, "; ".join(lost).rstrip("."), "")
+    return _open(heard, query.why_not, f"{UNDERSTOOD} {', '.join(tables[:MAX_NAMED])}.")
+
+
+def _open(heard: Heard, why: str, more: str) -> dict[str, Any]:
+    text = " ".join(part for part in (f"{why}.", more, OFFLINE) if part)
+    return {"text": text, "findings": [], "not_covered": [why], "needs": ""}
+
+
+def _unreadable(heard: Heard) -> list[str]:
+    """Return the files of the folder that are no tables, each with the reason."""
+    lines = [
+        line for e in heard.exchanges if e.name == "list_tables" for line in e.text.splitlines()
+    ]
+    return [line.partition("] ")[2][:300] for line in lines if _UNREADABLE in line]

@@ -18,8 +18,8 @@ _WORDS = {
     "notes": r"notes?|remember|asked before|(?:earlier|past) conversations?",
     "files": r"\w+\.(?:py|md|toml|txt|cfg)|py files?|files?|folders?|checkout"
     r"|repositor(?:y|ies)|repo|framework|codebase|modules?|functions?|articles?",
-    "data": r"how many|how much|total|sum|average|mean|top \d+|number of|count|revenue|orders?"
-    r"|sales|refund(?:s|ed)?|distinct|databases?|tables?|query|amount|highest|largest|lowest|biggest"
+    "data": r"select .*\bfrom|how many|how much|total|sum|average|mean|top \d+|number of|count"
+    r"|revenue|orders?|sales|refund(?:s|ed)?|distinct|databases?|tables?|query|amount|highest|largest|lowest|biggest"
     r"|most|per (?:month|week|day|year|market|country|customer)|list of",
 }
 """Scope -> what is said of things in it; the first one that fits counts."""
