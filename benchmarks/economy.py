@@ -23,7 +23,7 @@ from subagents.trajectory import Trajectory
 CALL_S = 5.0
 LATENCY_S = 0.2
 """Of the sweep that is run: long enough that the five start before the first is answered."""
-MIND = "bot.local.mind.mind:answer"
+MIND = "bot.local.offline.model:answer"
 HEAD = ["variant", "calls", "input tokens", "from cache", "output", "largest request"]
 HEAD += ["$ read on fast", "$ read on main", "seconds"]
 
@@ -133,7 +133,7 @@ def notes(lines: Iterable[Sequence[str]]) -> str:
     one = by_name["one context, channel after channel, cached"]
     return f"""\
 The sample workspace, five channels without the tracker (a subagent of its own reads that), read by
-the offline mind through the Messages API stand-in; tokens as it counts them (bytes / 3), prices of
+the offline model through the Messages API stand-in; tokens as it counts them (bytes / 3), prices of
 genai-prices for {models.fast} (fast) and {models.main} (main), each call priced alone. Isolated:
 five readers on fast (or main), one parent call on main for the top lines, in both columns. One
 context: the same tools, prompt and tool results; its last call writes all that the five readers and

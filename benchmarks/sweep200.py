@@ -48,7 +48,7 @@ MODEL_CALLS = 2
 """Of a subagent at the least: one to ask for the channel, one to give its result."""
 PAGE = 999
 """Messages that Slack gives in one call at the most."""
-MIND = "bot.local.mind.mind:answer"
+MIND = "bot.local.offline.model:answer"
 DAY = 86_400
 AS_OF = 1_773_619_200
 """16 March 2026, 00:00 UTC."""

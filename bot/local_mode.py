@@ -10,8 +10,8 @@ import aiohttp
 
 from bot.errors import SetupError
 from bot.local.export import ExportError, load_export
-from bot.local.mind.mind import answer as offline_mind
 from bot.local.model.server import ModelServer
+from bot.local.offline.model import answer as offline_model
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
@@ -35,7 +35,7 @@ from subagents.model import ModelClient
 def model_client(settings: Settings, name: str) -> Iterator[ModelClient]:
     """Yield the client of `claude`, or of the `offline` simulator, which runs while inside."""
     if name == "offline":
-        with LocalServer(ModelServer(offline_mind).app, "model") as server:
+        with LocalServer(ModelServer(offline_model).app, "model") as server:
             yield ModelClient(settings.models, "offline", server.url)
         return
     key, base_url = settings.secrets.anthropic_api_key, settings.endpoints.anthropic_base_url

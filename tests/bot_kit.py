@@ -20,9 +20,9 @@ from engine_kit import MUX, is_child
 from pg_kit import with_store
 
 from bot.__main__ import main
-from bot.local.mind.mind import answer as offline_mind
 from bot.local.model.faults import Faults
 from bot.local.model.server import Mind, ModelServer
+from bot.local.offline.model import answer as offline_model
 from bot.local.slack.server import API_PATH, LocalSlack
 
 Json = dict[str, Any]
@@ -180,7 +180,7 @@ def refused(done: Done, code: str) -> str:
 
 @contextmanager
 def model_at(
-    monkeypatch: pytest.MonkeyPatch, mind: Mind = offline_mind, faults: Faults | None = None
+    monkeypatch: pytest.MonkeyPatch, mind: Mind = offline_model, faults: Faults | None = None
 ) -> Iterator[ModelServer]:
     """A Messages API on loopback, which `--model claude` uses; its requests are recorded."""
     server = ModelServer(mind, faults=faults, record=True)

@@ -22,10 +22,10 @@ from engine_kit import (
     words,
 )
 
-from bot.local.mind.mind import answer as offline_mind
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import Mind
+from bot.local.offline.model import answer as offline_model
 
 SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 
@@ -432,7 +432,7 @@ def test_an_offline_child_of_a_scripted_parent_reads_for_itself(
     parent = turns(Answer([brief(contract="issues")]), say("See [F1.1]."))
 
     def mind(body: Json) -> Answer:
-        return offline_mind(body) if is_child(body) else parent(body)
+        return offline_model(body) if is_child(body) else parent(body)
 
     with model_at(monkeypatch, mind):
         document = asked(shell, small_export(tmp_path), "Open in #support-es?", "--json").json

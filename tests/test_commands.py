@@ -38,9 +38,9 @@ from bot.__main__ import main
 from bot.cli.ask import read_date, read_length
 from bot.errors import SetupError
 from bot.local.export import load_export
-from bot.local.mind.mind import answer as offline_mind
 from bot.local.model.faults import Fault, Faults
 from bot.local.model.server import ModelServer
+from bot.local.offline.model import answer as offline_model
 from bot.local.sample_labels import labels
 from bot.local.sample_workspace import load_sample
 from bot.local.slack.faults import Fault as SlackFault
@@ -442,7 +442,7 @@ def test_without_a_key_or_a_workspace_it_says_what_to_set(
 def test_a_model_that_refuses_the_key_is_said_once_in_a_sentence(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    server = ModelServer(offline_mind, api_key="sk-right")
+    server = ModelServer(offline_model, api_key="sk-right")
     with MUX.serving(server.app) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-wrong-secret")
@@ -591,7 +591,7 @@ def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str
         slow = "#support-en" in json.dumps(body["messages"][0])
         return Fault("slow", seconds=60.0) if slow else None
 
-    server = ModelServer(offline_mind, faults=Faults(fate))
+    server = ModelServer(offline_model, faults=Faults(fate))
     with MUX.serving(server.app) as url:
         args = ["sweep", "--channels", "*", "--slack-export", str(small_export(tmp_path))]
         env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}

@@ -21,9 +21,9 @@ from serve_kit import ASKER, ruled
 from slack_sdk.web.async_client import AsyncWebClient
 from test_inbox_triage import pressed, with_mail
 
-from bot.local.mind.mind import answer as offline
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
+from bot.local.offline.model import answer as offline
 from bot.local.slack.faults import Fault
 from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.shown import Shown
@@ -77,7 +77,7 @@ class Outage(list[Fault]):
 
 
 def once_read(action: Callable[[], object]) -> Mind:
-    """The offline mind; what is to happen between run and delivery happens when all is read."""
+    """The offline model; what is to happen between run and delivery happens when all is read."""
     done: list[bool] = []
 
     def mind(body: Json) -> Answer:
@@ -383,7 +383,7 @@ async def test_a_quiet_schedule_posts_nothing_where_nothing_is_new_and_is_noted(
         second = await s.delivered(occurrence)
         assert (first.state, second.state) == ("delivered", "quiet")
         assert len(posted(s)) == 1
-        said = "URGENT: Baltik AG cannot log in, error."
+        said = "URGENT: Baltik AG cannot log in. Who can help?"
         ts = s.bot.slack.people.say("U0LUIS", "C0MARKET0", said)
         after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
         third = await s.fire("markets", after)  # its time is a whole second

@@ -27,7 +27,7 @@ from test_inbox_triage import with_mail
 
 from bot.local.google.faults import Fault
 from bot.local.google.server import LocalGoogle
-from bot.local.mind.mind import answer as offline
+from bot.local.offline.model import answer as offline
 from bot.local.slack.server import LocalSlack
 from bot.reports.markdown import report_markdown
 from bot.schedules.delivery import page_of

@@ -17,7 +17,7 @@ from slack_sdk.models.views import View
 
 from bot.cli.runs import run_pause, run_resume
 from bot.listeners.home import PAUSE, RESUME, Home, HomeFacts, LastRun, offers, publish, view
-from bot.local.mind.reports import wants_triage
+from bot.local.offline.reports import wants_triage
 from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace

@@ -21,8 +21,8 @@ from bot.local.google.faults import Fault
 from bot.local.google.mbox import load_mbox
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
-from bot.local.mind.reports import wants_triage
 from bot.local.model.answer import Answer
+from bot.local.offline.reports import wants_triage
 from bot.local.slack.faults import Fault as SlackFault
 from bot.local.slack.shown import Shown
 from bot.mailbox.accounts import GOOGLE, Mailboxes

@@ -14,9 +14,9 @@ from card_kit import EVA, GUEST, LUIS, asked, card, cards, people, reaches, stor
 from engine_kit import Json, channel_id, led_by, opening, say, until, use
 from serve_kit import ASKER, Served, serving
 
-from bot.local.mind.mind import answer as offline
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
+from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.schedules.store import ScheduleStore
@@ -368,10 +368,10 @@ async def test_of_what_is_not_there_nothing_is_asked(tmp_path: Path) -> None:
         assert "There is no schedule nothing" in await refusal(bot)
 
 
-# ---- in words, with the offline mind
+# ---- in words, with the offline model
 
 
-async def test_the_offline_mind_sets_up_what_words_ask_for(tmp_path: Path) -> None:
+async def test_the_offline_model_sets_up_what_words_ask_for(tmp_path: Path) -> None:
     async with bot_with(tmp_path, offline) as bot:
         shown = await approved(bot, "every weekday at 9 sweep support-* and post here")
         assert "Set up the schedule sweep-support" in shown

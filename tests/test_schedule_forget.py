@@ -12,7 +12,7 @@ from forget_kit import Told, holding, item
 from schedule_kit import Scheduled, scheduled, sweep
 from serve_kit import ASKER
 
-from bot.local.mind.mind import answer as offline
+from bot.local.offline.model import answer as offline
 from bot.local.slack.server import LocalSlack
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy

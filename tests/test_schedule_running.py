@@ -16,9 +16,9 @@ from schedule_kit import come, scheduled, sweep
 from serve_kit import ASKER
 from test_channel_sweep import with_tracker
 
-from bot.local.mind.mind import answer as offline
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Faults
+from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER

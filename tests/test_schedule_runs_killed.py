@@ -15,7 +15,7 @@ from fleet_kit import Fleet, fleet
 from schedule_kit import LONG_AGO
 from serve_kit import ASKER
 
-from bot.local.mind.mind import answer as offline
+from bot.local.offline.model import answer as offline
 from bot.local.slack.shown import Shown
 from bot.local.slack.state import BOT_USER
 

@@ -14,9 +14,9 @@ import scopes
 from bot.approvals import cards
 from bot.approvals.cards import title
 from bot.listeners.home import schedule_blocks
-from bot.local.mind.hearing import Heard
-from bot.local.mind.schedule import TOOLS as NAMES
-from bot.local.mind.schedule import turn
+from bot.local.offline.conversation import Conversation
+from bot.local.offline.schedules import TOOLS as NAMES
+from bot.local.offline.schedules import turn
 from bot.schedules import chat
 from bot.storage.schedules import StoredSchedule
 from config.schedules import Schedule
@@ -217,12 +217,12 @@ def test_no_scope_of_subagents_has_these_tools() -> None:
 
 
 def told(text: str) -> Any:
-    heard = Heard(NAMES, (text,), (), (), (), 4_000)
+    heard = Conversation(NAMES, (text,), (), (), (), 4_000)
     found = turn(text, heard, free=True)
     return found and [(c["name"], c["input"]) for c in found.calls]
 
 
-def test_the_offline_mind_reads_the_times_the_place_and_the_sources() -> None:
+def test_the_offline_model_reads_the_times_the_place_and_the_sources() -> None:
     daily = {"name": "sweep-csm", "kind": "sweep", "cron": "0 9 * * mon-fri", "to": "here"}
     asked = "every weekday at 9 sweep #csm-* and post here"
     assert told(asked) == [("schedule_create", {**daily, "channels": ["#csm-*"]})]

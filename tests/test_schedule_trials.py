@@ -20,7 +20,7 @@ from test_schedule_forget import told as told_twice
 
 from bot.local.google.faults import Fault
 from bot.local.google.server import LocalGoogle
-from bot.local.mind.mind import answer as offline
+from bot.local.offline.model import answer as offline
 from bot.local.slack.server import LocalSlack
 from bot.memory import NoteStore
 from bot.privacy.forget import Forget

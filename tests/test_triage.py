@@ -202,7 +202,7 @@ def test_facts_of_a_numbered_list_are_no_copied_text(shell: Shell, tmp_path: Pat
     file = mbox(tmp_path / "m.mbox", mail(1, listed))
     done = shell(*OFFLINE, "--mbox", file, "--me", ME)
     (only,) = done.json["verdicts"]
-    assert [fact.split()[0] for fact in only["key_facts"]] == ["Invoice", "The"]
+    assert {"Invoice", "The"} <= {fact.split()[0] for fact in only["key_facts"]}
     audit = shell("audit", done.json["run_id"])
     assert audit.code == 0, audit.out
 

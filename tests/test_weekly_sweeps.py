@@ -18,7 +18,7 @@ from bot_kit import Json, Shell, channel_id, configure, export, refused, said, t
 from schedule_kit import Scheduled, scheduled, sweep
 
 from bot.local.export import load_export
-from bot.local.mind.mind import answer as offline
+from bot.local.offline.model import answer as offline
 from bot.runs.store import Store
 
 WEEKS = ("2025-03-08", "2025-03-15", "2025-03-22")

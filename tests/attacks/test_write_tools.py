@@ -42,9 +42,9 @@ from engine_kit import (
 from fleet_kit import fleet
 from serve_kit import ASKER, Served, request_in, serving
 
-from bot.local.mind.mind import answer as offline_mind
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
+from bot.local.offline.model import answer as offline_model
 from bot.local.slack.faults import Fault
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
@@ -97,14 +97,14 @@ async def told(bot: Served, text: str = POST, **more: Any) -> str:
 )
 async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path, text: str) -> None:
     """By the offline model, which speaks for no script of this test."""
-    async with serving(tmp_path, offline_mind, space=people()) as bot:
+    async with serving(tmp_path, offline_model, space=people()) as bot:
         assert "Posted" in await told(bot, text)
         assert posted(bot) == [DONE]
         assert cards(bot) == []
 
 
 async def test_words_in_quotes_are_sent_to_the_person_of_the_request(tmp_path: Path) -> None:
-    async with serving(tmp_path, offline_mind, space=people()) as bot:
+    async with serving(tmp_path, offline_model, space=people()) as bot:
         assert "Sent" in await told(bot, f'tell <@{LUIS}> "{DONE}"')
         assert direct(bot, LUIS) == [DONE]
         assert direct(bot, EVA) == []

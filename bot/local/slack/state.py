@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bot.local.mind.timeline import Timeline
 from bot.local.slack.records import Pane, Session, Stream, Upload, View, Whisper
+from bot.local.timeline import Timeline
 from bot.local.workspace import (
     SLACKBOT,
     Channel,

@@ -1,9 +1,12 @@
-"""What a request shows to the offline mind: its tools, the brief, and what its tools returned."""
+"""Take a Messages API request apart: tools, the brief, and what the tools returned."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+OFFLINE = "(offline rules, not a language model)"
+"""Said once in everything that the offline model writes."""
 
 Json = dict[str, Any]
 
@@ -48,7 +51,7 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Conversation:
     """A request, taken apart."""
 
     tools: frozenset[str]
@@ -113,7 +116,7 @@ def _ends(line: str) -> bool:
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """The `NAME: body` sections of a text; a body goes on until the next name."""
+    """Return the `NAME: body` sections of a text; a body goes on until the next name."""
     name, body = "", ""
     for line in text.splitlines():
         if found := _HEADER.match(line):
@@ -126,7 +129,7 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
         yield name, body.strip()
 
 
-def hear(request: Mapping[str, Any]) -> Heard:
+def read_conversation(request: Mapping[str, Any]) -> Conversation:
     """Take a Messages API request apart."""
     messages: list[Json] = request["messages"]
     calls: dict[str, Json] = {}
@@ -141,7 +144,7 @@ def hear(request: Mapping[str, Any]) -> Heard:
                 text, failed = _plain(block.get("content")), bool(block.get("is_error"))
                 exchanges.append(Exchange(call["name"], call["input"], text, failed))
     said = [text for message in users for text in _texts(message)]
-    return Heard(
+    return Conversation(
         tools=frozenset(tool["name"] for tool in request.get("tools") or ()),
         opening=tuple(_texts(users[0])),
         exchanges=tuple(exchanges),

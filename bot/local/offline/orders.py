@@ -1,12 +1,12 @@
-"""Orders as the offline mind knows them: what to keep, write or compute; any other is not done."""
+"""Read plain orders: what to keep, write or compute; any other order is not carried out."""
 
 import ast
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from bot.local.mind.cues import fold
-from bot.local.mind.phrases import OFFLINE
+from bot.local.offline.conversation import OFFLINE
+from bot.local.offline.words import fold
 
 NOT_DONE = (
     "The offline rules carry out no such order; nothing was changed",
@@ -19,7 +19,7 @@ NO_SOURCE = (
 )
 NO_SEARCH = ("The offline rules cannot search the web", "They read the pages that a request names.")
 _POLITE = (
-    r"^\W*(?:(?:please|kindly|bitte|now|then|also|just|(?P<asks>can|could|would|will) you"
+    r"^\W*(?:(?:please|kindly|now|then|also|just|(?P<asks>can|could|would|will) you"
     r"|i want you to|and) +)*"
 )
 _VERBS = (
@@ -30,8 +30,6 @@ _VERBS = (
     "|pay|plot|post|print|publish|push|put|redact|refactor|remember|remind|remove|rename|reorder"
     "|replace|reply|reschedule|reset|restart|restore|revert|rewrite|run|save|schedule|send|store"
     "|submit|subscribe|transfer|translate|uninstall|unsubscribe|update|upload|write|write down"
-    "|schreibe?|erstelle?|notiere?|losche?|merke? dir|escribe|anota|borra|ecris|supprime|ajoute"
-    "|scrivi|annota|cancella|aggiungi"
 )
 _ORDER = re.compile(rf"{_POLITE}(?:{_VERBS})\b(?! (?:on|about)\b)", re.IGNORECASE)
 _TOLD = re.compile(
@@ -43,8 +41,8 @@ _TOLD = re.compile(
 _KEEP = re.compile(
     rf"{_POLITE}(?:(?:keep|save|make|take|write|add|store)(?: down)?(?: me| an?| this| the| as| my"
     r"| own| short| new)* notes?(?: down)?(?:[ :,]+(?:that|of|about)\b)?"
-    r"|(?:remember|note|memorize|keep in mind|write down|notiere?|merke? dir|anota|annota)"
-    r"(?: down)?(?: this| the following)?(?:,? (?:that|dass|que|che)\b)?)[:,]? +(?P<text>\S.*)",
+    r"|(?:remember|note|memorize|keep in mind|write down)"
+    r"(?: down)?(?: this| the following)?(?:,? that\b)?)[:,]? +(?P<text>\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _NO_NOTE = re.compile(
@@ -83,14 +81,14 @@ class Writing:
 
 
 def is_order(task: str) -> bool:
-    """Whether a task is to do something, and not to find out or tell something."""
+    """Return whether a task is to do something, and not to find out or tell something."""
     found = _ORDER.match(fold(task).replace("`", "")) or _ORDER.match(task)
     asks = task.rstrip().endswith("?") and not (found and found["asks"])
     return bool(found) and not asks and not _TOLD.match(task)
 
 
 def to_keep(task: str) -> str:
-    """The text of the note that a task wants kept; empty where it wants none."""
+    """Return the text of the note that a task wants kept; empty where it wants none."""
     found = _KEEP.match(task.strip())
     if not found or _NO_NOTE.match(found["text"]) or (task.endswith("?") and not found["asks"]):
         return ""
@@ -98,7 +96,7 @@ def to_keep(task: str) -> str:
 
 
 def to_write(task: str) -> Writing | None:
-    """The file that a task gives with its whole text."""
+    """Return the file that a task gives with its whole text."""
     found = _WRITE.match(task.strip())
     if not found:
         return None
@@ -108,7 +106,7 @@ def to_write(task: str) -> Writing | None:
 
 
 def sum_in(task: str) -> str:
-    """The sum that is all a task asks for, as Python reads it; else empty."""
+    """Return the sum that is all a task asks for, as Python reads it; else empty."""
     found = _SUM.match(task.strip())
     if not found or len(task) > _LONGEST or _DATE.search(task):
         return ""
@@ -125,6 +123,6 @@ def sum_in(task: str) -> str:
 
 
 def open_end(why: str, more: str = "") -> dict[str, Any]:
-    """The result of a task that was not done, with the reason as what it lacks."""
+    """Return the result of a task that was not done, with the reason as what it lacks."""
     text = " ".join(part for part in (f"{why}.", more, OFFLINE) if part)
     return {"text": text, "findings": [], "not_covered": [], "needs": why}

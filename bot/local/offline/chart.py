@@ -1,4 +1,4 @@
-"""What the offline mind makes of "as CSV" and "draw it as a bar chart": a kept file, a picture."""
+"""Read "as CSV" and "draw it as a bar chart" in a question: a kept file, a picture."""
 
 import re
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Wish:
 
 
 def wish_of(task: str) -> Wish:
-    """A task without the words on what to make of the rows."""
+    """Return a task without the words on what to make of the rows."""
     task = task.strip()
     if found := _AS.search(task):
         kind = (found["kind"] or "csv").lower().partition(" ")[0]
@@ -48,7 +48,7 @@ def wish_of(task: str) -> Wish:
 
 
 def axes(text: str) -> tuple[str, Sequence[str]]:
-    """The columns of a result to draw by and to draw: the first one, and all numbers behind it.
+    """Return the columns of a result to draw by and to draw: the first, and the numbers behind it.
 
     Empty where there is nothing to draw.
     """

@@ -13,13 +13,11 @@ from typing import Any
 
 import yaml
 
-from bot.local.mind.calls import items_of, use, within
-from bot.local.mind.chart import Wish, axes, wish_of
-from bot.local.mind.hearing import Heard
-from bot.local.mind.orders import NOT_DONE, is_order
-from bot.local.mind.phrases import OFFLINE
-from bot.local.mind.written import COUNTED
 from bot.local.model.answer import Answer
+from bot.local.offline.calls import items_of, use, within
+from bot.local.offline.chart import Wish, axes, wish_of
+from bot.local.offline.conversation import OFFLINE, Conversation
+from bot.local.offline.orders import NOT_DONE, is_order
 from bot.local.sample_sales import QUESTIONS, SALES
 
 MAX_ROWS = 20
@@ -34,6 +32,8 @@ _RULES = "The offline rules"
 _UNREADABLE = ": not readable: "
 _AGAIN = "Try again once"
 """How a tool tells a model that another program holds the database."""
+COUNTED = "counted by:"
+"""Stands before the statement by which rows were counted."""
 _HANDLE = re.compile(r"\bdata:[\w.-]+")
 _TABLE = re.compile(r"^\[t-\w+\] (?P<name>(?:\"(?:[^\"]|\"\")+\"|[^\s(:\"])+)", re.MULTILINE)
 _ROW = re.compile(r"^\[(?P<id>q-\w+#row\d+)\] (?P<text>.*)$", re.MULTILINE)
@@ -56,30 +56,30 @@ class _Query:
     why_not: str = ""
 
 
-def as_data(heard: Heard) -> Answer:
+def as_data(talk: Conversation) -> Answer:
     """Return the next turn: the tables, the query, the chart, the result."""
-    wish = wish_of(heard.section("TASK"))
-    handles = list(dict.fromkeys(_HANDLE.findall(heard.section("MAY READ"))))
-    called = {exchange.name for exchange in heard.exchanges}
-    query = _query(wish.question, _tables(heard))
-    if not heard.must_end and not _refusal(heard):
+    wish = wish_of(talk.section("TASK"))
+    handles = list(dict.fromkeys(_HANDLE.findall(talk.section("MAY READ"))))
+    called = {exchange.name for exchange in talk.exchanges}
+    query = _query(wish.question, _tables(talk))
+    if not talk.must_end and not _refusal(talk):
         if "list_tables" not in called:
             return Answer([use("list_tables", database=handle) for handle in handles])
         if query.sql and "execute_query" not in called:
             kept = {"keep": wish.file} if wish.file else {}
             return Answer([use("execute_query", sql=query.sql, database=query.handle, **kept)])
-        if wish.kind and (drawn := _drawing(heard, wish)):
+        if wish.kind and (drawn := _drawing(talk, wish)):
             return Answer(drawn)
-    if _LIST.match(wish.question) and _tables(heard):
-        return Answer([use("submit_result", **_listed(heard))])
-    return Answer([use("submit_result", **_result(heard, wish, query))])
+    if _LIST.match(wish.question) and _tables(talk):
+        return Answer([use("submit_result", **_listed(talk))])
+    return Answer([use("submit_result", **_result(talk, wish, query))])
 
 
-def _tables(heard: Heard) -> list[tuple[str, str]]:
+def _tables(talk: Conversation) -> list[tuple[str, str]]:
     """Return the readable tables that were listed, each with the handle of its database."""
     return [
         (found["name"], str(exchange.input["database"]))
-        for exchange in heard.exchanges
+        for exchange in talk.exchanges
         if exchange.name == "list_tables"
         for line in exchange.text.splitlines()
         if _UNREADABLE not in line and (found := _TABLE.match(line.strip()))
@@ -128,61 +128,61 @@ def _plain(question: str) -> str:
     return " ".join(re.findall(r"\w+", question.casefold()))
 
 
-def _drawing(heard: Heard, wish: Wish) -> list[dict[str, Any]]:
+def _drawing(talk: Conversation, wish: Wish) -> list[dict[str, Any]]:
     """Return the call that draws the rows which were kept, once."""
-    kept = [e for e in heard.exchanges if e.input.get("keep") and not _FAILED.search(e.text)]
+    kept = [e for e in talk.exchanges if e.input.get("keep") and not _FAILED.search(e.text)]
     x, y = axes(kept[-1].text) if kept else ("", ())
-    if not y or any(e.name == "make_chart" for e in heard.exchanges):
+    if not y or any(e.name == "make_chart" for e in talk.exchanges):
         return []
     return [use("make_chart", file=wish.file, kind=wish.kind, x=x, y=list(y))]
 
 
-def _refusal(heard: Heard) -> str:
+def _refusal(talk: Conversation) -> str:
     """Return the first error of a tool; empty where there was none."""
-    failed = [e.text for e in heard.exchanges if e.is_error and e.name != "submit_result"]
+    failed = [e.text for e in talk.exchanges if e.is_error and e.name != "submit_result"]
     return next(iter(failed), "")
 
 
-def _listed(heard: Heard) -> dict[str, Any]:
+def _listed(talk: Conversation) -> dict[str, Any]:
     """Return the tables as findings."""
-    listed = [item for e in heard.exchanges if e.name == "list_tables" for item in items_of(e.text)]
+    listed = [item for e in talk.exchanges if e.name == "list_tables" for item in items_of(e.text)]
     every = [
         {"claim": item.text[:500], "evidence": [item.id], "quotes": [found["name"]]}
         for item in listed
         if _UNREADABLE not in item.text and (found := _TABLE.match(f"[{item.id}] {item.text}"))
     ]
-    findings = within(every, heard.max_bytes // 2)
+    findings = within(every, talk.max_bytes // 2)
     more = len(every) - len(findings)
-    left = [*_unreadable(heard), *([f"{more} more tables"] if more else [])]
+    left = [*_unreadable(talk), *([f"{more} more tables"] if more else [])]
     text = f"{len(every)} tables. {OFFLINE}"
     return {"text": text, "findings": findings, "not_covered": left, "needs": ""}
 
 
-def _result(heard: Heard, wish: Wish, query: _Query) -> dict[str, Any]:
+def _result(talk: Conversation, wish: Wish, query: _Query) -> dict[str, Any]:
     """Return what the query gave, or why none was asked."""
-    asked = [e for e in heard.exchanges if e.name == "execute_query"]
+    asked = [e for e in talk.exchanges if e.name == "execute_query"]
     if not asked or asked[-1].is_error:
-        return _nothing(heard, query)
+        return _nothing(talk, query)
     last = asked[-1]
     if failed := _FAILED.search(last.text):
-        return _open(heard, f"The query was refused: {failed['why'][:200]}", "")
+        return _open(talk, f"The query was refused: {failed['why'][:200]}", "")
     rows = _ROW.findall(last.text)
     findings = [_finding(id, text) for id, text in rows[:MAX_ROWS]]
-    findings = within(findings, heard.max_bytes // 2 - 1000)
+    findings = within(findings, talk.max_bytes // 2 - 1000)
     more = len(rows) - len(findings)
-    left = [*_unreadable(heard), *([f"{more} more rows"] if more else [])]
-    drawn = [e for e in heard.exchanges if e.name == "make_chart"]
+    left = [*_unreadable(talk), *([f"{more} more rows"] if more else [])]
+    drawn = [e for e in talk.exchanges if e.name == "make_chart"]
     if wish.kind and not any(not e.is_error for e in drawn):
         why = f": {drawn[-1].text}"[:300] if drawn else ", for it takes a name and a number a row"
         left.append(f"No chart was drawn{why}")
     counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
     counted += f", kept as {wish.file}" if wish.file else ""
     text = f"{counted}, {COUNTED} {last.input['sql']} {OFFLINE}"
-    return {**_prose(heard, rows, text), "findings": findings, "not_covered": left, "needs": ""}
+    return {**_prose(talk, rows, text), "findings": findings, "not_covered": left, "needs": ""}
 
 
-def _prose(heard: Heard, rows: Sequence[tuple[str, str]], text: str) -> dict[str, Any]:
-    if heard.section("CONTRACT") != "table":
+def _prose(talk: Conversation, rows: Sequence[tuple[str, str]], text: str) -> dict[str, Any]:
+    if talk.section("CONTRACT") != "table":
         return {"text": text}
     cells = [dict(_cells(line)) for _, line in rows[:MAX_ROWS]]
     columns = list(cells[0]) if cells else []
@@ -203,28 +203,28 @@ def _finding(id: str, text: str) -> dict[str, Any]:
     return {"claim": text, "evidence": [id], "quotes": values[:5]}
 
 
-def _nothing(heard: Heard, query: _Query) -> dict[str, Any]:
+def _nothing(talk: Conversation, query: _Query) -> dict[str, Any]:
     """Return a result without findings that says why no query was asked."""
-    if refused := _refusal(heard):
+    if refused := _refusal(talk):
         why = refused.partition(_AGAIN)[0].strip()[:300].rstrip(".")
         held = f"{why}; nothing was read. Ask again when that has ended"
-        return _open(heard, held if _AGAIN in refused else why, "")
-    if is_order(heard.section("TASK")):
-        return _open(heard, NOT_DONE[0], "")
-    tables = [name for name, _ in _tables(heard)]
-    if not tables and (lost := _unreadable(heard)):
-        return _open(heard, "; ".join(lost).rstrip("."), "")
-    return _open(heard, query.why_not, f"{UNDERSTOOD} {', '.join(tables[:MAX_NAMED])}.")
+        return _open(talk, held if _AGAIN in refused else why, "")
+    if is_order(talk.section("TASK")):
+        return _open(talk, NOT_DONE[0], "")
+    tables = [name for name, _ in _tables(talk)]
+    if not tables and (lost := _unreadable(talk)):
+        return _open(talk, "; ".join(lost).rstrip("."), "")
+    return _open(talk, query.why_not, f"{UNDERSTOOD} {', '.join(tables[:MAX_NAMED])}.")
 
 
-def _open(heard: Heard, why: str, more: str) -> dict[str, Any]:
+def _open(talk: Conversation, why: str, more: str) -> dict[str, Any]:
     text = " ".join(part for part in (f"{why}.", more, OFFLINE) if part)
     return {"text": text, "findings": [], "not_covered": [why], "needs": ""}
 
 
-def _unreadable(heard: Heard) -> list[str]:
+def _unreadable(talk: Conversation) -> list[str]:
     """Return the files of the folder that are no tables, each with the reason."""
     lines = [
-        line for e in heard.exchanges if e.name == "list_tables" for line in e.text.splitlines()
+        line for e in talk.exchanges if e.name == "list_tables" for line in e.text.splitlines()
     ]
     return [line.partition("] ")[2][:300] for line in lines if _UNREADABLE in line]

@@ -1,4 +1,4 @@
-"""Tool calls as the offline mind makes them, and items as tools show them."""
+"""Make tool calls, and read the items that tools show."""
 
 import json
 import re
@@ -21,12 +21,12 @@ class Shown:
 
 
 def use(name: str, **arguments: Any) -> dict[str, Any]:
-    """A tool call as a content block; the server gives it an id."""
+    """Return a tool call as a content block; the server gives it an id."""
     return {"type": "tool_use", "name": name, "input": arguments}
 
 
 def within(findings: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    """The first findings that a submission of so many bytes has room for."""
+    """Return the first findings that a submission of so many bytes has room for."""
     kept: list[dict[str, Any]] = []
     for finding in findings:
         room -= len(json.dumps(finding, ensure_ascii=False).encode()) + 2
@@ -37,7 +37,7 @@ def within(findings: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]
 
 
 def items_of(text: str) -> Iterator[Shown]:
-    """The items of a tool's result; lines behind a bar belong to the item above."""
+    """Return the items of a tool's result; lines behind a bar belong to the item above."""
     item: Shown | None = None
     for line in text.splitlines():
         if line.startswith("|") and item:

@@ -1,10 +1,10 @@
-"""What the offline mind writes for somebody: words in quotes, to a channel or a person."""
+"""Post words in quotes to a channel or a person, as a plain order says."""
 
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from bot.local.mind.hearing import Heard
+from bot.local.offline.conversation import Conversation
 
 _ORDER = re.compile(
     r"""^\s*(?:please\s+|can\s+you\s+|could\s+you\s+)?(?:post|send|write|announce|tell|dm|message)\b
@@ -24,8 +24,8 @@ class Order:
     """As the request names it: `#general`, `@Ana`; empty where it names none."""
 
 
-def order(request: str) -> Order | None:
-    """The order that a request is, if it is one with its words in quotes."""
+def order_in(request: str) -> Order | None:
+    """Return the order that a request is, if it is one with its words in quotes."""
     found = _ORDER.match(request)
     if not found:
         return None
@@ -34,22 +34,22 @@ def order(request: str) -> Order | None:
     return Order(found["said"].strip(), place[0] if place else "") if place else None
 
 
-def calls(wanted: Order, heard: Heard) -> list[dict[str, Any]]:
-    """The tool call that carries it out, where the named place is known and the tool offered."""
-    named = {m[2] or m[1]: m[1] for m in _NAMED.finditer(heard.section("NAMED SOURCES") or "")}
+def calls(wanted: Order, talk: Conversation) -> list[dict[str, Any]]:
+    """Return the tool call that carries it out, if the place is known and the tool offered."""
+    named = {m[2] or m[1]: m[1] for m in _NAMED.finditer(talk.section("NAMED SOURCES") or "")}
     name = wanted.place.lower()
     ids = {f"{name[0]}{i}".lower(): i for i in named.values()}
     id = ids.get(name) or next((i for t, i in named.items() if t.lower().startswith(name)), "")
     person = wanted.place.startswith("@")
     tool = "send_direct_message" if person else "post_message"
-    if tool not in heard.tools or not id:
+    if tool not in talk.tools or not id:
         return []
     where = {"user": id} if person else {"channel": id}
     return [{"type": "tool_use", "name": tool, "input": {**where, "text": wanted.said}}]
 
 
-def told(heard: Heard) -> str:
-    """What came of it, in the tool's own words."""
-    if not heard.exchanges:
+def outcome(talk: Conversation) -> str:
+    """Return what came of it, in the tool's own words."""
+    if not talk.exchanges:
         return "I cannot write there: I do not know that place, or may not write from here."
-    return " ".join(exchange.text.strip() for exchange in heard.exchanges)
+    return " ".join(exchange.text.strip() for exchange in talk.exchanges)

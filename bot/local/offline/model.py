@@ -1,0 +1,50 @@
+"""The offline model: it reads one Messages API request and answers by a few fixed rules.
+
+It is not a language model and says so in everything it writes. It knows nothing but the request,
+and what readers wrote about the sample data: no files, no clock, no chance.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from bot.local.model.answer import Answer
+from bot.local.offline.calls import use
+from bot.local.offline.channels import as_reader, handles_in
+from bot.local.offline.conversation import Conversation, read_conversation
+from bot.local.offline.data import as_data
+from bot.local.offline.files import as_files
+from bot.local.offline.mail import as_triage, digest_lines, is_digest
+from bot.local.offline.parent import as_parent
+from bot.local.offline.search import as_searcher
+from bot.local.offline.tracker import rows_of
+
+
+def answer(request: dict[str, Any]) -> Answer:
+    """Return what the offline model says to one Messages API request."""
+    talk = read_conversation(request)
+    if "submit_result" in talk.tools:
+        return _as_subagent(talk)
+    if is_digest(talk):
+        return Answer([{"type": "text", "text": digest_lines(talk)}])
+    return as_parent(talk)
+
+
+def _as_subagent(talk: Conversation) -> Answer:
+    contract, handles = talk.section("CONTRACT"), talk.section("MAY READ")
+    if contract == "triage":
+        return as_triage(talk)
+    if contract == "tracker":
+        return Answer([use("submit_result", **rows_of(talk))])
+    if handles_in(handles):
+        return as_reader(talk)
+    if re.search(r"\bdata:", handles):
+        return as_data(talk)
+    if re.search(r"\bfiles:", handles):
+        return as_files(talk)
+    return (
+        as_searcher(talk)
+        if re.search(r"\b(?:mail|web|notes):|https?://", handles)
+        else as_reader(talk)
+    )

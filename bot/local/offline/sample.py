@@ -1,0 +1,80 @@
+"""Replay what careful readers said of the sample workspace and the sample mailbox.
+
+A recorded answer counts only while a thread ends where it ended when it was read; the rules judge
+any other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from bot.local.offline.messages import Thread, Verdict
+from bot.local.sample_labels import IssueLabel, labels
+from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample, read_data
+
+_APART = ("", "how-to")
+"""Labels that name no issue which several threads can share."""
+_REASONS = {
+    "high": "the customer loses money or sales, or breaks a law",
+    "medium": "work goes on by a detour",
+    "low": "a question, nothing is broken",
+}
+
+
+def verdict_of(thread: Thread) -> Verdict | None:
+    """Return what is recorded of a thread of the sample workspace; None for any other."""
+    last, verdict = _threads().get(thread.root.id, ("", None))
+    return verdict if last == thread.lines[-1].id else None
+
+
+@cache
+def _threads() -> Mapping[str, tuple[str, Verdict]]:
+    """Return id of a thread's root -> id of its last message, and what its label says."""
+    end = f"{SAMPLE_AS_OF.timestamp():.6f}"
+    last = {
+        f"{channel.id}/{message.thread_ts or message.ts}": f"{channel.id}/{message.ts}"
+        for channel in load_sample().channels
+        for message in sorted(channel.messages, key=lambda each: each.ts)
+        if message.ts < end and message.subtype != "tombstone"
+    }
+    known = labels()
+    return {
+        thread.root: (
+            last[thread.root],
+            Verdict(
+                thread.state,
+                thread.severity or "low",
+                _REASONS[thread.severity or "low"],
+                known.issues[thread.issue].title if thread.issue not in _APART else "",
+            ),
+        )
+        for channel in known.channels.values()
+        for thread in channel.threads
+        if thread.root in last
+    }
+
+
+def issue_of(claim: str) -> IssueLabel | None:
+    """Return the issue of the sample that a claim names by its title."""
+    return next((issue for issue in labels().issues.values() if issue.title == claim), None)
+
+
+def mail_of(ids: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return the verdict recorded of a mail thread, whose message ids are given in order."""
+    thread, _, last = ids[-1].partition("/")
+    found = _mails().get(thread)
+    return found if found and found["last"] == last else None
+
+
+def matter_of(fact: str) -> str:
+    """Return what the mail thread with that first fact shares with others; else an empty text."""
+    shared = {mail["key_facts"][0]: mail.get("matter", "") for mail in _mails().values()}
+    return next((matter for first, matter in shared.items() if first.startswith(fact)), "")
+
+
+@cache
+def _mails() -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = read_data("verdicts")
+    return found
