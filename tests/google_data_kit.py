@@ -17,12 +17,13 @@ from google_contract import departures, discovery, methods, requested
 from google_kit import Clock
 from googleapiclient.discovery import build  # type: ignore[import-untyped]
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
+from standins.bigquery_jobs import BigQueryState
+from standins.bigquery_tables import bigquery_of
+from standins.google import FullGoogle
+from standins.sheets_state import Book, SheetsState
 
-from bot.local.google.bigquery_jobs import BigQueryState
-from bot.local.google.bigquery_tables import bigquery_of
 from bot.local.google.call import Method
-from bot.local.google.server import TOKEN, LocalGoogle
-from bot.local.google.sheets_state import Book, SheetsState
+from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 from config.settings import load_settings
 from scopes.databases.bigquery import BigQuery
@@ -60,7 +61,7 @@ def shop(**more: Any) -> BigQueryState:
 class World:
     """A local Google, and Google's own client of one API whose every answer is checked."""
 
-    def __init__(self, google: LocalGoogle, url: str, api: str, version: str) -> None:
+    def __init__(self, google: FullGoogle, url: str, api: str, version: str) -> None:
         self.google, self.name = google, f"{api}.{version}"
         path = discovery(self.name)["servicePath"]
         self.service = build(
@@ -87,7 +88,7 @@ class World:
 
 
 @contextmanager
-def world(google: LocalGoogle, api: str, version: str) -> Iterator[World]:
+def world(google: FullGoogle, api: str, version: str) -> Iterator[World]:
     with LocalServer(google.app, "google") as server:
         made = World(google, server.url, api, version)
         try:
@@ -114,7 +115,7 @@ def unlike_the_document(name: str, served: dict[str, Method]) -> list[str]:
     return found
 
 
-def asked_wrongly(google: LocalGoogle, name: str) -> list[str]:
+def asked_wrongly(google: FullGoogle, name: str) -> list[str]:
     """What was sent that the API's document does not take; each call that was made is looked at."""
     assert all(each.method for each in google.requests)
     return [e for each in google.requests for e in requested(name, each.method, each.body)]
@@ -135,9 +136,9 @@ def client(url: str, **changes: Any) -> GoogleClient:
 @asynccontextmanager
 async def bigquery(
     state: BigQueryState, dataset: str = DATASET, **options: Any
-) -> AsyncIterator[tuple[BigQuery, LocalGoogle]]:
+) -> AsyncIterator[tuple[BigQuery, FullGoogle]]:
     """The product's client of a dataset; all that it sends is held to the document."""
-    served = LocalGoogle(bigquery=state)
+    served = FullGoogle(bigquery=state)
     with LocalServer(served.app, "google") as server:
         made = BigQuery(client(server.url), PROJECT, dataset, **options)
         try:
@@ -149,9 +150,9 @@ async def bigquery(
 
 
 @asynccontextmanager
-async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreadsheet, LocalGoogle]]:
+async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreadsheet, FullGoogle]]:
     """The product's client of a spreadsheet; all that it sends is held to the document."""
-    served = LocalGoogle(sheets=SheetsState({SHEET: book}))
+    served = FullGoogle(sheets=SheetsState({SHEET: book}))
     with LocalServer(served.app, "google") as server:
         made = Spreadsheet(client(server.url, **options), SHEET)
         try:

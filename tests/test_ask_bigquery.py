@@ -8,9 +8,10 @@ import duckdb
 import pytest
 from bot_kit import Shell, configure, in_one_turn, model_at
 from google_data_kit import asked_wrongly
+from standins.bigquery_tables import bigquery_of
+from standins.google import FullGoogle
 
-from bot.local.google.bigquery_tables import bigquery_of
-from bot.local.google.server import TOKEN, LocalGoogle
+from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 
 TABLES = ("sbCustomer", "sbTransaction", "sbTicker")
@@ -22,7 +23,7 @@ def test_three_questions_at_once_are_asked_of_bigquery_by_three_subagents(
 ) -> None:
     database = dev_data / "business.duckdb"
     state = bigquery_of(database)
-    served = LocalGoogle(bigquery=state)
+    served = FullGoogle(bigquery=state)
     configure("data: {databases: {broker: {bigquery: local-project.broker}}}")
     with LocalServer(served.app, "google") as server:
         monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
@@ -78,7 +79,7 @@ def test_ask_and_doctor_say_the_same_of_the_credentials(
     file.write_text(key)
     own = f", service_account: {file}" if key else ""
     configure(f"data: {{databases: {{broker: {{bigquery: local-project.broker{own}}}}}}}")
-    with LocalServer(LocalGoogle(bigquery=state).app, "google") as server:
+    with LocalServer(FullGoogle(bigquery=state).app, "google") as server:
         monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
         if token:
             monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", token)

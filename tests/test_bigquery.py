@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
 from google_kit import until
+from standins.bigquery_tables import bigquery_of as served
+from standins.google import FullGoogle
+from standins.sheets_state import SheetsState, book_of
 
 from bot.errors import SetupError
-from bot.local.google.bigquery_tables import bigquery_of as served
 from bot.local.google.faults import Fault
 from bot.local.google.oauth import LocalGoogleOauth
-from bot.local.google.server import LocalGoogle
-from bot.local.google.sheets_state import SheetsState, book_of
 from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
@@ -350,7 +350,7 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
     accounts = LocalGoogleOauth()
     book = book_of("Targets", Q1=[["Region"], ["EMEA"]])
     state = shop()
-    google = LocalGoogle(bigquery=state, sheets=SheetsState({"1AbC": book}), whose=accounts.whose)
+    google = FullGoogle(bigquery=state, sheets=SheetsState({"1AbC": book}), whose=accounts.whose)
     config = "data: {databases: {shop: {bigquery: local-project.shop}}, sheets: {s: {id: 1AbC}}}"
     config += f"\ngoogle: {{service_account: {key_file(tmp_path)}}}"
     with LocalServer(google.app, "google") as api, LocalServer(accounts.app, "oauth") as oauth:

@@ -7,11 +7,11 @@ from typing import Any
 import duckdb
 import pytest
 from google_data_kit import DATASET, PROJECT, World, shop, unlike_the_document, world
+from standins.bigquery import METHODS
+from standins.bigquery_tables import bigquery_of, ours
+from standins.google import FullGoogle
 
-from bot.local.google.bigquery import METHODS
-from bot.local.google.bigquery_tables import bigquery_of, ours
 from bot.local.google.faults import Fault
-from bot.local.google.server import LocalGoogle
 
 Json = dict[str, Any]
 AT = {"projectId": PROJECT, "datasetId": DATASET}
@@ -20,7 +20,7 @@ AT = {"projectId": PROJECT, "datasetId": DATASET}
 @pytest.fixture
 def there() -> Iterator[World]:
     state = shop()
-    with world(LocalGoogle(bigquery=state), "bigquery", "v2") as made:
+    with world(FullGoogle(bigquery=state), "bigquery", "v2") as made:
         yield made
     state.tables.close()
 

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from bot.local.google.errors import REASONS
 from bot.local.google.faults import Fault
 from bot.local.google.fields import selected
+from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_match import matches
 from bot.local.google.gmail_mime import MAX_PARTS, parts_of, snippet
 from bot.local.google.gmail_query import parsed
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Entry, Mailbox, load_mbox, mailbox_of
-from bot.local.google.request import METHODS
 from bot.local.google.server import TOKEN, Grant, LocalGoogle
 from bot.local.server import LocalServer
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from google_data_kit import SHEET, World, unlike_the_document, world
+from standins.google import FullGoogle
+from standins.sheets import METHODS
+from standins.sheets_state import Formula, SheetsState, Tab, Value, book_of
 
 from bot.local.google.faults import Fault
-from bot.local.google.server import LocalGoogle
-from bot.local.google.sheets import METHODS
-from bot.local.google.sheets_state import Formula, SheetsState, Tab, Value, book_of
 
 Json = dict[str, Any]
 
@@ -24,7 +24,7 @@ def there() -> Iterator[World]:
     ]
     book = book_of("Targets", Q1=rows, My_tab=[["it's"]])
     book.tabs.append(Tab(7, "it's", [["here"]], 5, 2))
-    served = LocalGoogle(sheets=SheetsState({SHEET: book}))
+    served = FullGoogle(sheets=SheetsState({SHEET: book}))
     with world(served, "sheets", "v4") as made:
         yield made
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from google_data_kit import SHEET, spreadsheet
+from standins.google import FullGoogle
+from standins.sheets_state import Book, Tab, Value, book_of
 
 from bot.approvals.cards import arguments, title
 from bot.local.google.faults import Fault
-from bot.local.google.server import LocalGoogle
-from bot.local.google.sheets_state import Book, Tab, Value, book_of
 from bot.tooling.data import SheetTools
 from bot.tooling.provider import OpenedTools, Options
 from config.settings import load_settings
@@ -47,7 +47,7 @@ class Known(Operator):
 class Desk:
     """A context that calls the tools of sheets."""
 
-    def __init__(self, client: Sheets, google: LocalGoogle, home: str) -> None:
+    def __init__(self, client: Sheets, google: FullGoogle, home: str) -> None:
         self.google = google
         self.decisions: list[Decision] = []
         self.proposed: list[Action] = []

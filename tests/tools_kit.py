@@ -23,11 +23,11 @@ from google_data_kit import key_file
 from mcp_kit import TEXT, Rogue
 from mcp_kit import tool as offer
 from serve_kit import ASKER
+from standins.google import FullGoogle
+from standins.sheets_state import SheetsState, book_of
 from timing import Patience
 
 from bot.local.google.oauth import LocalGoogleOauth
-from bot.local.google.server import LocalGoogle
-from bot.local.google.sheets_state import SheetsState, book_of
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Fault, refuse
 from bot.local.server import LocalServer
@@ -247,7 +247,7 @@ def site(folder: Path, url: str | None = None, **sections: dict[str, Any]) -> It
     """All of it, with Google, Slack and the model beside it; no bot yet."""
     made = Site(folder, url)
     accounts = LocalGoogleOauth()
-    google = LocalGoogle(sheets=SheetsState({"1AbC": made.sheet}), whose=accounts.whose)
+    google = FullGoogle(sheets=SheetsState({"1AbC": made.sheet}), whose=accounts.whose)
     given = made.sections()
     given |= {name: {**given.get(name, {}), **more} for name, more in sections.items()}
     with (

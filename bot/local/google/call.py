@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -101,3 +101,14 @@ class Method(NamedTuple):
     query: frozenset[str] = frozenset()
     body: frozenset[str] = frozenset()
     """Top-level fields that a body may have."""
+
+
+class Api(NamedTuple):
+    """An API that joins the local Google."""
+
+    methods: Mapping[str, Method]
+    """By name, such as `sheets.spreadsheets.get`."""
+    state: Any
+    """What its methods work on, for all accounts; it has a `lock`."""
+    hold: Callable[[str, Mapping[str, str], Mapping[str, list[str]]], Awaitable[None]] | None = None
+    """Waits before a method is carried out, given its name, path and query."""

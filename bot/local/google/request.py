@@ -8,22 +8,10 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
-from bot.local.google import bigquery as google_bigquery
-from bot.local.google import gmail_mailbox
-from bot.local.google import sheets as google_sheets
 from bot.local.google.batch import Sent
 from bot.local.google.call import EVERYWHERE, Json, Method
 from bot.local.google.errors import GoogleRefused
 from bot.local.google.fields import selected
-
-METHODS: Mapping[str, Method] = {**gmail_mailbox.METHODS}
-"""Of Gmail."""
-SERVED: Mapping[str, Method] = {
-    **METHODS,
-    **google_bigquery.METHODS,
-    **google_sheets.METHODS,
-}
-"""All that are served. A service that joins brings its methods, and its state to LocalGoogle."""
 
 _NAME = re.compile(r"\{(\w+)\}")
 
@@ -38,20 +26,21 @@ def sent_in(request: Request, body: bytes) -> Sent:
     return Sent(http, target, request.headers.get("authorization", ""), body)
 
 
-def _patterns() -> list[tuple[str, re.Pattern[str], str]]:
-    """Of every method its verb and how its path is told, those without names in it first."""
-    rows = sorted(SERVED.items(), key=lambda item: item[1].path.count("{"))
-    return [(m.http, re.compile(_NAME.sub(r"(?P<\1>[^/]+)", m.path)), name) for name, m in rows]
+class Router:
+    """Finds the method that a verb and a path mean; paths without names in them come first."""
 
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        rows = sorted(methods.items(), key=lambda item: item[1].path.count("{"))
+        self._patterns = [
+            (m.http, re.compile(_NAME.sub(r"(?P<\1>[^/]+)", m.path)), name) for name, m in rows
+        ]
 
-_PATTERNS = _patterns()
-
-
-def method_at(http: str, path: str) -> tuple[str, dict[str, str]]:
-    for verb, pattern, name in _PATTERNS:
-        if verb == http and (found := pattern.fullmatch(path)):
-            return name, {key: unquote(value) for key, value in found.groupdict().items()}
-    raise GoogleRefused("notFound", "Method not found.")
+    def method_at(self, http: str, path: str) -> tuple[str, dict[str, str]]:
+        """Return the method's name and what its path names; GoogleRefused if there is none."""
+        for verb, pattern, name in self._patterns:
+            if verb == http and (found := pattern.fullmatch(path)):
+                return name, {key: unquote(value) for key, value in found.groupdict().items()}
+        raise GoogleRefused("notFound", "Method not found.")
 
 
 def arguments_of(method: Method, query: Mapping[str, list[str]]) -> Mapping[str, list[str]]:

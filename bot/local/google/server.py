@@ -1,9 +1,9 @@
-"""Google on loopback: the APIs that the product uses: Gmail, BigQuery and Sheets."""
+"""Google on loopback: Gmail, and whichever APIs join it."""
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -13,18 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google import bigquery as google_bigquery
 from bot.local.google.batch import Answer, Sent, batched, calls_in
-from bot.local.google.bigquery_jobs import BigQueryState
-from bot.local.google.call import Call, Json
+from bot.local.google.call import Api, Call, Json, Method
 from bot.local.google.errors import GoogleRefused
 from bot.local.google.faults import Dropped, Fault, Meter, after, before, next_fault
 from bot.local.google.fields import selected
+from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_mime import INLINE_BYTES
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
-from bot.local.google.request import METHODS, SERVED, arguments_of, body_of, method_at, sent_in
-from bot.local.google.sheets_state import SheetsState
+from bot.local.google.request import Router, arguments_of, body_of, sent_in
 from bot.local.server import drop_connection
 
 __all__ = ["METHODS", "TOKEN", "Fault", "Grant", "LocalGoogle", "Made"]
@@ -84,8 +82,7 @@ class LocalGoogle:
     """Google's APIs for one or several accounts; `app` is the ASGI app.
 
     `gmail` is the first mailbox, `mailboxes` are all, by address. `tokens` are those that are
-    taken: one that is deleted there is revoked. `bigquery` and `sheets` are those of all
-    accounts.
+    taken: one that is deleted there is revoked. `apis` join Gmail.
     `faults` are consumed as their methods are called, `latency_s` passes before each answer, and
     `requests` is the log of all calls.
     """
@@ -94,8 +91,7 @@ class LocalGoogle:
         self,
         mailbox: Mailbox = NOBODY,
         *,
-        bigquery: BigQueryState | None = None,
-        sheets: SheetsState | None = None,
+        apis: Sequence[Api] = (),
         tokens: Mapping[str, Grant] | None = None,
         units_per_minute: int | None = None,
         latency_s: float = 0.0,
@@ -111,8 +107,10 @@ class LocalGoogle:
         self._now = now
         self._inline_bytes = inline_bytes
         self._whose = whose
-        self.bigquery = bigquery
-        self.sheets = sheets or SheetsState()
+        self._apis = {name: api for api in apis for name in api.methods}
+        self._methods: dict[str, Method] = dict(METHODS)
+        self._methods |= {name: api.methods[name] for name, api in self._apis.items()}
+        self._router = Router(self._methods)
         self.mailboxes: dict[str, GmailState] = {}
         self.tokens: dict[str, Grant] = dict(tokens or {})
         self.gmail = self.join(mailbox, TOKEN)
@@ -177,15 +175,16 @@ class LocalGoogle:
 
     async def _tried(self, sent: Sent, progress: _Progress) -> Answer:
         path, _, query = sent.target.partition("?")
-        method, progress.path = method_at(sent.http, path)
+        method, progress.path = self._router.method_at(sent.http, path)
         progress.method = method
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
         fault = next_fault(self.faults, method)
         if fault:
             await before(fault)
-        if method == google_bigquery.RESULTS and self.bigquery:
-            await self.bigquery.held(progress.path, parse_qs(query))
+        api = self._apis.get(method)
+        if api and api.hold:
+            await api.hold(method, progress.path, parse_qs(query))
         body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if fault:
@@ -194,7 +193,7 @@ class LocalGoogle:
 
     def _run(self, sent: Sent, progress: _Progress, query: Mapping[str, list[str]]) -> Json | None:
         """Carry the call out, if the token and the quota allow it."""
-        method = SERVED[progress.method]
+        method = self._methods[progress.method]
         grant = self._grant(sent.authorization)
         progress.user = grant.address
         if not grant.scopes & method.scopes:
@@ -213,13 +212,8 @@ class LocalGoogle:
 
     def _state(self, method: str, grant: Grant) -> Any:
         """What a method works on: a mailbox is the account's own, all else is there for all."""
-        api = method.partition(".")[0]
-        if api == "gmail":
-            return self.mailboxes[grant.address]
-        state = {"bigquery": self.bigquery, "sheets": self.sheets}[api]
-        if state is None:
-            raise GoogleRefused("notFound")
-        return state
+        api = self._apis.get(method)
+        return api.state if api else self.mailboxes[grant.address]
 
     def _granted(self, token: str) -> Grant | None:
         if token in self.tokens:

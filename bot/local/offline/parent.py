@@ -273,7 +273,7 @@ def top_lines(talk: Conversation) -> str:
     told[-1] = _marked(told[-1])
     shared = [m for m in issues.values() if len({section for section, _ in m}) > 1]
     told += [f"PATTERN: «{m[0][1].claim}» comes up in {_places(m)} {_cited(m)}" for m in shared]
-    known = talk.section("TRACKED BY CODE")
+    known = set(re.findall(r"F\d+\.\d+", talk.section("TRACKED BY CODE")))
     rows = [text for text in talk.opening if text.startswith("TRACKER") or " | open | " in text]
     for _, finding in found:
         issue = issue_of(finding.claim)

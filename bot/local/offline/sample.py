@@ -58,7 +58,12 @@ def _threads() -> Mapping[str, tuple[str, Verdict]]:
 
 def issue_of(claim: str) -> IssueLabel | None:
     """Return the issue of the sample that a claim names by its title."""
-    return next((issue for issue in labels().issues.values() if issue.title == claim), None)
+    return _issues().get(claim)
+
+
+@cache
+def _issues() -> Mapping[str, IssueLabel]:
+    return {issue.title: issue for issue in labels().issues.values()}
 
 
 def mail_of(ids: Sequence[str]) -> Mapping[str, Any] | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 
-from bot.local.google.bigquery_jobs import PROJECT, BigQueryState
-from bot.local.google.bigquery_rows import Answer, Read
 from bot.local.google.call import Json
 from bot.local.google.errors import GoogleRefused
+from standins.bigquery_jobs import PROJECT, BigQueryState
+from standins.bigquery_rows import Answer, Read
 
 KINDS: Mapping[str, str] = {
     "boolean": "BOOLEAN", "double": "FLOAT", "float": "FLOAT", "decimal": "NUMERIC",

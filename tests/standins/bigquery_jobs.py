@@ -12,12 +12,12 @@ from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bot.local.google.bigquery_rows import Answer, Read
 from bot.local.google.call import Json
 from bot.local.google.errors import GoogleRefused
+from standins.bigquery_rows import Answer, Read
 
 if TYPE_CHECKING:  # DuckDB takes its time to load, and few who need Google need it
-    from bot.local.google.bigquery_tables import Tables
+    from standins.bigquery_tables import Tables
 
 PROJECT = "local-project"
 LEAST_BYTES = 10 * 2**20

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from bot.local.google.call import Call, Json, Method, invalid
 from bot.local.google.errors import GoogleRefused
-from bot.local.google.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
+from standins.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
 
 RENDERS = ("formatted_value", "unformatted_value", "formula")
 SCOPES = frozenset({"drive", "drive.file", "spreadsheets"})

@@ -1,0 +1,41 @@
+"""Google on loopback with BigQuery and Sheets beside Gmail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bot.local.google.call import Api
+from bot.local.google.mbox import Mailbox
+from bot.local.google.server import NOBODY, LocalGoogle
+from standins import bigquery as google_bigquery
+from standins import sheets as google_sheets
+from standins.bigquery_jobs import BigQueryState
+from standins.sheets_state import SheetsState
+
+
+class FullGoogle(LocalGoogle):
+    """A local Google whose projects and spreadsheets are there for all accounts."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox = NOBODY,
+        *,
+        bigquery: BigQueryState | None = None,
+        sheets: SheetsState | None = None,
+        **more: Any,
+    ) -> None:
+        """`more` is that of LocalGoogle."""
+        self.bigquery = bigquery
+        self.sheets = sheets or SheetsState()
+        apis = [Api(google_sheets.METHODS, self.sheets)]
+        if bigquery:
+            apis.append(Api(google_bigquery.METHODS, bigquery, self._hold))
+        super().__init__(mailbox, apis=apis, **more)
+
+    async def _hold(
+        self, method: str, path: Mapping[str, str], query: Mapping[str, list[str]]
+    ) -> None:
+        """Wait with the results of a job that still runs."""
+        if method == google_bigquery.RESULTS and self.bigquery:
+            await self.bigquery.held(path, query)
