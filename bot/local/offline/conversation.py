@@ -40,17 +40,6 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Attached:
-    """A file that came with the request."""
-
-    name: str
-    facts: str
-    """How it was read and whether it is cut, as the program says it; empty for an image."""
-    text: str
-    """Empty for an image."""
-
-
-@dataclass(frozen=True)
 class Conversation:
     """A request, taken apart."""
 
@@ -90,23 +79,10 @@ class Conversation:
         return dict(_TITLED.findall(self.section("ASKED IN")))
 
     @property
-    def files(self) -> list[Attached]:
-        """What came with the request."""
-        heads = [(text, _FILE.match(text.partition("\n")[0])) for text in self.opening]
-        return [
-            Attached(head[2], head[3] or "", _bare(text.partition("\n")[2]))
-            for text, head in heads
-            if head
-        ]
-
-    def block(self, name: str) -> str:
-        """The text of the opening that begins with that name, without head and delimiters."""
-        found = next((text for text in self.opening if text.startswith(name)), "")
-        return _bare(found.partition("\n")[2])
-
-
-def _bare(text: str) -> str:
-    return _FENCED.sub(lambda found: found[2], text).strip("\n")
+    def files(self) -> list[str]:
+        """Return the names of the files that came with the request."""
+        heads = [_FILE.match(text.partition("\n")[0]) for text in self.opening]
+        return [head[2] for head in heads if head]
 
 
 def _ends(line: str) -> bool:

@@ -176,8 +176,7 @@ def _written(request: Request, talk: Conversation) -> str:
             head = [f"*{' '.join(question.text.split())}*"] if len(request.questions) > 1 else []
             parts.append("\n".join([*head, *lines]))
     if talk.files:
-        names = ", ".join(file.name for file in talk.files)
-        parts.append(f"The offline rules do not read attached files: {names}.")
+        parts.append(f"The offline rules do not read attached files: {', '.join(talk.files)}.")
     return "\n\n".join([*parts, OFFLINE])
 
 
