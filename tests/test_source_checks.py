@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pg_kit
 import pygit2
 import pytest
 from bot_kit import configure
@@ -60,22 +59,6 @@ def test_databases_are_opened_and_all_that_are_wrong_are_named(
     assert "text: notes.duckdb is not readable: it is no DuckDB file." in says
     assert "big has no credentials: name a key file" in says
     assert "sales" not in says
-
-
-def test_a_view_through_which_others_are_seen_is_named(doctor: Doctor, tmp_path: Path) -> None:
-    (tmp_path / "password").touch(0o600)
-    with pg_kit.role() as (name, password), pg_kit.database() as url:
-        (tmp_path / "password").write_text(password)
-        pg_kit.execute("CREATE VIEW doings AS SELECT query FROM pg_stat_activity", url)
-        pg_kit.execute("GRANT SELECT ON doings TO {name}", url, name=name)
-        address = pg_kit.of(url, username=name, password=None)
-        set_up = f"shop: {{postgres: '{address}', password_file: {tmp_path}/password}}"
-        state, says = doctor(f"data: {{databases: {{{set_up}}}}}")["databases"]
-        assert state == "problem"
-        assert says.startswith("shop: who asks it sees through public.doings what others ask for")
-        pg_kit.execute("ALTER ROLE {name} SET track_activities = off", url, name=name)
-        state, says = doctor(f"data: {{databases: {{{set_up}}}}}")["databases"]
-        assert says.startswith("shop (PostgreSQL, 1 table")
 
 
 def test_a_source_that_nobody_in_slack_may_read_is_told(doctor: Doctor, tmp_path: Path) -> None:

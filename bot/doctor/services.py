@@ -33,7 +33,6 @@ from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
-from scopes.databases.postgres import Postgres
 from scopes.databases.tables import DATA, Databases
 from scopes.effects import SHEET
 from scopes.folders.commands import GIVEN
@@ -254,10 +253,6 @@ ASK_S = 15.0
 """Seconds in which one source must answer, within those of the check."""
 NOT_READ = "not readable: "
 """Prefix of the note on a file that is listed but is no table, as `duck_program` writes it."""
-OTHERS_ASK = (
-    "what others ask for at the same time. Revoke that from its role, or have a superuser say "
-    "ALTER ROLE ... SET track_activities = off."
-)
 NOBODY = "nobody in Slack may read it: name readers"
 
 
@@ -307,7 +302,6 @@ async def _database(
     try:
         async with asyncio.timeout(READ_S):
             listed = await source.tables()
-            telling = await source.telling() if isinstance(source, Postgres) else ()
     except TimeoutError:
         raise Problem(f"{name} does not answer within {READ_S:.0f} s.") from None
     except (ToolError, SourceFailed, GoogleError) as error:
@@ -315,8 +309,6 @@ async def _database(
     lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
     if lost:
         raise Problem(f"{name}: {_sentence('; '.join(lost))}")
-    if telling:
-        raise Problem(f"{name}: who asks it sees through {', '.join(telling)} {OTHERS_ASK}")
     if not listed:
         raise Problem(f"{name} holds no table that may be read: fix data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""

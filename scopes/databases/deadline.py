@@ -1,8 +1,7 @@
-"""Work that ends when its time is up, whichever library it is in; for our own programs alone."""
+"""Do work within a time limit, in a process that its parent replaces if the work goes on."""
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from threading import Thread
@@ -10,7 +9,7 @@ from threading import Thread
 STARVED = 3
 LOOK_S = 0.05
 GRACE_S = 0.2
-"""How long what was told to end may take to do so."""
+"""How long a library that was told to stop may take to do so."""
 
 
 class Late(Exception):
@@ -19,10 +18,6 @@ class Late(Exception):
     def __init__(self, *, stuck: bool) -> None:
         super().__init__("the time was up")
         self.stuck = stuck
-
-
-class _Ended(BaseException):
-    """Raised in the work, wherever it is in Python code."""
 
 
 def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -> None:
@@ -49,8 +44,6 @@ def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -
         thread.join(LOOK_S)
     if thread.is_alive():
         stop()
-        ended = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Ended)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(*ended)
         thread.join(GRACE_S)
         raise Late(stuck=thread.is_alive())
     if failed:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql as compose
 
-from scopes.databases.postgres_others import KEPT, MADE, OTHERS, TELLS, telling
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.tool import SourceFailed, ToolError
 
@@ -82,6 +81,23 @@ SENTENCES: Final = {
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
+OTHERS: Final = re.compile(
+    r"\bpg_(?:stat_|locks?\b|lock_|prepared_|cursors?\b|qualstats|store_plans|wait_sampling)\w*"
+    r'|\bu&"',
+    re.IGNORECASE,
+)
+"""Views and functions that show the role's other sessions and their statements (PostgreSQL,
+"Monitoring Database Activity" and "System Views"; the last three are extensions), and names that
+are written in escapes. Literals are searched, too: no name is cut in two."""
+TELLS: Final = (
+    "What tells of what others do (pg_stat_..., pg_locks, pg_prepared_..., pg_cursors) and names "
+    'written as U&"..." cannot be used here; list_tables and describe_table tell what there is.'
+)
+KEPT: Final = "SELECT set_config('track_activities', 'off', true)"
+"""Keeps the statements of a transaction from others. A superuser may, and from PostgreSQL 15 on who
+was granted SET on that parameter."""
+
+
 @dataclass
 class Postgres:
     """One database: `tables.Database`. Nothing of a query changes it, whatever it calls."""
@@ -134,12 +150,6 @@ class Postgres:
                     tuple(_value(c, k.type_code) for c, k in zip(row, columns, strict=True))
                 )
         return Rows(_columns(columns), tuple(rows), len(rows))
-
-    async def telling(self) -> Sequence[str]:
-        """Views and functions through which who asks sees what others ask for at the same time."""
-        async with self._reading() as connection:
-            told = await _fetched(connection, "SHOW track_activities")
-            return telling(await _fetched(connection, MADE)) if told[0][0] == "on" else ()
 
     async def aclose(self) -> None:
         while self._idle:

@@ -92,7 +92,8 @@ def _query(question: str, tables: Sequence[tuple[str, str]]) -> _Query:
     if not handles:
         return _Query("", "", f"{_RULES} see no table")
     if select := _SELECT.search(question):
-        named = [handle for handle in handles if handle in question[: select.start()]]
+        said = re.findall(r"[\w.-]+", question[: select.start()])
+        named = [handle for handle in handles if handle.removeprefix("data:") in said]
         return _Query(select[0].rstrip(" ?.;\n"), (named or handles)[0])
     if sql := _recorded(question, handles):
         return _Query(sql, f"data:{SALES.name}")
