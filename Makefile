@@ -30,7 +30,7 @@ check: $(STAMP)  ## Formatting, lint, types and the direction of imports
 test: $(STAMP)  ## Run the tests, long ones in their short form; ARGS="-k name" narrows them
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not system" $(ARGS)
 
-test-system: $(STAMP)  ## Run the tests that start or kill whole processes of the bot
+test-system: $(STAMP)  ## Run the tests that start, kill or attack the whole bot
 	$(BIN)/pytest -n auto --dist worksteal -m "system and not slow" $(ARGS)
 
 test-slow: $(STAMP)  ## Run the long tests in full

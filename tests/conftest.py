@@ -64,6 +64,13 @@ def pytest_collection() -> Generator[None, Any, Any]:
     return collected
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count the attack suite, which serves the whole bot to a hostile model, to the system tests."""
+    for item in items:
+        if item.path.parent.name == "attacks":
+            item.add_marker(pytest.mark.system)
+
+
 def pytest_unconfigure() -> None:
     gc.unfreeze()
 
