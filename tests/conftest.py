@@ -65,7 +65,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count the attack suite, which serves the whole bot to a hostile model, to the system tests."""
+    """Count the attack suite to the system tests: it serves the whole bot to a hostile model."""
     for item in items:
         if item.path.parent.name == "attacks":
             item.add_marker(pytest.mark.system)
