@@ -1,6 +1,6 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
-Tables: engine, economy, gate, serve, sweep200, triage, triage_labels, sql_gold, notes, tools,
+Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes, tools,
 delegation.
 
 A report, not a test: a bar that is missed does not change the exit code.
@@ -17,6 +17,7 @@ from benchmarks import (
     delegation,
     economy,
     engine,
+    fanout,
     gate,
     notes,
     serve,
@@ -54,6 +55,7 @@ def main() -> None:
         rows = asyncio.run(engine.engine())
         print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
     tables: tuple[tuple[str, Callable[[], list[Row]], str], ...] = (
+        ("fanout", fanout.fanout, fanout.NOTES),
         ("gate", lambda: asyncio.run(gate.gate()), gate.NOTES),
         ("notes", lambda: asyncio.run(notes.notes(given.postgres)), notes.NOTES),
         ("tools", lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),

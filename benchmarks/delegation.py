@@ -19,11 +19,11 @@ from benchmarks.durable_fanout import FixedReader
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import settings_for
+from bot.__main__ import FEW_FULL_COLLECTIONS
 from bot.metrics import Metrics
 from bot.runs.durable import Durable
 from bot.runs.run import Runs, Subagents, WorkflowSpawner
 from bot.runs.store import Store
-from bot.serving.maintenance import FEW_FULL_COLLECTIONS
 from scopes.handles import Handles
 from scopes.label import TRUSTED
 from scopes.slack_client import SlackClient

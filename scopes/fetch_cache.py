@@ -21,6 +21,8 @@ class FetchCache:
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.ensure_future(fetch())
+        elif task.done() and not task.cancelled() and not task.exception():
+            return task.result()
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -107,7 +107,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
         label = label.join(await reader.label(each))
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
-    kept = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
+    kept, _ = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
     note = f"{len(hits)} messages found ({len(channels) - len(skipped)} channels searched)."
     note += f" Could not be read: {', '.join(skipped)}." if skipped else ""
     left = (
@@ -128,7 +128,7 @@ async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "")
     except SlackRefused as refused:  # the rest of a task can be done without a list
         raise ToolError(f"{refused}. Go on without it and name it in not_covered.") from refused
     items = [row for row in rows if match.casefold() in row.text.casefold()]
-    kept = _fit(items, ctx.max_output_tokens)
+    kept, _ = _fit(items, ctx.max_output_tokens)
     left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
     cut = f"{len(kept)} of {len(items)} items of the list {list} were read" if left else ""
     note = f"{len(items)} of {len(rows)} list items."
@@ -250,13 +250,14 @@ def page(
     while index < len(found):
         rest = found[index].items[offset:]
         again = [_cut(found[index].root, max_tokens // 3)] if offset else []
-        kept = _fit([*again, *rest], left)
+        kept, taken = _fit([*again, *rest], left)
         if items and len(kept) < len(again) + len(rest):
             break  # a thread is begun on a page of its own rather than torn
         if len(kept) <= len(again):
             kept = [*again, _cut(rest[0], left - sum(map(tokens_of, again)))]
+            taken = sum(map(tokens_of, kept))
         items += kept
-        left -= sum(map(tokens_of, kept))
+        left -= taken
         offset += len(kept) - len(again)
         if offset < len(found[index].items):
             break
@@ -279,14 +280,17 @@ def _position(cursor: str, found: Sequence[SlackConversation]) -> tuple[int, int
     return index, offset
 
 
-def _fit(items: Iterable[Item], max_tokens: int) -> list[Item]:
+def _fit(items: Iterable[Item], max_tokens: int) -> tuple[list[Item], int]:
+    """Return the first items that take no more than that together, and the tokens they take."""
     kept: list[Item] = []
+    taken = 0
     for item in items:
-        max_tokens -= tokens_of(item)
-        if max_tokens < 0:
+        tokens = tokens_of(item)
+        if taken + tokens > max_tokens:
             break
         kept.append(item)
-    return kept
+        taken += tokens
+    return kept, taken
 
 
 def _cut(item: Item, max_tokens: int) -> Item:

@@ -46,6 +46,11 @@ class Maker:
     window: Window | None
     kinds: Mapping[str, str] = field(default_factory=dict)
     """User id -> what they are here (`kind_of_person`)."""
+    outside: Label = field(init=False)
+    """The channel's label, for what somebody from outside may have worded."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outside", replace(self.label, outside=True))
 
     def item(self, message: Mapping[str, Any], root: str) -> Item:
         ts = str(message["ts"])
@@ -58,9 +63,7 @@ class Maker:
             id=f"{self.channel}/{ts}",
             text=plain(str(message.get("text") or ""), self.people),
             link=permalink(self.url, self.channel, ts, root),
-            label=replace(
-                self.label, outside=self.label.outside or is_outside(message, self.kinds)
-            ),
+            label=self.outside if is_outside(message, self.kinds) else self.label,
             author=author,
             at=at,
             by=self.people.get(author or "")

@@ -220,29 +220,28 @@ class SlackReader:
                 if m.get("thread_ts") in (None, m["ts"])  # a reply sent to the channel is a reply
                 and at_of(m.get("latest_reply") or m["ts"]) >= window.oldest
             ]
+        maker = await self._maker(channel, window)
         try:
             async with asyncio.TaskGroup() as group:
-                each = [self._conversation(channel, m, window) for m in wanted]
-                tasks = [group.create_task(conversation) for conversation in each]
+                tasks = {
+                    m["ts"]: group.create_task(self._replies(channel, str(m["ts"]), window))
+                    for m in wanted
+                    if m.get("reply_count")
+                }
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None  # what the caller knows by its type
-        found = [c for task in tasks if (c := task.result()) and c.in_window]
+        threads = [tasks[m["ts"]].result() if m["ts"] in tasks else [m] for m in wanted]
+        found = [c for messages in threads if (c := assembled(messages, maker)) and c.in_window]
         who = await self._identity() if found else {}
         bot = who.get("user_id") if who.get("bot_id") else None  # a person's token is no bot
         said = [c for c in found if not bot or any(item.author != bot for item in c.items)]
         return sorted(said, key=lambda c: c.root.id)
 
-    async def _conversation(
-        self, channel: str, message: dict[str, Any], window: Window
-    ) -> SlackConversation | None:
-        messages = [message]
-        if message.get("reply_count"):
-            said = {"channel": channel, "ts": message["ts"], "latest": ts_of(window.latest)}
-            async with self._threads:
-                messages = [
-                    m async for m in self.web.pages("conversations.replies", "messages", **said)
-                ]
-        return await self.assemble(channel, messages, window)
+    async def _replies(self, channel: str, ts: str, window: Window) -> list[dict[str, Any]]:
+        """Return the messages of one thread up to the window's end."""
+        said = {"channel": channel, "ts": ts, "latest": ts_of(window.latest)}
+        async with self._threads:
+            return [m async for m in self.web.pages("conversations.replies", "messages", **said)]
 
     async def thread(self, channel: str, ts: str, window: Window | None) -> SlackConversation:
         """Return one thread by any of its timestamps. Raises `Absent`."""
@@ -273,17 +272,11 @@ class SlackReader:
         self, channel: str, messages: Sequence[dict[str, Any]], window: Window | None
     ) -> SlackConversation | None:
         """Messages as items; None when people said none of them before the window's end."""
+        return assembled(messages, await self._maker(channel, window))
+
+    async def _maker(self, channel: str, window: Window | None) -> Maker:
         people, url, label = await self.people(), await self.team_url(), await self.label(channel)
-        made = Maker(channel, people, url, label, window, await self.kinds())
-        said = [
-            m
-            for m in sorted(messages, key=lambda m: str(m["ts"]))
-            if m.get("subtype") not in NOT_MESSAGES
-            and (window is None or at_of(m["ts"]) < window.latest)
-        ]
-        # Where the first message was deleted, the first that is left opens the thread.
-        items = [made.item(m, str(said[0]["ts"])) for m in said]
-        return SlackConversation(items[0], tuple(items[1:])) if items else None
+        return Maker(channel, people, url, label, window, await self.kinds())
 
     async def list_rows(self, list_id: str) -> list[Item]:
         """Return the items of a Slack List, their cells as people see them. Raises `Absent`."""
@@ -321,6 +314,19 @@ class SlackReader:
             made = Maker(channel, people, "", label, window, await self.kinds())
             items.append(replace(made.item(match, match["ts"]), link=match.get("permalink")))
         return items
+
+
+def assembled(messages: Sequence[dict[str, Any]], maker: Maker) -> SlackConversation | None:
+    """Return messages as a thread; None if people said none of them before the window's end."""
+    end = maker.window.latest if maker.window else None
+    said = [
+        m
+        for m in sorted(messages, key=lambda m: str(m["ts"]))
+        if m.get("subtype") not in NOT_MESSAGES and (end is None or at_of(m["ts"]) < end)
+    ]
+    # Where the first message was deleted, the first that is left opens the thread.
+    items = [maker.item(m, str(said[0]["ts"])) for m in said]
+    return SlackConversation(items[0], tuple(items[1:])) if items else None
 
 
 def _key(channel: str, window: Window) -> Key:

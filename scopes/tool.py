@@ -118,7 +118,7 @@ class Item:
         who = f" {by}:" if by else ":" if when else ""
         text = one_line(self.text)
         # A text that itself ends like notes gets empty notes behind it: the last braces are code's.
-        facts = one_line("; ".join(self.notes))
+        facts = one_line("; ".join(self.notes)) if self.notes else ""
         notes = f" {{{facts}}}" if self.notes or text.endswith("}") else ""
         return f"{'  ' if self.thread else ''}[{self.id}]{when}{who} {text}{notes}"
 

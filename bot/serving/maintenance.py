@@ -21,12 +21,6 @@ log = logging.getLogger(__name__)
 
 TIDY_EVERY_S = 3_600.0
 COLLECT_EVERY_S = 60.0
-FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
-"""Thresholds of the garbage collector in `assistant serve`.
-
-A full collection visits all objects of all runs and blocks the event loop for 60 to 240 ms while
-1,000 subagents run (`make bench ARGS=delegation`).
-"""
 
 
 async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
