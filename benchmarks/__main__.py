@@ -1,7 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
-Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes, tools,
-delegation.
+Tables: engine, economy, fanout, gate, serve, sweep200, triage, triage_labels, sql_gold, notes,
+tools, delegation.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
