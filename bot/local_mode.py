@@ -1,22 +1,19 @@
-"""Local workspaces: a Slack export or the sample, served on loopback by simulators."""
+"""Local workspaces: a Slack export or the sample, served on loopback by simulators.
+
+The simulators are imported when they are used: a real workspace and a real model need none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import aiohttp
 
 from bot.errors import SetupError
-from bot.local.export import ExportError, load_export
-from bot.local.model.server import ModelServer
-from bot.local.offline.model import answer as offline_model
-from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
-from bot.local.server import LocalServer
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Workspace
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.policy.directory import Grants, SlackDirectory
 from bot.runs.store import Store
 from bot.slack.client import ReadTurns
@@ -30,11 +27,18 @@ from scopes.slack_reader import SlackReader
 from subagents.directory import Directory, Operator
 from subagents.model import ModelClient
 
+if TYPE_CHECKING:
+    from bot.local.workspace import Workspace
+
 
 @contextmanager
 def model_client(settings: Settings, name: str) -> Iterator[ModelClient]:
     """Yield the client of `claude`, or of the `offline` simulator, which runs while inside."""
     if name == "offline":
+        from bot.local.model.server import ModelServer
+        from bot.local.offline.model import answer as offline_model
+        from bot.local.server import LocalServer
+
         with LocalServer(ModelServer(offline_model).app, "model") as server:
             yield ModelClient(settings.models, "offline", server.url)
         return
@@ -55,9 +59,13 @@ SAMPLE_WINDOW = SAMPLE_DAYS * DAY
 def loaded(options: Options) -> Workspace | None:
     """Load the workspace from the options; None for the real one."""
     if options.sample:
+        from bot.local.sample_workspace import load_sample
+
         return load_sample()
     if options.slack_export is None:
         return None
+    from bot.local.export import ExportError, load_export
+
     try:
         return load_export(options.slack_export)
     except ExportError as error:
@@ -83,6 +91,9 @@ def reader_of(
     slack, user = settings.slack, settings.secrets.slack_user_token
     user_token = user.get_secret_value() if user else None
     if workspace is not None:
+        from bot.local.server import LocalServer
+        from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+
         server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
         url: str | None = server.url + API_PATH
         user_token = f"xoxp-{options.as_user}" if options.as_user else None
@@ -119,6 +130,8 @@ def directory_of(
     """
     if reader is None or workspace is None or options.as_user is None:
         return Operator()
+    from bot.local.slack.state import BOT_USER
+
     assert reader.members
     members = reader.members
     people, grants = People(reader.web), Grants(store.database)

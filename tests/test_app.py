@@ -11,7 +11,7 @@ from bot_kit import export, said, small_export
 
 from bot.context import App, open_app
 from bot.errors import SetupError
-from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.workspace import SLACKBOT
 from bot.runs.store import Store
 from bot.tasks.ask import Ask

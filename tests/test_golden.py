@@ -30,8 +30,9 @@ from test_channel_sweep import with_tracker
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.offline.model import answer as offline
-from bot.local.sample_mailbox import SAMPLE_OWNER, load_sample_mailbox
-from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
+from bot.local.sample_mailbox import load_sample_mailbox
+from bot.local.sample_workspace import load_sample
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS, SAMPLE_OWNER
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.shown import Shown
 from bot.local.workspace import micros

@@ -9,8 +9,9 @@ from email.utils import parseaddr
 import pytest
 
 from bot.local.google.mbox import Entry, Mailbox, StoredMessage
-from bot.local.sample_mailbox import SAMPLE_MAIL_AS_OF, load_sample_mailbox, sample_mails
-from bot.local.sample_workspace import SAMPLE_DAYS, load_sample
+from bot.local.sample_mailbox import load_sample_mailbox, sample_mails
+from bot.local.sample_workspace import load_sample
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.tasks.prefilter import why_automatic
 from scopes.extraction.mail_text import HIDDEN, reduce
 from scopes.extraction.mime import part_of
@@ -76,7 +77,7 @@ def test_sample_fits_the_sample_workspace(mailbox: Mailbox, read: dict[str, Mail
 
 def test_sample_mails_came_before_it_is_read(mailbox: Mailbox, read: dict[str, MailText]) -> None:
     for message in mailbox.messages:
-        assert SAMPLE_MAIL_AS_OF - timedelta(SAMPLE_DAYS) <= message.at < SAMPLE_MAIL_AS_OF
+        assert SAMPLE_AS_OF - timedelta(SAMPLE_DAYS) <= message.at < SAMPLE_AS_OF
         assert read[message.id].date == message.at
 
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.local.sample_labels import ChannelLabels, Labels, labels
-from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
+from bot.local.sample_workspace import load_sample
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.workspace import Channel, Message, Workspace, micros
 
 BILLING = "billing-double-charge"

@@ -19,7 +19,8 @@ from test_channel_sweep import with_tracker
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Faults
 from bot.local.offline.model import answer as offline
-from bot.local.sample_workspace import SAMPLE_AS_OF, SAMPLE_DAYS, load_sample
+from bot.local.sample_workspace import load_sample
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_DAYS
 from bot.local.slack.server import LocalSlack
 from bot.local.slack.state import BOT_USER
 from bot.storage.schedules import StoredSchedule, run_id

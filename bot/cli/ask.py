@@ -19,8 +19,7 @@ from bot.cli.output import present, result_text
 from bot.cli.plan import show_progress
 from bot.context import EPOCH, App, open_app
 from bot.errors import SetupError
-from bot.local.sample_mailbox import SAMPLE_OWNER
-from bot.local.sample_sales import SALES
+from bot.local.samples import SALES, SAMPLE_OWNER
 from bot.local_mode import no_workspace
 from bot.memory import add_files
 from bot.reports.documents import Answer, AnswerDocument, Document, SweepReport

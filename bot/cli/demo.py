@@ -9,8 +9,7 @@ from bot.cli.output import result_text
 from bot.cli.triage import InboxTriage
 from bot.context import SAMPLE_LISTS, App
 from bot.errors import SetupError
-from bot.local.sample_sales import SALES
-from bot.local.sample_workspace import SAMPLE_AS_OF
+from bot.local.samples import SALES, SAMPLE_AS_OF
 from bot.reports.documents import Answer, SweepReport
 from bot.terminal import INCOMPLETE, dump, errors_reported, say, tell
 from bot.tooling.provider import Options

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -16,10 +16,7 @@ from bot.cli.ask import ReadingOptions, run_reading
 from bot.cli.output import result_text
 from bot.context import EPOCH, App
 from bot.errors import SetupError
-from bot.local.google.mbox import Mailbox, MboxError, load_mbox
-from bot.local.google.server import TOKEN, LocalGoogle
-from bot.local.sample_mailbox import SAMPLE_MAIL_AS_OF, load_sample_mailbox
-from bot.local.server import LocalServer
+from bot.local.samples import SAMPLE_AS_OF
 from bot.local_mode import DAY
 from bot.mailbox.accounts import OPERATOR, mail_credentials
 from bot.mailbox.credentials import Credentials
@@ -41,6 +38,9 @@ from scopes.google.errors import GoogleError
 from scopes.google.gmail import Gmail
 from scopes.google.quota import Quota
 from scopes.tool import Window
+
+if TYPE_CHECKING:
+    from bot.local.google.mbox import Mailbox
 
 UNLIMITED = 1_000_000_000
 """Units per minute of a mailbox that is served locally."""
@@ -86,16 +86,22 @@ def serve_mailbox(
     stack: AsyncExitStack, settings: Settings, options: Options, mailbox: Mailbox
 ) -> OpenMailbox:
     """Serve a mailbox on loopback until the stack is closed."""
+    from bot.local.google.server import TOKEN, LocalGoogle
+    from bot.local.server import LocalServer
+
     server = stack.enter_context(LocalServer(LocalGoogle(mailbox).app, "google"))
     google = GoogleClient(token_credentials(TOKEN), settings.google, server.url, Quota(UNLIMITED))
     stack.push_async_callback(google.aclose)
-    as_of = SAMPLE_MAIL_AS_OF if options.sample else _end_of(mailbox)
+    as_of = SAMPLE_AS_OF if options.sample else _end_of(mailbox)
     gmail = Gmail(google, mailbox.address)
     return OpenMailbox(gmail, mailbox.address, as_of, True, mailbox.problems)
 
 
 def load_mailbox(options: Options) -> Mailbox:
     """Load the mailbox of a file or of the sample; what came after `as_of` does not exist."""
+    from bot.local.google.mbox import MboxError, load_mbox
+    from bot.local.sample_mailbox import load_sample_mailbox
+
     try:
         found = load_mbox(options.mbox, options.me) if options.mbox else load_sample_mailbox()
     except MboxError as error:

@@ -15,17 +15,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bot.local import sample_workspace
 from bot.local.google.mbox import Entry, Mailbox, mailbox_of
 from bot.local.sample_workspace import SampleData, load_sample, read_data
+from bot.local.samples import OWNER
 
-SAMPLE_MAIL_AS_OF = sample_workspace.SAMPLE_AS_OF
-"""The moment at which the sample is read: later mails do not exist."""
-
-OWNER = "helena"
-"""Key of the mailbox's owner among the people of the sample workspace."""
-SAMPLE_OWNER = f"U0{OWNER.upper()}"
-"""Id of the mailbox's owner in the sample workspace."""
 _KINDS = {
     "pdf": "application/pdf",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",

@@ -10,12 +10,12 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from bot.local.samples import DATA
 from bot.local.workspace import (
     SLACKBOT,
     TOMBSTONE_TEXT,
@@ -32,12 +32,6 @@ from bot.local.workspace import (
     Workspace,
 )
 
-SAMPLE_AS_OF = datetime(2026, 3, 16, tzinfo=UTC)
-"""The moment at which the sample is read: later messages do not exist."""
-SAMPLE_DAYS = 14
-"""The days before `SAMPLE_AS_OF` in which all messages lie."""
-
-_DATA = Path(__file__).parent / "sample"
 _CHANNELS = ("csm-spain", "csm-france", "csm-italy", "csm-switzerland", "csm-germany")
 _CREATED = datetime(2025, 1, 7, 9, tzinfo=UTC)
 _MARKETS = {
@@ -125,7 +119,7 @@ def load_sample() -> Workspace:
 def read_data(name: str) -> Any:
     """What stands in one data file of the sample, not yet checked."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load((_DATA / f"{name}.yaml").read_text(encoding="utf-8"), loader)
+    return yaml.load((DATA / f"{name}.yaml").read_text(encoding="utf-8"), loader)
 
 
 def _channels() -> dict[str, _ChannelFile]:

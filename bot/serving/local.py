@@ -15,8 +15,9 @@ from starlette.routing import Mount
 from bot.local.google.oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from bot.local.google.server import TOKEN, LocalGoogle
 from bot.local.page import page_routes
-from bot.local.sample_mailbox import OWNER, load_sample_mailbox
-from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample
+from bot.local.sample_mailbox import load_sample_mailbox
+from bot.local.sample_workspace import load_sample
+from bot.local.samples import OWNER, SAMPLE_AS_OF
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 from bot.mailbox.accounts import GOOGLE

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bot.approvals.service import Approvals, CardPoster
 from bot.approvals.store import Actions
@@ -45,7 +45,6 @@ from bot.runs.store import Store
 from bot.schedules.chat import ScheduleService
 from bot.schedules.scheduler import Schedules
 from bot.schedules.validation import ScheduleValidator
-from bot.serving.local import LocalWorkspace, local_workspace
 from bot.serving.maintenance import collect_when_idle, reap_or_exit, tidy_forever
 from bot.serving.observability import DatabaseProbe, Health, LoopLag, Watch
 from bot.serving.web import serve_app, web_app
@@ -66,6 +65,9 @@ from scopes.slack_reader import SlackReader
 from scopes.slack_writer import SlackWriter
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
+
+if TYPE_CHECKING:
+    from bot.serving.local import LocalWorkspace
 
 log = logging.getLogger(__name__)
 
@@ -295,8 +297,12 @@ def run_serve(local: bool, model: str | None, port: int | None) -> int:
         with ExitStack() as stack:
             stack.enter_context(log_to(settings.serve, settings.secrets))
             path: Path | None = settings_file()
-            sample = stack.enter_context(local_workspace(settings)) if local else None
-            settings = sample.settings if sample else settings
+            sample: LocalWorkspace | None = None
+            if local:
+                from bot.serving.local import local_workspace
+
+                sample = stack.enter_context(local_workspace(settings))
+                settings = sample.settings
             name = model or ("offline" if local else "claude")
             asyncio.run(_serve(settings, path, name, sample))
         return DONE

@@ -18,7 +18,7 @@ from bot.local.offline.calls import items_of, use, within
 from bot.local.offline.chart import Wish, axes, wish_of
 from bot.local.offline.conversation import OFFLINE, Conversation
 from bot.local.offline.orders import NOT_DONE, is_order
-from bot.local.sample_sales import QUESTIONS, SALES
+from bot.local.samples import QUESTIONS, SALES
 
 MAX_ROWS = 20
 """Most rows of a result that are told."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from bot.local.offline.messages import Thread, Verdict
 from bot.local.sample_labels import IssueLabel, labels
-from bot.local.sample_workspace import SAMPLE_AS_OF, load_sample, read_data
+from bot.local.sample_workspace import load_sample, read_data
+from bot.local.samples import SAMPLE_AS_OF
 
 _APART = ("", "how-to")
 """Labels that name no issue which several threads can share."""
