@@ -186,9 +186,9 @@ class Bare:
 
     async def _child(self, item: str) -> str:
         messages: list[Json] = [{"role": "user", "content": f"Say what is open in {item}."}]
-        lines = [
-            f"[{item}/{m['ts']}] {m['user']}: {m['text']}" for m in map(_message, range(THREADS))
-        ]
+        said = [_message(n) for n in range(THREADS)]
+        said = [each for m in said for each in (m, {**m, "ts": _after(m["ts"])})]  # and replies
+        lines = [f"[{item}/{m['ts']}] {m['user']}: {m['text']}" for m in said]
         while True:
             content = await self._send("child", messages)
             call = next(block for block in content if block["type"] == "tool_use")

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import scopes
 from config.prompts import prompt
 from config.sections import LimitSettings
+from scopes.effects import Effect
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import Label, is_conversation
@@ -235,6 +236,21 @@ class SpawnedBrief:
     """Seconds of the run that it must leave, however late it starts, for reading its result."""
 
 
+READING = frozenset({"issues", "triage", "tracker"})
+"""Contracts that only report what was read: their subagents are offered no tool that writes."""
+
+
+def tools_for(
+    scope: str, contract: str, clients: Mapping[type, object] | None = None
+) -> tuple[Tool, ...]:
+    """Return the tools that a subagent is offered, of those that work with `clients`."""
+    tools = scopes.scope(scope).tools if clients is None else scopes.offered(scope, clients)
+    if contract not in READING:
+        return tools
+    reads = (Effect.NONE, Effect.QUERY, Effect.FETCH, Effect.SEARCH)
+    return tuple(t for t in tools if t.effect in reads)
+
+
 def template(
     scope: str,
     contract: str,
@@ -248,7 +264,7 @@ def template(
     that work with `clients` are included; without clients, all tools of the scope. `held` are
     handles; None = of every scope.
     """
-    all_of = scopes.scope(scope).tools if clients is None else scopes.offered(scope, clients)
+    all_of = tools_for(scope, contract, clients)
     of = None if held is None or scope != scopes.ALL else frozenset(map(scopes.scope_of, held))
     return _template(scope, contract, strict, all_of, of)
 

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-import scopes
 from scopes.cleanup import Cleanup
 from scopes.label import TRUSTED, Label
 from scopes.tool import ToolContext, ToolResult
 from subagents.agent import Agent
-from subagents.brief import SpawnedBrief
+from subagents.brief import SpawnedBrief, tools_for
 from subagents.conversation import Ending, Spec
 from subagents.events import SubagentFinished, SubagentStarted
 from subagents.gate import Gate
@@ -147,7 +146,9 @@ def _agent(run: Run, frozen: SpawnedBrief, on_reply: Callable[[], None] | None) 
         kind="subagent",
         parent=frozen.parent,
     )
-    tools = {t.name: t for t in scopes.offered(brief.draft.scope, run.clients)}
+    tools = {
+        tool.name: tool for tool in tools_for(brief.draft.scope, brief.draft.contract, run.clients)
+    }
     agent = Agent(
         run,
         _spec(run, frozen, on_reply),

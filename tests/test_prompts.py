@@ -15,7 +15,7 @@ from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
 from scopes.search_engines import SearchEngine
 from scopes.tool import estimate_tokens
-from subagents.brief import template
+from subagents.brief import template, tools_for
 from subagents.contracts import (
     CONTRACTS,
     DEFAULT_MODEL,
@@ -59,9 +59,19 @@ def test_siblings_share_a_prefix_with_nothing_of_one_run_in_it(scope: str, contr
     assert (system, tools, version) == template(scope, contract, True)
     assert "{" not in re.sub(r"\{(facts|before window)\}", "", system[0]["text"])
     assert [t["name"] for t in tools] == [
-        *(t.name for t in scopes.scope(scope).tools),
+        *(t.name for t in tools_for(scope, contract)),
         "submit_result",
     ]
+
+
+@pytest.mark.parametrize("contract", ["issues", "triage", "tracker"])
+def test_a_subagent_that_only_reports_has_no_tool_that_writes(contract: str) -> None:
+    every = {tool.name for tool in scopes.scope("slack").tools + scopes.scope("email").tools}
+    writes = {"post_message", "send_direct_message", "add_reaction", "send_mail", "create_draft"}
+    assert writes <= every
+    for scope in ("slack", "email", "files"):
+        assert not {tool.name for tool in tools_for(scope, contract)} & {*writes, "write_file"}
+    assert writes <= {t.name for s in ("slack", "email") for t in tools_for(s, "answer")}
 
 
 def test_the_prompt_of_the_web_tells_of_a_search_only_where_there_is_one() -> None:

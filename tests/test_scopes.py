@@ -33,7 +33,7 @@ from scopes.resources import Resources
 from scopes.sheets import Sheets
 from scopes.slack_names import named_in
 from scopes.tool import Item, ToolContext, ToolResult, estimate_tokens, not_found, tool
-from subagents.brief import SUBMIT, fixed_tokens, template
+from subagents.brief import SUBMIT, fixed_tokens, template, tools_for
 from subagents.contracts import CONTRACTS
 
 NAMES = scopes.scope_names()
@@ -99,14 +99,14 @@ async def test_the_api_takes_what_a_subagent_is_offered(
     async with engine(turns(submitted())) as e:
         e.run.model.models = e.run.model.models.model_copy(update={"strict_tools": strict})
         await e.fanout().run_all([e.brief("Look about", 1, scope=name, contract=contract)])
-        able = scopes.offered(name, e.run.clients)
+        able = tools_for(name, contract, e.run.clients)
     (sent, *_) = e.requests
     check_message_request(sent)
     offered = [t["name"] for t in sent["tools"]]
     assert offered == [t.name for t in able] + [SUBMIT]
     system, tools, _ = template(name, contract, strict)
     check_message_request({**sent, "system": system, "tools": tools})
-    assert [t["name"] for t in tools] == [t.name for t in scopes.scope(name).tools] + [SUBMIT]
+    assert [t["name"] for t in tools] == [t.name for t in tools_for(name, contract)] + [SUBMIT]
     assert estimate_tokens(json.dumps([system, tools])) < 3_600
 
 
