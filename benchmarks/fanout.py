@@ -50,7 +50,7 @@ NOTES = f"""\
 Ours is `ask` with its parent, guard, record, evidence, gate, budget and citations, into a store on
 disk; Slack's answers come from memory and go through the reader. The bare loop sends the same
 tools' schemas, without a brief, a fence, a record or a check. Both run turn by turn in one process;
-each figure is the median of {REPEATS}. CPU is of all threads; RSS is the peak of the process."""
+wall and CPU are medians of {REPEATS}, CPU of all threads. RSS is the peak of the process so far."""
 
 Json = dict[str, Any]
 
@@ -246,7 +246,6 @@ async def measure(url: str) -> dict[int, list[tuple[Sample, Sample]]]:
             await ours.ask(SIZES[0])
             await bare.ask(SIZES[0])
             gc.collect()
-            gc.set_threshold(*FEW_FULL_COLLECTIONS)  # as every command does
             for _ in range(REPEATS):
                 for size, pairs in found.items():
                     mine = await _measured(ours.ask(size))
@@ -256,8 +255,13 @@ async def measure(url: str) -> dict[int, list[tuple[Sample, Sample]]]:
 
 def fanout() -> list[Row]:
     """Return the rows of the table."""
-    with standin(LATENCY_S, MIND) as url:
-        found = asyncio.run(measure(url))
+    before = gc.get_threshold()
+    gc.set_threshold(*FEW_FULL_COLLECTIONS)  # as every command does
+    try:
+        with standin(LATENCY_S, MIND) as url:
+            found = asyncio.run(measure(url))
+    finally:
+        gc.set_threshold(*before)
     rows = []
     bars = dict(zip(SIZES, (1.06, 1.30, 2.2), strict=True))
     for size, pairs in found.items():

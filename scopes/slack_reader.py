@@ -220,6 +220,8 @@ class SlackReader:
                 if m.get("thread_ts") in (None, m["ts"])  # a reply sent to the channel is a reply
                 and at_of(m.get("latest_reply") or m["ts"]) >= window.oldest
             ]
+        if not wanted:
+            return []
         maker = await self._maker(channel, window)
         try:
             async with asyncio.TaskGroup() as group:
@@ -271,7 +273,7 @@ class SlackReader:
     async def assemble(
         self, channel: str, messages: Sequence[dict[str, Any]], window: Window | None
     ) -> SlackConversation | None:
-        """Messages as items; None when people said none of them before the window's end."""
+        """Return messages as a thread; None if people said none of them before the window's end."""
         return assembled(messages, await self._maker(channel, window))
 
     async def _maker(self, channel: str, window: Window | None) -> Maker:

@@ -237,7 +237,7 @@ class SpawnedBrief:
 
 
 READING = frozenset({"issues", "triage", "tracker"})
-"""Contracts that only report what was read: their subagents are offered no tool that writes."""
+"""Contracts that only report what was read: no tool of theirs writes or runs code."""
 
 
 def tools_for(

@@ -189,6 +189,18 @@ def test_what_failed_and_what_lacks_is_said() -> None:
         ("Bo <bo@x.example>: Can you sign it? {to Cy <cy@x.example>}", False, "low"),
         ("Bo <bo@x.example>: It is signed now. {to Ann <ann@x.example>}", False, "low"),
         ("Ann <ann@x.example>: Can you sign it? {to Bo <bo@x.example>}", False, "medium"),
+        ("Bo <bo@x.example>: Can you sign it? {to Jo <joann@x.example>}", False, "low"),
+        (
+            "Bo <bo@x.example>: On Monday we decide this: who signs? {to Ann <ann@x.example>}",
+            True,
+            "medium",
+        ),
+        (
+            "Bo <bo@x.example>: Done. On 1 May Ann <ann@x.example> wrote: Can you? {to Ann "
+            "<ann@x.example>}",
+            False,
+            "low",
+        ),
     ],
 )
 def test_a_mail_thread_is_judged_by_its_last_mail(last: str, asked: bool, priority: str) -> None:
@@ -220,6 +232,26 @@ def test_each_question_of_a_request_is_a_subagent_of_its_own() -> None:
     assert "- «No ink» (unanswered, low; Answer Eva) [F1.1]" in block["text"]
     assert "This could not be read: No such channel." in block["text"]
     assert block["text"].count(OFFLINE) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"),
+    [
+        ("In #a-b, which questions are unanswered?", 1),
+        ("Hello, what is open in #a-b?", 1),
+        ("What is open in #a-b? Please answer in English.", 1),
+        ("What is open in #a-b? Which of it is severe?", 2),
+    ],
+)
+def test_a_clause_is_a_question_of_its_own_only_if_it_asks(text: str, tasks: int) -> None:
+    calls = asked(text).turn()
+    assert [call["input"]["handles"] for call in calls] == [["#a-b"]] * tasks
+
+
+@pytest.mark.parametrize("text", ["who is on call?", "Who is affected?", "who is late with BUG-1?"])
+def test_a_question_about_whoever_is_no_look_up_of_a_person(text: str) -> None:
+    assert asked(text).turn()[0]["name"] == "list_channels"
+    assert asked("who is Ana Ruiz?").turn()[0]["name"] == "lookup_user"
 
 
 def test_a_pattern_reads_each_channel_that_it_fits() -> None:

@@ -20,10 +20,20 @@ class Late(Exception):
         self.stuck = stuck
 
 
-def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Do this in a thread of its own; `stop` is to end what it does in a library by then.
+_stuck: list[Thread] = []
+"""Threads whose work goes on after its time."""
 
-    Where this process hardly got a processor it may take up to `STARVED` times as long. Raises
+
+def _computed() -> float:
+    """Return the CPU seconds of this process, without those of work that was given up."""
+    clocks = [time.pthread_getcpuclockid(t.ident) for t in _stuck if t.ident and t.is_alive()]
+    return time.process_time() - sum(map(time.clock_gettime, clocks))
+
+
+def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Do `work` in a thread of its own; call `stop` if it takes longer than this.
+
+    If this process hardly gets a processor, the work may take up to `STARVED` times as long. Raises
     Late, or what the work raises.
     """
     failed: list[BaseException] = []
@@ -35,16 +45,18 @@ def within(seconds: float, work: Callable[[], None], stop: Callable[[], None]) -
             failed.append(error)
 
     thread = Thread(target=run, daemon=True)
-    began, computed = time.monotonic(), time.process_time()
+    began, computed = time.monotonic(), _computed()
     thread.start()
     thread.join(max(seconds, 0.0))
-    while thread.is_alive() and time.process_time() - computed < seconds / 2:
+    while thread.is_alive() and _computed() - computed < seconds / 2:
         if time.monotonic() - began > STARVED * seconds:
             break
         thread.join(LOOK_S)
     if thread.is_alive():
         stop()
         thread.join(GRACE_S)
+        if thread.is_alive():
+            _stuck.append(thread)
         raise Late(stuck=thread.is_alive())
     if failed:
         raise failed[0]

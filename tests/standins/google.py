@@ -25,7 +25,7 @@ class FullGoogle(LocalGoogle):
         sheets: SheetsState | None = None,
         **more: Any,
     ) -> None:
-        """`more` is that of LocalGoogle."""
+        """Serve these beside Gmail; `more` goes to LocalGoogle."""
         self.bigquery = bigquery
         self.sheets = sheets or SheetsState()
         apis = [Api(google_sheets.METHODS, self.sheets)]

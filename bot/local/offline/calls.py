@@ -20,6 +20,11 @@ class Shown:
     """Without its time and the facts behind it; of a file with its lines."""
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words: `1 table`, `2 tables`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def use(name: str, **arguments: Any) -> dict[str, Any]:
     """Return a tool call as a content block; the server gives it an id."""
     return {"type": "tool_use", "name": name, "input": arguments}

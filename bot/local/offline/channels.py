@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import use
+from bot.local.offline.calls import counted, use
 from bot.local.offline.conversation import OFFLINE, Conversation, Exchange
 from bot.local.offline.messages import (
     Thread,
@@ -118,8 +118,11 @@ def _summary(findings: Sequence[Finding], threads: int) -> str:
     if not findings:
         return f"Nothing found in {threads} threads. {OFFLINE}"
     states = [finding["state"] for finding in findings]
-    tally = ", ".join(f"{states.count(state)} {state}" for state in STATES)
-    return f"{len(findings)} issues in {threads} threads: {tally}. {OFFLINE}"
+    tally = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
+    if not tally:
+        return f"{counted(len(findings), 'message')} in {counted(threads, 'thread')} fit. {OFFLINE}"
+    found = f"{counted(len(findings), 'finding')} in {counted(threads, 'thread')}"
+    return f"{found}: {tally}. {OFFLINE}"
 
 
 def _findings(threads: Iterable[Thread], verdicts: Mapping[str, Verdict]) -> list[Finding]:
@@ -178,9 +181,7 @@ def _fitting(findings: Sequence[Finding], room: int) -> list[Finding]:
     joined = []
     for state in STATES:
         if alike := [finding for finding in findings if finding["state"] == state]:
-            evidence = list(
-                dict.fromkeys(id for finding in alike for id in finding["evidence"][:1])
-            )
+            evidence = list(dict.fromkeys(id for f in alike for id in f["evidence"]))
             worst = min((f["severity"] for f in alike), key=SEVERITIES.index)
             claim = f"{len(alike)} issues are {state}"
             joined.append({"claim": claim, "state": state, "severity": worst, "evidence": evidence})
@@ -210,6 +211,8 @@ def _answering(
             ((len(words & words_of(f"{line.text} {line.author}")), line) for line in thread.lines),
             key=lambda pair: pair[0],
         )
+        if not quote_of(line):
+            continue
         if score >= max(1, len(words) / 2):
             scored.append((score, thread, line))
     best = sorted(scored, key=lambda each: -each[0])[:_MAX_MATCHES]
@@ -230,8 +233,8 @@ def _mended(
 ) -> tuple[list[Finding], list[str]]:
     """Return findings and threads without an issue, without what the program refused by name."""
     unplaced = set(_ID.findall(refusal.partition("that you read")[2]))
-    replied = set(_ID.findall(refusal.partition("Not unanswered")[2].partition(".  ")[0]))
+    replied = set(_ID.findall(refusal.partition("Not unanswered")[2]))
     for finding in findings:
-        if finding["state"] == "unanswered" and replied - unplaced & set(finding["evidence"]):
+        if finding["state"] == "unanswered" and (replied - unplaced) & set(finding["evidence"]):
             finding["state"] = "unsolved"
     return findings, list(dict.fromkeys([*none, *sorted(unplaced)]))

@@ -61,11 +61,11 @@ class Conversation:
 
     @property
     def must_end(self) -> bool:
-        """The program asked for the end, now."""
+        """Return whether the program asked for the end, now."""
         return any(line.startswith("REMINDER:") and _ends(line) for line in self.last)
 
     def section(self, name: str) -> str:
-        """The first section of that name in the opening, or an empty text; never from data."""
+        """Return the first section of that name, never from data; an empty text without one."""
         return next((body for text in self.told for key, body in sections(text) if key == name), "")
 
     @property

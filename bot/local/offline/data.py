@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import items_of, use, within
+from bot.local.offline.calls import counted, items_of, use, within
 from bot.local.offline.chart import Wish, axes, wish_of
 from bot.local.offline.conversation import OFFLINE, Conversation
 from bot.local.offline.orders import NOT_DONE, is_order
@@ -38,11 +38,14 @@ _HANDLE = re.compile(r"\bdata:[\w.-]+")
 _TABLE = re.compile(r"^\[t-\w+\] (?P<name>(?:\"(?:[^\"]|\"\")+\"|[^\s(:\"])+)", re.MULTILINE)
 _ROW = re.compile(r"^\[(?P<id>q-\w+#row\d+)\] (?P<text>.*)$", re.MULTILINE)
 _FAILED = re.compile(r"^\[q-\w+#error\] (?P<why>.*)$", re.MULTILINE)
-_SELECT = re.compile(r"\b(?:SELECT\b.+\bFROM\b|WITH\b.+\bSELECT\b|FROM\b.+\bSELECT\b).*", re.S)
+SELECT = re.compile(r"\b(?:select\b.+\bfrom\b|with\b.+\bselect\b).*", re.IGNORECASE | re.DOTALL)
+"""A statement in a question, to its end."""
+_ROWS = re.compile(r"\b([\d,]+) rows?\b")
 _COUNT = re.compile(
     r"^how many (?:rows (?:are )?in )?(?:the )?(?P<table>[\w.]+)(?: are there| do we have)?\W*$",
     re.IGNORECASE,
 )
+_IN = re.compile(r"^in [\w.-]+[:,] *", re.IGNORECASE)
 _LIST = re.compile(
     r"^(?:which|what|list|show)\b(?: me)?(?: all)?(?: the)? tables?(?: are there)?\W*$",
     re.IGNORECASE,
@@ -91,16 +94,18 @@ def _query(question: str, tables: Sequence[tuple[str, str]]) -> _Query:
     handles = list(dict.fromkeys(handle for _, handle in tables))
     if not handles:
         return _Query("", "", f"{_RULES} see no table")
-    if select := _SELECT.search(question):
-        said = re.findall(r"[\w.-]+", question[: select.start()])
-        named = [handle for handle in handles if handle.removeprefix("data:") in said]
-        return _Query(select[0].rstrip(" ?.;\n"), (named or handles)[0])
+    if select := SELECT.search(question):
+        named = _named(question[: select.start()], handles) or handles
+        return _Query(select[0].rstrip(" ?.;`\n"), named[0])
     if sql := _recorded(question, handles):
         return _Query(sql, f"data:{SALES.name}")
-    if not (counts := _COUNT.match(question.strip())):
+    if not (counts := _COUNT.match(_IN.sub("", question.strip()))):
         return _Query("", "", f"{_RULES} found no query for this question")
     name = counts["table"].casefold()
-    fits = [t for t in tables if name in (t[0].casefold(), _bare(t[0]).casefold())]
+    meant = _named(question, handles) or handles
+    alike = [t for t in tables if name in (t[0].casefold(), _bare(t[0]).casefold())]
+    inside = [t for t in alike if t[1] in meant] or alike
+    fits = [t for t in inside if t[0].casefold() == name] or inside
     if len(fits) == 1:
         table, handle = fits[0]
         label = re.sub(r"\W", "_", _bare(table))
@@ -109,6 +114,12 @@ def _query(question: str, tables: Sequence[tuple[str, str]]) -> _Query:
         several = ", ".join(table for table, _ in fits)
         return _Query("", "", f"{_RULES} find several tables of that name: {several}")
     return _Query("", "", f"{_RULES} find no table {counts['table']}")
+
+
+def _named(text: str, handles: Sequence[str]) -> list[str]:
+    """Return the databases that a text names by their titles."""
+    said = re.findall(r"[\w.-]+", text)
+    return [handle for handle in handles if handle.removeprefix("data:") in said]
 
 
 def _bare(table: str) -> str:
@@ -138,10 +149,16 @@ def _drawing(talk: Conversation, wish: Wish) -> list[dict[str, Any]]:
     return [use("make_chart", file=wish.file, kind=wish.kind, x=x, y=list(y))]
 
 
+def _failures(talk: Conversation) -> list[str]:
+    """Return the errors of tools, each with what it was about."""
+    failed = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
+    return [f"{e.input.get('database', e.name)}: {e.text}"[:300] for e in failed]
+
+
 def _refusal(talk: Conversation) -> str:
-    """Return the first error of a tool; empty where there was none."""
+    """Return the first error if no table can be read for it; else an empty text."""
     failed = [e.text for e in talk.exchanges if e.is_error and e.name != "submit_result"]
-    return next(iter(failed), "")
+    return failed[0] if failed and not _tables(talk) else ""
 
 
 def _listed(talk: Conversation) -> dict[str, Any]:
@@ -154,8 +171,8 @@ def _listed(talk: Conversation) -> dict[str, Any]:
     ]
     findings = within(every, talk.max_bytes // 2)
     more = len(every) - len(findings)
-    left = [*_unreadable(talk), *([f"{more} more tables"] if more else [])]
-    text = f"{len(every)} tables. {OFFLINE}"
+    left = [*_failures(talk), *_unreadable(talk), *([f"{more} more tables"] if more else [])]
+    text = f"{counted(len(every), 'table')}. {OFFLINE}"
     return {"text": text, "findings": findings, "not_covered": left, "needs": ""}
 
 
@@ -171,14 +188,15 @@ def _result(talk: Conversation, wish: Wish, query: _Query) -> dict[str, Any]:
     findings = [_finding(id, text) for id, text in rows[:MAX_ROWS]]
     findings = within(findings, talk.max_bytes // 2 - 1000)
     more = len(rows) - len(findings)
-    left = [*_unreadable(talk), *([f"{more} more rows"] if more else [])]
+    left = [*_failures(talk), *_unreadable(talk), *([f"{more} more rows"] if more else [])]
     drawn = [e for e in talk.exchanges if e.name == "make_chart"]
     if wish.kind and not any(not e.is_error for e in drawn):
         why = f": {drawn[-1].text}"[:300] if drawn else ", for it takes a name and a number a row"
         left.append(f"No chart was drawn{why}")
-    counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-    counted += f", kept as {wish.file}" if wish.file else ""
-    text = f"{counted}, {COUNTED} {last.input['sql']} {OFFLINE}"
+    note = _ROWS.search(_ROW.sub("", last.text))
+    told = f"{note[1]} rows" if note and note[1] != "1" else counted(len(rows), "row")
+    told += f", kept as {wish.file}" if wish.file else ""
+    text = f"{told}, {COUNTED} {last.input['sql']} {OFFLINE}"
     return {**_prose(talk, rows, text), "findings": findings, "not_covered": left, "needs": ""}
 
 
@@ -215,7 +233,7 @@ def _nothing(talk: Conversation, query: _Query) -> dict[str, Any]:
     tables = [name for name, _ in _tables(talk)]
     if not tables and (lost := _unreadable(talk)):
         return _open(talk, "; ".join(lost).rstrip("."), "")
-    return _open(talk, query.why_not, f"{UNDERSTOOD} {', '.join(tables[:MAX_NAMED])}.")
+    return _open(talk, query.why_not, f"{UNDERSTOOD} {', '.join(tables[:MAX_NAMED]) or 'none'}.")
 
 
 def _open(talk: Conversation, why: str, more: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import Shown, items_of, use, within
+from bot.local.offline.calls import Shown, counted, items_of, use, within
 from bot.local.offline.conversation import OFFLINE, Conversation
 from bot.local.offline.orders import NOT_DONE, is_order, open_end, to_write
 from bot.local.offline.words import content_words, fold, named_words, words_of
@@ -17,7 +17,7 @@ MAX_FILES = 20
 MAX_LINES = 12
 """Most lines of a search that are told, those that hold most words of the question first."""
 _FOLDER = re.compile(r"\bfiles:[\w.-]+")
-_EVERY = re.compile(r"\b(?:every|each|all)\b.*?(\.\w+)\b")
+_EVERY = re.compile(r"\b(?:every|each|all)\b.*?(?<!\w)(\.\w+)\b")
 _PLAIN = frozenset({"file", "files", "folder", "project", "code", "repository", "function", "line"})
 _SIZE = re.compile(r" [\d,.]+ ?[kM]?B?$")
 _ENDED = "There are more such lines"
@@ -48,7 +48,7 @@ def _calls(talk: Conversation) -> list[dict[str, Any]]:
     if not called:
         return [use("list_files")]
     paths = _paths(talk)
-    named = [p for p in paths if re.search(rf"(?<![\w/]){re.escape(p.rpartition('/')[2])}\b", task)]
+    named = [path for path in paths if _is_named(path, task)]
     if every := _EVERY.search(task):
         named = [path for path in paths if path.endswith(every[1])]
     if named:
@@ -62,6 +62,12 @@ def _calls(talk: Conversation) -> list[dict[str, Any]]:
 def _named(task: str) -> list[str]:
     words = named_words(task)
     return [word for word in words if word not in _PLAIN] or words
+
+
+def _is_named(path: str, task: str) -> bool:
+    """Return whether a task names a file, by its path or by its bare name."""
+    names = (path, path.rpartition("/")[2])
+    return any(re.search(rf"(?<![\w/]){re.escape(name)}(?![\w/])", task) for name in names)
 
 
 def _paths(talk: Conversation) -> list[str]:
@@ -89,7 +95,7 @@ def _result(talk: Conversation) -> dict[str, Any]:
         least = "at least " if any(_ENDED in e.text for e in talk.exchanges) else ""
         left.append(f"{least}{more} more places that hold a word of the question")
     notes = [" ".join(e.text.split()) for e in written]
-    facts = [f"{len(findings)} facts with their lines."] if findings else []
+    facts = [f"{counted(len(findings), 'line')} of files."] if findings else []
     text = " ".join([*notes, *facts]) or "Nothing was found."
     return {"text": f"{text} {OFFLINE}", "findings": findings, "not_covered": left, "needs": ""}
 

@@ -37,8 +37,10 @@ _BY = re.compile(
 _PERSON = re.compile(r"\s*(?P<name>[^<>]*?)\s*<(?P<address>[^<>\s]+)>\s*")
 _TO = re.compile(r"(?:^|; )to (.*?)(?=; cc |; attached|$)")
 _SUBJECT = re.compile(r"Subject: .*?\. ")
+_WROTE = "wrote|schrieb|a écrit|escribió|ha scritto|schreef|escreveu"
 _QUOTED = re.compile(
-    r"(?:^|\s)(?:On|Am|Le|El|Il|Op|Em)\s[^<>]{5,80}(?:<[^<>\s]+>)?\s*\w+\s?:\s.*", re.S
+    rf"(?:^|\s)(?:On|Am|Le|El|Il|Op|Em)\s[^<>]{{5,80}}(?:<[^<>\s]+>)?\s*(?:{_WROTE})\s?:\s.*",
+    re.DOTALL,
 )
 _END = re.compile(r"(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\b(?:Dr|Mr|Ms|St|Nr|No)\.)(?<!\bMrs\.)\s+")
 _INVITED = "Calendar invitation:"
@@ -47,6 +49,7 @@ _READER = re.compile(
     r"The reader is (?:(?P<name>[^<>\n]*?) ?<)?(?P<address>[^\s<>]+@[^\s<>]+?)(?:>|\.(?=\s|$))"
 )
 _TODAY = re.compile(r"(?:Today is|TODAY:) \w+,? (\d{4}-\d\d-\d\d)")
+_ADDRESS = re.compile(r"[^\s<>,;()]+@[^\s<>,;()]*[^\s<>,;().]")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _CATEGORY = re.compile(r"^- ([\w /&'-]{1,60}): (.+)$", re.MULTILINE)
 
@@ -65,7 +68,7 @@ class Mail:
     def sentences(self) -> list[str]:
         """Return its own sentences, without the subject and what it quotes."""
         text = _QUOTED.sub("", _SUBJECT.sub("", self.text, count=1))
-        return [part.strip() for part in _END.split(text) if len(part.split()) > 2]
+        return [part.strip() for part in _END.split(text) if len(part.split()) > 1]
 
 
 def as_triage(talk: Conversation) -> Answer:
@@ -146,7 +149,7 @@ def _by_rules(mails: Sequence[Mail], known: str, named: Sequence[str]) -> dict[s
     me = reader["address"].lower() if reader else ""
     last = mails[-1]
     own = bool(me) and last.address == me
-    to_me = not (me and last.to) or me in last.to.lower()
+    to_me = not (me and last.to) or me in _ADDRESS.findall(last.to.lower())
     invited = _INVITED in last.text
     questions = [sentence for sentence in last.sentences if sentence.endswith("?")]
     asked = to_me and not own and bool(questions or invited)
@@ -203,11 +206,14 @@ def _date(found: re.Match[str] | None) -> date | None:
 def _corrected(known: str, mails: Sequence[Mail], named: Iterable[str]) -> dict[str, Any]:
     """Return what the reader has corrected before about somebody who wrote here."""
     told: dict[str, Any] = {}
-    writers = {mail.address for mail in mails if mail.address}
+    reader = _READER.search(known)
+    me = reader["address"].lower() if reader else ""
+    writers = {mail.address for mail in mails if mail.address not in ("", me)}
     for sentence in re.split(r"(?<=[.!?])\s+", known):
         said = sentence.lower()
-        if "correct" not in said or not any(writer in said for writer in writers):
+        if "correct" not in said or not writers & set(_ADDRESS.findall(said)):
             continue
+        said = _ADDRESS.sub(" ", said)
         if "urgent" in said:
             told["priority"] = "low" if "not urgent" in said else "high"
         if "medium priority" in said:

@@ -15,7 +15,7 @@ CHARS = 120
 _LINE = re.compile(
     r"^(?P<indent> *)\[(?P<id>[^\]\s]+/[^\]\s]+)\] \d{4}-\d\d-\d\d \d\d:\d\d (?P<rest>.*)$"
 )
-_NOTES = re.compile(r" \{((?:reactions: |edited|files: |before window|bot)[^{}]*)\}$")
+_NOTES = re.compile(r" \{((?:(?:reactions: |edited|files: |before window|bot)[^{}]*)?)\}$")
 _REACTION = re.compile(r"(?:reactions: |, )([\w+-]+) (\d+)")
 _DONE = {"white_check_mark", "heavy_check_mark", "ballot_box_with_check"}
 _RAISED = {"raised_hand", "raising_hand", "hand", "heavy_plus_sign"}

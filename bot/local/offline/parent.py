@@ -32,7 +32,7 @@ HELP = (
 _DELEGATING = ("run_subagent", "run_subagents")
 _THREAD = re.compile(r"\b([CGD][A-Z0-9]{2,}/\d+\.\d+)|/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
 _PERSON = re.compile(
-    r"\bwho is @?([A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+)*|U[A-Z0-9]{6,})\s*\??$", re.I
+    r"\b[Ww]ho is (?:@?([A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+)*)|(U[A-Z0-9]{6,}))\s*\??$"
 )
 _CHANNELS = re.compile(r"\b(?:which|what|list)(?: all)?(?: the| my)? channels\b", re.IGNORECASE)
 _GREETING = re.compile(
@@ -98,23 +98,21 @@ def _direct(question: Question) -> dict[str, Any] | None:
     if thread := _THREAD.search(question.text):
         return use("read_thread", thread=thread[1] or f"{thread[2]}/{thread[3]}.{thread[4]}")
     if person := _PERSON.search(question.text.strip()):
-        return use("lookup_user", user=person[1])
-    if _CHANNELS.search(question.text) and not question.handles and question.pattern is None:
+        return use("lookup_user", user=person[1] or person[2])
+    if _CHANNELS.search(question.text) and not question.names_channels:
         return use("list_channels")
     return None
 
 
 def _is_open(question: Question, request: Request) -> bool:
     """Return whether a question needs the list of channels before it can be handed on."""
-    return (
-        question.scope == "slack"
-        and not question.handles
-        and (question.pattern is not None or not request.here)
-    )
+    if question.scope != "slack" or question.handles:
+        return bool(question.patterns)
+    return bool(question.patterns) or not request.here
 
 
 def _delegated(question: Question, request: Request, talk: Conversation) -> list[dict[str, Any]]:
-    if question.pattern is not None:
+    if question.patterns:
         items = _matching(question, talk)[:MAX_SWEPT]
         return [use("run_subagents", items=items, template=_template(question))] if items else []
     return [
@@ -156,9 +154,14 @@ def _template(question: Question) -> dict[str, str]:
 
 
 def _matching(question: Question, talk: Conversation) -> list[str]:
-    """Return the ids of the channels whose names begin as the question says."""
+    """Return the ids of the channels whose names begin as the question says, or that it names."""
+    named = {handle.lstrip("#") for handle in question.handles}
     channels = listed_channels(talk).items()
-    return [id for id, name in channels if name.startswith(question.pattern or "")]
+    return [
+        id
+        for id, name in channels
+        if name.startswith(question.patterns) or name in named or id in named
+    ]
 
 
 # ---- what to write
@@ -171,7 +174,7 @@ def _written(request: Request, talk: Conversation) -> str:
     for question in request.questions:
         lines = _section(question, request, talk)
         if not lines and not earlier:
-            lines = ["No channel to read was found for this."]
+            lines = ["There is nothing to read this in."]
         if lines:
             head = [f"*{' '.join(question.text.split())}*"] if len(request.questions) > 1 else []
             parts.append("\n".join([*head, *lines]))
@@ -183,8 +186,8 @@ def _written(request: Request, talk: Conversation) -> str:
 def _section(question: Question, request: Request, talk: Conversation) -> list[str]:
     if direct := _direct(question):
         return [_shown(e) for e in talk.exchanges if e.name == direct["name"]]
-    if question.pattern is not None:
-        return _swept(talk)
+    if question.patterns:
+        return _swept(question, talk)
     tasks = [task for task, _ in _tasks(question, request, talk)]
     back = [e for e in talk.exchanges if e.name in _DELEGATING and e.input.get("task") in tasks]
     lines: list[str] = []
@@ -192,18 +195,22 @@ def _section(question: Question, request: Request, talk: Conversation) -> list[s
         if len(tasks) > 1:
             lines.append(f"**{', '.join(map(str, exchange.input['handles']))}**:")
         lines += _outcome(exchange)
+    if question.scope == "slack" and not question.handles and not request.here and back:
+        names = [f"#{name}" for name in listed_channels(talk).values()]
+        rest = f" Not read: {', '.join(names[MAX_CHANNELS:])}." if names[MAX_CHANNELS:] else ""
+        lines.append(f"Read: {', '.join(names[:MAX_CHANNELS])}.{rest}")
     return lines
 
 
 def _outcome(exchange: Exchange) -> list[str]:
     if exchange.is_error and "refused, handles" in exchange.text:
         named = ", ".join(map(str, exchange.input["handles"]))
-        return [f"There is no channel {named} that I may read."]
+        return [f"There is no {named} that I may read."]
     views = parse_views(exchange.text) or [View("failed", exchange.text)]
     return [line for view in views for line in _lines(view)]
 
 
-def _swept(talk: Conversation) -> list[str]:
+def _swept(question: Question, talk: Conversation) -> list[str]:
     """Return a paragraph for each channel that was read."""
     names = {id: f"#{name}" for id, name in listed_channels(talk).items()}
     lines: list[str] = []
@@ -215,8 +222,8 @@ def _swept(talk: Conversation) -> list[str]:
                 tally = [f"{states.count(state)} {state}" for state in STATES if state in states]
                 lines.append(f"**{names.get(item, item)}** ({', '.join(tally) or 'nothing'}):")
                 lines += _lines(view, most=MAX_FIRST)
-            left = [name for id, name in names.items() if id not in items]
-            lines += [f"Not read: {', '.join(left)}."] if len(items) == MAX_SWEPT and left else []
+            left = [names[id] for id in _matching(question, talk) if id not in items]
+            lines += [f"Not read: {', '.join(left)}."] if left else []
     if not lines and names:
         lines = [f"No channel matches. There are: {', '.join(names.values())}."]
     return lines
@@ -227,7 +234,7 @@ def _lines(view: View, most: int = MAX_LINES) -> list[str]:
     text = view.text.replace(OFFLINE, "").strip()
     if view.status in ("failed", "cancelled", "refused"):
         return [f"This could not be read: {text}"]
-    lines = [f"Only partly read: {text}"] if view.status == "partial" and view.findings else []
+    lines = [f"Only partly read: {text}"] if view.status == "partial" else []
     for finding in view.findings[:most]:
         facts = _standing(finding)
         lines.append(f"- «{finding.claim}»{facts and f' ({facts})'} [{finding.id}]")

@@ -11,6 +11,7 @@ _ORDER = re.compile(
     [^"“„«]*["“„«](?P<said>[^"“”„«»]+)["“”»]""",
     re.IGNORECASE | re.VERBOSE,
 )
+_ASKS = re.compile(r"\b(?:what|which|who|how|why|whether|if)\b", re.IGNORECASE)
 _NAMED = re.compile(r"([CGDUW][A-Z0-9]{2,})(?:/[\d.]+)?(?: \(([^()]*)\))?")
 _PLACE = re.compile(r"#[\w-]+|@[\w.-]+")
 
@@ -27,7 +28,7 @@ class Order:
 def order_in(request: str) -> Order | None:
     """Return the order that a request is, if it is one with its words in quotes."""
     found = _ORDER.match(request)
-    if not found:
+    if not found or _ASKS.search(request[: found.start("said")]):
         return None
     rest = request[: found.start("said")] + request[found.end("said") :]
     place = _PLACE.search(rest)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bot.local.offline.conversation import Conversation
+from bot.local.offline.data import SELECT
 from bot.local.offline.orders import sum_in, to_keep
 from bot.local.offline.search import NOTES, URL
 
@@ -17,7 +18,7 @@ _NUMBERED = re.compile(r"(?:^|\s)\(?\d{1,2}[.)]\s+(?=\S)")
 _CLAUSE = re.compile(r",\s+(?:and\s+)?(?=(?:what|which|who|how)\b)|(?<=\?)\s+", re.IGNORECASE)
 RUN_FOLDER = "files:run"
 """The files that a request keeps; nobody asks about them."""
-_SELECT = re.compile(r"\bselect\b.+\bfrom\b", re.IGNORECASE | re.DOTALL)
+_ASKS = re.compile(r"(?:what|which|who|how|where|when|list|find|select)\b|.*\?\s*$", re.I | re.S)
 _FEW = 3
 """Fewer words than these are no question of their own."""
 _FACTS = re.compile(r"^(?:MAIL|NOTES|DATA|WEB|FILES): ", re.MULTILINE)
@@ -47,8 +48,13 @@ class Question:
     scope: str
     handles: tuple[str, ...] = ()
     """What a subagent of that scope is given; of Slack the channels it names, as written."""
-    pattern: str | None = None
-    """The beginning of the names of all channels that are meant; None where it names none so."""
+    patterns: tuple[str, ...] = ()
+    """Beginnings of the names of channels that are meant; an empty one fits all."""
+
+    @property
+    def names_channels(self) -> bool:
+        """Return whether it says which channels it is about."""
+        return bool(self.handles or self.patterns)
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,14 @@ def read_request(talk: Conversation) -> Request:
     rooms = [key for key, name in talk.here.items() if key[0] in "CG" and name.startswith("#")]
     here = beside[1] if beside else next((key for key in rooms if "/" not in key), "")
     held = _held(talk)
-    return Request(text, tuple(_question(part, held, talk) for part in _parts(text)), here)
+    questions: list[Question] = []
+    for part in _parts(text):
+        question = _question(part, held, talk)
+        before = questions[-1] if questions else None
+        if question.scope == "slack" and not question.names_channels and before:
+            question = replace(question, handles=before.handles, patterns=before.patterns)
+        questions.append(question)
+    return Request(text, tuple(questions), here)
 
 
 def _parts(text: str) -> list[str]:
@@ -79,8 +92,9 @@ def _parts(text: str) -> list[str]:
     parts: list[str] = []
     start = 0
     for found in _CLAUSE.finditer(text):
-        if len(text[found.end() :].split()) >= _FEW:
-            parts.append(text[start : found.start()].strip())
+        head, tail = text[start : found.start()], text[found.end() :]
+        if min(len(head.split()), len(tail.split())) >= _FEW and _ASKS.match(tail):
+            parts.append(head.strip())
             start = found.end()
     return [part for part in (*parts, text[start:].strip()) if part] or [text]
 
@@ -95,11 +109,10 @@ def _held(talk: Conversation) -> list[str]:
 def _question(text: str, held: list[str], talk: Conversation) -> Question:
     scope = _scope(text, held, talk)
     if scope == "slack":
-        glob = GLOB.search(text)
-        every = "" if _EVERY.search(text) else None
         named = tuple(dict.fromkeys(CHANNEL.findall(GLOB.sub(" ", text))))
-        pattern = glob[1].lstrip("#") if glob else None if named else every
-        return Question(text, scope, named, pattern)
+        patterns = tuple(dict.fromkeys(start.lstrip("#") for start in GLOB.findall(text)))
+        every = ("",) if _EVERY.search(text) and not named else ()
+        return Question(text, scope, named, patterns or every)
     prefix = _PREFIX.get(scope, f"{scope}:")
     own = [h for h in held if h.startswith(prefix) and h != RUN_FOLDER]
     pages = list(dict.fromkeys(URL.findall(text))) if scope == "web" else []
@@ -111,14 +124,16 @@ def _scope(text: str, held: list[str], talk: Conversation) -> str:
     kinds = {
         "email" if h.startswith("mail:") else h.partition(":")[0] for h in held if h != RUN_FOLDER
     }
-    if "data" in kinds and _SELECT.search(text):
+    if "data" in kinds and SELECT.search(text):
         return "data"
+    if to_keep(text) and "notes" in kinds:
+        return "notes"
+    if sum_in(text) and "web" in kinds:
+        return "web"
     reads_slack = "list_channels" in talk.tools
     if CHANNEL.search(text) or GLOB.search(text) or "/archives/" in text:
         return "slack"
-    if to_keep(text) and "notes" in kinds:
-        return "notes"
-    if (sum_in(text) or URL.search(text)) and "web" in kinds:
+    if URL.search(text) and "web" in kinds:
         return "web"
     for scope, words in _WORDS.items():
         if words.search(text) and (scope in kinds or (scope == "slack" and reads_slack)):

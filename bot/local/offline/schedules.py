@@ -36,6 +36,7 @@ _LIST = re.compile(
 )
 _CHANGE = re.compile(r"^\W*(?:please\s+)?(pause|resume|delete)\s+(.+)$", re.IGNORECASE | re.DOTALL)
 _ABOUT = re.compile(r"\b(?:schedule|sweep|triage)s?\b", re.IGNORECASE)
+_ASKS = re.compile(r"\W*(?:what|which|who|how|why|did|does)\b", re.IGNORECASE)
 _ROW = re.compile(r"^\s*\[schedule/([^\]]+)\]\s+(.*)$", re.MULTILINE)
 _WAITS = "needs approval"
 
@@ -67,12 +68,13 @@ def turn(text: str, talk: Conversation, free: bool) -> Turn | None:
         )
     if change := _CHANGE.match(text):
         return _changed(change[1].lower(), change[2], last.text if last else "", free)
-    wanted = _create(text) if free else None
-    return Turn((_call("schedule_create", wanted),)) if wanted else None
+    wanted = _create(text) if free and not _ASKS.match(text) else None
+    return Turn((_with("schedule_create", wanted),)) if wanted else None
 
 
-def _call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "tool_use", "name": name, "input": arguments}
+def _with(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a call of a tool; one argument of these is called `name`, too."""
+    return {"type": "tool_use", "name": tool, "input": arguments}
 
 
 def _listed(text: str, head: str = "") -> Turn:
@@ -98,9 +100,9 @@ def _changed(verb: str, rest: str, listed: str, free: bool) -> Turn | None:
 
 def _change(verb: str, name: str) -> dict[str, Any]:
     if verb == "delete":
-        return _call("schedule_delete", {"name": name})
+        return _with("schedule_delete", {"name": name})
     resume = {"resume": True} if verb == "resume" else {}
-    return _call("schedule_pause", {"name": name, **resume})
+    return _with("schedule_pause", {"name": name, **resume})
 
 
 def _fits(rest: str, name: str, line: str) -> bool:
@@ -145,7 +147,7 @@ def _name(text: str, kind: str, channels: list[str]) -> str:
 
 def _cron(text: str) -> str:
     """Return the crontab of the times that the words name; an empty text where they name none."""
-    if often := _OFTEN.search(text):
+    if (often := _OFTEN.search(text)) and int(often[1]) < 60:
         return f"*/{often[1]} * * * *"
     spans = {name for name, words in _SPANS.items() if words.search(text)}
     if "hour" in spans:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import items_of, use
+from bot.local.offline.calls import counted, items_of, use
 from bot.local.offline.conversation import OFFLINE, Conversation, Exchange
 from bot.local.offline.orders import (
     NO_SEARCH,
@@ -114,8 +114,8 @@ def _result(talk: Conversation, task: str) -> dict[str, Any]:
     if not findings and not left and not talk.exchanges:
         web = "web:" in talk.section("MAY READ") and "web" in task.lower()
         return open_end(*(NO_SEARCH if web else NO_SOURCE))
-    text = f"{len(findings)} passages fit the question." if findings else "Nothing was found."
-    return {"text": f"{text} {OFFLINE}", "findings": findings, "not_covered": left, "needs": ""}
+    told = f"{counted(len(findings), 'passage')} found." if findings else "Nothing was found."
+    return {"text": f"{told} {OFFLINE}", "findings": findings, "not_covered": left, "needs": ""}
 
 
 def _findings(talk: Conversation, task: str) -> list[dict[str, Any]]:

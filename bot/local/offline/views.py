@@ -27,7 +27,6 @@ class ViewFinding:
     claim: str
     state: str
     severity: str
-    messages: int
     people: int
     next_step: str
 
@@ -63,7 +62,6 @@ def _finding(found: re.Match[str]) -> ViewFinding:
         found["claim"],
         found["state"] or "none",
         found["severity"] or "low",
-        int(found["messages"] or 0),
         int(found["people"] or 0),
         found["next"] or "",
     )

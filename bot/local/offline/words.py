@@ -21,11 +21,13 @@ _COMMON = frozenset(
     web internet online use uses
     """.split()
 )
+_OPEN = r"open|broken|needs? (?:action|attention|an answer)|todo|to do"
+"""Words for what needs action, answered or not."""
 _STATES = {
     "unanswered": r"unanswered|no (?:answer|reply)|nobody (?:has )?(?:answered|replied)",
-    "unsolved": r"unsolved|unresolved|open|broken|needs? (?:action|attention|an answer)|todo|to do",
+    "unsolved": rf"unsolved|unresolved|not (?:yet )?(?:solved|resolved)|{_OPEN}",
     "waiting": r"waiting|wait for",
-    "solved": r"(?<!un)(?<!not )(?:solved|resolved)|fixed|closed",
+    "solved": r"(?<!not )(?<!not yet )(?:solved|resolved)|fixed|closed",
 }
 
 
@@ -57,6 +59,6 @@ def states_in(question: str) -> set[str]:
     """Return the states of threads that a question asks for; open ones include unanswered ones."""
     text = question.lower()
     found = {name for name, words in _STATES.items() if re.search(rf"\b(?:{words})\b", text)}
-    if "unsolved" in found and re.search(_STATES["unsolved"].partition("|open")[2] + "|open", text):
+    if re.search(rf"\b(?:{_OPEN})\b", text):
         found.add("unanswered")
     return found
