@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from engine_kit import (
     Json,
     brief_answer,
@@ -29,6 +30,7 @@ from pg_kit import with_store
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 
+from bot.approvals import service
 from bot.local.model.answer import Answer
 from bot.local.model.faults import Faults
 from bot.local.model.server import Mind, ModelServer
@@ -226,7 +228,12 @@ async def serving(
     mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
     server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
     listening = before_model(server.app)
-    with LocalServer(slack.app, "slack") as at, LocalServer(listening, "model") as minds:
+    with (
+        LocalServer(slack.app, "slack") as at,
+        LocalServer(listening, "model") as minds,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(service, "PERSON_S", 30.0)  # two seconds pass on a busy machine
         settings = serve_settings(
             tmp_path / "data", at.url + API_PATH, url=url, mode=mode, port=port, **sections
         )
