@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 from scopes.label import Label
@@ -21,6 +22,7 @@ NOT_MESSAGES = frozenset(
 """Subtypes that people did not say: not read and not counted."""
 
 
+@lru_cache(maxsize=8_192)
 def at_of(ts: str) -> datetime:
     """Return the UTC time of a Slack timestamp (`1740498077.000100`)."""
     seconds, _, micros = ts.partition(".")

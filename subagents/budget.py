@@ -159,8 +159,7 @@ class BudgetQueue:
         self, queue: Sequence[ReservationRequest]
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
         """Return the next request to answer and why it is refused; None if all have to wait."""
-        states = {key: each.state for key, each in self.held.items()}
-        kept = [key for key, state in states.items() if state is State.KEPT]
+        kept = [key for key, each in self.held.items() if each.state is State.KEPT]
         for wish in queue:
             if self._wants(wish).within(self._has(wish.wanted)):
                 return wish, None
@@ -168,9 +167,9 @@ class BudgetQueue:
             # Would it fit if everything that others hold were released unspent?
             if refusal := self._excess(wish, self.spent + self._has(lasting)):
                 return wish, refusal
-        at_work = [wish for wish in queue if not states.keys().isdisjoint(wish.keys)]
-        if not at_work and State.WAITS in states.values():  # in another process
-            return None
+        at_work = [wish for wish in queue if not self.held.keys().isdisjoint(wish.keys)]
+        if not at_work and any(each.state is State.WAITS for each in self.held.values()):
+            return None  # in another process
         for head in (*at_work, *queue)[:1]:
             if self.has_room(head) or (self.fits(head) and not self._others_at_work(head)):
                 return head, None
