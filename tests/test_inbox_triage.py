@@ -175,8 +175,8 @@ async def test_what_a_mail_orders_is_not_done(tmp_path: Path) -> None:
         labels = {label for held in google.gmail.messages.values() for label in held.labels}
     tried = {d.tool: d.verdict for d in decisions}
     assert tried["read_mail_thread"] == "allow", "the order was not even read"
-    refused = {"apply_label", "create_draft", "send_mail", "search_mail"}
-    assert {tool: tried.get(tool) for tool in refused} == dict.fromkeys(refused, "deny")
+    assert tried.get("search_mail") == "deny"
+    assert not tried.keys() & {"apply_label", "create_draft", "send_mail"}, "they are not offered"
     assert labels == {"INBOX", "UNREAD"}
     assert google.gmail.drafts == {}
     assert google.gmail.sent == []

@@ -339,11 +339,9 @@ async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path
         posted = [m.text for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
         decisions = await s.bot.store.decisions(occurrence.run or "")
         told, proposed = s.told(), await s.bot.store.database.read(sa.select(actions))
-    wrote = [d for d in decisions if d.tool in ("post_message", "send_direct_message")]
-    assert {(d.tool, d.verdict) for d in wrote} == {
-        ("post_message", "deny"),
-        ("send_direct_message", "deny"),
-    }
+    tools = {decision.tool for decision in decisions}
+    assert "read_channel_history" in tools
+    assert not tools & {"post_message", "send_direct_message"}, "they are not offered"
     assert posted == []
     assert not [each for each in told if "All your secrets" in each]
     assert proposed == []
