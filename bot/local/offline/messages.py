@@ -160,4 +160,4 @@ def _telling(text: str) -> str:
     if title := _TITLE.match(text):
         return title[1]
     parts = _ENDS.split(_TAGS.sub("", text).strip())
-    return next((part for part in parts if len(part.split()) > 3), parts[0])
+    return next((part for part in parts if len(re.findall(r"\w+", part)) > 3), parts[0])
