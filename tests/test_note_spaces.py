@@ -27,7 +27,7 @@ from config.settings import load_settings
 from scopes.effects import OPEN_NOTES
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.notes import Notes
 from scopes.spaces import TEAM_NOTES, notes_of, space_of
 from scopes.tool import ToolContext, ToolError, ToolResult
@@ -243,6 +243,17 @@ async def test_a_space_that_was_not_given_or_does_not_exist_is_refused_alike(
             assert f"No notes {strange}." in await desk.keep(ANA, strange)
         assert await desk.keep(ANA, TEAM_NOTES, intent=UNASKED) != ""
         assert await desk.found(ANA, "") == []
+
+
+async def test_what_all_members_may_read_is_not_kept_where_a_guest_reads(tmp_path: Path) -> None:
+    read = Label(True, WORKSPACE, frozenset({TEAM_NOTES}))
+    async with world() as there, shelf_at(tmp_path) as shelf:
+        desk = Desk(shelf, there.directory)
+        given = ("notes:CMIXED", "notes:CTEAM")
+        refused = await desk.keep(ANA, "notes:CMIXED", label=read, given=given)
+        assert "may not be kept there" in refused
+        refused = await desk.keep(ANA, "notes:CTEAM", label=read, given=given)
+        assert "may not be kept there" not in refused
 
 
 async def test_the_operator_keeps_for_the_team_what_everybody_may_read(tmp_path: Path) -> None:
