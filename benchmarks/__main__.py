@@ -45,7 +45,11 @@ def main() -> None:
     )
     parser.add_argument("--mbox", type=Path, help="of triage_labels: a mailbox, labels/ beside it")
     parser.add_argument("--model", default="offline", help="of triage_labels: offline or claude")
-    parser.add_argument("--ask", action="store_true", help="of sql_gold: ask the questions as well")
+    parser.add_argument(
+        "--ask",
+        action="store_true",
+        help="of sql_gold: ask the model, too; the offline one composes no SQL",
+    )
     given = parser.parse_args()
     wanted = given.tables or ["engine", "economy"]
     if "economy" in wanted:

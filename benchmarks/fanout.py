@@ -72,11 +72,11 @@ class MemorySlack(SlackClient):
         if method == "conversations.info":
             return {"channel": _channel(channel)}
         if method == "conversations.history":
-            return {"messages": [_message(n) for n in reversed(range(THREADS))]}
+            return {"messages": [_message(n, channel) for n in reversed(range(THREADS))]}
         if method == "conversations.replies":
             root = str(arguments["ts"])
-            reply = _message(0) | {"ts": _after(root), "thread_ts": root, "user": "U01"}
-            return {"messages": [_message(0) | {"ts": root, "thread_ts": root}, reply]}
+            reply = _message(0, channel) | {"ts": _after(root), "thread_ts": root, "user": "U01"}
+            return {"messages": [_message(0, channel) | {"ts": root, "thread_ts": root}, reply]}
         return {}
 
 
@@ -84,8 +84,9 @@ def _channel(id: str) -> Json:
     return {"id": id, "name": id.lower(), "is_channel": True, "is_member": True}
 
 
-def _message(number: int) -> Json:
-    at = (END - timedelta(hours=20 + number)).timestamp()
+def _message(number: int, channel: str) -> Json:
+    """Return a message of a channel; no two channels share a timestamp."""
+    at = (END - timedelta(hours=20 + number, seconds=int(channel[-4:]))).timestamp()
     ts = f"{at:.6f}"
     text = (
         f"The till {number} of the shop at the corner does not start since the update of today. "
@@ -186,7 +187,7 @@ class Bare:
 
     async def _child(self, item: str) -> str:
         messages: list[Json] = [{"role": "user", "content": f"Say what is open in {item}."}]
-        said = [_message(n) for n in range(THREADS)]
+        said = [_message(n, item) for n in range(THREADS)]
         said = [each for m in said for each in (m, {**m, "ts": _after(m["ts"])})]  # and replies
         lines = [f"[{item}/{m['ts']}] {m['user']}: {m['text']}" for m in said]
         while True:

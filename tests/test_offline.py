@@ -216,9 +216,18 @@ def test_a_mail_thread_is_judged_by_its_last_mail(last: str, asked: bool, priori
     assert result["proposed_action"].endswith("(offline)")
 
 
-def asked(text: str) -> Talk:
-    facts = f"REQUEST: {text}\nASKED IN: D0ANN (a chat)\nNAMED SOURCES: none\nFENCE: {FENCE}"
-    return Talk(facts, PARENT)
+def asked(text: str, facts: str = "") -> Talk:
+    told = f"REQUEST: {text}\nASKED IN: D0ANN (a chat)\nNAMED SOURCES: none\nFENCE: {FENCE}"
+    return Talk(f"{told}\n{facts}", PARENT)
+
+
+def test_a_question_to_slack_takes_no_source_of_another_scope_along() -> None:
+    talk = asked("1) How many shops are there? 2) What is unsolved?", "DATA: data:shops (shops)")
+    assert talk.turn()[0]["name"] == "list_channels"
+    talk.tell(page("[C0AAAAAAA1] #csm-a: x"))
+    data, slack = (call["input"] for call in talk.turn())
+    assert (data["scope"], data["handles"]) == ("data", ["data:shops"])
+    assert (slack["scope"], slack["handles"]) == ("slack", ["C0AAAAAAA1"])
 
 
 def test_each_question_of_a_request_is_a_subagent_of_its_own() -> None:

@@ -25,9 +25,9 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def use(name: str, **arguments: Any) -> dict[str, Any]:
+def use(tool: str, /, **arguments: Any) -> dict[str, Any]:
     """Return a tool call as a content block; the server gives it an id."""
-    return {"type": "tool_use", "name": name, "input": arguments}
+    return {"type": "tool_use", "name": tool, "input": arguments}
 
 
 def within(findings: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.local.model.answer import Answer
 from bot.local.offline.calls import counted, use
-from bot.local.offline.conversation import OFFLINE, Conversation, Exchange
+from bot.local.offline.conversation import OFFLINE, Conversation, Exchange, next_pages
 from bot.local.offline.messages import (
     Thread,
     Verdict,
@@ -65,11 +65,8 @@ def _to_read(talk: Conversation) -> list[dict[str, Any]]:
         *(("read_channel_history", {"channel": id}) for id in _CHANNEL.findall(sources)),
         *(("read_thread", {"thread": id}) for id in _THREAD.findall(sources)),
         *(("list_slack_list_items", {"list": id}) for id in _LIST.findall(sources)),
+        *next_pages(talk),
     ]
-    for exchange in talk.exchanges:
-        if exchange.cursor and not exchange.is_error:
-            before = {k: str(v) for k, v in exchange.input.items() if k != "cursor"}
-            wanted.append((exchange.name, {**before, "cursor": exchange.cursor}))
     done = [(exchange.name, dict(exchange.input)) for exchange in talk.exchanges]
     left = [each for n, each in enumerate(wanted) if each not in done and each not in wanted[:n]]
     return [use(name, **arguments) for name, arguments in left if name in talk.tools]

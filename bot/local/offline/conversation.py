@@ -85,6 +85,15 @@ class Conversation:
         return [head[2] for head in heads if head]
 
 
+def next_pages(talk: Conversation) -> list[tuple[str, dict[str, str]]]:
+    """Return the calls, by tool and arguments, for the pages after those that were read."""
+    return [
+        (e.name, {**{k: str(v) for k, v in e.input.items()}, "cursor": e.cursor})
+        for e in talk.exchanges
+        if e.cursor and not e.is_error
+    ]
+
+
 def _ends(line: str) -> bool:
     return any(
         word in line for word in ("limit reached", "end by calling", "output was cut", "write the")

@@ -14,7 +14,7 @@ from typing import Any
 
 from bot.local.model.answer import Answer
 from bot.local.offline.calls import use
-from bot.local.offline.conversation import OFFLINE, Conversation
+from bot.local.offline.conversation import OFFLINE, Conversation, next_pages
 from bot.local.offline.sample import mail_of, matter_of
 from bot.local.offline.views import parse_views
 
@@ -84,10 +84,7 @@ def _to_read(talk: Conversation) -> list[dict[str, Any]]:
     if not name or any(text.startswith("MATERIAL") for text in talk.opening):
         return []
     wanted = [{"thread": id} for id in _HANDLE.findall(talk.section("MAY READ"))]
-    for exchange in talk.exchanges:
-        if exchange.name == name and exchange.cursor and not exchange.is_error:
-            before = {k: str(v) for k, v in exchange.input.items() if k != "cursor"}
-            wanted.append({**before, "cursor": exchange.cursor})
+    wanted += [arguments for tool, arguments in next_pages(talk) if tool == name]
     done = [dict(exchange.input) for exchange in talk.exchanges]
     return [use(name, **arguments) for arguments in wanted if arguments not in done]
 

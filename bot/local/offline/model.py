@@ -43,8 +43,6 @@ def _as_subagent(talk: Conversation) -> Answer:
         return as_data(talk)
     if re.search(r"\bfiles:", handles):
         return as_files(talk)
-    return (
-        as_searcher(talk)
-        if re.search(r"\b(?:mail|web|notes):|https?://", handles)
-        else as_reader(talk)
-    )
+    if re.search(r"\b(?:mail|web|notes):|https?://", handles):
+        return as_searcher(talk)
+    return as_reader(talk)

@@ -106,9 +106,8 @@ def _direct(question: Question) -> dict[str, Any] | None:
 
 def _is_open(question: Question, request: Request) -> bool:
     """Return whether a question needs the list of channels before it can be handed on."""
-    if question.scope != "slack" or question.handles:
-        return bool(question.patterns)
-    return bool(question.patterns) or not request.here
+    named = question.handles or request.here
+    return question.scope == "slack" and bool(question.patterns or not named)
 
 
 def _delegated(question: Question, request: Request, talk: Conversation) -> list[dict[str, Any]]:

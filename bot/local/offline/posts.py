@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from bot.local.offline.calls import use
 from bot.local.offline.conversation import Conversation
 
 _ORDER = re.compile(
@@ -46,7 +47,7 @@ def calls(wanted: Order, talk: Conversation) -> list[dict[str, Any]]:
     if tool not in talk.tools or not id:
         return []
     where = {"user": id} if person else {"channel": id}
-    return [{"type": "tool_use", "name": tool, "input": {**where, "text": wanted.said}}]
+    return [use(tool, **where, text=wanted.said)]
 
 
 def outcome(talk: Conversation) -> str:

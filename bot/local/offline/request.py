@@ -79,7 +79,7 @@ def read_request(talk: Conversation) -> Request:
     for part in _parts(text):
         question = _question(part, held, talk)
         before = questions[-1] if questions else None
-        if question.scope == "slack" and not question.names_channels and before:
+        if before and before.scope == question.scope == "slack" and not question.names_channels:
             question = replace(question, handles=before.handles, patterns=before.patterns)
         questions.append(question)
     return Request(text, tuple(questions), here)

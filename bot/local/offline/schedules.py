@@ -57,24 +57,15 @@ def turn(text: str, talk: Conversation, free: bool) -> Turn | None:
     last = done[-1] if done else None
     if last and last.name != "schedule_list":
         waits = f"The schedule *{last.input.get('name', '')}*: it waits for your approval below."
-        return Turn(
-            text=waits if _WAITS in last.text else f"That was not done: {last.text.strip()}"
-        )
+        refused = f"That was not done: {last.text.strip()}"
+        return Turn(text=waits if _WAITS in last.text else refused)
+    listed = last.text if last else ""
     if _LIST.search(text):
-        return (
-            Turn((use("schedule_list"),))
-            if free and not last
-            else _listed(last.text if last else "")
-        )
+        return Turn((use("schedule_list"),)) if free and not last else _listed(listed)
     if change := _CHANGE.match(text):
-        return _changed(change[1].lower(), change[2], last.text if last else "", free)
+        return _changed(change[1].lower(), change[2], listed, free)
     wanted = _create(text) if free and not _ASKS.match(text) else None
-    return Turn((_with("schedule_create", wanted),)) if wanted else None
-
-
-def _with(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return a call of a tool; one argument of these is called `name`, too."""
-    return {"type": "tool_use", "name": tool, "input": arguments}
+    return Turn((use("schedule_create", **wanted),)) if wanted else None
 
 
 def _listed(text: str, head: str = "") -> Turn:
@@ -100,9 +91,9 @@ def _changed(verb: str, rest: str, listed: str, free: bool) -> Turn | None:
 
 def _change(verb: str, name: str) -> dict[str, Any]:
     if verb == "delete":
-        return _with("schedule_delete", {"name": name})
+        return use("schedule_delete", name=name)
     resume = {"resume": True} if verb == "resume" else {}
-    return _with("schedule_pause", {"name": name, **resume})
+    return use("schedule_pause", name=name, **resume)
 
 
 def _fits(rest: str, name: str, line: str) -> bool:
