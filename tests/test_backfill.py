@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from engine_kit import until
 from timing import patient, waited_within
 
 from bot.listeners.backfill import Backfill
@@ -306,7 +307,7 @@ async def test_a_gap_during_a_pass_leads_to_one_more(data_dir: Path) -> None:
     async with missed(data_dir, place(said(1))) as past:
         past.slack.faults.append(Fault("conversations.history", "slow", 0.3))
         past.backfill.ask()
-        await asyncio.sleep(0.15)
+        await until(lambda: past.slack.calls["conversations.history"])
         for _ in range(5):
             past.backfill.ask()
         await past.backfill.idle()
@@ -317,7 +318,7 @@ async def test_events_are_taken_while_a_pass_waits_for_slack(data_dir: Path) -> 
     async with missed(data_dir, place()) as past:
         past.slack.faults.append(Fault("conversations.history", "slow", 0.5))
         past.backfill.ask()
-        await asyncio.sleep(0.1)
+        await until(lambda: past.slack.calls["conversations.history"])
         event = {"type": "app_mention", "channel": SUPPORT, "ts": ts(0), "user": "U0ANA"}
         body = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "text": AT}}
         with waited_within(0.2):
@@ -329,5 +330,6 @@ async def test_an_app_that_is_sold_reads_fifteen_messages_a_minute(data_dir: Pat
     talk = place(*(Message(ts(2, number), "x", "U0LUIS") for number in range(20)))
     async with missed(data_dir, talk, app_distribution="distributed") as past:
         past.backfill.ask()
+        await until(lambda: past.slack.calls["conversations.history"])
         await asyncio.sleep(0.4)
         assert past.slack.calls["conversations.history"] == 1

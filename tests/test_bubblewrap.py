@@ -100,7 +100,7 @@ async def test_it_sees_no_other_process_and_leaves_none(desk: Desk) -> None:
         found = await ran(desk, f"ls /proc | grep -c '^[0-9]'; {LONG} & {LONG}", seconds=1)
     assert int(said(found)) < 8
     assert found.note == "It was killed: its time was up."
-    await until(lambda: not _sleeping(), 3)
+    await until(lambda: not _sleeping())
 
 
 def _sleeping() -> list[Path]:

@@ -22,7 +22,7 @@ from threading import Event, Thread
 import data_kit
 import duckdb
 import pytest
-from timing import waited_within
+from timing import Patience, patient, waited_within
 
 from scopes.data import shown
 from scopes.databases.duck import Duck
@@ -231,13 +231,14 @@ async def test_a_file_that_has_changed_is_read_anew_and_writers_are_let_in(tmp_p
         assert (await database.query("SELECT a FROM t", 5)).rows == ((1,),)
         data_kit.duck_file(tmp_path / "b.duckdb", "CREATE TABLE t AS SELECT 2 AS a").rename(path)
         assert (await database.query("SELECT a FROM t", 5)).rows == ((2,),)
-        for _ in range(60):  # it is closed some seconds after the last query
-            try:
-                with duckdb.connect(str(path)) as writer:
-                    writer.execute("UPDATE t SET a = 3")
-                    break
-            except duckdb.IOException:
-                await asyncio.sleep(0.1)
+        async with patient(30):  # it is closed some seconds after the last query
+            while True:
+                try:
+                    with duckdb.connect(str(path)) as writer:
+                        writer.execute("UPDATE t SET a = 3")
+                        break
+                except duckdb.IOException:
+                    await asyncio.sleep(0.1)
         assert (await database.query("SELECT a FROM t", 5)).rows == ((3,),)
 
 
@@ -333,11 +334,10 @@ asyncio.run(main())
     assert alive(pid)
     made.kill()
     made.communicate()
-    for _ in range(50):
-        if not alive(pid):
-            break
-        time.sleep(0.1)
-    assert not alive(pid)
+    patience = Patience(30)
+    while alive(pid):
+        assert not patience.over
+        time.sleep(0.02)
 
 
 async def test_a_folder_is_tables_named_after_its_files(tmp_path: Path) -> None:

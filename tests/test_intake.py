@@ -485,7 +485,7 @@ async def connected(ears: Ears, **how: Any) -> AsyncIterator[LocalSlack]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with patient(5):
+    async with patient(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -226,7 +226,7 @@ async def test_a_silent_socket_swallows_events_and_pings_until_the_app_leaves_it
     async with connected(slack, ping_s=0.2) as heard:
         slack.sockets.drop("silent")
         slack.people.say("U1", "C1", "hi")
-        await asyncio.sleep(0.15)
+        await until(lambda: slack.deliveries and slack.deliveries[0].reason)
         assert not heard
         assert slack.deliveries[0].reason == "timeout"
         await until(lambda: heard)

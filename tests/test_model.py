@@ -21,6 +21,7 @@ from engine_kit import (
     submitted,
     turn,
     turns,
+    until,
     words,
 )
 from timing import waited_within
@@ -290,7 +291,7 @@ async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
 async def test_a_cancelled_call_leaves_no_reservation() -> None:
     async with engine(turns(say("Hi.")), faults=Faults(["slow"])) as e:
         task = asyncio.create_task(complete(e))
-        await asyncio.sleep(0.1)
+        await until(lambda: e.requests)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert e.run.budget.reserved.nanousd == 0

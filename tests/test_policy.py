@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Any, get_args
 import pytest
 from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
 
+from bot.policy import policy as policy_module
 from bot.policy.policy import (
     CLOSED,
     POLL_S,
@@ -356,16 +356,17 @@ async def test_a_file_that_appears_later_counts_from_then_on() -> None:
     assert (await still.read()).everywhere.answer
 
 
-async def test_a_file_that_is_being_written_is_not_believed_half_written() -> None:
+async def test_a_file_that_is_being_written_is_not_believed_half_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     write(OFF)
     file, clock = opened()
     await file.read()
+    monkeypatch.setattr(policy_module, "SETTLED_S", 60.0)
+    monkeypatch.setattr(policy_module.time, "sleep", lambda seconds: fill(OFF))
     fill("")  # an editor has emptied it, and writes on in a moment
     clock.now += POLL_S
-    reading = asyncio.create_task(file.read())
-    await asyncio.sleep(0.05)
-    fill(OFF)
-    assert not (await reading).everywhere.answer
+    assert not (await file.read()).everywhere.answer
 
 
 # ---- all together

@@ -84,11 +84,7 @@ async def test_what_it_started_is_killed_with_it(desk: Desk) -> None:
     assert found.note == "It was killed: its time was up."
     found = await ran(desk, "sleep 60 >/dev/null 2>&1 & echo $!")
     pid = int(said(found))
-    for _ in range(100):
-        if not _args(pid):
-            break
-        await asyncio.sleep(0.02)
-    assert not _args(pid)
+    await until(lambda: not _args(pid))
 
 
 def _args(pid: int) -> bytes:

@@ -390,7 +390,7 @@ async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
     reader = PageReader(1000, seconds=1.0)
     try:
         reader.warm()
-        await until(lambda: reader._worker.pid is not None, 5)
+        await until(lambda: reader._worker.pid is not None)
         pid = _pid(reader)
         os.kill(pid, signal.SIGSTOP)  # others have the processors
         page = asyncio.create_task(reader.read("text", URL, "", b"one"))
@@ -407,11 +407,12 @@ async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
         await reader.read("text", URL, "", b"warm")
         pid = _pid(reader)
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: not _lives(pid), 5)
+        await until(lambda: not _lives(pid))
         assert (await reader.read("text", URL, "", b"one")).text == "one"
         pid = _pid(reader)
+        os.kill(pid, signal.SIGSTOP)  # it cannot end before the reader leaves
         left = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
-        await asyncio.sleep(0.1)
+        await until(lambda: reader._worker._requests == 2)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
@@ -419,15 +420,16 @@ async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
         pid = _pid(reader)
     finally:
         await reader.aclose()
-    await until(lambda: not _lives(pid), 3)
+    await until(lambda: not _lives(pid))
 
 
 async def test_a_page_that_ends_its_program_is_refused() -> None:
     reader = PageReader(1000)
     try:
         await reader.read("text", URL, "", b"one")
+        os.kill(_pid(reader), signal.SIGSTOP)  # it cannot end before it is killed
         page = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
-        await until(lambda: reader._worker._requests == 2, 5)
+        await until(lambda: reader._worker._requests == 2)
         os.kill(_pid(reader), signal.SIGKILL)
         with pytest.raises(PageUnreadable, match="takes too much"):
             await page
