@@ -62,7 +62,7 @@ from scopes.members import Members
 from scopes.schedules import ScheduleDesk
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
-from scopes.slack_writer import SlackWriter
+from scopes.slack_write import SlackWriter
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 

@@ -713,7 +713,7 @@ WORDS = {
 
 
 class Writer:
-    """Writes for the tools: implements `scopes.slack_writer.SlackWriter`."""
+    """Writes for the tools: implements `scopes.slack_write.SlackWriter`."""
 
     def __init__(self, writer: MessageWriter, settings: ReplySettings) -> None:
         self._writer, self._settings = writer, settings

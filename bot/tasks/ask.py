@@ -47,7 +47,7 @@ from scopes.slack_client import Absent
 from scopes.slack_items import name_of
 from scopes.slack_names import marked_in, named_in, names_any
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.slack_writer import SlackWriter
+from scopes.slack_write import SlackWriter
 from scopes.spaces import notes_of
 from scopes.tool import Tool, ToolContext
 from subagents.agent import Outcome

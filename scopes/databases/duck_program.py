@@ -7,6 +7,7 @@ a request, and each reply is a few lines of JSON. It ends with the process that 
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import re
@@ -14,15 +15,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import duckdb
 
 from scopes.confinement import confined
-from scopes.databases.duck_cells import INEXACT, Cells, exactly
 from scopes.databases.duck_source import OURS, DuckSource, Failed, catalog_of
-from scopes.databases.duck_tree import reaches_out
 from scopes.databases.system_names import tells_of_machine
 from scopes.databases.table_rows import quoted
 from scopes.process_limits import limit
@@ -224,6 +224,98 @@ def _columns(described: Sequence[Sequence[Any]] | None) -> list[tuple[str, str]]
 def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
     while rows := cursor.fetchmany(100):
         yield from rows
+
+
+PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
+FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
+HARMLESS = frozenset(
+    "range generate_series unnest repeat repeat_row json_each json_tree summary".split()
+)
+"""All others of DuckDB read files, tell of the machine, or take the name of a table as a text, in
+which nobody sees what it is: `histogram('duckdb_' || 'databases', path)`."""
+
+
+def reaches_out(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    """Return whether a SELECT takes tables from a function that is neither harmless nor of the
+    database.
+
+    Raises RecursionError where it is nested too deeply to be read.
+    """
+    parsed = connection.execute(PARSED, [sql]).fetchone()
+    used = {name.casefold() for name in _tables_from(json.loads(parsed[0]))} if parsed else set()
+    if used <= HARMLESS:
+        return False
+    all_of_them = connection.execute(FUNCTIONS).fetchall()
+    own = {name.casefold() for name, internal in all_of_them if not internal}
+    return not used <= HARMLESS | own - {n.casefold() for n, internal in all_of_them if internal}
+
+
+def _tables_from(tree: Any) -> Iterator[str]:
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "TABLE_FUNCTION":
+                yield str(node["function"]["function_name"])
+            todo += node.values()
+        elif isinstance(node, list):
+            todo += node
+
+
+MAX_CELL = 32_767
+"""Characters, as in Excel; a longer cell is cut."""
+INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
+"""In a type, at any depth: Python or JSON has no exact value for it, and it comes as DuckDB writes
+it. A field may be called so, too, which does no harm."""
+
+
+def exactly(sql: str, kinds: Sequence[str]) -> str:
+    """Return the statement with columns that Python would change cast to what it does not.
+
+    Times are in UTC.
+    """
+    wanted = ", ".join(_column(n, kind) for n, kind in enumerate(kinds, 1))
+    return f"SELECT {wanted} FROM (\n{sql.strip().rstrip(';')}\n)"
+
+
+def _column(n: int, kind: str) -> str:
+    if not INEXACT.search(kind):
+        return f"#{n}"
+    text = f"CAST(#{n} AS VARCHAR)"
+    return f"CAST({text} AS DOUBLE)" if kind == "FLOAT" else text  # 19.99, not 19.9899997
+
+
+@dataclass
+class Cells:
+    """Values as JSON; what JSON has no word for is a pair of a letter and a text."""
+
+    cut: int = 0
+    """Cells that were too long."""
+
+    def of(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"f": str(value)}
+        if isinstance(value, Decimal):
+            return {"n": str(value)}
+        return self._text(_spelled(value))
+
+    def _text(self, text: str) -> str:
+        if len(text) <= MAX_CELL:
+            return text
+        self.cut += 1
+        return f"{text[:MAX_CELL]}... [cut]"
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"0x{bytes(value[:MAX_CELL]).hex()}"
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=_spelled)
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _requests() -> queue.SimpleQueue[dict[str, Any]]:
