@@ -37,7 +37,7 @@ from bot.slack.blocks import (
     size,
 )
 from bot.slack.markdown import MAX_ROWS, Numbers, Prose, harmless, lines, tidy
-from bot.slack.paging import split
+from bot.slack.pagination import split
 from config.sections import ReplySettings
 from config.settings import load_settings
 

@@ -15,7 +15,7 @@ from typing import Any
 from bot.citations import Links, neutralize_links
 from bot.slack import markdown
 from bot.slack.markdown import Numbers, Prose, harmless, lines, tidy
-from bot.slack.paging import split
+from bot.slack.pagination import split
 from config.sections import ReplySettings
 from scopes.clean import printable, redacted, unseen
 from scopes.pages.hosts import MAX_NAME
