@@ -363,7 +363,7 @@ async def test_a_file_that_is_being_written_is_not_believed_half_written(
     file, clock = opened()
     await file.read()
     monkeypatch.setattr(policy_module, "SETTLED_S", 60.0)
-    monkeypatch.setattr(policy_module.time, "sleep", lambda seconds: fill(OFF))
+    monkeypatch.setattr("time.sleep", lambda seconds: fill(OFF))
     fill("")  # an editor has emptied it, and writes on in a moment
     clock.now += POLL_S
     assert not (await file.read()).everywhere.answer

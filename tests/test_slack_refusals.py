@@ -128,8 +128,9 @@ async def test_a_slack_without_streams_gets_the_answer_in_one_message(
         assert (len(bot.replies(asked)), bot.slack.calls[POST]) == (1, 1)
 
 
+@pytest.mark.parametrize(("user", "team"), [(STRANGER, "T0OTHER"), (ASKER, "T0ACME")])
 async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
-    tmp_path: Path,
+    tmp_path: Path, user: str, team: str
 ) -> None:
     base = workspace(3)
     stranger = User(STRANGER, "other", "Olga Other", is_stranger=True, team_id="T0OTHER")
@@ -141,13 +142,11 @@ async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
         space=space,
         change=ruled(shared=True, ask=("members", "external")),
     ) as bot:
-        for user, team in ((STRANGER, "T0OTHER"), (ASKER, "T0ACME")):
-            asked = bot.ask("What is open?", user=user, channel=SHARED)
-            assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
-            (start,) = [e for e in bot.slack.effects if e.method == START]
-            assert start.args["recipient_team_id"] == team
-            assert start.args["recipient_user_id"] == user
-            bot.slack.effects.clear()
+        asked = bot.ask("What is open?", user=user, channel=SHARED)
+        assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
+        (start,) = [e for e in bot.slack.effects if e.method == START]
+        assert start.args["recipient_team_id"] == team
+        assert start.args["recipient_user_id"] == user
 
 
 # ---- every code
