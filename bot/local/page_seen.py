@@ -84,15 +84,11 @@ class _Seen:
             if (each.user, each.channel) == (user, channel)
         ]
 
-    def _working(self, channel: str, thread: str, shown: list[Shown]) -> Json | None:
-        """What the assistant is doing in the thread, if it is; then it can be stopped."""
+    def _working(self, channel: str, thread: str, shown: list[Shown]) -> bool:
+        """Whether the assistant is at work in the thread; then it can be stopped."""
         session = self._state.sessions.get((channel, thread))
-        pane = self._state.panes.get((channel, thread))
-        if not (session and session.status == "processing") and not any(
-            each.streaming for each in shown
-        ):
-            return {"status": pane.status, "stop": False} if pane and pane.status else None
-        return {"status": pane.status if pane else "", "stop": True}
+        processing = session is not None and session.status == "processing"
+        return processing or any(each.streaming for each in shown)
 
     def _prompts(self, channel: str) -> list[Json]:
         pane = self._state.panes.get((channel, ""))

@@ -34,7 +34,7 @@ from bot.local.slack.faults import (
     refused_stream,
 )
 from bot.local.slack.interactions import RESPONSE_PATH
-from bot.local.slack.limits import DISTRIBUTED, DISTRIBUTED_PAGE, TIERS, RateLimits
+from bot.local.slack.limits import TIERS, RateLimits
 from bot.local.slack.people import People
 from bot.local.slack.request import Requests
 from bot.local.slack.shown import Shown, visible
@@ -54,7 +54,6 @@ from bot.local.workspace import Workspace
 __all__ = [
     "API_PATH",
     "BOT_TOKEN",
-    "DISTRIBUTED",
     "METHODS",
     "TIERS",
     "Fault",
@@ -109,8 +108,8 @@ class LocalSlack:
     ) -> None:
         """`tokens` adds to the default ones or replaces them.
 
-        `limits` maps methods to calls a minute, as slack_limits.TIERS and DISTRIBUTED do;
-        None = no limits. `invite_bot` and `now`: see SlackState. Without a `request_url` events
+        `limits` maps methods to calls a minute, as slack_limits.TIERS does; None = no limits.
+        `invite_bot` and `now`: see SlackState. Without a `request_url` events
         come in Socket Mode. An event that is not acknowledged within `ack_s` is sent again after
         each of `retries_s`, then it is lost. `streams_refused` makes this a Slack without streams:
         it is how every call of a method that streams fails.
@@ -131,7 +130,6 @@ class LocalSlack:
         )
         self.tokens = {BOT_TOKEN: Identity(BOT_USER, BOT_ID), **(tokens or {})}
         self._limits = RateLimits(limits)
-        self.state.page_limit = DISTRIBUTED_PAGE if limits is DISTRIBUTED else None
         self.sockets = Sockets(app_token, ack_s)
         self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
         self._events = Deliveries(self.state, self.requests or self.sockets, retries_s)
