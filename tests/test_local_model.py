@@ -3,8 +3,6 @@
 import asyncio
 import copy
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -134,27 +132,20 @@ def events_of(response: httpx2.Response) -> list[Json]:
     return data
 
 
-async def test_a_plain_answer_is_what_the_sdk_types_say() -> None:
-    async with raw(ModelServer(lambda request: RICH)) as post:
-        response = await post(ask(tools=[TOOL]))
-    body = response.json()
-    message = MESSAGE.validate_python(body, strict=True)
-    assert response.headers["request-id"].startswith("req_")
-    assert message.stop_reason == "tool_use"
-    assert [b.type for b in message.content] == ["thinking", "text", "tool_use", "tool_use"]
-    assert body["content"][0]["thinking"] == ""  # omitted unless asked for
-    assert len({b["id"] for b in body["content"] if "id" in b}) == 2
-    assert (
-        body["usage"]["output_tokens"] > body["usage"]["output_tokens_details"]["thinking_tokens"]
-    )
-
-
-async def test_a_stream_is_in_order_and_says_the_same_as_the_plain_answer() -> None:
+async def test_an_answer_is_what_the_sdk_types_say_streamed_or_not() -> None:
     server = ModelServer(lambda request: RICH)
     shown: Json = {"thinking": {"type": "adaptive", "display": "summarized"}, "tools": [TOOL]}
     async with raw(server) as post:
-        events = events_of(await post(ask(stream=True, **shown)))
+        hidden = (await post(ask(tools=[TOOL]))).json()
         plain = (await post(ask(**shown))).json()
+        events = events_of(await post(ask(stream=True, **shown)))
+    assert MESSAGE.validate_python(plain, strict=True).stop_reason == "tool_use"
+    kinds = [block["type"] for block in plain["content"]]
+    assert kinds == ["thinking", "text", "tool_use", "tool_use"]
+    assert hidden["content"][0]["thinking"] == ""  # omitted unless asked for
+    assert len({block["id"] for block in plain["content"] if "id" in block}) == 2
+    usage = plain["usage"]
+    assert usage["output_tokens"] > usage["output_tokens_details"]["thinking_tokens"]
     for event in events:
         if event["type"] != "ping":
             EVENT.validate_python(event, strict=True)
@@ -168,26 +159,19 @@ async def test_a_stream_is_in_order_and_says_the_same_as_the_plain_answer() -> N
         message: Json = (await stream.get_final_message()).to_dict(mode="json")
     for block in [*message["content"], *plain["content"]]:
         block.pop("id", None)
-    assert message["content"] == plain["content"]
-    assert message["usage"] == plain["usage"]
-    assert message["stop_reason"] == "tool_use"
+    for key in ("content", "usage", "stop_reason"):
+        assert message[key] == plain[key]
 
 
-async def test_the_real_sdk_creates_streams_and_counts() -> None:
+async def test_the_real_sdk_counts_what_it_sends() -> None:
     server = ModelServer(say("Good morning."), record=True)
     async with sdk(server) as client:
         message = await client.messages.create(**ask("Hi"))
-        async with client.messages.stream(**ask("Hi")) as stream:
-            pieces = [piece async for piece in stream.text_stream]
         counted = await client.messages.count_tokens(
             model=SONNET, messages=[{"role": "user", "content": "Hi"}]
         )
-    assert "".join(pieces) == message.content[0].text == "Good morning."  # type: ignore[union-attr]
-    assert (
-        counted.input_tokens == message.usage.input_tokens == 9
-    )  # 26 bytes: {"text":"Hi","type":"text"}
-    assert server.requests == 2
-    assert [body["messages"][0]["content"] for body in server.recorded] == ["Hi", "Hi"]
+    assert counted.input_tokens == message.usage.input_tokens == 9  # 26 bytes, as compact JSON
+    assert (server.requests, server.recorded[0]["messages"][0]["content"]) == (1, "Hi")
 
 
 async def test_an_answer_ends_at_max_tokens_and_at_a_stop_sequence() -> None:
@@ -302,24 +286,17 @@ MARK = {"type": "ephemeral"}
 OPEN = {"properties": {}, "additionalProperties": False}
 REFUSED: list[tuple[Json, str]] = [
     (ask(tools=[TOOL], tool_choice={"type": "any"}), 'type "tool" and "any" are not supported'),
-    (
-        ask(model=OPUS, tools=[TOOL], tool_choice={"type": "tool", "name": "look"}),
-        'type "tool" and "any" are not supported',
-    ),
     (ask(thinking={"type": "disabled"}), '{"type": "between_tools"}'),
     (ask(model=OPUS, thinking={"type": "disabled"}), "thinking.type.adaptive"),
     (ask(model=OPUS, thinking=BETWEEN), "thinking.type.adaptive"),
-    *[
-        (ask(model=m, thinking={"type": "enabled", "budget_tokens": 2000}), "thinking.type.enabled")
-        for m in (SONNET, OPUS, HAIKU)
-    ],
+    (ask(thinking={"type": "enabled", "budget_tokens": 2000}), "thinking.type.enabled"),
     (ask(thinking=BETWEEN, output_config={"effort": "max"}), "'max' is not supported"),
     (
         ask(model=HAIKU, thinking={"type": "disabled"}, output_config={"effort": "xhigh"}),
         "'xhigh' is not supported when thinking is disabled",
     ),
     (talk(assistant(text("Sure"))), "does not support assistant message prefill"),
-    *[(ask(**{name: 1}), f"{name}: Extra inputs") for name in ("temperature", "top_p", "top_k")],
+    (ask(temperature=1), "temperature: Extra inputs"),
     ({"model": SONNET, "messages": [user(text("a"))]}, "max_tokens: Field required"),
     (ask(max_tokens="9"), "max_tokens: Input should be a valid integer"),
     (ask(max_tokens=-1), "max_tokens: Input should be greater"),
@@ -343,15 +320,10 @@ REFUSED: list[tuple[Json, str]] = [
         "`document` blocks are not allowed in assistant messages",
     ),
     (talk(assistant(call())), "without `tool_result` blocks immediately after: t1"),
-    (talk(assistant(call()), user(text("a"))), "messages.1: `tool_use` ids were found without"),
     (talk(assistant(call()), user(text("a"), result())), "without `tool_result` blocks"),
     (talk(assistant(call(), call("t2")), user(result("t2"))), "immediately after: t1"),
     (talk(assistant(text("a")), user(result())), "messages.2.content.0: unexpected `tool_use_id`"),
     (talk(assistant(call()), user(result(), result())), "must have a single result"),
-    (
-        talk(assistant(call()), user(result()), assistant(text("a")), user(result())),
-        "single result",
-    ),
     (talk(assistant(call(), call()), user(result())), "`tool_use` ids must be unique"),
     (talk(assistant(call("a b")), user(result("a b"))), "tool_use.id: String should match pattern"),
     (talk(assistant(call(input="x")), user(result())), "input: Input should be a valid dictionary"),
@@ -393,10 +365,6 @@ REFUSED: list[tuple[Json, str]] = [
         "output_config.format",
     ),
     (ask(system=[text(str(n), cache_control=MARK) for n in range(5)]), "A maximum of 4 blocks"),
-    (
-        ask(system=[text(str(n), cache_control=MARK) for n in range(4)], cache_control=MARK),
-        "Found 5",
-    ),
     (
         ask(system=[text("a", cache_control=MARK)], cache_control={**MARK, "ttl": "1h"}),
         "must not come after",
@@ -534,11 +502,6 @@ async def _two_turns(post: Callable[..., Any], **fields: Any) -> Json:
 Change = Callable[[Json], object]
 
 
-def _first_thought(body: Json) -> Json:
-    block: Json = body["messages"][1]["content"][0]
-    return block
-
-
 CHANGES: list[tuple[str, Change, str]] = [
     (
         "edited",
@@ -590,14 +553,10 @@ async def test_what_does_not_change_history_is_taken_under_thinking_blocks() -> 
         ):
             response = await post(changed)
             assert response.status_code == 200, response.text
-
-
-async def test_effort_may_not_change_under_between_tools() -> None:
-    async with raw(ModelServer(lambda request: THOUGHT)) as post:
-        body = await _two_turns(post, thinking=BETWEEN, output_config={"effort": "low"})
-        assert body["messages"][1]["content"][0]["thinking"] == "Which tool?"
-        response = await post({**body, "output_config": {"effort": "high"}})
-    assert "cannot change mid-conversation" in response.json()["error"]["message"]
+        between = await _two_turns(post, thinking=BETWEEN, output_config={"effort": "low"})
+        assert between["messages"][1]["content"][0]["thinking"] == "Which tool?"
+        refused = await post({**between, "output_config": {"effort": "high"}})
+    assert "cannot change mid-conversation" in refused.json()["error"]["message"]
 
 
 RAISES: dict[str, type[Exception]] = {
@@ -690,14 +649,6 @@ async def test_a_paused_turn_is_taken_back_as_it_came() -> None:
         assert (await client.messages.create(**body)).stop_reason == "end_turn"
 
 
-async def test_retry_after_is_sent_only_when_the_fault_says_so() -> None:
-    faults = Faults([Fault("http_429", retry_after=1.5), "http_429"])
-    async with raw(ModelServer(say("ok"), faults=faults)) as post:
-        told, silent = await post(ask()), await post(ask())
-    assert told.headers["retry-after"] == "1.5"
-    assert "retry-after" not in silent.headers
-
-
 def test_random_faults_repeat_for_a_seed_and_keep_their_rate() -> None:
     def drawn(seed: int) -> list[Fault | None]:
         faults = Faults.random(seed, 0.1, KINDS)
@@ -711,40 +662,18 @@ def test_random_faults_repeat_for_a_seed_and_keep_their_rate() -> None:
         Fault("typo")
 
 
-async def test_a_fault_can_be_chosen_by_what_the_request_says() -> None:
-    faults = Faults(lambda index, body: "http_500" if "boom" in str(body["messages"]) else None)
-    async with raw(ModelServer(say("ok"), faults=faults)) as post:
-        assert (await post(ask("fine"))).status_code == 200
-        assert (await post(ask("boom"))).status_code == 500
+async def test_a_fault_or_a_mind_that_crashes_is_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def choose(index: int, body: Json) -> Fault | str | None:
+        return Fault("http_429", retry_after=1.5) if "boom" in str(body["messages"]) else None
 
-
-async def test_a_mind_that_crashes_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     def broken(request: Json) -> Answer:
         raise KeyError("no such thought")
 
-    async with raw(ModelServer(broken)) as post:
-        response = await post(ask())
-    assert (response.status_code, response.json()["error"]["type"]) == (500, "api_error")
+    async with raw(ModelServer(broken, faults=Faults(choose))) as post:
+        refused, crashed = await post(ask("boom")), await post(ask())
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1.5")
+    assert (crashed.status_code, crashed.json()["error"]["type"]) == (500, "api_error")
+    assert "retry-after" not in crashed.headers
     assert "no such thought" in caplog.text
-
-
-def test_the_bench_mind_plays_its_script_from_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "bot.local.model.server", "--latency", "0.01"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            url = process.stdout.readline().strip()
-            brief = 'x\nBENCH-ROUNDS: 2\nBENCH-ARGS: {"q": "a"}\nBENCH-SUBMIT: {"summary": "s"}'
-            body = ask(brief, tools=[TOOL, tool(name="submit_result")])
-            called = []
-            with httpx2.Client(base_url=url, headers=HEADERS) as client:
-                for _ in range(3):
-                    reply = client.post("/v1/messages", json=body).json()["content"]
-                    called.append((reply[0]["name"], reply[0]["input"]))
-                    body["messages"] += [assistant(*reply), user(result(reply[0]["id"]))]
-                plain = client.post("/v1/messages", json=ask(brief)).json()
-        finally:
-            process.terminate()
-    look = ("look", {"q": "a"})
-    assert called == [look, look, ("submit_result", {"summary": "s"})]
-    assert plain["content"] == [{"type": "text", "text": "done"}]

@@ -4,7 +4,7 @@ from bot.local.google import gmail_messages
 from bot.local.google.call import Method, invalid
 from bot.local.google.errors import GoogleRefused
 from bot.local.google.gmail_messages import READ, WRITE, GmailCall, found
-from bot.local.google.gmail_outgoing import Outgoing, drafted, outgoing, redrafted, sent
+from bot.local.google.gmail_outgoing import drafted, outgoing
 from bot.local.google.gmail_shapes import (
     FORMATS,
     Json,
@@ -44,12 +44,6 @@ def _list_labels(call: GmailCall) -> Json:
     return {"labels": [label_json(call.state, id) for id in call.state.labels]}
 
 
-def _get_label(call: GmailCall) -> Json:
-    if call.path["id"] not in call.state.labels:
-        raise GoogleRefused("notFound")
-    return label_json(call.state, call.path["id"], counts=True)
-
-
 def _create_label(call: GmailCall) -> Json:
     name = " ".join(str(call.body.get("name") or "").split())
     taken = {known.casefold(): id for id, known in call.state.labels.items()}
@@ -60,13 +54,6 @@ def _create_label(call: GmailCall) -> Json:
     return label_json(call.state, call.state.label(name))
 
 
-def _draft(call: GmailCall, id: str) -> Draft:
-    draft = call.state.drafts.get(id)
-    if draft is None:
-        raise GoogleRefused("notFound")
-    return draft
-
-
 def _draft_json(call: GmailCall, draft: Draft) -> Json:
     return {"id": draft.id, "message": labelled_json(call.state.messages[draft.message])}
 
@@ -75,14 +62,10 @@ def _create_draft(call: GmailCall) -> Json:
     return _draft_json(call, drafted(call.state, outgoing(call.state, call.body.get("message"))))
 
 
-def _update_draft(call: GmailCall) -> Json:
-    draft = _draft(call, call.path["id"])
-    redrafted(call.state, draft, outgoing(call.state, call.body.get("message")))
-    return _draft_json(call, draft)
-
-
 def _get_draft(call: GmailCall) -> Json:
-    draft, form = _draft(call, call.path["id"]), call.one_of("format", FORMATS)
+    draft, form = call.state.drafts.get(call.path["id"]), call.one_of("format", FORMATS)
+    if draft is None:
+        raise GoogleRefused("notFound")
     return {"id": draft.id, "message": message_json(call.state.messages[draft.message], form)}
 
 
@@ -94,23 +77,6 @@ def _list_drafts(call: GmailCall) -> Json:
     rows = [{"id": drafts[id].id, "message": reference_json(shown[id])} for id in ids]
     body: Json = {"resultSizeEstimate": len(items)} | ({"drafts": rows} if rows else {})
     return body | ({"nextPageToken": token} if token else {})
-
-
-def _delete_draft(call: GmailCall) -> None:
-    draft = _draft(call, call.path["id"])
-    call.state.remove(draft.message)
-
-
-def _send_draft(call: GmailCall) -> Json:
-    """Send a draft, as it is or with the message that comes along; the draft is gone then."""
-    state, draft = call.state, _draft(call, str(call.body.get("id") or ""))
-    held = state.messages[draft.message]
-    message = Outgoing(held.raw, held.thread)
-    if call.body.get("message"):
-        message = outgoing(state, call.body["message"])
-    leaving = sent(state, message)
-    state.remove(draft.message)
-    return labelled_json(leaving)
 
 
 def _list_history(call: GmailCall) -> Json:
@@ -154,7 +120,6 @@ METHODS = gmail_messages.METHODS | {
     "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile, 1, READ | _COMPOSE),
     "gmail.users.history.list": Method("GET", _USERS + "history", _list_history, 2, READ, _HISTORY),
     "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels, 1, READ | _NAMING),
-    "gmail.users.labels.get": Method("GET", _USERS + "labels/{id}", _get_label, 1, READ | _NAMING),
     "gmail.users.labels.create": Method(
         "POST", _USERS + "labels", _create_label, 5, _NAMING, body=_LABEL
     ),
@@ -166,14 +131,5 @@ METHODS = gmail_messages.METHODS | {
     ),
     "gmail.users.drafts.create": Method(
         "POST", _USERS + "drafts", _create_draft, 10, _COMPOSE, body=_DRAFT
-    ),
-    "gmail.users.drafts.update": Method(
-        "PUT", _USERS + "drafts/{id}", _update_draft, 15, _COMPOSE, body=_DRAFT
-    ),
-    "gmail.users.drafts.delete": Method(
-        "DELETE", _USERS + "drafts/{id}", _delete_draft, 10, _COMPOSE
-    ),
-    "gmail.users.drafts.send": Method(
-        "POST", _USERS + "drafts/send", _send_draft, 100, _COMPOSE, body=_DRAFT
     ),
 }

@@ -27,8 +27,6 @@ _LABELS = frozenset({"addLabelIds", "removeLabelIds"})
 _MESSAGE = frozenset({"raw", "threadId", "labelIds"})
 
 GmailCall = Call[GmailState]
-MAX_BATCH = 1000
-"""Messages of one batchModify."""
 _NOT_TO_ADD = ("CHAT", "DRAFT", "SENT")
 """Labels that only Gmail itself gives and takes."""
 
@@ -126,39 +124,10 @@ def _check_labels(state: GmailState, labels: set[str]) -> None:
         invalid(f"Invalid label: {label}")
 
 
-def _modify_message(call: GmailCall) -> Json:
-    held = message_of(call)
-    _relabel(call, [held.id])
-    return labelled_json(held)
-
-
 def _modify_thread(call: GmailCall) -> Json:
     id = thread_of(call)
     _relabel(call, call.state.threads[id])
-    return _labelled_thread(call.state, id)
-
-
-def _labelled_thread(state: GmailState, id: str) -> Json:
-    return {"id": id, "messages": [labelled_json(held) for held in state.of_thread(id)]}
-
-
-def _batch_modify(call: GmailCall) -> None:
-    ids = call.names("ids")
-    if len(ids) > MAX_BATCH:
-        invalid(f"Number of ids cannot exceed {MAX_BATCH}")
-    _relabel(call, [id for id in ids if id in call.state.messages])
-
-
-def _trash_message(call: GmailCall) -> Json:
-    held = message_of(call)
-    call.state.relabel([held.id], ["TRASH"], ["INBOX", "SPAM"])
-    return labelled_json(held)
-
-
-def _trash_thread(call: GmailCall) -> Json:
-    id = thread_of(call)
-    call.state.relabel(call.state.threads[id], ["TRASH"], ["INBOX", "SPAM"])
-    return _labelled_thread(call.state, id)
+    return {"id": id, "messages": [labelled_json(held) for held in call.state.of_thread(id)]}
 
 
 def _send(call: GmailCall) -> Json:
@@ -174,15 +143,6 @@ METHODS = {
     "gmail.users.messages.attachments.get": Method(
         "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment, 5, READ
     ),
-    "gmail.users.messages.modify": Method(
-        "POST", _USERS + "messages/{id}/modify", _modify_message, 5, WRITE, body=_LABELS
-    ),
-    "gmail.users.messages.batchModify": Method(
-        "POST", _USERS + "messages/batchModify", _batch_modify, 50, WRITE, body=_LABELS | {"ids"}
-    ),
-    "gmail.users.messages.trash": Method(
-        "POST", _USERS + "messages/{id}/trash", _trash_message, 5, WRITE
-    ),
     "gmail.users.messages.send": Method(
         "POST", _USERS + "messages/send", _send, 100, SEND, body=_MESSAGE
     ),
@@ -190,9 +150,6 @@ METHODS = {
     "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread, 40, READ, _SHOW),
     "gmail.users.threads.modify": Method(
         "POST", _USERS + "threads/{id}/modify", _modify_thread, 10, WRITE, body=_LABELS
-    ),
-    "gmail.users.threads.trash": Method(
-        "POST", _USERS + "threads/{id}/trash", _trash_thread, 10, WRITE
     ),
 }
 """Units as developers.google.com/gmail/api/reference/quota told in 2026: threads.get 40,

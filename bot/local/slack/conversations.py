@@ -58,9 +58,7 @@ def _open(call: Call) -> Json:
     before = len(call.state.channels)
     channel = call.state.direct(call.identity.user, *users)
     old = before == len(call.state.channels)
-    return {"channel": {"id": channel.id}} | (
-        {"no_op": True, "already_open": True} if old else {}
-    )
+    return {"channel": {"id": channel.id}} | ({"no_op": True, "already_open": True} if old else {})
 
 
 def _info(call: Call) -> Json:
