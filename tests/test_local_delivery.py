@@ -24,7 +24,7 @@ from bot.local.server import LocalServer
 from bot.local.slack.limits import TIERS
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_USER
-from bot.local.workspace import Channel, File, Team, User, Workspace
+from bot.local.workspace import Channel, Team, User, Workspace
 
 Json = dict[str, Any]
 
@@ -165,43 +165,6 @@ async def test_each_event_goes_to_one_of_at_most_ten_sockets() -> None:
             assert said[-1]["reason"] == "too_many_websockets"
 
 
-@pytest.mark.parametrize("how", ["refresh_requested", "warning", "link_disabled", "abort"])
-async def test_a_socket_that_ends_makes_the_app_open_a_new_one(how: Any) -> None:
-    slack = local()
-    slack.sockets.goodbye_s = slack.sockets.warning_s = 0.05
-    async with served(slack) as web:
-        async with raw_socket(web) as socket:
-            slack.sockets.drop(how)
-            if how != "abort":
-                said = await socket.receive_json()
-                assert (said["type"], said["reason"]) == ("disconnect", how)
-            kinds = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
-            assert (await socket.receive()).type in kinds
-        await until(lambda: slack.sockets.count == 0)
-    async with connected(again := local()) as (_, heard):
-        again.sockets.drop(how)
-        await until(lambda: again.calls["apps.connections.open"] == 2 and again.sockets.count == 1)
-        again.people.say("U1", "C1", "hi")
-        await until(lambda: heard)
-
-
-async def test_a_silent_socket_swallows_events_until_one_side_gives_it_up() -> None:
-    slack = local(ack_s=0.1, retries_s=(0.0, 2.0, 2.0, 2.0))
-    async with connected(slack) as (_, heard):
-        slack.sockets.drop("silent")
-        slack.people.say("U1", "C1", "hi")
-        await until(lambda: slack.deliveries and slack.deliveries[0].reason)
-        assert not heard
-        assert slack.deliveries[0].reason == "timeout"
-        await until(lambda: heard)
-    assert slack.deliveries[-1].acked_at
-    slack = local()
-    slack.sockets.silent_s = 0.05
-    async with served(slack) as web, raw_socket(web):
-        slack.sockets.drop("silent")
-        await until(lambda: slack.sockets.count == 0)
-
-
 async def test_an_event_that_finds_no_socket_is_tried_again_and_then_lost() -> None:
     slack = local(retries_s=(0.0, 0.05))
     slack.people.say("U1", "C1", "before the first socket")
@@ -300,20 +263,6 @@ async def test_http_events_carry_a_signature_and_the_number_of_the_retry() -> No
     assert [each.reason for each in slack.deliveries] == ["http_error"] * 2
 
 
-async def test_a_slow_and_an_absent_app_are_noticed() -> None:
-    async def slow(request: Request) -> Response:
-        await asyncio.sleep(0.2)
-        return Response()
-
-    app = Starlette(routes=[Route("/", slow, methods=["POST"])])
-    with LocalServer(app, "bot") as bot:
-        slack = local(request_url=bot.url, ack_s=0.05, retries_s=())
-        slack.people.say("U1", "C1", "hi")
-        await until(lambda: slack.deliveries[-1].reason == "http_timeout")
-    slack.people.say("U1", "C1", "hi")
-    await until(lambda: slack.deliveries[-1].reason == "connection_failed")
-
-
 # ---- what people do
 
 
@@ -389,48 +338,6 @@ async def test_the_app_hears_only_of_channels_that_its_bot_is_in_and_of_direct_m
     assert direct["app_context"]["entities"] == [viewed]
 
 
-async def test_files_broadcasts_other_bots_and_reactions_are_told_as_such() -> None:
-    slack = local()
-    file = File("F1", "a.txt", mimetype="text/plain", filetype="text", size=2, content=b"hi")
-    async with connected(slack) as (_, heard):
-        root = slack.people.say("U1", "C1", ASK, files=[file])
-        await until(lambda: len(heard) == 2)
-        assert heard.one("file_share")["files"][0]["id"] == "F1"
-        mention = heard.one("app_mention")
-        assert ("subtype" in mention, bool(mention["files"][0]["url_private"])) == (False, True)
-        heard.clear()
-        slack.people.say("U1", "C1", "for all", root, broadcast=True)
-        slack.people.say_as_bot("B2", "C1", ASK, root)
-        slack.people.react("U2", "C1", root, "eyes")
-        await until(lambda: len(heard) == 4)
-    assert heard.one("thread_broadcast")["root"]["ts"] == root
-    bot = heard.one("bot_message")
-    assert (bot["bot_id"], bot["thread_ts"], "user" in bot) == ("B2", root, False)
-    assert heard.one("app_mention")["bot_id"] == "B2"
-    assert heard.one("reaction_added")["item"] == {"type": "message", "channel": "C1", "ts": root}
-
-
-async def test_home_context_and_the_stop_button_are_told() -> None:
-    slack = local()
-    async with connected(slack) as (web, heard):
-        ts = slack.people.say("U1", "C1", "hi")
-        stream = await web.chat_startStream(
-            channel="C1", thread_ts=ts, recipient_team_id="T0LOCAL", recipient_user_id="U1"
-        )
-        slack.people.open_home("U1")
-        slack.people.open_home("U1", tab="messages")
-        slack.people.look_at("U1", "C1")
-        slack.people.stop("U1", "C1", ts)
-        await until(lambda: "agent_session_stopped" in [event["type"] for event in heard])
-        await until(lambda: len(heard) >= 5)
-    homes = [event for event in heard if event["type"] == "app_home_opened"]
-    assert {event["tab"] for event in homes} == {"home", "messages"}
-    assert heard.one("app_context_changed")["context"]["entities"][0]["value"] == "C1"
-    stopped = heard.one("agent_session_stopped")
-    assert (stopped["channel"], stopped["thread_ts"]) == ("C1", ts)
-    assert stopped["streaming_message_ts"] == [stream["ts"]]
-
-
 async def test_the_app_hears_of_its_own_messages() -> None:
     slack = local()
     async with served(slack) as web, raw_socket(web) as socket:
@@ -476,17 +383,3 @@ async def test_clicks_carry_the_button_and_its_message_or_home() -> None:
     assert (clicked["message"]["ts"], clicked["user"]["id"]) == (shown["ts"], "U1")
     assert heard.one("block_actions")["view"]["type"] == "home"
     assert heard.one("app_home_opened")["view"]["blocks"][0]["type"] == "actions"
-
-
-async def test_a_raw_event_is_delivered_as_it_is_and_as_often_as_asked() -> None:
-    slack = local(ack_s=5)
-    async with served(slack) as web, raw_socket(web) as socket:
-        slack.send({"type": "message", "text": 7}, times=2, event_id="Ev1", authorizations=[])
-        slack.send(["no", "object"])
-        slack.send({"type": "app_rate_limited", "minute_rate_limited": 1})
-        first, second, odd, limited = [(await socket.receive_json())["payload"] for _ in range(4)]
-    assert [first["event_id"], second["event_id"]] == ["Ev1", "Ev1"]
-    assert (first["event"], first["authorizations"]) == ({"type": "message", "text": 7}, [])
-    assert odd["event"] == ["no", "object"]
-    assert (limited["type"], limited["minute_rate_limited"]) == ("app_rate_limited", 1)
-    assert "event" not in limited

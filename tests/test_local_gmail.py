@@ -216,25 +216,6 @@ def test_a_thread_has_its_messages_oldest_first(serve: Serve) -> None:
     assert thread["historyId"] == max(first["historyId"], second["historyId"])
 
 
-def test_the_formats_of_a_message(serve: Serve) -> None:
-    world = serve(mail("Plan", "Hello.", x_one="1", labels=""))
-    id = world.id("Plan")
-
-    def got(**options: Any) -> Json:
-        return world.call(world.users.messages().get(userId="me", id=id, **options))
-
-    kept = {"id", "threadId", "snippet", "historyId", "internalDate", "sizeEstimate"}
-    assert got(format="minimal").keys() == kept
-    assert base64.urlsafe_b64decode(got(format="raw")["raw"]) == world.gmail.messages[id].raw
-    some = got(format="metadata", metadataHeaders=["subject", "X-One"])["payload"]
-    assert some == {
-        "mimeType": "text/plain",
-        "headers": [{"name": "Subject", "value": "Plan"}, {"name": "X-One", "value": "1"}],
-    }
-    assert len(got(format="metadata")["payload"]["headers"]) > 5
-    assert got()["payload"]["partId"] == ""
-
-
 def test_a_tree_of_parts_is_shown_as_gmail_shows_it(serve: Serve) -> None:
     inner = EmailMessage()
     inner["Subject"], inner["From"] = "Inside", "x@y.example"
@@ -312,20 +293,6 @@ def test_no_bytes_are_too_broken_for_a_tree(noise: bytes, encoding: str) -> None
 
 
 # ---- lists and the search language
-
-
-def test_a_list_goes_on_over_pages_although_mail_comes_in_between(serve: Serve) -> None:
-    world = serve(*(mail(f"Mail {n}", days=n) for n in range(1, 8)))
-    seen: list[str] = []
-    request = world.users.threads().list(userId="me", maxResults=3)
-    while request is not None:
-        page = world.call(request)
-        seen += [world.subject(row["id"]) for row in page["threads"]]
-        world.gmail.add(mail("New", days=0).raw, ["INBOX"])
-        request = world.users.threads().list_next(request, page)
-    assert seen == [f"Mail {n}" for n in range(1, 8)]
-    wrong = world.users.threads().list(userId="me", pageToken="?")
-    assert world.refused(wrong) == (400, "invalidArgument", "Invalid pageToken")
 
 
 def test_an_empty_list_has_no_rows_and_a_long_one_is_cut_at_500(serve: Serve) -> None:
@@ -424,22 +391,6 @@ def test_no_query_raises(q: str) -> None:
 # ---- labels, drafts and sending
 
 
-def test_labels_of_a_thread_change_on_all_its_messages_and_leave_a_trace(serve: Serve) -> None:
-    answer = mail("Re: Plan", days=0.5, in_reply_to="<a@x>")
-    world = serve(mail(message_id="<a@x>"), answer, mail("Other"))
-    (thread,) = {world.gmail.messages[world.id(s)].thread for s in ("Plan", "Re: Plan")}
-    before = world.history()
-    label = world.call(world.users.labels().create(userId="me", body={"name": "Key accounts"}))
-    body = {"addLabelIds": [label["id"]], "removeLabelIds": ["UNREAD"]}
-    for _ in range(2):
-        changed = world.call(world.users.threads().modify(userId="me", id=thread, body=body))
-        assert [m["labelIds"] for m in changed["messages"]] == [["INBOX", label["id"]]] * 2
-    assert world.found("label:key-accounts -is:unread") == ["Re: Plan", "Plan"]
-    history = world.call(world.users.history().list(userId="me", startHistoryId=before))["history"]
-    kinds = [sorted(record.keys() - {"id", "messages"}) for record in history]
-    assert kinds == [["labelsAdded"], ["labelsRemoved"]] * 2
-
-
 def test_labels_that_are_wrong_are_refused(serve: Serve) -> None:
     world = serve(mail())
     threads, labels = world.users.threads(), world.users.labels()
@@ -461,18 +412,31 @@ def test_labels_that_are_wrong_are_refused(serve: Serve) -> None:
     assert [row["id"] for row in listed][-1] == "Label_1"
 
 
-def test_a_draft_waits_in_its_thread(serve: Serve) -> None:
-    world = serve(mail(message_id="<a@x>"))
-    drafts, thread = world.users.drafts(), world.gmail.messages[world.id("Plan")].thread
-    message = {"raw": reply(), "threadId": thread}
+def test_other_methods_answer_what_the_document_promises(serve: Serve) -> None:
+    world = serve(mail(message_id="<a@x>", x_one="1"))
+    drafts, threads, messages = (
+        getattr(world.users, name)() for name in ("drafts", "threads", "messages")
+    )
+    id = world.id("Plan")
+    message = {"raw": reply(), "threadId": id}
     made = world.call(drafts.create(userId="me", body={"message": message}))
-    assert (made["message"]["labelIds"], made["message"]["threadId"]) == (["DRAFT"], thread)
+    assert (made["message"]["labelIds"], made["message"]["threadId"]) == (["DRAFT"], id)
     listed = world.call(drafts.list(userId="me"))["drafts"]
     assert [each["message"]["id"] for each in listed] == [made["message"]["id"]]
     got = world.call(drafts.get(userId="me", id=made["id"], format="metadata"))["message"]
     assert {"name": "X-Key", "value": "k7"} in got["payload"]["headers"]
     assert world.refused(drafts.get(userId="me", id="none"))[0] == 404
-    assert world.gmail.sent == []
+    starred = {"addLabelIds": ["STARRED"], "removeLabelIds": ["UNREAD", "INBOX"]}
+    changed = world.call(threads.modify(userId="me", id=id, body=starred))
+    assert [each["labelIds"] for each in changed["messages"]] == [["STARRED"], ["DRAFT", "STARRED"]]
+    shown = {
+        form: world.call(messages.get(userId="me", id=id, format=form, metadataHeaders=["x-one"]))
+        for form in ("minimal", "raw", "metadata")
+    }
+    assert base64.urlsafe_b64decode(shown["raw"]["raw"]) == world.gmail.messages[id].raw
+    headers = [{"name": "X-One", "value": "1"}]
+    assert shown["metadata"]["payload"] == {"mimeType": "text/plain", "headers": headers}
+    assert "payload" not in shown["minimal"]
 
 
 @pytest.mark.parametrize(

@@ -640,28 +640,6 @@ async def test_a_truncated_call_has_only_its_first_arguments_either_way() -> Non
         assert message.usage.output_tokens == 1000
 
 
-async def test_a_paused_turn_is_taken_back_as_it_came() -> None:
-    server = ModelServer(say("Found it."), faults=Faults(["pause_turn"]))
-    async with sdk(server) as client:
-        paused = await client.messages.create(**ask())
-        body = ask()
-        body["messages"].append(assistant(*[b.to_dict(mode="json") for b in paused.content]))
-        assert (await client.messages.create(**body)).stop_reason == "end_turn"
-
-
-def test_random_faults_repeat_for_a_seed_and_keep_their_rate() -> None:
-    def drawn(seed: int) -> list[Fault | None]:
-        faults = Faults.random(seed, 0.1, KINDS)
-        return [faults.next(n, {}) for n in range(2000)]
-
-    assert drawn(7) == drawn(7) != drawn(8)
-    failed = [fault for fault in drawn(7) if fault]
-    assert 150 < len(failed) < 250
-    assert {fault.kind for fault in failed} == set(KINDS)
-    with pytest.raises(ValueError, match="unknown fault 'typo'"):
-        Fault("typo")
-
-
 async def test_a_fault_or_a_mind_that_crashes_is_an_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -5,7 +5,6 @@ field; they say which fields Slack has, not which it always sends.
 """
 
 import asyncio
-import json
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -44,20 +43,16 @@ from slack_sdk.models.messages.chunk import (
     BlocksChunk,
     Chunk,
     MarkdownTextChunk,
-    PlanUpdateChunk,
     TaskUpdateChunk,
 )
 from slack_sdk.models.views import View
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.local.server import LocalServer
 from bot.local.slack.blocks import MAX_CHARACTERS, checked
-from bot.local.slack.faults import Fault, StreamsRefused
+from bot.local.slack.faults import Fault
 from bot.local.slack.limits import TIERS
-from bot.local.slack.records import Row, Whisper
 from bot.local.slack.server import API_PATH, BOT_TOKEN, METHODS, LocalSlack
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity, SlackError
-from bot.local.slack.streams import halt
 from bot.local.slack.views import home, new_trigger
 from bot.local.workspace import (
     Channel,
@@ -570,23 +565,6 @@ async def test_auth_test_says_whom_the_token_stands_for_and_its_scopes(world: Wo
     assert "email" not in profile
 
 
-async def test_arguments_come_as_query_form_or_json_and_unknown_ones_are_ignored(
-    world: World,
-) -> None:
-    url, header = f"{world.url}{API_PATH}users.info", {"Authorization": f"Bearer {BOT_TOKEN}"}
-    as_json = header | {"Content-Type": "application/json; charset=utf-8"}
-    for address, body, headers, said in (
-        (f"{url}?user=U0ANA&colour=red", None, header, ""),
-        (url, b"user=U0ANA&colour=red", header, ""),
-        (url, b'{"user": "U0ANA", "colour": ["red"]}', as_json, ""),
-        (url, f"user=U0ANA&token={BOT_TOKEN}".encode(), {}, ""),
-        (url, b"{", as_json, "invalid_json"),
-        (url, b"[]", as_json, "json_not_object"),
-    ):
-        _, _, answer = await asyncio.to_thread(fetched, address, headers, body)
-        assert json.loads(answer).get("error", "") == said
-
-
 async def test_wrong_calls_get_slacks_error_codes(world: World) -> None:
     history = ("conversations.history", HERE)
     for (method, at), args, code in (
@@ -644,17 +622,6 @@ async def test_a_bot_reads_and_writes_only_where_it_is_but_a_user_reads_every_pu
         assert texts(await world.ana.conversations_history(channel="C0OLD")) == ["an old card"]
 
 
-async def test_people_are_described_as_guest_stranger_or_gone(world: World) -> None:
-    async def about(id: str) -> Any:
-        return (await world.call("users.info", user=id))["user"]
-
-    guest, other = await about("U0GUEST"), await about("U0ELSE")
-    assert (guest["is_restricted"], guest["is_ultra_restricted"]) == (True, True)
-    assert (other["is_stranger"], other["team_id"]) == (True, "T0OTHER")
-    assert (await about("U0GONE"))["deleted"] is True
-    assert (await about(BOT_USER))["profile"]["bot_id"] == BOT_ID
-
-
 # ---- reading
 
 
@@ -690,23 +657,6 @@ async def test_history_is_newest_first_with_roots_and_broadcasts_only(world: Wor
     )
 
 
-@pytest.mark.parametrize("limit", [1, 3, 5])
-async def test_pages_hold_every_message_once_also_when_one_comes_in_between(
-    world: World, limit: int
-) -> None:
-    whole = texts(await world.bot.conversations_history(**HERE))
-    paged = list[str]()
-    async for page in await world.bot.conversations_history(**HERE, limit=limit):
-        paged += texts(page)
-        await world.bot.chat_postMessage(**HERE, text="new")
-    assert paged == whole
-    thread = await world.bot.conversations_replies(**HERE, ts=ROOT, limit=limit)
-    told = ["The card is refused", "Which error?", "I look at it", "Any news?"]
-    assert [text async for page in thread for text in texts(page)] == told
-    people = await world.bot.users_list(limit=limit)
-    assert len([user["id"] async for page in people for user in page["members"]]) == 7
-
-
 async def test_the_ends_of_a_time_range_count_only_if_inclusive(world: World) -> None:
     ends: dict[str, Any] = {**HERE, "oldest": ROOT, "latest": BROADCAST}
     assert texts(await world.bot.conversations_history(**ends)) == ["Double invoice 🧾"]
@@ -738,23 +688,6 @@ async def test_search_finds_what_the_user_can_see(world: World) -> None:
     assert (page["total"], page["paging"]["pages"], len(page["matches"])) == (3, 2, 1)
 
 
-async def test_list_items_come_in_pages_with_typed_cells_and_on_request_the_columns(
-    world: World,
-) -> None:
-    list_id = {"list_id": "F0BUGS"}
-    first = await world.call("slackLists.items.list", **list_id, limit=1)
-    title, status = first["items"][0]["fields"]
-    assert (title["key"], title["text"]) == ("title", "Card refused")
-    assert (status["value"], status["select"]) == ("OptOpen", ["OptOpen"])
-    cursor = first["response_metadata"]["next_cursor"]
-    rest = await world.call("slackLists.items.list", **list_id, cursor=cursor)
-    assert [item["id"] for item in rest["items"]] == ["Rec2"]
-    old = await world.call("slackLists.items.list", **list_id, archived=True, include_list=True)
-    assert [item["id"] for item in old["items"]] == ["Rec3"]
-    choice = old["list"]["list_metadata"]["schema"][1]["options"]["choices"][0]
-    assert choice == {"value": "OptOpen", "label": "Open"}
-
-
 def fetched(
     address: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> tuple[int, str, bytes]:
@@ -784,54 +717,15 @@ async def test_a_file_is_had_with_the_right_token_and_a_login_page_without(world
 # ---- writing
 
 
-async def test_a_post_shows_up_in_its_thread_and_is_counted(world: World) -> None:
-    posted = await world.call(
-        "chat.postMessage", **HERE, thread_ts=LATE, text="x", blocks=[section("Solved")]
-    )
-    assert posted["message"]["bot_profile"]["id"] == BOT_ID
-    at = {**HERE, "ts": posted["ts"]}
-    await world.call("chat.update", **at, text="kept")
-    assert world.shown().text == "Solved"
-    await world.call("chat.update", **at, text="Solved today", blocks=[])
-    thread = (await world.bot.conversations_replies(**HERE, ts=ROOT))["messages"]
-    assert (thread[0]["reply_count"], thread[0]["latest_reply"]) == (4, posted["ts"])
-    assert (thread[-1]["text"], thread[-1]["edited"]["user"]) == ("Solved today", BOT_USER)
-    made = [(effect.method, effect.channel, effect.ts) for effect in world.slack.effects]
-    update = ("chat.update", "C0OPS", posted["ts"])
-    assert made == [("chat.postMessage", "C0OPS", posted["ts"]), update, update]
-    await world.call("chat.postMessage", **STREAM, reply_broadcast=True, markdown_text="**ok**")
-    assert texts(await world.bot.conversations_history(**HERE))[0] == "**ok**"
-    long = await world.call("chat.postMessage", **HERE, text="x" * 40_001)
-    assert len(long["message"]["text"]) == 40_000
-
-
-async def test_posts_of_one_instant_have_times_of_their_own(world: World) -> None:
-    world.clock.seconds = 1_700_000_000.0
-    sent = [(await world.call("chat.postMessage", **HERE, text="x"))["ts"] for _ in range(3)]
-    assert sent == ["1740900000.000101", "1740900000.000102", "1740900000.000103"]
-
-
-async def test_metadata_is_kept_and_shown_to_those_who_ask_for_it(world: World) -> None:
-    at = {**HERE, "thread_ts": ROOT}
-    posted = await world.call("chat.postMessage", **at, text="x", metadata=METADATA)
-    asked = await world.bot.conversations_replies(**HERE, ts=ROOT, include_all_metadata=True)
-    assert asked["messages"][-1]["metadata"] == METADATA
-    plain = await world.bot.conversations_replies(**HERE, ts=ROOT)
-    assert "metadata" not in plain["messages"][-1]
-    await world.call("chat.update", **HERE, ts=posted["ts"], text="y")
-    assert world.shown().metadata == METADATA
-    for bad in ("{", {"event_type": "x"}, {"event_type": 1, "event_payload": {}}, [1]):
-        code = await world.error("chat.postMessage", **HERE, text="x", metadata=bad)
-        assert code == "invalid_metadata_format"
-    large = {"event_type": "x", "event_payload": {"a": "x" * 8_001}}
-    code = await world.error("chat.postMessage", **HERE, text="x", metadata=large)
-    assert code == "metadata_too_large"
+Rows = list[tuple[tuple[str, dict[str, Any]], dict[str, Any], str]]
 
 
 async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
-    post = ("chat.postMessage", HERE)
-    reaction = ("reactions.add", {**HERE, "timestamp": ALONE})
-    rows: list[tuple[tuple[str, dict[str, Any]], dict[str, Any], str]] = [
+    post, update = ("chat.postMessage", HERE), ("chat.update", HERE)
+    status = ("agents.sessions.setStatus", THREAD)
+    prompts = ("assistant.threads.setSuggestedPrompts", THREAD)
+    large = {"event_type": "x", "event_payload": {"a": "x" * 8_001}}
+    rows: Rows = [
         (post, {}, "no_text"),
         (post, {"channel": "C0OLD", "text": "x"}, "is_archived"),
         (post, {"channel": "G0SECRET", "text": "x"}, "channel_not_found"),
@@ -839,11 +733,19 @@ async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
         (post, {"text": "x", "blocks": "[1]"}, "invalid_blocks_format"),
         (post, {"markdown_text": "x" * 12_001}, "msg_too_long"),
         (post, {"markdown_text": "x", "text": "x"}, "markdown_text_conflict"),
-        (("chat.update", HERE), {"ts": ALONE, "text": "mine"}, "cant_update_message"),
-        (("chat.update", HERE), {"ts": "1.1", "text": "x"}, "message_not_found"),
+        (post, {"text": "x", "metadata": "{"}, "invalid_metadata_format"),
+        (post, {"text": "x", "metadata": {"event_type": "x"}}, "invalid_metadata_format"),
+        (post, {"text": "x", "metadata": large}, "metadata_too_large"),
+        (update, {"ts": ALONE, "text": "mine"}, "cant_update_message"),
+        (update, {"ts": "1.1", "text": "x"}, "message_not_found"),
         (("chat.delete", HERE), {"ts": ROOT}, "cant_delete_message"),
         (("chat.postEphemeral", HERE), {"user": "U0GUEST", "text": "x"}, "user_not_in_channel"),
-        (reaction, {"name": "no way"}, "invalid_name"),
+        (("reactions.add", HERE), {"timestamp": ALONE, "name": "no way"}, "invalid_name"),
+        (status, {"status": "done"}, "invalid_arguments"),
+        (status, {"status": "active", "thread_ts": "1.1"}, "thread_not_found"),
+        (prompts, {"prompts": []}, "invalid_arguments"),
+        (prompts, {"prompts": [PROMPT] * 5}, "invalid_arguments"),
+        (prompts, {"prompts": [{"title": "x"}]}, "invalid_arguments"),
     ]
     for (method, at), args, code in rows:
         assert await world.error(method, **{**at, **args}) == code, (method, args)
@@ -852,60 +754,9 @@ async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
     mine = await world.call("chat.postMessage", **HERE, text="x")
     long = {"ts": mine["ts"], "text": "x" * 4_001}
     assert await world.error("chat.update", **HERE, **long) == "msg_too_long"
-
-
-async def test_a_deleted_message_is_gone_and_a_deleted_root_leaves_a_tombstone(
-    world: World,
-) -> None:
-    first = (await world.call("chat.postMessage", **HERE, text="a"))["ts"]
-    reply = (await world.call("chat.postMessage", **HERE, text="b", thread_ts=first))["ts"]
-    await world.call("chat.delete", **HERE, ts=first)
-    root, answer = (await world.bot.conversations_replies(**HERE, ts=first))["messages"]
-    assert (root["subtype"], answer["text"]) == ("tombstone", "b")
-    await world.call("chat.delete", **HERE, ts=reply)
-    assert await world.error("chat.delete", **HERE, ts=reply) == "message_not_found"
-
-
-async def test_a_reaction_counts_once_a_user(world: World) -> None:
-    target = {**HERE, "timestamp": ALONE, "name": "+1"}
-    await world.call("reactions.add", **target)
-    assert await world.error("reactions.add", **target) == "already_reacted"
-    alone = (await world.bot.conversations_replies(**HERE, ts=ALONE))["messages"][0]
-    assert alone["reactions"] == [{"name": "+1", "users": ["U0ANA", BOT_USER], "count": 4}]
-
-
-async def test_a_whisper_is_kept_nowhere_and_a_message_to_a_person_is_a_direct_one(
-    world: World,
-) -> None:
-    sent = await world.bot.chat_postEphemeral(**HERE, user="U0ANA", text="psst", thread_ts=ROOT)
-    whisper = Whisper("C0OPS", "U0ANA", sent["message_ts"], "psst", ROOT)
-    assert world.slack.state.whispers == [whisper]
-    assert world.shown().text == "Any news?"
-    posted = await world.bot.chat_postMessage(channel="U0ANA", text="hi")
-    opened = await world.bot.conversations_open(users="U0ANA")
-    assert (opened["channel"]["id"], opened["already_open"]) == (posted["channel"], True)
-    (direct,) = (await world.bot.conversations_list(types="im"))["channels"]
-    assert (direct["id"], direct["user"]) == (posted["channel"], "U0ANA")
-
-
-async def test_a_session_and_its_pane_have_what_the_app_set(world: World) -> None:
-    setting = "agents.sessions.setStatus"
-    await world.call(
-        setting, **THREAD, status="processing", title="Bugs", initiator_user_id="U0ANA"
-    )
-    await world.call(setting, **THREAD, status="active")
-    session = world.slack.state.sessions["C0OPS", ROOT]
-    assert (session.status, session.title, session.initiator) == ("active", "Bugs", "U0ANA")
-    assert await world.error(setting, **THREAD, status="done") == "invalid_arguments"
-    nowhere = {**THREAD, "thread_ts": "1.1"}
-    assert await world.error(setting, **nowhere, status="active") == "thread_not_found"
-    prompts = "assistant.threads.setSuggestedPrompts"
-    await world.call("assistant.threads.setTitle", **THREAD, title="Bugs")
-    await world.call(prompts, **THREAD, prompts=[PROMPT] * 4, title="Try")
-    pane = world.slack.state.panes["C0OPS", ROOT]
-    assert (pane.title, pane.prompts_title, pane.prompts) == ("Bugs", "Try", (PROMPT,) * 4)
-    for bad in ([], [PROMPT] * 5, [{"title": "x"}], "x"):
-        assert await world.error(prompts, **THREAD, prompts=bad) == "invalid_arguments"
+    reaction = {"timestamp": ALONE, "name": "+1"}
+    await world.call("reactions.add", **HERE, **reaction)
+    assert await world.error("reactions.add", **HERE, **reaction) == "already_reacted"
 
 
 async def test_views_are_views_that_the_sdk_knows_and_old_or_wrong_ones_are_refused(
@@ -941,44 +792,6 @@ async def test_views_are_views_that_the_sdk_knows_and_old_or_wrong_ones_are_refu
 # ---- streams
 
 
-async def test_a_plan_and_then_the_answer_arrive_bit_by_bit(world: World) -> None:
-    web, source = world.bot, {"type": "url", "url": "https://local.slack.com/p1", "text": "one"}
-    at = await world.start(task_display_mode="plan", chunks=[PlanUpdateChunk(title="Reading")])
-    begun: list[Chunk] = [
-        TaskUpdateChunk(id="a", title="#ops", status="in_progress", details="40 messages"),
-        TaskUpdateChunk(id="b", title="#dev", status="pending"),
-    ]
-    await web.chat_appendStream(**at, chunks=begun)
-    half = world.shown()
-    assert (half.streaming, half.text, half.plan_title) == (True, "", "Reading")
-    assert [(row.id, row.status) for row in half.plan] == [("a", "in_progress"), ("b", "pending")]
-    done: list[Chunk] = [
-        TaskUpdateChunk(id="a", title="#ops", status="complete", output="3 open", sources=[source]),
-        TaskUpdateChunk(id="b", title="#dev", status="complete"),
-        MarkdownTextChunk(text="**Three** are "),
-    ]
-    await web.chat_appendStream(**at, chunks=done)
-    await web.chat_appendStream(**at, chunks=[MarkdownTextChunk(text="open.")])
-    read = (await web.conversations_replies(**HERE, ts=ROOT))["messages"][-1]
-    assert (read["streaming_state"], read["text"]) == (
-        "in_progress",
-        "*Three* are open. Reading #ops #dev",
-    )
-    footer = [{"type": "context", "elements": [{"type": "mrkdwn", "text": "2 sources"}]}]
-    stopped = await web.chat_stopStream(
-        **at, blocks=footer, metadata=METADATA, session_status="active"
-    )
-    assert stopped["message"]["streaming_state"] == "completed"
-    whole = world.shown()
-    assert (whole.streaming, whole.user) == (False, BOT_USER)
-    assert whole.text == "**Three** are open.\n2 sources"
-    assert whole.plan[0] == Row("a", "#ops", "complete", "40 messages", "3 open", [source])
-    assert whole.metadata == METADATA
-    assert world.slack.state.sessions["C0OPS", ROOT].status == "active"
-    methods = [effect.method.removeprefix("chat.") for effect in world.slack.effects]
-    assert methods == ["startStream", *["appendStream"] * 3, "stopStream"]
-
-
 @pytest.mark.parametrize("mode", ["plan", "timeline"])
 async def test_blocks_of_a_stream_are_blocks_that_the_sdk_knows(world: World, mode: str) -> None:
     chunks: list[Chunk] = [
@@ -1000,15 +813,6 @@ async def test_blocks_of_a_stream_are_blocks_that_the_sdk_knows(world: World, mo
         TaskCardBlock(**each).validate_json()
 
 
-async def test_the_sdks_own_stream_writer_gets_its_text_through(world: World) -> None:
-    stream = await world.bot.chat_stream(**STREAM, buffer_size=16, task_display_mode="plan")
-    for word in ("One ", "two ", "three ", "four ", "five"):
-        await stream.append(markdown_text=word)
-    await stream.append(chunks=[TaskUpdateChunk(id="a", title="Read", status="complete")])
-    await stream.stop(session_status="active")
-    assert world.shown().text == "One two three four five"
-
-
 async def test_a_stream_in_a_channel_names_whom_it_is_for_and_its_thread(world: World) -> None:
     for changes, code in (
         ({"recipient_team_id": None}, "missing_recipient_team_id"),
@@ -1024,20 +828,6 @@ async def test_a_stream_in_a_channel_names_whom_it_is_for_and_its_thread(world: 
         assert await world.error("chat.startStream", **{**STREAM, **changes}) == code, changes
     ana = await world.bot.chat_postMessage(channel="U0ANA", text="x")
     await world.bot.chat_startStream(channel=ana["channel"], thread_ts=ana["ts"])
-
-
-@pytest.mark.parametrize("code", ["unknown_method", "channel_type_not_supported"])
-async def test_a_slack_that_refuses_streams_refuses_each_call_and_takes_messages(
-    world: World, code: StreamsRefused
-) -> None:
-    world.slack.streams_refused = code
-    posted = await world.bot.chat_postMessage(**HERE, thread_ts=ROOT, text="x")
-    for method in ("chat.startStream", "chat.appendStream", "chat.stopStream"):
-        assert await world.error(method, **{**STREAM, "ts": posted["ts"]}) == code
-    world.slack.streams_refused = "404"
-    with pytest.raises(SlackApiError) as caught:
-        await world.bot.chat_startStream(**STREAM)
-    assert caught.value.response.status_code == 404
 
 
 TASK = {"type": "task_update", "id": "a", "title": "x", "status": "complete"}
@@ -1128,17 +918,6 @@ async def test_a_stream_dies_of_age_even_if_it_is_written_to(world: World) -> No
     assert (world.shown().text, world.shown().plan) == ("All of it", ())
 
 
-async def test_a_person_can_stop_the_streams_of_a_thread(world: World) -> None:
-    first, second = await world.start(markdown_text="a"), await world.start(markdown_text="b")
-    other = await world.start(thread_ts=ALONE, markdown_text="c")
-    assert halt(world.slack.state, "C0OPS", ROOT) == [first["ts"], second["ts"]]
-    assert await world.error("chat.appendStream", **first, markdown_text="x") == "stopped_by_user"
-    stopped = await world.error("chat.stopStream", **first)
-    assert stopped == "message_not_in_streaming_state"
-    await world.call("chat.update", **first, text="Stopped.", blocks=[])
-    await world.call("chat.appendStream", **other, markdown_text="d")
-
-
 # ---- faults and limits
 
 
@@ -1166,16 +945,6 @@ async def test_scripted_faults_come_in_order_and_then_all_is_well(world: World) 
     assert world.slack.visible("C0OPS")[-1].text == "done"
     assert (await world.bot.auth_test())["ok"]
     assert (world.slack.faults, world.slack.calls["chat.postMessage"]) == ([], 7)
-
-
-async def test_a_slow_answer_runs_into_the_clients_timeout() -> None:
-    slack = LocalSlack(WORKSPACE)
-    slack.faults += [Fault("*", "slow", 1.5), Fault("*", "slow", 0.01)]
-    with LocalServer(slack.app, "slack") as server:
-        hasty = AsyncWebClient(BOT_TOKEN, server.url + API_PATH, timeout=1, retry_handlers=[])
-        with pytest.raises(asyncio.TimeoutError):
-            await hasty.auth_test()
-        assert (await hasty.auth_test())["ok"]
 
 
 async def test_over_its_limit_a_method_is_refused_by_token_and_messages_by_channel() -> None:
