@@ -19,7 +19,6 @@ from bot.local.slack import conversations as slack_conversations
 from bot.local.slack import directory as slack_directory
 from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
-from bot.local.slack import uploads as slack_uploads
 from bot.local.slack import views as slack_views
 from bot.local.slack.delivery import ACK_S, RETRIES_S, Deliveries, Delivery
 from bot.local.slack.events import named_message, of_write
@@ -76,7 +75,6 @@ METHODS = {
     **slack_directory.METHODS,
     **slack_files.METHODS,
     **slack_streams.METHODS,
-    **slack_uploads.METHODS,
     **slack_views.METHODS,
 }
 
@@ -123,7 +121,7 @@ class LocalSlack:
             routes=[
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
                 Route(slack_files.FILES_PATH, self._download),
-                Route(slack_uploads.UPLOAD_PATH, self._upload, methods=["POST"]),
+                Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
                 Route(RESPONSE_PATH + "{key}", self._respond, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
@@ -192,7 +190,7 @@ class LocalSlack:
         try:
             if method not in METHODS and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
-            args = await _arguments(request, method not in slack_uploads.FORM_ONLY)
+            args = await _arguments(request, method not in slack_files.FORM_ONLY)
             if method == OPEN:
                 return self._open(request, args)
             identity, token = self._identity(request, args)
@@ -262,13 +260,13 @@ class LocalSlack:
 
     async def _upload(self, request: Request) -> Response:
         """The bytes of a file, at the address that was given for it."""
-        self.calls[slack_uploads.UPLOAD] += 1
-        fault = next_fault(self.faults, slack_uploads.UPLOAD)
+        self.calls[slack_files.UPLOAD] += 1
+        fault = next_fault(self.faults, slack_files.UPLOAD)
         if fault and (failure := await failed(fault, request)):
             return failure
         content = await request.body()
         with self.state.lock:
-            response = slack_uploads.take(self.state, request.path_params["file"], content)
+            response = slack_files.take(self.state, request.path_params["file"], content)
         return Response() if await lost(fault, request) else response
 
 
