@@ -246,7 +246,7 @@ async def test_bolt_takes_signed_events_clicks_and_commands_over_http() -> None:
 async def test_http_events_carry_a_signature_and_the_number_of_the_retry() -> None:
     never = {"x-slack-no-retry": "1"}
     answers = (Response(status_code=500), Response(status_code=503, headers=never))
-    endpoint = Endpoint(*(lambda answer=answer: answer for answer in answers))  # type: ignore[misc]
+    endpoint = Endpoint(*(lambda answer=answer: answer for answer in answers))
     with LocalServer(endpoint.app, "bot") as bot:
         slack = local(request_url=bot.url + "/slack/events")
         assert slack.requests

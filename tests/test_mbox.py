@@ -16,7 +16,6 @@ from bot.local.google.gmail_match import matches
 from bot.local.google.gmail_mime import parts_of, snippet
 from bot.local.google.gmail_query import parsed
 from bot.local.google.gmail_state import GmailState
-from bot.local.google.gmail_takeout import takeout_labels
 from bot.local.google.mbox import (
     Entry,
     Mailbox,
@@ -25,6 +24,7 @@ from bot.local.google.mbox import (
     load_mbox,
     mailbox_of,
     read_mbox,
+    takeout_labels,
 )
 
 FROM = "From - Mon Mar 02 09:00:00 +0000 2026\n"
