@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from bot.local.model.answer import Answer
 from bot.local.model.checks import check_message_request, effort_of
 from bot.local.model.errors import Json, Refused
-from bot.local.model.faults import KINDS, Fault, Faults
+from bot.local.model.faults import KINDS, WIRE_KINDS, Fault, Faults
 from bot.local.model.limits import RateLimits
 from bot.local.model.prompt import read_prompt
 from bot.local.model.server import Mind, ModelServer
@@ -543,28 +543,33 @@ STOPS = {
 }
 
 
-def _failing(kind: str) -> ModelServer:
-    return ModelServer(lambda request: RICH, faults=Faults([None, Fault(kind, seconds=0.2), None]))
-
-
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_each_fault_looks_to_the_sdk_as_in_life(kind: str) -> None:
-    server = _failing(kind)
+async def test_each_fault_looks_to_the_sdk_as_in_life(kind: str, streams: bool) -> None:
+    faults = Faults([None, Fault(kind, seconds=0.2), None])
+    server = ModelServer(lambda request: RICH, faults=faults)
     async with sdk(server) as client:
 
         async def once() -> Message:
+            if not streams:
+                return await client.messages.create(**ask(tools=[TOOL]))
             async with client.messages.stream(**ask(tools=[TOOL])) as stream:
                 return await stream.get_final_message()
 
         await once()
-        if kind in RAISES:
+        if streams and kind in RAISES:
             with pytest.raises(RAISES[kind]) as failed:
                 await once()
             if kind == "sse_error":
                 assert isinstance(failed.value, anthropic.APIStatusError)
                 assert (failed.value.status_code, failed.value.type) == (200, "overloaded_error")
+        elif kind in RAISES or (not streams and kind in WIRE_KINDS):
+            with pytest.raises((anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError)):
+                await once()
         else:
-            assert (await once()).stop_reason == STOPS[kind]
+            message = await once()
+            assert message.stop_reason == STOPS[kind]
+            assert (message.content == []) == (kind in ("empty", "refusal"))
         assert (await once()).stop_reason == "tool_use"
     assert [(record.index, record.kind) for record in server.fault_log] == [(1, kind)]
 

@@ -18,7 +18,7 @@ STATUS_KINDS = {
 SILENT_KINDS = ("drop", "slow")
 """No byte is answered."""
 WIRE_KINDS = ("sse_error", "drop_stream", "truncated_stream", "malformed")
-"""A streamed answer is damaged on its way."""
+"""The answer is damaged on its way; without streaming, its JSON body is."""
 ANSWER_KINDS = (
     *("empty", "max_tokens", "refusal", "pause_turn", "context_window", "unknown_stop"),
 )
@@ -120,6 +120,17 @@ def damage_stream(fault: Fault, events: list[bytes], request_id: str) -> list[by
         n = next(i for i, e in enumerate(events) if i and not e.startswith(b"event: ping"))
         return [*events[:n], events[n].rstrip()[:-2] + b"\n\n", *events[n + 1 :]]
     return events
+
+
+def damage_body(fault: Fault, body: bytes) -> bytes:
+    """The JSON body that is sent under a `WIRE_KINDS` fault when nothing is streamed."""
+    if fault.kind == "sse_error":
+        refuse(Fault("http_529"))
+    if fault.kind in ("drop_stream", "truncated_stream"):
+        return body[: len(body) // 2]
+    if fault.kind == "malformed":
+        return body.replace(b'":', b'";', 3)
+    return body
 
 
 def _draws(dice: random.Random, rate: float, kinds: tuple[Choice, ...]) -> Iterator[Choice]:

@@ -37,6 +37,7 @@ from bot.local.model.faults import (
     Fault,
     FaultRecord,
     Faults,
+    damage_body,
     damage_stream,
     refuse,
     reshape,
@@ -158,7 +159,7 @@ class ModelServer:
         headers = self._gate.headers(model)
         if body.get("stream"):
             return _streamed(message, headers, fault, request_id)
-        return _json(message, 200, headers)
+        return _whole(message, headers, fault)
 
 
 async def _body(request: Request) -> bytes:
@@ -233,6 +234,16 @@ def _streamed(
     return Events(events, headers, cut=fault is not None and fault.kind == "drop_stream")
 
 
+def _whole(message: Json, headers: dict[str, str], fault: Fault | None) -> Response:
+    if fault is None:
+        return _json(message, 200, headers)
+    body = _dumps(message)
+    sent = damage_body(fault, body)
+    if fault.kind == "drop_stream":
+        return Cut(sent, len(body), headers)
+    return Response(sent, 200, headers, "application/json")
+
+
 def _json(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(_dumps(body), status, headers, "application/json")
 
@@ -273,10 +284,19 @@ class Events(Response):
 
 
 class Cut(Response):
-    """Close the connection before any byte."""
+    """Close the connection: before any byte, or within a body of `length` bytes."""
+
+    def __init__(
+        self, body: bytes = b"", length: int = 0, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(body, 200, headers, "application/json")
+        self.headers["content-length"] = str(length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Close it."""
+        """Send what there is, and close."""
+        if self.body:
+            await _start(send, self)
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
         await _close(receive)
 
 
