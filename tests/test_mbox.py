@@ -96,6 +96,7 @@ def test_ids_are_the_same_each_time_and_differ_for_copies_of_one_message(load: L
         "From the start it was clear.",
         "From here:\nNote: this is no header, but looks like one",
         "From 9:30 on Monday we are closed",
+        "Quoted:\nFrom ana@a.example Mon Mar  2 09:00:00 2026",
     ],
 )
 def test_a_line_of_text_that_begins_with_from_ends_no_message(load: Load, line: str) -> None:
