@@ -106,11 +106,11 @@ class LocalSlack:
     ) -> None:
         """`tokens` adds to the default ones or replaces them.
 
-        `limits` maps methods to calls a minute, as slack_limits.TIERS does; None = no limits.
-        `invite_bot` and `now`: see SlackState. Without a `request_url` events
-        come in Socket Mode. An event that is not acknowledged within `ack_s` is sent again after
-        each of `retries_s`, then it is lost. `streams_refused` makes this a Slack without streams:
-        it is how every call of a method that streams fails.
+        `limits` maps methods to calls a minute, as `limits.TIERS` does; None = no limits.
+        `invite_bot` and `now`: see SlackState. Without a `request_url` events come in Socket Mode.
+        An event that is not acknowledged within `ack_s` is sent again after each of `retries_s`,
+        then it is lost. `streams_refused` makes this a Slack without streams: it is how every call
+        of a method that streams fails.
         """
         self.state = SlackState(workspace, invite_bot=invite_bot, now=now)
         self.state.stream_ttl_s = stream_ttl_s
