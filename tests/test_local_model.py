@@ -3,8 +3,6 @@
 import asyncio
 import copy
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -121,8 +119,8 @@ async def raw(server: ModelServer) -> AsyncIterator[Callable[..., Any]]:
     with serving(server) as url:
         async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=10) as client:
 
-            async def post(body: Json, path: str = "/v1/messages") -> httpx2.Response:
-                return await client.post(path, json=body)
+            async def post(body: Json) -> httpx2.Response:
+                return await client.post("/v1/messages", json=body)
 
             yield post
 
@@ -134,27 +132,20 @@ def events_of(response: httpx2.Response) -> list[Json]:
     return data
 
 
-async def test_a_plain_answer_is_what_the_sdk_types_say() -> None:
-    async with raw(ModelServer(lambda request: RICH)) as post:
-        response = await post(ask(tools=[TOOL]))
-    body = response.json()
-    message = MESSAGE.validate_python(body, strict=True)
-    assert response.headers["request-id"].startswith("req_")
-    assert message.stop_reason == "tool_use"
-    assert [b.type for b in message.content] == ["thinking", "text", "tool_use", "tool_use"]
-    assert body["content"][0]["thinking"] == ""  # omitted unless asked for
-    assert len({b["id"] for b in body["content"] if "id" in b}) == 2
-    assert (
-        body["usage"]["output_tokens"] > body["usage"]["output_tokens_details"]["thinking_tokens"]
-    )
-
-
-async def test_a_stream_is_in_order_and_says_the_same_as_the_plain_answer() -> None:
+async def test_an_answer_is_what_the_sdk_types_say_streamed_or_not() -> None:
     server = ModelServer(lambda request: RICH)
     shown: Json = {"thinking": {"type": "adaptive", "display": "summarized"}, "tools": [TOOL]}
     async with raw(server) as post:
-        events = events_of(await post(ask(stream=True, **shown)))
+        hidden = (await post(ask(tools=[TOOL]))).json()
         plain = (await post(ask(**shown))).json()
+        events = events_of(await post(ask(stream=True, **shown)))
+    assert MESSAGE.validate_python(plain, strict=True).stop_reason == "tool_use"
+    kinds = [block["type"] for block in plain["content"]]
+    assert kinds == ["thinking", "text", "tool_use", "tool_use"]
+    assert hidden["content"][0]["thinking"] == ""  # omitted unless asked for
+    assert len({block["id"] for block in plain["content"] if "id" in block}) == 2
+    usage = plain["usage"]
+    assert usage["output_tokens"] > usage["output_tokens_details"]["thinking_tokens"]
     for event in events:
         if event["type"] != "ping":
             EVENT.validate_python(event, strict=True)
@@ -168,38 +159,17 @@ async def test_a_stream_is_in_order_and_says_the_same_as_the_plain_answer() -> N
         message: Json = (await stream.get_final_message()).to_dict(mode="json")
     for block in [*message["content"], *plain["content"]]:
         block.pop("id", None)
-    assert message["content"] == plain["content"]
-    assert message["usage"] == plain["usage"]
-    assert message["stop_reason"] == "tool_use"
+    for key in ("content", "usage", "stop_reason"):
+        assert message[key] == plain[key]
 
 
-async def test_the_real_sdk_creates_streams_and_counts() -> None:
-    server = ModelServer(say("Good morning."), record=True)
-    async with sdk(server) as client:
-        message = await client.messages.create(**ask("Hi"))
-        async with client.messages.stream(**ask("Hi")) as stream:
-            pieces = [piece async for piece in stream.text_stream]
-        counted = await client.messages.count_tokens(
-            model=SONNET, messages=[{"role": "user", "content": "Hi"}]
-        )
-    assert "".join(pieces) == message.content[0].text == "Good morning."  # type: ignore[union-attr]
-    assert (
-        counted.input_tokens == message.usage.input_tokens == 9
-    )  # 26 bytes: {"text":"Hi","type":"text"}
-    assert server.requests == 2
-    assert [body["messages"][0]["content"] for body in server.recorded] == ["Hi", "Hi"]
-
-
-async def test_an_answer_ends_at_max_tokens_and_at_a_stop_sequence() -> None:
+async def test_an_answer_ends_at_max_tokens() -> None:
     long = say("one two three " * 500)
     async with raw(ModelServer(long)) as post:
         cut = (await post(ask(max_tokens=50))).json()
-        stopped = (await post(ask(stop_sequences=["three"]))).json()
         warmed = (await post(ask(max_tokens=0))).json()
     assert (cut["stop_reason"], cut["usage"]["output_tokens"]) == ("max_tokens", 50)
     assert len(cut["content"][0]["text"]) <= 150
-    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "three")
-    assert stopped["content"][0]["text"] == "one two "
     assert (warmed["content"], warmed["usage"]["output_tokens"]) == ([], 0)
 
 
@@ -229,15 +199,10 @@ async def test_a_cached_prefix_is_written_once_and_read_for_five_minutes() -> No
         still = await once("a")
         clock.now += 301
         over = await once("a")
-        body = ask("a", system=marked)
-        counted = (await post({**body, "max_tokens": 1})).json()
-        count = {key: body[key] for key in ("model", "messages", "system")}
-        total = (await post(count, "/v1/messages/count_tokens")).json()["input_tokens"]
     assert first == other == over
     fresh, written, read = first
     assert (read, written > 512, fresh < 20) == (0, True, True)
     assert again[1:] == renewed[1:] == still[1:] == (0, written)
-    assert sum(spent(counted)) == sum(first) == total
 
 
 async def test_automatic_caching_follows_a_growing_conversation() -> None:
@@ -260,9 +225,10 @@ async def test_short_prefixes_and_changed_tools_are_not_cached() -> None:
         body = ask("Hi", system=[text(LONG, cache_control={"type": "ephemeral"})], tools=[TOOL])
         await post(body)
         changed = spent((await post({**body, "tools": [tool(description="new")]})).json())
-        chosen = spent((await post({**body, "tool_choice": {"type": "none"}})).json())
+        shown = {"type": "adaptive", "display": "summarized"}
+        chosen = spent((await post({**body, "thinking": shown})).json())
     assert changed[2] == 0
-    assert chosen[2] > 0  # tool_choice invalidates the messages, not tools and system
+    assert chosen[2] > 0  # thinking invalidates the messages, not tools and system
 
 
 async def test_siblings_that_start_together_cannot_read_each_others_cache() -> None:
@@ -297,29 +263,20 @@ async def test_rate_limit_headers_move_and_a_passed_limit_is_a_429() -> None:
 
 
 BETWEEN = {"type": "between_tools"}
-FORMAT = {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}}
 MARK = {"type": "ephemeral"}
 OPEN = {"properties": {}, "additionalProperties": False}
 REFUSED: list[tuple[Json, str]] = [
-    (ask(tools=[TOOL], tool_choice={"type": "any"}), 'type "tool" and "any" are not supported'),
-    (
-        ask(model=OPUS, tools=[TOOL], tool_choice={"type": "tool", "name": "look"}),
-        'type "tool" and "any" are not supported',
-    ),
     (ask(thinking={"type": "disabled"}), '{"type": "between_tools"}'),
     (ask(model=OPUS, thinking={"type": "disabled"}), "thinking.type.adaptive"),
     (ask(model=OPUS, thinking=BETWEEN), "thinking.type.adaptive"),
-    *[
-        (ask(model=m, thinking={"type": "enabled", "budget_tokens": 2000}), "thinking.type.enabled")
-        for m in (SONNET, OPUS, HAIKU)
-    ],
+    (ask(thinking={"type": "enabled", "budget_tokens": 2000}), "thinking.type.enabled"),
     (ask(thinking=BETWEEN, output_config={"effort": "max"}), "'max' is not supported"),
     (
         ask(model=HAIKU, thinking={"type": "disabled"}, output_config={"effort": "xhigh"}),
         "'xhigh' is not supported when thinking is disabled",
     ),
     (talk(assistant(text("Sure"))), "does not support assistant message prefill"),
-    *[(ask(**{name: 1}), f"{name}: Extra inputs") for name in ("temperature", "top_p", "top_k")],
+    (ask(temperature=1), "temperature: Extra inputs"),
     ({"model": SONNET, "messages": [user(text("a"))]}, "max_tokens: Field required"),
     (ask(max_tokens="9"), "max_tokens: Input should be a valid integer"),
     (ask(max_tokens=-1), "max_tokens: Input should be greater"),
@@ -335,23 +292,14 @@ REFUSED: list[tuple[Json, str]] = [
     (ask(messages=[user({"type": "video"})]), "Input tag 'video'"),
     (ask(messages=[user(text("a", citations=[{"type": "char_location"}]))]), "citations"),
     (ask(messages=[user(call())]), "`tool_use` blocks are not allowed in user messages"),
-    (ask(messages=[{"role": "system", "content": "Be kind."}]), "top-level 'system' parameter"),
-    (talk(assistant(text("a")), {"role": "system", "content": "b"}), "must follow a user message"),
+    (ask(messages=[{"role": "system", "content": "b"}]), "role: Input should be 'user' or"),
     (ask(system=[text("")]), "system: text content blocks must be non-empty"),
-    (
-        talk(assistant({"type": "document", "source": {"type": "text", "data": "x"}})),
-        "`document` blocks are not allowed in assistant messages",
-    ),
+    (talk(assistant({"type": "image", "source": {}})), "not allowed in assistant messages"),
     (talk(assistant(call())), "without `tool_result` blocks immediately after: t1"),
-    (talk(assistant(call()), user(text("a"))), "messages.1: `tool_use` ids were found without"),
     (talk(assistant(call()), user(text("a"), result())), "without `tool_result` blocks"),
     (talk(assistant(call(), call("t2")), user(result("t2"))), "immediately after: t1"),
     (talk(assistant(text("a")), user(result())), "messages.2.content.0: unexpected `tool_use_id`"),
     (talk(assistant(call()), user(result(), result())), "must have a single result"),
-    (
-        talk(assistant(call()), user(result()), assistant(text("a")), user(result())),
-        "single result",
-    ),
     (talk(assistant(call(), call()), user(result())), "`tool_use` ids must be unique"),
     (talk(assistant(call("a b")), user(result("a b"))), "tool_use.id: String should match pattern"),
     (talk(assistant(call(input="x")), user(result())), "input: Input should be a valid dictionary"),
@@ -366,8 +314,6 @@ REFUSED: list[tuple[Json, str]] = [
         ask(tools=[tool(input_schema={"type": "object", "properties": {"a": {"type": "str"}}})]),
         "JSON schema is invalid",
     ),
-    (ask(tool_choice={"type": "auto"}), "only be specified while providing tools"),
-    (ask(model=HAIKU, tools=[TOOL], tool_choice={"type": "tool", "name": "x"}), "'x' not found"),
     (strict({}), "'additionalProperties' must be explicitly set to false"),
     (strict({"additionalProperties": True}), "'additionalProperties: True' is not supported"),
     (
@@ -388,21 +334,8 @@ REFUSED: list[tuple[Json, str]] = [
         "Circular reference",
     ),
     (ask(output_config={"effort": "huge"}), "output_config.effort: Input should be"),
-    (
-        ask(output_config={"format": {**FORMAT, "schema": {"type": "object"}}}),
-        "output_config.format",
-    ),
     (ask(system=[text(str(n), cache_control=MARK) for n in range(5)]), "A maximum of 4 blocks"),
-    (
-        ask(system=[text(str(n), cache_control=MARK) for n in range(4)], cache_control=MARK),
-        "Found 5",
-    ),
-    (
-        ask(system=[text("a", cache_control=MARK)], cache_control={**MARK, "ttl": "1h"}),
-        "must not come after",
-    ),
     (ask(system=[text("a", cache_control={"type": "forever"})]), "Input should be 'ephemeral'"),
-    (ask(stop_sequences=[" "]), "non-whitespace"),
     (ask("word " * 700_000), "prompt is too long"),
 ]
 
@@ -424,16 +357,13 @@ ACCEPTED = [
     ask(messages=[user(text("a")), user(text("b"))]),
     talk(assistant(text("a")), assistant(call()), user(result()), user(text("next"))),
     talk(assistant(call(), call("t2")), user(result("t2")), user(result(content=[text("a")]))),
-    talk(assistant(call()), user(result(content="")), {"role": "system", "content": "Hurry."}),
     talk(assistant(text("a"), {**call("s1"), "type": "server_tool_use", "name": "web_search"})),
-    ask(model=HAIKU, thinking={"type": "disabled"}, tools=[TOOL], tool_choice={"type": "any"}),
-    ask(thinking=BETWEEN, output_config={"effort": "high", "format": FORMAT}),
-    ask(model="claude-haiku-4-5", messages=[user(text("a")), assistant(text("Sure:"))]),
+    ask(model=HAIKU, thinking={"type": "disabled"}, tools=[TOOL], system=""),
+    ask(thinking=BETWEEN, output_config={"effort": "high"}),
     strict(
         {**OPEN, "$defs": {"n": {"enum": [1, None]}}, "required": ["a"]}
         | {"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"anyOf": [{"type": "null"}]}}}
     ),
-    ask(system="", metadata={"user_id": "u"}, service_tier="auto", stop_sequences=["END"]),
     ask(tools=[{"type": "web_search_20260318", "name": "web_search"}]),
 ]
 
@@ -510,7 +440,7 @@ def test_a_field_of_any_shape_is_taken_or_refused_but_never_an_error(
     holder[key] = value
     with suppress(Refused):
         rules = check_message_request(body)
-        read_prompt(body, effort_of(body, rules), rules.binds_thinking)
+        read_prompt(body, effort_of(body, rules))
 
 
 THOUGHT = Answer(
@@ -532,11 +462,6 @@ async def _two_turns(post: Callable[..., Any], **fields: Any) -> Json:
 
 
 Change = Callable[[Json], object]
-
-
-def _first_thought(body: Json) -> Json:
-    block: Json = body["messages"][1]["content"][0]
-    return block
 
 
 CHANGES: list[tuple[str, Change, str]] = [
@@ -590,14 +515,10 @@ async def test_what_does_not_change_history_is_taken_under_thinking_blocks() -> 
         ):
             response = await post(changed)
             assert response.status_code == 200, response.text
-
-
-async def test_effort_may_not_change_under_between_tools() -> None:
-    async with raw(ModelServer(lambda request: THOUGHT)) as post:
-        body = await _two_turns(post, thinking=BETWEEN, output_config={"effort": "low"})
-        assert body["messages"][1]["content"][0]["thinking"] == "Which tool?"
-        response = await post({**body, "output_config": {"effort": "high"}})
-    assert "cannot change mid-conversation" in response.json()["error"]["message"]
+        between = await _two_turns(post, thinking=BETWEEN, output_config={"effort": "low"})
+        assert between["messages"][1]["content"][0]["thinking"] == "Which tool?"
+        refused = await post({**between, "output_config": {"effort": "high"}})
+    assert "cannot change mid-conversation" in refused.json()["error"]["message"]
 
 
 RAISES: dict[str, type[Exception]] = {
@@ -622,42 +543,27 @@ STOPS = {
 }
 
 
-def _failing(kind: str) -> ModelServer:
-    return ModelServer(lambda request: RICH, faults=Faults([None, Fault(kind, seconds=0.2), None]))
-
-
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_each_fault_looks_to_the_streaming_sdk_as_in_life(kind: str) -> None:
-    server = _failing(kind)
+async def test_each_fault_looks_to_the_sdk_as_in_life(kind: str, streams: bool) -> None:
+    faults = Faults([None, Fault(kind, seconds=0.2), None])
+    server = ModelServer(lambda request: RICH, faults=faults)
     async with sdk(server) as client:
 
         async def once() -> Message:
+            if not streams:
+                return await client.messages.create(**ask(tools=[TOOL]))
             async with client.messages.stream(**ask(tools=[TOOL])) as stream:
                 return await stream.get_final_message()
 
         await once()
-        if kind in RAISES:
+        if streams and kind in RAISES:
             with pytest.raises(RAISES[kind]) as failed:
                 await once()
             if kind == "sse_error":
                 assert isinstance(failed.value, anthropic.APIStatusError)
                 assert (failed.value.status_code, failed.value.type) == (200, "overloaded_error")
-        else:
-            assert (await once()).stop_reason == STOPS[kind]
-        assert (await once()).stop_reason == "tool_use"
-    assert [(record.index, record.kind) for record in server.fault_log] == [(1, kind)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_each_fault_has_a_counterpart_without_streaming(kind: str) -> None:
-    server = _failing(kind)
-    async with sdk(server) as client:
-
-        async def once() -> Message:
-            return await client.messages.create(**ask(tools=[TOOL]))
-
-        await once()
-        if kind in RAISES or kind in WIRE_KINDS:
+        elif kind in RAISES or (not streams and kind in WIRE_KINDS):
             with pytest.raises((anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError)):
                 await once()
         else:
@@ -665,86 +571,31 @@ async def test_each_fault_has_a_counterpart_without_streaming(kind: str) -> None
             assert message.stop_reason == STOPS[kind]
             assert (message.content == []) == (kind in ("empty", "refusal"))
         assert (await once()).stop_reason == "tool_use"
+    assert [(record.index, record.kind) for record in server.fault_log] == [(1, kind)]
 
 
-async def test_a_truncated_call_has_only_its_first_arguments_either_way() -> None:
-    faults = Faults(["max_tokens", "max_tokens"])
-    server = ModelServer(lambda request: RICH, faults=faults)
-    async with sdk(server) as client:
-        plain = await client.messages.create(**ask(tools=[TOOL]))
-        async with client.messages.stream(**ask(tools=[TOOL])) as stream:
-            streamed = await stream.get_final_message()
-    for message in (plain, streamed):
-        last = message.content[-1]
-        assert last.type == "tool_use"
-        assert last.input == {"q": "señal"}
-        assert message.usage.output_tokens == 1000
+async def test_a_truncated_call_has_only_its_first_arguments() -> None:
+    server = ModelServer(lambda request: RICH, faults=Faults(["max_tokens"]))
+    async with sdk(server) as client, client.messages.stream(**ask(tools=[TOOL])) as stream:
+        message = await stream.get_final_message()
+    last = message.content[-1]
+    assert last.type == "tool_use"
+    assert last.input == {"q": "señal"}
+    assert message.usage.output_tokens == 1000
 
 
-async def test_a_paused_turn_is_taken_back_as_it_came() -> None:
-    server = ModelServer(say("Found it."), faults=Faults(["pause_turn"]))
-    async with sdk(server) as client:
-        paused = await client.messages.create(**ask())
-        body = ask()
-        body["messages"].append(assistant(*[b.to_dict(mode="json") for b in paused.content]))
-        assert (await client.messages.create(**body)).stop_reason == "end_turn"
+async def test_a_fault_or_a_mind_that_crashes_is_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def choose(index: int, body: Json) -> Fault | str | None:
+        return Fault("http_429", retry_after=1.5) if "boom" in str(body["messages"]) else None
 
-
-async def test_retry_after_is_sent_only_when_the_fault_says_so() -> None:
-    faults = Faults([Fault("http_429", retry_after=1.5), "http_429"])
-    async with raw(ModelServer(say("ok"), faults=faults)) as post:
-        told, silent = await post(ask()), await post(ask())
-    assert told.headers["retry-after"] == "1.5"
-    assert "retry-after" not in silent.headers
-
-
-def test_random_faults_repeat_for_a_seed_and_keep_their_rate() -> None:
-    def drawn(seed: int) -> list[Fault | None]:
-        faults = Faults.random(seed, 0.1, KINDS)
-        return [faults.next(n, {}) for n in range(2000)]
-
-    assert drawn(7) == drawn(7) != drawn(8)
-    failed = [fault for fault in drawn(7) if fault]
-    assert 150 < len(failed) < 250
-    assert {fault.kind for fault in failed} == set(KINDS)
-    with pytest.raises(ValueError, match="unknown fault 'typo'"):
-        Fault("typo")
-
-
-async def test_a_fault_can_be_chosen_by_what_the_request_says() -> None:
-    faults = Faults(lambda index, body: "http_500" if "boom" in str(body["messages"]) else None)
-    async with raw(ModelServer(say("ok"), faults=faults)) as post:
-        assert (await post(ask("fine"))).status_code == 200
-        assert (await post(ask("boom"))).status_code == 500
-
-
-async def test_a_mind_that_crashes_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     def broken(request: Json) -> Answer:
         raise KeyError("no such thought")
 
-    async with raw(ModelServer(broken)) as post:
-        response = await post(ask())
-    assert (response.status_code, response.json()["error"]["type"]) == (500, "api_error")
+    async with raw(ModelServer(broken, faults=Faults(choose))) as post:
+        refused, crashed = await post(ask("boom")), await post(ask())
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1.5")
+    assert (crashed.status_code, crashed.json()["error"]["type"]) == (500, "api_error")
+    assert "retry-after" not in crashed.headers
     assert "no such thought" in caplog.text
-
-
-def test_the_bench_mind_plays_its_script_from_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "bot.local.model.server", "--latency", "0.01"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            url = process.stdout.readline().strip()
-            brief = 'x\nBENCH-ROUNDS: 2\nBENCH-ARGS: {"q": "a"}\nBENCH-SUBMIT: {"summary": "s"}'
-            body = ask(brief, tools=[TOOL, tool(name="submit_result")])
-            called = []
-            with httpx2.Client(base_url=url, headers=HEADERS) as client:
-                for _ in range(3):
-                    reply = client.post("/v1/messages", json=body).json()["content"]
-                    called.append((reply[0]["name"], reply[0]["input"]))
-                    body["messages"] += [assistant(*reply), user(result(reply[0]["id"]))]
-                plain = client.post("/v1/messages", json=ask(brief)).json()
-        finally:
-            process.terminate()
-    look = ("look", {"q": "a"})
-    assert called == [look, look, ("submit_result", {"summary": "s"})]
-    assert plain["content"] == [{"type": "text", "text": "done"}]

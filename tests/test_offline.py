@@ -100,20 +100,14 @@ def test_who_spoke_last_thanks_and_questions_decide(turns: tuple[str, ...], stat
     assert judge(thread(*turns)).state == state
 
 
-def test_a_thread_cut_by_a_page_is_put_together_again() -> None:
-    first, rest = HISTORY.split("\n", 1)
-    (one, *_), whole = read_threads([first, f"{first}\n{rest}"]), read_threads([HISTORY])
-    assert one == whole[0]
-
-
 def test_a_reader_reads_every_page_and_places_every_thread() -> None:
     talk = Talk(brief(sources="C0SPAIN01 (#csm-spain); F0BUGS (Bug tracker)"), READERS)
     assert [c["name"] for c in talk.turn()] == ["read_channel_history", "list_slack_list_items"]
-    first, rest = HISTORY.rsplit("\n", 2)[0], "\n".join(HISTORY.rsplit("\n", 2)[1:])
-    talk.tell(page(first, '3 threads. More: call again with cursor="2.0".'), page(""))
+    root, *_ = HISTORY.split("\n")
+    talk.tell(page(root, '3 threads. More: call again with cursor="2.0".'), page(""))
     (call,) = talk.turn()
     assert call["input"] == {"channel": "C0SPAIN01", "cursor": "2.0"}
-    talk.tell(page(rest))
+    talk.tell(page(HISTORY))  # a thread that the first page cut is whole here
     result = talk.result()
     assert [finding["state"] for finding in result["findings"]] == ["unsolved", "unanswered"]
     assert result["findings"][0]["customers"] == ["Olmo"]
@@ -177,34 +171,23 @@ def test_what_failed_and_what_lacks_is_said() -> None:
     assert "carry out no such order" in order["needs"]
 
 
+BO, ANN = "Bo <bo@x.example>", "Ann <ann@x.example>"
+
+
 @pytest.mark.parametrize(
     ("last", "asked", "priority"),
     [
-        (
-            "Bo <bo@x.example>: Can you sign it by 2026-03-10? {to Ann <ann@x.example>}",
-            True,
-            "high",
-        ),
-        ("Bo <bo@x.example>: Can you sign it? {to Ann <ann@x.example>}", True, "medium"),
-        ("Bo <bo@x.example>: Can you sign it? {to Cy <cy@x.example>}", False, "low"),
-        ("Bo <bo@x.example>: It is signed now. {to Ann <ann@x.example>}", False, "low"),
-        ("Ann <ann@x.example>: Can you sign it? {to Bo <bo@x.example>}", False, "medium"),
-        ("Bo <bo@x.example>: Can you sign it? {to Jo <joann@x.example>}", False, "low"),
-        (
-            "Bo <bo@x.example>: On Monday we decide this: who signs? {to Ann <ann@x.example>}",
-            True,
-            "medium",
-        ),
-        (
-            "Bo <bo@x.example>: Done. On 1 May Ann <ann@x.example> wrote: Can you? {to Ann "
-            "<ann@x.example>}",
-            False,
-            "low",
-        ),
+        (f"{BO}: Can you sign it by 2026-03-10? {{to {ANN}}}", True, "high"),
+        (f"{BO}: Can you sign it? {{to {ANN}}}", True, "medium"),
+        (f"{BO}: Can you sign it? {{to Jo <joann@x.example>}}", False, "low"),
+        (f"{BO}: It is signed now. {{to {ANN}}}", False, "low"),
+        (f"{ANN}: Can you sign it? {{to {BO}}}", False, "medium"),
+        (f"{BO}: On Monday we decide this: who signs? {{to {ANN}}}", True, "medium"),
+        (f"{BO}: Done. On 1 May {ANN} wrote: Can you? {{to {ANN}}}", False, "low"),
     ],
 )
 def test_a_mail_thread_is_judged_by_its_last_mail(last: str, asked: bool, priority: str) -> None:
-    known = "The reader is Ann <ann@x.example>. Today is Monday, 2026-03-09."
+    known = f"The reader is {ANN}. Today is Monday, 2026-03-09."
     opening = f"TASK: Triage.\nKNOWN: {known}\nMAY READ: abc123 (Lease)\nCONTRACT: triage\nFENCE: x"
     talk = Talk(opening, MAIL)
     (call,) = talk.turn()
@@ -219,6 +202,26 @@ def test_a_mail_thread_is_judged_by_its_last_mail(last: str, asked: bool, priori
 def asked(text: str, facts: str = "") -> Talk:
     told = f"REQUEST: {text}\nASKED IN: D0ANN (a chat)\nNAMED SOURCES: none\nFENCE: {FENCE}"
     return Talk(f"{told}\n{facts}", PARENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        ("who is on call?", "list_channels"),
+        ("who is late with BUG-1?", "list_channels"),
+        ("who is Ana Ruiz?", "lookup_user"),
+    ],
+)
+def test_a_question_about_whoever_is_no_look_up_of_a_person(text: str, tool: str) -> None:
+    assert asked(text).turn()[0]["name"] == tool
+
+
+def test_a_pattern_reads_each_channel_that_it_fits() -> None:
+    talk = asked("What is broken in csm-*?")
+    talk.turn()
+    talk.tell(page("[C0AAAAAAA1] #csm-a: x\n[C0AAAAAAA2] #csm-b\n[C0AAAAAAA3] #other"))
+    (call,) = talk.turn()
+    assert (call["name"], call["input"]["items"]) == ("run_subagents", ["C0AAAAAAA1", "C0AAAAAAA2"])
 
 
 def test_a_question_to_slack_takes_no_source_of_another_scope_along() -> None:
@@ -255,20 +258,6 @@ def test_each_question_of_a_request_is_a_subagent_of_its_own() -> None:
 def test_a_clause_is_a_question_of_its_own_only_if_it_asks(text: str, tasks: int) -> None:
     calls = asked(text).turn()
     assert [call["input"]["handles"] for call in calls] == [["#a-b"]] * tasks
-
-
-@pytest.mark.parametrize("text", ["who is on call?", "Who is affected?", "who is late with BUG-1?"])
-def test_a_question_about_whoever_is_no_look_up_of_a_person(text: str) -> None:
-    assert asked(text).turn()[0]["name"] == "list_channels"
-    assert asked("who is Ana Ruiz?").turn()[0]["name"] == "lookup_user"
-
-
-def test_a_pattern_reads_each_channel_that_it_fits() -> None:
-    talk = asked("What is broken in csm-*?")
-    assert talk.turn()[0]["name"] == "list_channels"
-    talk.tell(page("[C0AAAAAAA1] #csm-a: x\n[C0AAAAAAA2] #csm-b\n[C0AAAAAAA3] #other"))
-    (call,) = talk.turn()
-    assert (call["name"], call["input"]["items"]) == ("run_subagents", ["C0AAAAAAA1", "C0AAAAAAA2"])
 
 
 def test_words_in_data_are_no_order_to_the_model() -> None:

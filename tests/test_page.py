@@ -21,6 +21,7 @@ from bot.local.sample_workspace import load_sample
 from bot.local.server import LocalServer
 from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_USER
+from bot.local.workspace import micros
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -179,8 +180,7 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
     expect(thread.get_by_text("what waits?")).to_be_visible()
     root = running.slack.visible(running.channel)[-1]
     assert root.user == running.me
-    stored = running.slack.state.timelines[running.channel].get(int(root.ts.replace(".", "")))
-    assert stored
+    stored = running.slack.state.timelines[running.channel][micros(root.ts)]
     assert stored.text.startswith(f"<@{BOT_USER}> what waits? &lt;img")
     ts = open_stream(running, root.ts)
     expect(thread.get_by_text("Reading 2 sources")).to_be_visible()
@@ -210,23 +210,18 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
     ).to_be_in_viewport()
 
 
-@pytest.mark.slow
-def test_buttons_are_clicked(running: Running, page: Page) -> None:
+def test_buttons_are_clicked_and_stop_is_pressed(running: Running, page: Page) -> None:
     running.bot.chat_postMessage(channel=running.channel, text="Done.", blocks=footer("k1"))
     page.get_by_role("button", name="Bad").click()
     expect(page.get_by_role("button", name="Bad")).to_have_attribute("aria-pressed", "true")
     running.hears("block_actions")
-
-
-def test_stop_is_pressed(running: Running, page: Page) -> None:
     root = running.slack.people.say(running.me, running.channel, f"<@{BOT_USER}> everything")
-    ts = open_stream(running, root)
+    open_stream(running, root)
     page.get_by_role("article").filter(has_text="everything").get_by_text("1 reply").click()
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#working")).to_be_hidden()
     assert not running.slack.visible(running.channel, root)[-1].streaming
     running.hears("agent_session_stopped")
-    assert ts
 
 
 def test_a_direct_message_needs_no_mention_and_is_answered_in_its_thread(
@@ -280,26 +275,30 @@ def test_own_messages_are_edited_and_deleted_and_no_others(running: Running, pag
 
 
 @pytest.mark.slow
-def test_what_only_one_person_may_see_is_shown_to_that_person(running: Running, page: Page) -> None:
+def test_whispers_and_the_home_are_shown_to_whom_they_are_for_and_links_lead_to_messages(
+    running: Running, page: Page
+) -> None:
+    timeline = running.slack.state.timelines[running.channel]
+    root = next(m for m in timeline.all() if timeline.replies(micros(m.ts))).ts
+    link = running.bot.chat_getPermalink(channel=running.channel, message_ts=root)["permalink"]
+    block = {"type": "markdown", "text": f"See [this one]({link})."}
+    running.bot.chat_postMessage(channel=running.channel, text="See", blocks=[block])
+    page.get_by_role("link", name="this one").click()
+    opened = page.get_by_label("Thread", exact=True).locator(f'[data-ts="{root}"]')
+    expect(opened).to_be_visible()
     running.bot.chat_postEphemeral(channel=running.channel, user=running.me, text="Not allowed")
     expect(page.get_by_text("Only visible to you")).to_be_visible()
-    page.get_by_label("You are").select_option(running.other)
-    expect(page.get_by_text("Not allowed")).to_have_count(0)
-    page.reload()
-    expect(page.get_by_label("You are")).to_have_value(running.other)
-
-
-@pytest.mark.slow
-def test_the_home_of_the_assistant_is_shown(running: Running, page: Page) -> None:
-    view = {
-        "type": "home",
-        "blocks": [{"type": "header", "text": {"type": "plain_text", "text": "Hi there"}}],
-    }
+    header = {"type": "header", "text": {"type": "plain_text", "text": "Hi there"}}
     page.get_by_role("button", name="Home").click()
     expect(page.get_by_text("has not shown anything")).to_be_visible()
-    running.bot.views_publish(user_id=running.me, view=view)
+    running.bot.views_publish(user_id=running.me, view={"type": "home", "blocks": [header]})
     expect(page.get_by_role("heading", name="Hi there")).to_be_visible()
     running.hears("app_home_opened")
+    page.get_by_label("You are").select_option(running.other)
+    page.goto(f"{running.url}/#{running.channel}")
+    page.reload()
+    expect(page.get_by_label("You are")).to_have_value(running.other)
+    expect(page.get_by_text("Not allowed")).to_have_count(0)
 
 
 @pytest.mark.slow
@@ -318,24 +317,6 @@ def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> Non
     page.keyboard.press("Escape")
     expect(page.get_by_label("Thread", exact=True)).to_be_hidden()
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
-
-
-@pytest.mark.slow
-def test_a_link_to_a_message_opens_it_here(running: Running, page: Page) -> None:
-    timeline = running.slack.state.timelines[running.channel]
-    thread = next(
-        message for message in timeline.all() if timeline.replies(int(message.ts.replace(".", "")))
-    )
-    url = running.bot.chat_getPermalink(channel=running.channel, message_ts=thread.ts)["permalink"]
-    running.bot.chat_postMessage(
-        channel=running.channel,
-        text="See",
-        blocks=[{"type": "markdown", "text": f"See [this one]({url})."}],
-    )
-    page.get_by_role("link", name="this one").click()
-    expect(
-        page.get_by_label("Thread", exact=True).locator(f'[data-ts="{thread.ts}"]')
-    ).to_be_visible()
 
 
 @pytest.mark.slow

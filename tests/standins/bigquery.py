@@ -1,4 +1,4 @@
-"""BigQuery of the local Google: datasets, tables, and jobs that run real SQL.
+"""BigQuery of the local Google: tables, and jobs that run real SQL.
 
 The SQL is DuckDB's, in BigQuery's quotes: functions that BigQuery alone has are not there.
 """
@@ -23,17 +23,6 @@ def _project(call: Call[BigQueryState]) -> str:
         why = f"Access Denied: Project {project}: User does not have permission in project"
         raise GoogleRefused("accessDenied", f"{why} {project}.")
     return project
-
-
-def _get_dataset(call: Call[BigQueryState]) -> Json:
-    project, dataset, held = _project(call), call.path["datasetId"], call.state.tables
-    held.tables(dataset)
-    reference = {"projectId": project, "datasetId": dataset}
-    id = f"{project}:{dataset}"
-    return {
-        "kind": "bigquery#dataset", "id": id, "datasetReference": reference,
-        "location": held.location,
-    }  # fmt: skip
 
 
 def _list_tables(call: Call[BigQueryState]) -> Json:
@@ -106,10 +95,6 @@ def _job(call: Call[BigQueryState]) -> Job:
     return found
 
 
-def _get_job(call: Call[BigQueryState]) -> Json:
-    return job_json(call.state, _job(call))
-
-
 def _results(call: Call[BigQueryState]) -> Json:
     state, job = call.state, _job(call)
     where = {"projectId": state.tables.project, "location": state.tables.location}
@@ -169,10 +154,6 @@ _AT = "bigquery/v2/projects/{projectId}"
 _PLACE = frozenset({"location"})
 RESULTS = "bigquery.jobs.getQueryResults"
 METHODS: Mapping[str, Method] = {
-    "bigquery.datasets.get": Method(
-        "GET", f"{_AT}/datasets/{{datasetId}}", _get_dataset, 0, READS,
-        frozenset({"accessPolicyVersion", "datasetView"}),
-    ),
     "bigquery.tables.list": Method(
         "GET", f"{_AT}/datasets/{{datasetId}}/tables", _list_tables, 0, READS,
         frozenset({"maxResults", "pageToken"}),
@@ -185,7 +166,6 @@ METHODS: Mapping[str, Method] = {
         "POST", f"{_AT}/jobs", _insert, 0, INSERTS,
         body=frozenset({"configuration", "jobReference"}),
     ),
-    "bigquery.jobs.get": Method("GET", f"{_AT}/jobs/{{jobId}}", _get_job, 0, READS, _PLACE),
     RESULTS: Method(
         "GET", f"{_AT}/queries/{{jobId}}", _results, 0, READS,
         _PLACE | {

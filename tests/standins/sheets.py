@@ -9,7 +9,6 @@ from bot.local.google.call import Call, Json, Method, invalid
 from bot.local.google.errors import GoogleRefused
 from standins.sheets_state import Book, Formula, SheetsState, Tab, Value, area_of, values_of
 
-RENDERS = ("formatted_value", "unformatted_value", "formula")
 SCOPES = frozenset({"drive", "drive.file", "spreadsheets"})
 READS = SCOPES | {"drive.readonly", "spreadsheets.readonly"}
 
@@ -44,18 +43,11 @@ def _properties(index: int, tab: Tab) -> Json:
 # ---- values
 
 
-def _rendered(call: Call[SheetsState], text: str) -> Json:
-    render = call.one_of("valueRenderOption", RENDERS)
-    by_column = call.one_of("majorDimension", ("rows", "columns")) == "columns"
-    return values_of(area_of(_book(call), text), render, by_column)
-
-
-def _get_values(call: Call[SheetsState]) -> Json:
-    return _rendered(call, call.path["range"])
-
-
 def _batch_get(call: Call[SheetsState]) -> Json:
-    found = [_rendered(call, text) for text in call.many("ranges")]
+    """Values as people see them, by row: what is asked for in another way is refused."""
+    call.one_of("valueRenderOption", ("formatted_value",))
+    call.one_of("majorDimension", ("rows",))
+    found = [values_of(area_of(_book(call), text)) for text in call.many("ranges")]
     return {"spreadsheetId": call.path["spreadsheetId"], "valueRanges": found}
 
 
@@ -160,9 +152,6 @@ METHODS: Mapping[str, Method] = {
         frozenset(
             {"commentsViewMode", "excludeTablesInBandedRanges", "includeGridData", "ranges"}
         ),
-    ),
-    "sheets.spreadsheets.values.get": Method(
-        "GET", f"{_AT}/values/{{range}}", _get_values, 0, READS, _HOW
     ),
     "sheets.spreadsheets.values.batchGet": Method(
         "GET", f"{_AT}/values:batchGet", _batch_get, 0, READS, _HOW | {"ranges"}

@@ -4,7 +4,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bot.local.google.call import Json
 from bot.local.google.errors import GoogleRefused
@@ -127,27 +127,24 @@ def _letters(number: int) -> str:
     return (_letters(number) if number else "") + chr(65 + rest)
 
 
-def values_of(area: Area, render: str, by_column: bool) -> Json:
+def values_of(area: Area) -> Json:
     """A ValueRange: empty rows and cells at the end are left out."""
     grid = [
-        [_shown(area.tab.at(row, column), render) for column in range(area.left, area.right)]
+        [_shown(area.tab.at(row, column)) for column in range(area.left, area.right)]
         for row in range(area.top, min(area.bottom, len(area.tab.rows)))
     ]
-    grid = [list(each) for each in zip(*grid, strict=True)] if by_column else grid
     for cells in grid:
         while cells and cells[-1] == "":
             cells.pop()
     while grid and not grid[-1]:
         grid.pop()
-    body: Json = {"range": area.named(), "majorDimension": "COLUMNS" if by_column else "ROWS"}
+    body: Json = {"range": area.named(), "majorDimension": "ROWS"}
     return body | ({"values": grid} if grid else {})
 
 
-def _shown(value: Value, render: str) -> Any:
+def _shown(value: Value) -> str:
     if value is None:
         return ""
     if isinstance(value, Formula):
-        return value.text if render == "formula" else UNCOMPUTED
-    if render != "formatted_value":
-        return value
+        return UNCOMPUTED
     return str(value).upper() if isinstance(value, bool) else str(value)

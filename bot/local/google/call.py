@@ -11,7 +11,7 @@ from bot.local.google.errors import GoogleRefused
 Json = dict[str, Any]
 State = TypeVar("State")
 
-EVERYWHERE = frozenset({"alt", "fields", "prettyPrint", "quotaUser", "key", "$.xgafv"})
+EVERYWHERE = frozenset({"alt", "prettyPrint", "quotaUser", "key", "$.xgafv"})
 """Query parameters that every method takes."""
 _MOST = 500
 

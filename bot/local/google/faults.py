@@ -1,14 +1,9 @@
-"""Failures of the local Google that a test asks for, and its quota."""
+"""Failures of the local Google that a test asks for."""
 
 import asyncio
-import time
-from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 from bot.local.google.errors import REASONS, GoogleRefused
-
-WINDOW_S = 60.0
 
 _STATUSES = {
     "400": "invalidArgument",
@@ -81,27 +76,3 @@ def _refuse(fault: Fault) -> None:
         raise GoogleRefused(reason, headers=headers)
     if fault.kind not in ("drop", "slow", *_DONE):
         raise ValueError(f"There is no fault {fault.kind!r}.")
-
-
-class Meter:
-    """Counts quota units of each user in any 60 seconds, and refuses above the limit."""
-
-    def __init__(
-        self, units_per_minute: int | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`units_per_minute` is for one user; None = no limit."""
-        self.units_per_minute = units_per_minute
-        self._clock = clock
-        self._recent: dict[str, deque[tuple[float, int]]] = {}
-
-    def admit(self, user: str, units: int) -> None:
-        """Let a call pass, and count it; GoogleRefused when the user's minute is used up."""
-        if self.units_per_minute is None:
-            return
-        now = self._clock()
-        recent = self._recent.setdefault(user, deque())
-        while recent and now - recent[0][0] >= WINDOW_S:
-            recent.popleft()
-        if sum(each for _, each in recent) + units > self.units_per_minute:
-            raise GoogleRefused("rateLimitExceeded")
-        recent.append((now, units))

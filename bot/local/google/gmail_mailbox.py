@@ -1,10 +1,13 @@
-"""users.getProfile, labels, drafts and history of the local Gmail."""
+"""The methods of the local Gmail."""
 
-from bot.local.google import gmail_messages
-from bot.local.google.call import Method, invalid
+from collections.abc import Iterable
+
+from bot.local.google.call import Call, Method, invalid
 from bot.local.google.errors import GoogleRefused
-from bot.local.google.gmail_messages import READ, WRITE, GmailCall, found
-from bot.local.google.gmail_outgoing import Outgoing, drafted, outgoing, redrafted, sent
+from bot.local.google.gmail_match import matches
+from bot.local.google.gmail_mime import attachment_id, base64url
+from bot.local.google.gmail_outgoing import drafted, outgoing, sent
+from bot.local.google.gmail_query import Query, parsed
 from bot.local.google.gmail_shapes import (
     FORMATS,
     Json,
@@ -13,8 +16,147 @@ from bot.local.google.gmail_shapes import (
     labelled_json,
     message_json,
     reference_json,
+    thread_json,
 )
-from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft
+from bot.local.google.gmail_state import SYSTEM_LABELS, Change, Draft, GmailState, Held
+
+READ = frozenset({"mail.google.com", "gmail.modify", "gmail.readonly"})
+WRITE = frozenset({"mail.google.com", "gmail.modify"})
+SEND = WRITE | {"gmail.compose", "gmail.send"}
+_FIND = frozenset({"q", "labelIds", "includeSpamTrash", "maxResults", "pageToken"})
+_SHOW = frozenset({"format", "metadataHeaders"})
+_LABELS = frozenset({"addLabelIds", "removeLabelIds"})
+_MESSAGE = frozenset({"raw", "threadId", "labelIds"})
+
+GmailCall = Call[GmailState]
+_NOT_TO_ADD = ("CHAT", "DRAFT", "SENT")
+"""Labels that only Gmail itself gives and takes."""
+
+
+def message_of(call: GmailCall, name: str = "id") -> Held:
+    """The message that the path names."""
+    held = call.state.messages.get(call.path[name])
+    if held is None:
+        raise GoogleRefused("notFound")
+    return held
+
+
+def thread_of(call: GmailCall) -> str:
+    """The id of the thread that the path names."""
+    if call.path["id"] not in call.state.threads:
+        raise GoogleRefused("notFound")
+    return call.path["id"]
+
+
+def found(call: GmailCall) -> list[Held]:
+    """The messages that a list asks for by `q` and `labelIds`, in no order."""
+    state, labels = call.state, set(call.many("labelIds"))
+    _check_labels(state, labels)
+    query = parsed(call.text("q"))
+    hides = not (call.flag("includeSpamTrash") or labels & {"SPAM", "TRASH"} or query.anywhere)
+    return [held for held in state.messages.values() if _shows(held, state, labels, query, hides)]
+
+
+def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides: bool) -> bool:
+    if not labels <= held.labels or (hides and held.labels & {"SPAM", "TRASH"}):
+        return False
+    return matches(query, held, state)
+
+
+def _listed(call: GmailCall, kind: str, items: list[tuple[int, str]]) -> Json:
+    items.sort(reverse=True)
+    ids, token = call.page(items)
+    body: Json = {"resultSizeEstimate": len(items)}
+    if ids and kind == "messages":
+        body[kind] = [reference_json(call.state.messages[id]) for id in ids]
+    elif ids:
+        body[kind] = [_thread_row(call.state, id) for id in ids]
+    return body | ({"nextPageToken": token} if token else {})
+
+
+def _thread_row(state: GmailState, id: str) -> Json:
+    last = state.of_thread(id)[-1]
+    return {"id": id, "snippet": last.snippet, "historyId": str(state.thread_history(id))}
+
+
+def _list_messages(call: GmailCall) -> Json:
+    return _listed(call, "messages", [(held.ms, held.id) for held in found(call)])
+
+
+def _list_threads(call: GmailCall) -> Json:
+    """Threads of which a message is found; the newest message that is tells where they stand."""
+    newest: dict[str, int] = {}
+    for held in found(call):
+        newest[held.thread] = max(held.ms, newest.get(held.thread, 0))
+    return _listed(call, "threads", [(ms, id) for id, ms in newest.items()])
+
+
+def _get_message(call: GmailCall) -> Json:
+    form = call.one_of("format", FORMATS)
+    return message_json(message_of(call), form, call.many("metadataHeaders"))
+
+
+def _get_thread(call: GmailCall) -> Json:
+    form = call.one_of("format", FORMATS[:3])
+    return thread_json(call.state, thread_of(call), form, call.many("metadataHeaders"))
+
+
+def _get_attachment(call: GmailCall) -> Json:
+    held = message_of(call, "messageId")
+    for part in held.root.walk():
+        if part.attached and attachment_id(held.id, part.id) == call.path["id"]:
+            return {"size": len(part.content), "data": base64url(part.content)}
+    raise GoogleRefused("invalidArgument", "Invalid attachment token")
+
+
+def _relabel(call: GmailCall, ids: Iterable[str]) -> None:
+    add, remove = set(call.names("addLabelIds")), set(call.names("removeLabelIds"))
+    if not add | remove:
+        invalid("No label add or removes specified")
+    if add & remove:
+        invalid("Cannot both add and remove the same label")
+    _check_labels(call.state, add | remove)
+    for label in (add | remove) & set(_NOT_TO_ADD):
+        invalid(f"Invalid label: {label}")
+    call.state.relabel(ids, add, remove)
+
+
+def _check_labels(state: GmailState, labels: set[str]) -> None:
+    for label in sorted(labels - state.labels.keys()):
+        invalid(f"Invalid label: {label}")
+
+
+def _modify_thread(call: GmailCall) -> Json:
+    id = thread_of(call)
+    _relabel(call, call.state.threads[id])
+    return {"id": id, "messages": [labelled_json(held) for held in call.state.of_thread(id)]}
+
+
+def _send(call: GmailCall) -> Json:
+    return labelled_json(sent(call.state, outgoing(call.state, call.body)))
+
+
+_USERS = "gmail/v1/users/{userId}/"
+_MESSAGES: dict[str, Method] = {
+    "gmail.users.messages.list": Method("GET", _USERS + "messages", _list_messages, 5, READ, _FIND),
+    "gmail.users.messages.get": Method(
+        "GET", _USERS + "messages/{id}", _get_message, 20, READ, _SHOW
+    ),
+    "gmail.users.messages.attachments.get": Method(
+        "GET", _USERS + "messages/{messageId}/attachments/{id}", _get_attachment, 5, READ
+    ),
+    "gmail.users.messages.send": Method(
+        "POST", _USERS + "messages/send", _send, 100, SEND, body=_MESSAGE
+    ),
+    "gmail.users.threads.list": Method("GET", _USERS + "threads", _list_threads, 10, READ, _FIND),
+    "gmail.users.threads.get": Method("GET", _USERS + "threads/{id}", _get_thread, 40, READ, _SHOW),
+    "gmail.users.threads.modify": Method(
+        "POST", _USERS + "threads/{id}/modify", _modify_thread, 10, WRITE, body=_LABELS
+    ),
+}
+"""Units as developers.google.com/gmail/api/reference/quota told in 2026: threads.get 40,
+messages.get 20; for the others the table before that."""
+
 
 KINDS = {
     "messageAdded": "messagesAdded",
@@ -44,12 +186,6 @@ def _list_labels(call: GmailCall) -> Json:
     return {"labels": [label_json(call.state, id) for id in call.state.labels]}
 
 
-def _get_label(call: GmailCall) -> Json:
-    if call.path["id"] not in call.state.labels:
-        raise GoogleRefused("notFound")
-    return label_json(call.state, call.path["id"], counts=True)
-
-
 def _create_label(call: GmailCall) -> Json:
     name = " ".join(str(call.body.get("name") or "").split())
     taken = {known.casefold(): id for id, known in call.state.labels.items()}
@@ -60,13 +196,6 @@ def _create_label(call: GmailCall) -> Json:
     return label_json(call.state, call.state.label(name))
 
 
-def _draft(call: GmailCall, id: str) -> Draft:
-    draft = call.state.drafts.get(id)
-    if draft is None:
-        raise GoogleRefused("notFound")
-    return draft
-
-
 def _draft_json(call: GmailCall, draft: Draft) -> Json:
     return {"id": draft.id, "message": labelled_json(call.state.messages[draft.message])}
 
@@ -75,14 +204,10 @@ def _create_draft(call: GmailCall) -> Json:
     return _draft_json(call, drafted(call.state, outgoing(call.state, call.body.get("message"))))
 
 
-def _update_draft(call: GmailCall) -> Json:
-    draft = _draft(call, call.path["id"])
-    redrafted(call.state, draft, outgoing(call.state, call.body.get("message")))
-    return _draft_json(call, draft)
-
-
 def _get_draft(call: GmailCall) -> Json:
-    draft, form = _draft(call, call.path["id"]), call.one_of("format", FORMATS)
+    draft, form = call.state.drafts.get(call.path["id"]), call.one_of("format", FORMATS)
+    if draft is None:
+        raise GoogleRefused("notFound")
     return {"id": draft.id, "message": message_json(call.state.messages[draft.message], form)}
 
 
@@ -94,23 +219,6 @@ def _list_drafts(call: GmailCall) -> Json:
     rows = [{"id": drafts[id].id, "message": reference_json(shown[id])} for id in ids]
     body: Json = {"resultSizeEstimate": len(items)} | ({"drafts": rows} if rows else {})
     return body | ({"nextPageToken": token} if token else {})
-
-
-def _delete_draft(call: GmailCall) -> None:
-    draft = _draft(call, call.path["id"])
-    call.state.remove(draft.message)
-
-
-def _send_draft(call: GmailCall) -> Json:
-    """Send a draft, as it is or with the message that comes along; the draft is gone then."""
-    state, draft = call.state, _draft(call, str(call.body.get("id") or ""))
-    held = state.messages[draft.message]
-    message = Outgoing(held.raw, held.thread)
-    if call.body.get("message"):
-        message = outgoing(state, call.body["message"])
-    leaving = sent(state, message)
-    state.remove(draft.message)
-    return labelled_json(leaving)
 
 
 def _list_history(call: GmailCall) -> Json:
@@ -146,34 +254,23 @@ def _bears(change: Change, label: str) -> bool:
     return not label or label in change.labels + change.changed
 
 
-_USERS = "gmail/v1/users/{userId}/"
-_LIST = frozenset({"q", "includeSpamTrash", "maxResults", "pageToken"})
+_DRAFTS = frozenset({"q", "includeSpamTrash", "maxResults", "pageToken"})
 _HISTORY = frozenset({"startHistoryId", "historyTypes", "labelId", "maxResults", "pageToken"})
 _LABEL = frozenset({"id", "name", "type", "color", "messageListVisibility", "labelListVisibility"})
-METHODS = gmail_messages.METHODS | {
+METHODS = _MESSAGES | {
     "gmail.users.getProfile": Method("GET", _USERS + "profile", _profile, 1, READ | _COMPOSE),
     "gmail.users.history.list": Method("GET", _USERS + "history", _list_history, 2, READ, _HISTORY),
     "gmail.users.labels.list": Method("GET", _USERS + "labels", _list_labels, 1, READ | _NAMING),
-    "gmail.users.labels.get": Method("GET", _USERS + "labels/{id}", _get_label, 1, READ | _NAMING),
     "gmail.users.labels.create": Method(
         "POST", _USERS + "labels", _create_label, 5, _NAMING, body=_LABEL
     ),
     "gmail.users.drafts.list": Method(
-        "GET", _USERS + "drafts", _list_drafts, 5, READ | _COMPOSE, _LIST
+        "GET", _USERS + "drafts", _list_drafts, 5, READ | _COMPOSE, _DRAFTS
     ),
     "gmail.users.drafts.get": Method(
         "GET", _USERS + "drafts/{id}", _get_draft, 5, READ | _COMPOSE, frozenset({"format"})
     ),
     "gmail.users.drafts.create": Method(
         "POST", _USERS + "drafts", _create_draft, 10, _COMPOSE, body=_DRAFT
-    ),
-    "gmail.users.drafts.update": Method(
-        "PUT", _USERS + "drafts/{id}", _update_draft, 15, _COMPOSE, body=_DRAFT
-    ),
-    "gmail.users.drafts.delete": Method(
-        "DELETE", _USERS + "drafts/{id}", _delete_draft, 10, _COMPOSE
-    ),
-    "gmail.users.drafts.send": Method(
-        "POST", _USERS + "drafts/send", _send_draft, 100, _COMPOSE, body=_DRAFT
     ),
 }

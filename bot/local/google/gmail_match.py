@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from bot.local.google.gmail_headers import decoded, every
 from bot.local.google.gmail_query import Group, Query, Term
-from bot.local.google.gmail_state import SYSTEM_LABELS, GmailState, Held, refers
+from bot.local.google.gmail_state import SYSTEM_LABELS, GmailState, Held
 
 MIDNIGHT = timezone(timedelta(hours=-8))
 """Dates mean midnight there (PST), whatever the user's zone is: use seconds instead.
@@ -16,15 +16,10 @@ developers.google.com/gmail/api/guides/filtering"""
 _WORD = re.compile(r"\w+")
 _AGE = re.compile(r"(\d{1,5})([hdmy])")
 _SECONDS = {"h": 3600, "d": 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
-_SIZE = re.compile(r"(\d{1,12})([km]?)b?", re.IGNORECASE)
-_SCALE = {"": 1, "k": 1024, "m": 1024 * 1024}
 _DATE = re.compile(r"(\d{4})[/.-](\d{1,2})[/.-](\d{1,2})|(\d{1,2})[/.-](\d{1,2})[/.-](\d{4})")
 _HEADERS = {
-    "bcc": ("bcc",),
     "cc": ("cc",),
-    "deliveredto": ("delivered-to",),
     "from": ("from",),
-    "list": ("list-id",),
     "subject": ("subject",),
     "to": ("to", "cc", "bcc"),
     "": ("subject", "from", "to", "cc", "bcc"),
@@ -71,7 +66,7 @@ def _bag(held: Held, operator: str) -> str:
 
 
 def _in_header(term: Term, held: Held, state: GmailState) -> bool:
-    own = term.operator in ("bcc", "cc", "from", "to") and term.value.lower() == "me"
+    own = term.operator in ("cc", "from", "to") and term.value.lower() == "me"
     return _contains(_bag(held, term.operator), state.address if own else term.value)
 
 
@@ -155,25 +150,6 @@ def _age(value: str) -> int | None:
     return int(found[1]) * _SECONDS[found[2]] if found else None
 
 
-def _larger(term: Term, held: Held, state: GmailState) -> bool:
-    size = _size(term.value)
-    return size is not None and len(held.raw) > size
-
-
-def _smaller(term: Term, held: Held, state: GmailState) -> bool:
-    size = _size(term.value)
-    return size is not None and len(held.raw) < size
-
-
-def _size(value: str) -> int | None:
-    found = _SIZE.fullmatch(value)
-    return int(found[1]) * _SCALE[found[2].lower()] if found else None
-
-
-def _message_id(term: Term, held: Held, state: GmailState) -> bool:
-    return refers(held, {term.value.strip("<>")})
-
-
 _TERMS: dict[str, Callable[[Term, Held, GmailState], bool]] = {
     "": _in_text,
     "after": _after,
@@ -184,12 +160,8 @@ _TERMS: dict[str, Callable[[Term, Held, GmailState], bool]] = {
     "in": _labelled,
     "is": _labelled,
     "label": _labelled,
-    "larger": _larger,
     "newer": _after,
     "newer_than": _newer,
     "older": _before,
     "older_than": _older,
-    "rfc822msgid": _message_id,
-    "size": _larger,
-    "smaller": _smaller,
 }

@@ -78,13 +78,6 @@ def drafted(state: GmailState, message: Outgoing) -> Draft:
     return state.put_draft(held.id)
 
 
-def redrafted(state: GmailState, draft: Draft, message: Outgoing) -> None:
-    """Put another message in a draft's place; it gets an id of its own."""
-    old = draft.message
-    draft.message = state.add(message.raw, {"DRAFT"}, thread=_home(state, message)).id
-    state.remove(old)
-
-
 def _home(state: GmailState, message: Outgoing) -> str:
     return message.thread or new_id(f"thread {state.history_id}".encode() + message.raw)
 

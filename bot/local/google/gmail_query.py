@@ -1,4 +1,7 @@
-"""Gmail's search language: a `q` as a tree of terms (support.google.com/mail/answer/7190)."""
+"""Gmail's search language: a `q` as a tree of terms (support.google.com/mail/answer/7190).
+
+Operators that are not in OPERATORS find nothing.
+"""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 from bot.local.google.errors import GoogleRefused
 
 OPERATORS = frozenset(
-    """after bcc before category cc deliveredto filename from has in is label larger list newer
-    newer_than older older_than rfc822msgid size smaller subject to""".split()
+    """after before category cc filename from has in is label newer newer_than older older_than
+    subject to""".split()
 )
 MAX_DEPTH = 50
 """Groups within groups."""

@@ -52,24 +52,15 @@ def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = 
     }
 
 
-def label_json(state: GmailState, id: str, *, counts: bool = False) -> Json:
-    """A label; `labels.get` also counts what carries it."""
+def label_json(state: GmailState, id: str) -> Json:
+    """A label as the list of labels shows it."""
     own = id not in SYSTEM_LABELS
     body: Json = {"id": id, "name": state.labels[id], "type": "user" if own else "system"}
     if id not in _HIDDEN:
         shown = own or id.startswith("CATEGORY")
         body["messageListVisibility"] = "show" if own else "hide"
         body["labelListVisibility"] = "labelShow" if shown else "labelHide"
-    if not counts:
-        return body
-    held = [each for each in state.messages.values() if id in each.labels]
-    unread = [each for each in held if "UNREAD" in each.labels]
-    return body | {
-        "messagesTotal": len(held),
-        "messagesUnread": len(unread),
-        "threadsTotal": len({each.thread for each in held}),
-        "threadsUnread": len({each.thread for each in unread}),
-    }
+    return body
 
 
 def change_json(change: Change) -> Json:

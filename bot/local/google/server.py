@@ -2,27 +2,25 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google.batch import Answer, Sent, batched, calls_in
-from bot.local.google.call import Api, Call, Json, Method
+from bot.local.google.call import EVERYWHERE, Api, Call, Json, Method
 from bot.local.google.errors import GoogleRefused
-from bot.local.google.faults import Dropped, Fault, Meter, after, before, next_fault
-from bot.local.google.fields import selected
+from bot.local.google.faults import Dropped, Fault, after, before, next_fault
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_mime import INLINE_BYTES
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
-from bot.local.google.request import Router, arguments_of, body_of, sent_in
 from bot.local.server import drop_connection
 
 __all__ = ["METHODS", "TOKEN", "Fault", "Grant", "LocalGoogle", "Made"]
@@ -36,6 +34,7 @@ SERVICE = frozenset({"bigquery", "spreadsheets"})
 NOBODY = Mailbox("operator@local.example", ())
 """The mailbox of a Google that is there for other things."""
 
+_NAME = re.compile(r"\{(\w+)\}")
 _JSON = ("content-type", "application/json; charset=UTF-8")
 
 
@@ -48,6 +47,24 @@ class Grant:
     """The last part of each scope's name, such as `gmail.readonly`."""
     expires: float | None = None
     """Seconds since 1970; None = never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request as it came."""
+
+    http: str
+    target: str
+    """Path and query, still encoded, without the leading slash."""
+    authorization: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Made(NamedTuple):
@@ -68,7 +85,7 @@ class Made(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Progress:
+class Progress:
     """What is known of a call so far, for the log."""
 
     method: str = ""
@@ -93,36 +110,30 @@ class LocalGoogle:
         *,
         apis: Sequence[Api] = (),
         tokens: Mapping[str, Grant] | None = None,
-        units_per_minute: int | None = None,
         latency_s: float = 0.0,
         now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
         inline_bytes: int = INLINE_BYTES,
         whose: Callable[[str], str | None] = lambda token: None,
     ) -> None:
         """`tokens` adds to the default one; `whose` tells the address that another token stands
-        for, as google_oauth does. `units_per_minute` is the quota of a user; None = no
-        limit; `clock` in seconds times it, and `now` in seconds since 1970 dates mail. Texts longer
-        than `inline_bytes` come as attachments."""
+        for, as google_oauth does. `now` in seconds since 1970 dates mail. Texts longer than
+        `inline_bytes` come as attachments."""
         self._now = now
         self._inline_bytes = inline_bytes
         self._whose = whose
         self._apis = {name: api for api in apis for name in api.methods}
         self._methods: dict[str, Method] = dict(METHODS)
         self._methods |= {name: api.methods[name] for name, api in self._apis.items()}
-        self._router = Router(self._methods)
+        self._router = _Router(self._methods)
         self.mailboxes: dict[str, GmailState] = {}
         self.tokens: dict[str, Grant] = dict(tokens or {})
         self.gmail = self.join(mailbox, TOKEN)
         self.faults: list[Fault] = []
         self.latency_s = latency_s
         self.requests: list[Made] = []
-        self.meter = Meter(units_per_minute, clock)
         verbs = ["GET", "POST", "PUT", "PATCH", "DELETE"]
         self.app = Starlette(
             routes=[
-                Route("/batch/{api}/{version}", self._batch, methods=["POST"]),
-                Route("/batch", self._batch, methods=["POST"]),
                 Route("/{path:path}", self._single, methods=verbs),
             ]
         )
@@ -139,29 +150,16 @@ class LocalGoogle:
         return sum(made.units for made in self.requests)
 
     async def _single(self, request: Request) -> Response:
-        sent = sent_in(request, await request.body())
+        sent = _sent_in(request, await request.body())
         try:
             return _response(await self._answer(sent))
         except Dropped:
             await drop_connection(request.scope)
             return Response()
 
-    async def _batch(self, request: Request) -> Response:
-        kind = request.headers.get("content-type", "")
-        try:
-            authorization = request.headers.get("authorization", "")
-            calls = calls_in(kind, await request.body(), authorization)
-            answers = await asyncio.gather(*(self._answer(call) for call in calls))
-            return _response(batched(calls, list(answers)))
-        except GoogleRefused as refused:
-            return _response(_refusal(refused))
-        except Dropped:
-            await drop_connection(request.scope)
-            return Response()
-
     async def _answer(self, sent: Sent) -> Answer:
         """The answer to one call, which is logged; Dropped when there shall be none."""
-        progress = _Progress()
+        progress = Progress()
         answer: Answer | None = None
         try:
             answer = await self._tried(sent, progress)
@@ -173,7 +171,7 @@ class LocalGoogle:
             self.requests.append(Made(*made, progress.path, progress.body))
         return answer
 
-    async def _tried(self, sent: Sent, progress: _Progress) -> Answer:
+    async def _tried(self, sent: Sent, progress: Progress) -> Answer:
         path, _, query = sent.target.partition("?")
         method, progress.path = self._router.method_at(sent.http, path)
         progress.method = method
@@ -185,13 +183,15 @@ class LocalGoogle:
         api = self._apis.get(method)
         if api and api.hold:
             await api.hold(method, progress.path, parse_qs(query))
-        body = self._run(sent, progress, parse_qs(query, keep_blank_values=True))
+        body = self.carry_out(sent, progress, parse_qs(query, keep_blank_values=True))
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
         if fault:
             content = await after(fault, content)
         return Answer(200, content, (_JSON,)) if body is not None else Answer(204)
 
-    def _run(self, sent: Sent, progress: _Progress, query: Mapping[str, list[str]]) -> Json | None:
+    def carry_out(
+        self, sent: Sent, progress: Progress, query: Mapping[str, list[str]]
+    ) -> Json | None:
         """Carry the call out, if the token and the quota allow it."""
         method = self._methods[progress.method]
         grant = self._grant(sent.authorization)
@@ -201,14 +201,12 @@ class LocalGoogle:
         if progress.path.get("userId", "me") not in ("me", grant.address):
             user = progress.path["userId"]
             raise GoogleRefused("forbidden", f"Delegation denied for {user}")
-        self.meter.admit(grant.address, method.units)
         progress.units = method.units
-        progress.body = body_of(method, sent.body)
-        arguments = arguments_of(method, query), progress.body
+        progress.body = _body_of(method, sent.body)
+        _check_query(method, query)
         state = self._state(progress.method, grant)
         with state.lock:
-            body = method.run(Call(state, progress.path, *arguments))
-        return body if body is None else selected(body, "".join(query.get("fields", ())))
+            return method.run(Call(state, progress.path, query, progress.body))
 
     def _state(self, method: str, grant: Grant) -> Any:
         """What a method works on: a mailbox is the account's own, all else is there for all."""
@@ -230,6 +228,54 @@ class LocalGoogle:
             challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
             raise GoogleRefused("authError", headers=challenge)
         return grant
+
+
+def _sent_in(request: Request, body: bytes) -> Sent:
+    """The request; a GET too long for its address comes as a POST with the query as its body."""
+    http, query = request.method, request.url.query
+    if override := request.headers.get("x-http-method-override"):
+        http, query, body = override, body.decode("ascii", "replace"), b""
+    path: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    target = path.decode("ascii", "replace").lstrip("/") + (f"?{query}" if query else "")
+    return Sent(http, target, request.headers.get("authorization", ""), body)
+
+
+class _Router:
+    """Finds the method that a verb and a path mean; paths without names in them come first."""
+
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        rows = sorted(methods.items(), key=lambda item: item[1].path.count("{"))
+        self._patterns = [
+            (m.http, re.compile(_NAME.sub(r"(?P<\1>[^/]+)", m.path)), name) for name, m in rows
+        ]
+
+    def method_at(self, http: str, path: str) -> tuple[str, dict[str, str]]:
+        """Return the method's name and what its path names; GoogleRefused if there is none."""
+        for verb, pattern, name in self._patterns:
+            if verb == http and (found := pattern.fullmatch(path)):
+                return name, {key: unquote(value) for key, value in found.groupdict().items()}
+        raise GoogleRefused("notFound", "Method not found.")
+
+
+def _check_query(method: Method, query: Mapping[str, list[str]]) -> None:
+    for name in query.keys() - method.query - EVERYWHERE:
+        raise GoogleRefused(
+            "invalidArgument",
+            f'Invalid JSON payload received. Unknown name "{name}": Cannot bind query parameter.',
+        )
+
+
+def _body_of(method: Method, raw: bytes) -> Json:
+    try:
+        body: Any = json.loads(raw or b"{}")
+    except ValueError:
+        raise GoogleRefused("parseError") from None
+    if not isinstance(body, dict):
+        raise GoogleRefused("parseError")
+    for name in body.keys() - method.body:
+        message = f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
+        raise GoogleRefused("invalidArgument", message)
+    return body
 
 
 def _refusal(refused: GoogleRefused) -> Answer:

@@ -101,27 +101,14 @@ def _with_ids(answer: Answer) -> Answer:
 
 
 def _limited(answer: Answer, body: Json) -> Answer:
-    """The answer up to a stop sequence and `max_tokens`; no thinking when that is off."""
+    """The answer up to `max_tokens`; no thinking when that is off."""
     content = answer.content
     if (body.get("thinking") or {}).get("type") == "disabled":
         content = [block for block in content if block["type"] != "thinking"]
-    for sequence in body.get("stop_sequences") or []:
-        stopped = _until(content, sequence)
-        if stopped is not None:
-            return Answer(stopped, "stop_sequence", sequence)
     size = body["max_tokens"] * _BYTES_PER_TOKEN
     if sum(len(render(block)) for block in content) > size:
         return Answer(cut_short(content, size), "max_tokens")
     return replace(answer, content=content)
-
-
-def _until(content: list[Json], sequence: str) -> list[Json] | None:
-    """Content up to the sequence; None when it does not occur in the text."""
-    for n, block in enumerate(content):
-        if block["type"] == "text" and sequence in block["text"]:
-            before = block["text"].split(sequence, 1)[0]
-            return [*content[:n], *([{**block, "text": before}] if before else [])]
-    return None
 
 
 def _shortened(block: Json, size: int) -> Json | None:
@@ -152,8 +139,8 @@ def _usage(spent: InputUsage, output: int, thinking: int) -> Json:
         "cache_creation_input_tokens": spent.written,
         "cache_read_input_tokens": spent.read,
         "cache_creation": {
-            "ephemeral_5m_input_tokens": spent.written_5m,
-            "ephemeral_1h_input_tokens": spent.written_1h,
+            "ephemeral_5m_input_tokens": spent.written,
+            "ephemeral_1h_input_tokens": 0,
         },
         "output_tokens": output,
         "output_tokens_details": {"thinking_tokens": thinking},

@@ -4,27 +4,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bot.local.model.prompt import FIVE_MINUTES, Prompt
+from bot.local.model.prompt import Prompt
 
 Clock = Callable[[], float]
+LIFETIME_S = 300
 LOOKBACK_BLOCKS = 20
 MAX_ENTRIES = 20_000
 
 
 @dataclass(frozen=True)
 class InputUsage:
-    """Where the input tokens of one request went; the four add up to the whole prompt."""
+    """Where the input tokens of one request went; the three add up to the whole prompt."""
 
     fresh: int
     """Neither read from the cache nor written to it."""
     read: int = 0
-    written_5m: int = 0
-    written_1h: int = 0
-
-    @property
-    def written(self) -> int:
-        """Tokens written to the cache, of either lifetime."""
-        return self.written_5m + self.written_1h
+    written: int = 0
 
     @property
     def limited(self) -> int:
@@ -42,37 +37,34 @@ class PromptCache:
 
     def __init__(self, clock: Clock = time.time) -> None:
         self._clock = clock
-        self._entries: dict[tuple[str, bytes], tuple[float, int]] = {}
+        self._entries: dict[tuple[str, bytes], float] = {}
 
     def measure(self, prompt: Prompt, minimum: int) -> InputUsage:
         """What the cache saves on this prompt now; `minimum` is the shortest cached prefix."""
         reached = read = self._longest_hit(prompt, minimum)
-        written = {True: 0, False: 0}
-        for block, ttl in prompt.marks:
+        for block in prompt.marks:
             tokens = prompt.tokens_at(block)
-            if tokens >= minimum and tokens > reached:
-                written[ttl == FIVE_MINUTES] += tokens - reached
-                reached = tokens
-        return InputUsage(prompt.tokens - reached, read, written[True], written[False])
+            if tokens >= minimum:
+                reached = max(reached, tokens)
+        return InputUsage(prompt.tokens - reached, read, reached - read)
 
     def keep(self, prompt: Prompt, minimum: int) -> None:
         """Remember the prompt's marked prefixes, from when its answer begins."""
         now = self._clock()
-        for block, ttl in prompt.marks:
+        for block in prompt.marks:
             if prompt.tokens_at(block) >= minimum:
-                self._entries[prompt.model, prompt.keys[block]] = (now + ttl, ttl)
+                self._entries[prompt.model, prompt.keys[block]] = now + LIFETIME_S
         if len(self._entries) > MAX_ENTRIES:
-            self._entries = {k: v for k, v in self._entries.items() if v[0] > now}
+            self._entries = {k: end for k, end in self._entries.items() if end > now}
 
     def _longest_hit(self, prompt: Prompt, minimum: int) -> int:
         now = self._clock()
         longest = 0
-        for mark, _ in prompt.marks:
+        for mark in prompt.marks:
             for block in range(mark, max(-1, mark - LOOKBACK_BLOCKS), -1):
                 key = (prompt.model, prompt.keys[block])
-                expires, ttl = self._entries.get(key, (0.0, 0))
-                if expires > now and prompt.tokens_at(block) >= minimum:
-                    self._entries[key] = (now + ttl, ttl)
+                if self._entries.get(key, 0.0) > now and prompt.tokens_at(block) >= minimum:
+                    self._entries[key] = now + LIFETIME_S
                     longest = max(longest, prompt.tokens_at(block))
                     break
         return longest

@@ -6,6 +6,7 @@ messages as users of the API quote them.
 
 import json
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -19,39 +20,52 @@ from bot.local.model.errors import (
     one_of,
     only,
 )
-from bot.local.model.rules import EFFORTS, MODELS, THINKING, Rules
 from bot.local.model.schema import (
     Complexity,
     check_complexity,
     check_input_schema,
-    check_schema,
     check_strict_schema,
 )
 from bot.local.model.turns import check_cache_control, check_messages, check_texts
 
-MIN_THINKING_BUDGET = 1024
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+THINKING = ("adaptive", "between_tools", "disabled", "enabled")
+MIN_CACHE_TOKENS = 512
+"""The shortest prefix that is cached."""
+MAX_OUTPUT_TOKENS = 128_000
+CONTEXT_TOKENS = 1_000_000
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 SERVER_TOOL = re.compile(r"[a-z0-9_]+_\d{8}")
 
-_COUNT_FIELDS = frozenset(
+
+@dataclass(frozen=True)
+class Rules:
+    """What one model accepts; source: the models' migration guides on platform.claude.com."""
+
+    thinking: frozenset[str]
+    """The accepted values of `thinking.type`."""
+    default_effort: str
+
+
+MODELS = {
+    "claude-sonnet-5-5": Rules(frozenset({"adaptive", "between_tools"}), "high"),
+    "claude-opus-5-5": Rules(frozenset({"adaptive"}), "medium"),
+    "claude-haiku-5-5": Rules(frozenset({"adaptive", "disabled"}), "medium"),
+}
+_FIELDS = frozenset(
     {
-        *("cache_control", "messages", "model", "output_config", "speed", "system", "thinking"),
-        *("tool_choice", "tools", "user_profile_id", "workspace_id"),
+        *("cache_control", "max_tokens", "messages", "model", "output_config", "stream"),
+        *("system", "thinking", "tools"),
     }
 )
-_FIELDS = _COUNT_FIELDS | {
-    *("container", "diagnostics", "inference_geo", "max_tokens", "metadata", "service_tier"),
-    *("stop_sequences", "stream"),
-}
+"""What the product sends; other fields of the API are refused, too."""
 _TOOL_FIELDS = frozenset(
     {
         *("allowed_callers", "cache_control", "defer_loading", "description"),
         *("eager_input_streaming", "input_examples", "input_schema", "name", "strict", "type"),
     }
 )
-_FORMAT_FIELDS = frozenset({"type", "schema"})
-_THINKING_FIELDS = frozenset({"type", "budget_tokens", "display"})
-_CHOICES = ("auto", "any", "tool", "none")
+_THINKING_FIELDS = frozenset({"type", "display"})
 
 
 def check_message_request(body: Any) -> Rules:
@@ -60,36 +74,23 @@ def check_message_request(body: Any) -> Rules:
     only(body, _FIELDS, "")
     if "max_tokens" not in body:
         invalid("max_tokens: Field required")
-    rules = _check_shared(body)
-    _check_output_fields(body, rules)
+    rules = _check_model(body)
+    _check_system(body.get("system"))
+    _check_tools(body)
+    _check_effort(body.get("output_config"))
+    _check_thinking(body, rules)
+    check_cache_control(body, "")
+    if "messages" not in body:
+        invalid("messages: Field required")
+    check_messages(body["messages"])
+    _check_output_fields(body)
     return rules
-
-
-def check_count_request(body: Any) -> Rules:
-    """As `check_message_request`, for `/v1/messages/count_tokens`, which produces no output."""
-    body = an_object(body, "body")
-    only(body, _COUNT_FIELDS, "")
-    return _check_shared(body)
 
 
 def effort_of(body: Json, rules: Rules) -> str:
     """The effort that the request asks for, or its model's default."""
     config = body.get("output_config") or {}
     return str(config.get("effort") or rules.default_effort)
-
-
-def _check_shared(body: Json) -> Rules:
-    rules = _check_model(body)
-    _check_system(body.get("system"))
-    names = _check_tools(body)
-    _check_tool_choice(body.get("tool_choice"), names, rules)
-    _check_output_config(body.get("output_config"))
-    _check_thinking(body, rules)
-    check_cache_control(body, "")
-    if "messages" not in body:
-        invalid("messages: Field required")
-    check_messages(body["messages"], rules)
-    return rules
 
 
 def _check_model(body: Json) -> Rules:
@@ -102,23 +103,19 @@ def _check_model(body: Json) -> Rules:
     return rules
 
 
-def _check_output_fields(body: Json, rules: Rules) -> None:
+def _check_output_fields(body: Json) -> None:
     limit = body["max_tokens"]
     if not _is_int(limit):
         invalid("max_tokens: Input should be a valid integer")
     if limit < 0:
         invalid("max_tokens: Input should be greater than or equal to 0")
-    if limit > rules.max_output_tokens:
+    if limit > MAX_OUTPUT_TOKENS:
         invalid(
-            f"max_tokens: {limit} > {rules.max_output_tokens}, which is the maximum allowed "
+            f"max_tokens: {limit} > {MAX_OUTPUT_TOKENS}, which is the maximum allowed "
             f"number of output tokens for {body['model']}"
         )
     if not isinstance(body.get("stream", False), bool):
         invalid("stream: Input should be a valid boolean")
-    for n, text in enumerate(a_list(body.get("stop_sequences") or [], "stop_sequences")):
-        if not a_string(text, f"stop_sequences.{n}").strip():
-            invalid("stop_sequences: each stop sequence must contain non-whitespace")
-    only(an_object(body.get("metadata") or {}, "metadata"), frozenset({"user_id"}), "metadata.")
 
 
 def _check_system(system: Any) -> None:
@@ -126,14 +123,14 @@ def _check_system(system: Any) -> None:
         check_texts(system, "system")
 
 
-def _check_tools(body: Json) -> frozenset[str]:
-    tools = a_list(body.get("tools") or [], "tools")
-    return _checked_tools(json.dumps(tools)) if tools else frozenset()
+def _check_tools(body: Json) -> None:
+    if tools := a_list(body.get("tools") or [], "tools"):
+        _checked_tools(json.dumps(tools))
 
 
 @lru_cache(maxsize=128)
-def _checked_tools(tools: str) -> frozenset[str]:
-    """The tools' names; cached, because every request of a conversation repeats its tools."""
+def _checked_tools(tools: str) -> None:
+    """Cached, because every request of a conversation repeats its tools."""
     names: set[str] = set()
     total, strict = Complexity(), 0
     for n, value in enumerate(json.loads(tools)):
@@ -145,7 +142,6 @@ def _checked_tools(tools: str) -> frozenset[str]:
         names.add(name)
         strict += tool.get("strict") is True
     check_complexity(total, strict)
-    return frozenset(names)
 
 
 def _check_tool(tool: Json, where: str, total: Complexity) -> str:
@@ -171,39 +167,13 @@ def _check_tool(tool: Json, where: str, total: Complexity) -> str:
     return str(tool["name"])
 
 
-def _check_tool_choice(choice: Any, names: frozenset[str], rules: Rules) -> None:
-    if choice is None:
-        return
-    choice = an_object(choice, "tool_choice")
-    kind = one_of(choice.get("type"), _CHOICES, "tool_choice.type")
-    fields = {"auto": {"disable_parallel_tool_use"}, "any": {"disable_parallel_tool_use"}}
-    fields |= {"tool": {"disable_parallel_tool_use", "name"}, "none": set()}
-    only(choice, frozenset(fields[kind] | {"type"}), f"tool_choice.{kind}.")
-    if not names:
-        invalid("tool_choice: tool_choice may only be specified while providing tools.")
-    if kind in ("any", "tool") and not rules.forced_tools:
-        invalid('tool_choice: type "tool" and "any" are not supported for this model.')
-    if kind == "tool" and a_string(choice.get("name"), "tool_choice.tool.name") not in names:
-        invalid(f"tool_choice: Tool '{choice['name']}' not found in provided tools")
-
-
-def _check_output_config(config: Any) -> None:
+def _check_effort(config: Any) -> None:
     if config is None:
         return
     config = an_object(config, "output_config")
-    only(config, frozenset({"effort", "format"}), "output_config.")
+    only(config, frozenset({"effort"}), "output_config.")
     if config.get("effort") is not None:
         one_of(config["effort"], EFFORTS, "output_config.effort")
-    if config.get("format") is None:
-        return
-    where = "output_config.format"
-    form = an_object(config["format"], where)
-    only(form, _FORMAT_FIELDS, f"{where}.")
-    if form.get("type") != "json_schema":
-        invalid(f"{where}.type: Input should be 'json_schema'")
-    total = Complexity()
-    check_strict_schema(check_schema(form.get("schema"), f"{where}.schema"), where, total)
-    check_complexity(total, 0)
 
 
 def _check_thinking(body: Json, rules: Rules) -> None:
@@ -211,11 +181,9 @@ def _check_thinking(body: Json, rules: Rules) -> None:
         return
     thinking = an_object(body["thinking"], "thinking")
     kind = one_of(thinking.get("type"), THINKING, "thinking.type")
-    only(thinking, _THINKING_FIELDS, f"thinking.{kind}.")
     if kind not in rules.thinking:
         invalid(_unsupported_thinking(kind, rules))
-    if kind == "enabled":
-        _check_budget(thinking, body.get("max_tokens"))
+    only(thinking, _THINKING_FIELDS, f"thinking.{kind}.")
     effort = effort_of(body, rules)
     if kind in ("disabled", "between_tools") and effort in ("xhigh", "max"):
         state = "disabled" if kind == "disabled" else 'set to "between_tools"'
@@ -235,17 +203,6 @@ def _unsupported_thinking(kind: str, rules: Rules) -> str:
         f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
         'and "output_config.effort" to control thinking behavior.'
     )
-
-
-def _check_budget(thinking: Json, max_tokens: Any) -> None:
-    budget = thinking.get("budget_tokens")
-    if not _is_int(budget) or budget < MIN_THINKING_BUDGET:
-        invalid(
-            "thinking.enabled.budget_tokens: Input should be greater than or equal to "
-            f"{MIN_THINKING_BUDGET}"
-        )
-    if _is_int(max_tokens) and max_tokens <= budget:
-        invalid("`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
 def _is_int(value: Any) -> TypeGuard[int]:

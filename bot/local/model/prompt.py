@@ -1,19 +1,85 @@
 """A request's prompt as the server sees it: its size, its cacheable prefixes, its thinking blocks.
 
 One pass over tools, system and messages (the order in which the API renders them) does all three.
+Thinking blocks are signed with what came before them (platform.claude.com, "Preserved thinking").
+The key is fixed, so that a conversation can go on after a restart; it protects nothing but the
+tests' honesty.
 """
 
+import base64
+import binascii
+import hmac
 import json
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 from bot.local.model.errors import Json, a_string, invalid
-from bot.local.model.thinking import FIRST, Bond, fingerprint, open_signature, sign
 from bot.local.model.turns import MAX_CACHE_MARKS
 
-FIVE_MINUTES, ONE_HOUR = 300, 3600
-_TTL_S = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": ONE_HOUR}
+FIRST = "-"
+_KEY = b"offline stand-in"
+
+
+def fingerprint(data: bytes) -> str:
+    """Eight bytes that stand for `data`, in hex."""
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Bond:
+    """All that a thinking block is bound to; each field after the first two is a fingerprint."""
+
+    model: str
+    effort: str
+    system: str
+    tools: str
+    messages: str
+    previous: str
+    """The thinking block before it; `FIRST` for the first of a conversation."""
+
+    def difference(self, issued: "Bond") -> str:
+        """What has changed since `issued`, as the API says it; empty when nothing has.
+
+        Thinking blocks may be left out from the start of a history, but not from its middle.
+        """
+        if self.system != issued.system:
+            return "The `system` prompt differs from the one this block was created with."
+        if self.tools != issued.tools:
+            return "The `tools` differ from the ones this block was created with."
+        if self.messages != issued.messages:
+            return "The `messages` before this block differ from the ones it was created with."
+        if self.previous not in (FIRST, issued.previous):
+            return "A `thinking` block before this one was left out or moved."
+        return ""
+
+    def text(self) -> str:
+        """What is signed."""
+        parts = (self.model, self.effort, self.system, self.tools, self.messages, self.previous)
+        return " ".join(parts)
+
+
+def sign(bond: Bond, thinking: str) -> str:
+    """The signature of a block with this text."""
+    text = bond.text()
+    return base64.b64encode(f"{text} {_mac(text, thinking)}".encode()).decode()
+
+
+def open_signature(signature: str, thinking: str) -> Bond | None:
+    """What the block was bound to; None when it was not made here or its text was edited."""
+    try:
+        text, mac = base64.b64decode(signature, validate=True).decode().rsplit(" ", 1)
+    except (binascii.Error, ValueError):
+        return None
+    if not hmac.compare_digest(mac.encode(), _mac(text, thinking).encode()):
+        return None
+    return Bond(*text.split(" "))
+
+
+def _mac(text: str, thinking: str) -> str:
+    return blake2b(f"{text}\n{thinking}".encode(), key=_KEY, digest_size=8).hexdigest()
+
+
 _UNCACHEABLE = ("thinking", "redacted_thinking")
 _encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
@@ -66,8 +132,8 @@ class Prompt:
     """The fingerprint of all that is sent up to and including each block."""
     sizes: list[int] = field(default_factory=list)
     """UTF-8 bytes up to and including each block."""
-    marks: list[tuple[int, int]] = field(default_factory=list)
-    """The cache breakpoints: block number and lifetime in seconds."""
+    marks: list[int] = field(default_factory=list)
+    """The cache breakpoints: numbers of blocks."""
     trail: Trail = field(default_factory=Trail)
     """What the thinking blocks of the answer are bound to."""
 
@@ -93,22 +159,21 @@ class Prompt:
                 self.trail.messages.update(render(block))
 
 
-def read_prompt(body: Json, effort: str, binds: bool) -> Prompt:
+def read_prompt(body: Json, effort: str) -> Prompt:
     """Measure a checked request.
 
     Raises `Refused` for more than four cache breakpoints, and for thinking blocks that were not
-    issued here, were edited, or (`binds`) come after something that has changed since.
+    issued here, were edited, or come after something that has changed since.
     """
-    reader = _Reader(body, effort, binds)
+    reader = _Reader(body, effort)
     reader.read()
     return reader.prompt
 
 
 class _Reader:
-    def __init__(self, body: Json, effort: str, binds: bool) -> None:
+    def __init__(self, body: Json, effort: str) -> None:
         self.prompt = Prompt(body["model"], effort)
         self._body = body
-        self._binds = binds
         self._cache = blake2b(digest_size=16)
         self._size = 0
         self._last_cacheable = -1
@@ -132,9 +197,7 @@ class _Reader:
 
     def _settings(self) -> bytes:
         """Settings whose change makes the cached messages useless, but not tools and system."""
-        config = self._body.get("output_config") or {}
-        kept = [self._body.get("tool_choice"), self._body.get("thinking"), config.get("format")]
-        return _encode(kept).encode()
+        return _encode(self._body.get("thinking")).encode()
 
     def _turn(self, role: str) -> None:
         self._cache.update(role.encode())
@@ -149,9 +212,8 @@ class _Reader:
         number = len(self.prompt.keys) - 1
         if block.get("type") not in _UNCACHEABLE:
             self._last_cacheable = number
-        marker = block.get("cache_control") or _inner_marker(block)
-        if marker:
-            self.prompt.marks.append((number, _TTL_S[marker.get("ttl")]))
+        if block.get("cache_control") or _is_marked_within(block):
+            self.prompt.marks.append(number)
         return data
 
     def _add_content(self, block: Json, where: str) -> None:
@@ -174,7 +236,7 @@ class _Reader:
             return  # the API drops blocks that the model cannot read, without an error
         here = self._trail.bond(self.prompt.model, self.prompt.effort)
         change = here.difference(issued)
-        if change and self._binds:
+        if change:
             invalid(
                 f"{refusal}. The block is bound to a different conversation. Remove the block, or "
                 'set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". '
@@ -194,28 +256,19 @@ class _Reader:
     def _close_marks(self) -> None:
         """Place the automatic breakpoint, and refuse breakpoints that the API would refuse."""
         marks = self.prompt.marks
-        automatic = self._body.get("cache_control")
-        if automatic and self._last_cacheable >= 0:
-            wanted = (self._last_cacheable, _TTL_S[automatic.get("ttl")])
-            if wanted not in marks:
-                marks.append(wanted)
+        wanted = self._last_cacheable if self._body.get("cache_control") else -1
+        if wanted >= 0 and wanted not in marks:
+            marks.append(wanted)
         if len(marks) > MAX_CACHE_MARKS:
             invalid(
                 f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. "
                 f"Found {len(marks)}."
             )
-        lifetimes = [ttl for _, ttl in marks]
-        if lifetimes != sorted(lifetimes, reverse=True):
-            invalid(
-                "cache_control.ttl: a ttl='1h' cache_control block must not come after a "
-                "ttl='5m' cache_control block"
-            )
 
 
-def _inner_marker(block: Json) -> Json | None:
+def _is_marked_within(block: Json) -> bool:
     """The cache marker on a part of a tool result counts at the whole result."""
-    markers = (part.get("cache_control") for part in _result_parts(block))
-    return next((marker for marker in markers if marker), None)
+    return any(part.get("cache_control") for part in _result_parts(block))
 
 
 def _result_parts(block: Json) -> list[Json]:

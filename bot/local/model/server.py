@@ -20,10 +20,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from bot.local.model.answer import Answer, message_of, sse, stream_events
 from bot.local.model.cache import PromptCache
-from bot.local.model.checks import check_count_request, check_message_request, effort_of
+from bot.local.model.checks import (
+    CONTEXT_TOKENS,
+    MIN_CACHE_TOKENS,
+    Rules,
+    check_message_request,
+    effort_of,
+)
 from bot.local.model.errors import Json, Refused, error_body, invalid
 from bot.local.model.faults import (
     SILENT_KINDS,
@@ -37,8 +44,6 @@ from bot.local.model.faults import (
 )
 from bot.local.model.limits import RateGate, RateLimits
 from bot.local.model.prompt import Prompt, read_prompt
-from bot.local.model.rules import Rules
-from bot.local.model.wire import Cut, Events
 from bot.local.server import listen
 
 __all__ = ["Answer", "Fault", "FaultRecord", "Faults", "Mind", "ModelServer", "RateLimits"]
@@ -90,7 +95,6 @@ class ModelServer:
         self.app = Starlette(
             routes=[
                 Route("/v1/messages", self._messages, methods=["POST"]),
-                Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
             ],
             exception_handlers={HTTPException: _no_such_endpoint},
         )
@@ -99,19 +103,16 @@ class ModelServer:
         self._in_flight += 1
         self.in_flight_max = max(self.in_flight_max, self._in_flight)
         try:
-            return await self._guarded(request, self._answer)
+            return await self._guarded(request)
         finally:
             self._in_flight -= 1
 
-    async def _count_tokens(self, request: Request) -> Response:
-        return await self._guarded(request, self._count)
-
-    async def _guarded(self, request: Request, answer: Callable[..., Any]) -> Response:
+    async def _guarded(self, request: Request) -> Response:
         """Every outcome as an API answer; the only place that catches everything."""
         request_id = f"req_{secrets.token_hex(12)}"
         try:
             body = await self._read(request)
-            response: Response = await answer(request, body, request_id)
+            response = await self._answer(request, body, request_id)
         except Refused as refused:
             error = error_body(refused.kind, refused.message, request_id)
             response = _json(error, refused.status, refused.headers)
@@ -131,10 +132,6 @@ class ModelServer:
         _check_headers(request, self._api_key)
         return _decode(raw)
 
-    async def _count(self, request: Request, body: Any, request_id: str) -> Response:
-        rules = check_count_request(body)
-        return _json({"input_tokens": _measured(body, rules).tokens})
-
     async def _answer(self, request: Request, body: Any, request_id: str) -> Response:
         index = self.requests
         self.requests += 1
@@ -142,7 +139,7 @@ class ModelServer:
             self.recorded.append(body)
         rules = check_message_request(body)
         prompt = _measured(body, rules)
-        usage = self._cache.measure(prompt, rules.min_cache_tokens)
+        usage = self._cache.measure(prompt, MIN_CACHE_TOKENS)
         model, max_tokens = body["model"], body["max_tokens"]
         self._gate.admit(model, usage.limited, max_tokens)
         fault = self._faults.next(index, body)
@@ -157,7 +154,7 @@ class ModelServer:
         answer = self._mind(body) if max_tokens else Answer([], "max_tokens")
         answer = reshape(fault, answer) if fault else answer
         message = message_of(body, answer, prompt, usage)
-        self._cache.keep(prompt, rules.min_cache_tokens)
+        self._cache.keep(prompt, MIN_CACHE_TOKENS)
         self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
         headers = self._gate.headers(model)
         if body.get("stream"):
@@ -212,9 +209,9 @@ def _decode(raw: bytes) -> Any:
 
 
 def _measured(body: Json, rules: Rules) -> Prompt:
-    prompt = read_prompt(body, effort_of(body, rules), rules.binds_thinking)
-    if prompt.tokens > rules.context_tokens:
-        invalid(f"prompt is too long: {prompt.tokens} tokens > {rules.context_tokens} maximum")
+    prompt = read_prompt(body, effort_of(body, rules))
+    if prompt.tokens > CONTEXT_TOKENS:
+        invalid(f"prompt is too long: {prompt.tokens} tokens > {CONTEXT_TOKENS} maximum")
     return prompt
 
 
@@ -261,6 +258,66 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
     request_id = f"req_{secrets.token_hex(12)}"
     body = error_body(kind, f"{request.method} {request.url.path}", request_id)
     return _json(body, status, {"request-id": request_id})
+
+
+class Events(Response):
+    """Server-sent events, each in a write of its own; `cut` closes the connection after them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: list[bytes], headers: dict[str, str], cut: bool = False) -> None:
+        super().__init__(None, 200, headers)
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-cache"
+        self._events = events
+        self._cut = cut
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        await _start(send, self)
+        for event in self._events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        if self._cut:
+            await _close(receive)
+        else:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Cut(Response):
+    """Close the connection: before any byte, or within a body of `length` bytes."""
+
+    def __init__(
+        self, body: bytes = b"", length: int = 0, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(body, 200, headers, "application/json")
+        self.headers["content-length"] = str(length)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is, and close."""
+        if self.body:
+            await _start(send, self)
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await _close(receive)
+
+
+async def _start(send: Send, response: Response) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+    )
+
+
+async def _close(receive: Receive) -> None:
+    """Close uvicorn's connection under the response: ASGI has no message for that."""
+    cycle = getattr(receive, "__self__", None)
+    if cycle is None:
+        raise RuntimeError("cut connections need uvicorn")
+    cycle.transport.close()
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def main() -> None:

@@ -7,64 +7,56 @@ import re
 from typing import Any
 
 from bot.local.model.errors import Json, a_list, a_string, an_object, invalid, one_of, only
-from bot.local.model.rules import Rules
 
 MAX_CACHE_MARKS = 4
 TOOL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 _MESSAGE_FIELDS = frozenset({"role", "content"})
-_ROLES = ("user", "assistant", "system")
+_ROLES = ("user", "assistant")
 _BLOCK_FIELDS = {
     "text": {"text", "cache_control", "citations"},
     "image": {"source", "cache_control", "transformations"},
-    "document": {"source", "cache_control", "citations", "context", "title"},
-    "search_result": {"source", "title", "content", "cache_control", "citations"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
     "tool_use": {"id", "name", "input", "cache_control", "caller", "toolset_name"},
     "tool_result": {"tool_use_id", "content", "is_error", "cache_control", "toolset_name"},
     "server_tool_use": {"id", "name", "input", "cache_control", "caller"},
-    "tool_reference": {"tool_name", "cache_control"},
-    "container_upload": {"file_id", "cache_control"},
 }
 _BLOCKS = {kind: frozenset(fields | {"type"}) for kind, fields in _BLOCK_FIELDS.items()}
 _REQUIRED = {
     "text": ("text",),
     "image": ("source",),
-    "document": ("source",),
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
     "server_tool_use": ("id", "name", "input"),
 }
-_USER = frozenset({"text", "image", "document", "search_result", "tool_result", "container_upload"})
+_USER = frozenset({"text", "image", "tool_result"})
 _ASSISTANT = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"})
-_IN_RESULT = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+_IN_RESULT = frozenset({"text", "image"})
 
 
-def check_messages(messages: Any, rules: Rules) -> None:
+def check_messages(messages: Any) -> None:
     """Refuse a conversation that the API would not take."""
     messages = a_list(messages, "messages")
     if not messages:
         invalid("messages: at least one message is required")
-    turns = _Turns(rules)
+    turns = _Turns()
     for n, message in enumerate(messages):
         turns.add(n, an_object(message, f"messages.{n}"))
     turns.end()
 
 
 def check_cache_control(block: Json, where: str) -> None:
-    """Refuse a cache marker that is not `{"type": "ephemeral", "ttl": "5m" | "1h"}`."""
+    """Refuse a cache marker that is not `{"type": "ephemeral"}`, which is for five minutes."""
     marker = block.get("cache_control")
     if marker is None:
         return
     marker = an_object(marker, f"{where}cache_control")
-    only(marker, frozenset({"type", "ttl"}), f"{where}cache_control.")
+    only(marker, frozenset({"type"}), f"{where}cache_control.")
     if marker.get("type") != "ephemeral":
         invalid(f"{where}cache_control.type: Input should be 'ephemeral'")
-    if marker.get("ttl") is not None:
-        one_of(marker["ttl"], ("5m", "1h"), f"{where}cache_control.ttl")
 
 
 def check_texts(blocks: Any, where: str) -> None:
@@ -79,8 +71,7 @@ def check_texts(blocks: Any, where: str) -> None:
 class _Turns:
     """The conversation so far; consecutive messages of one role are one turn."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self) -> None:
         self._role = ""
         self._place = ""
         self._used: set[str] = set()
@@ -109,9 +100,8 @@ class _Turns:
     def end(self) -> None:
         if self._open:
             self._unanswered()
-        if self._role != "assistant" or self._rules.prefill:
-            return
-        if self._last_kind != "server_tool_use":  # a paused turn is sent back as it came
+        paused = self._last_kind == "server_tool_use"  # such a turn is sent back as it came
+        if self._role == "assistant" and not paused:
             invalid(
                 "This model does not support assistant message prefill. "
                 "The conversation must end with a user message."
@@ -121,27 +111,11 @@ class _Turns:
         before = self._role
         if not before and role == "assistant":
             invalid('messages: first message must use the "user" role')
-        if role == "system":
-            self._check_system_turn(n, before)
-        elif before == "system" and role == "user":
-            invalid(f"messages.{n}: a system message must be followed by an assistant message")
         if role == "assistant" and before != "assistant":
             if self._open:
                 self._unanswered()
             self._turn = set()
         self._role = role
-
-    def _check_system_turn(self, n: int, before: str) -> None:
-        if not self._rules.system_messages:
-            invalid(f'messages.{n}.role: "system" is not supported for this model')
-        if not before:
-            invalid(
-                f"messages.{n}: use the top-level 'system' parameter for the initial system prompt"
-            )
-        if before != "user":
-            invalid(f"messages.{n}: a system message must follow a user message")
-        if self._open:
-            self._unanswered()
 
     def _add_string(self, n: int, text: str) -> None:
         if not text:
@@ -153,8 +127,6 @@ class _Turns:
         kind = _check_block(block, where)
         if self._role == "assistant":
             self._add_reply(block, kind, where)
-        elif self._role == "system" and kind != "text":
-            invalid(f"{where}: Input should be a text block")
         elif kind not in _USER:
             invalid(f"{where}: `{kind}` blocks are not allowed in user messages")
         elif kind == "tool_result":

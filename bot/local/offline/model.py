@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.calls import use
+from bot.local.offline.calls import items_of, use
 from bot.local.offline.channels import as_reader, handles_in
 from bot.local.offline.conversation import Conversation, read_conversation
 from bot.local.offline.data import as_data
@@ -18,7 +18,11 @@ from bot.local.offline.files import as_files
 from bot.local.offline.mail import as_triage, digest_lines, is_digest
 from bot.local.offline.parent import as_parent
 from bot.local.offline.search import as_searcher
-from bot.local.offline.tracker import rows_of
+
+_KEY = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
+_CELL = re.compile(r"(?:^|\| )([^|:]{1,30}): ([^|]*?)(?= \||$)")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_CLOSED = frozenset({"closed", "resolved", "done", "fixed", "completed"})
 
 
 def answer(request: dict[str, Any]) -> Answer:
@@ -36,7 +40,7 @@ def _as_subagent(talk: Conversation) -> Answer:
     if contract == "triage":
         return as_triage(talk)
     if contract == "tracker":
-        return Answer([use("submit_result", **rows_of(talk))])
+        return Answer([use("submit_result", **_tracker_rows(talk))])
     if handles_in(handles):
         return as_reader(talk)
     if re.search(r"\bdata:", handles):
@@ -46,3 +50,27 @@ def _as_subagent(talk: Conversation) -> Answer:
     if re.search(r"\b(?:mail|web|notes):|https?://", handles):
         return as_searcher(talk)
     return as_reader(talk)
+
+
+def _tracker_rows(talk: Conversation) -> dict[str, Any]:
+    """Return the arguments of `submit_result`: a row for each item of the material."""
+    material = "\n".join(text for text in talk.opening if text.startswith("MATERIAL"))
+    return {
+        "rows": [_tracker_row(item.id, item.text) for item in items_of(material)],
+        "not_covered": [],
+    }
+
+
+def _tracker_row(id: str, text: str) -> dict[str, str]:
+    cells = {name.strip().lower(): value.strip() for name, value in _CELL.findall(text)}
+    key = _KEY.search(text)
+    day = _DAY.search(cells.get("closed", "") or cells.get("resolved", ""))
+    status = cells.get("status", "").lower()
+    return {
+        "id": id,
+        "key": key[0] if key else "",
+        "title": cells.get("title") or cells.get("name") or text.partition(" | ")[0],
+        "status": "closed" if status in _CLOSED or (day and not status) else "open",
+        "market": cells.get("market", ""),
+        "closed": day[0] if day else "",
+    }

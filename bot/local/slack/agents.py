@@ -1,6 +1,6 @@
 """Web API methods of an agent: the state of its sessions, and what its pane shows.
 
-docs.slack.dev/ai/agent-sessions; docs.slack.dev/reference/methods/assistant.threads.setStatus.
+docs.slack.dev/ai/agent-sessions; docs.slack.dev/reference/methods/assistant.threads.setTitle.
 """
 
 import json
@@ -14,7 +14,6 @@ from bot.local.workspace import Message, micros
 
 STATUSES = ("processing", "active", "suspended", "closed")
 MAX_TITLE = 200
-MAX_LOADING_MESSAGES = 10
 MAX_PROMPTS = 4
 
 
@@ -22,7 +21,7 @@ def _set_status(call: Call) -> Json:
     """Makes the session if there is none; `processing` shows the Stop button until it is left."""
     call.need("assistant:write", "chat:write")
     channel = writable(call, "channel_id")
-    status, title = session_status(call, "status"), _title(call, required=False)
+    status, title = session_status(call, "status"), _title(call)
     initiator = call.text("initiator_user_id")
     if initiator and initiator not in call.state.users:
         raise SlackError("user_not_found")
@@ -32,18 +31,6 @@ def _set_status(call: Call) -> Json:
     session.initiator = initiator or session.initiator
     call.did(channel.id, root)
     return {"status": status, "agent_status": status, "title": session.title}
-
-
-def _rename(call: Call) -> Json:
-    call.need("assistant:write", "chat:write")
-    channel = writable(call, "channel_id")
-    title, root = _title(call), _root(call, channel.id)
-    session = call.state.sessions.get((channel.id, root.ts))
-    if session is None:
-        raise SlackError("session_not_found")
-    session.title = title
-    call.did(channel.id, root)
-    return {"title": title}
 
 
 def session_status(call: Call, argument: str) -> str:
@@ -59,22 +46,6 @@ def set_session(state: SlackState, channel: str, thread_ts: str, status: str) ->
     session = state.sessions.setdefault((channel, thread_ts), Session(channel, thread_ts))
     session.status = status
     return session
-
-
-def _thread_status(call: Call) -> Json:
-    """An empty status takes the line away, as the app's next message does."""
-    _need_either(call, "assistant:write", "chat:write")
-    channel = writable(call, "channel_id")
-    loading = _list(call, "loading_messages")
-    if len(loading) > MAX_LOADING_MESSAGES or not all(isinstance(each, str) for each in loading):
-        raise SlackError("invalid_arguments")
-    if "status" not in call.args:
-        call.required("status")
-    root = _root(call, channel.id)
-    pane = _pane(call.state, channel.id, root.ts)
-    pane.status, pane.loading_messages = call.text("status"), tuple(loading)
-    call.did(channel.id, root)
-    return {}
 
 
 def _thread_title(call: Call) -> Json:
@@ -110,8 +81,8 @@ def _is_prompt(prompt: Any) -> bool:
     )
 
 
-def _title(call: Call, *, required: bool = True) -> str:
-    title = call.required("title") if required else call.text("title")
+def _title(call: Call) -> str:
+    title = call.text("title")
     if len(title) > MAX_TITLE:
         raise SlackError("invalid_arguments")
     return title
@@ -139,15 +110,8 @@ def _list(call: Call, name: str) -> list[Any]:
     return value
 
 
-def _need_either(call: Call, *scopes: str) -> None:
-    if not call.identity.scopes.intersection(scopes):
-        call.need(scopes[0])
-
-
 METHODS: Mapping[str, Callable[[Call], Json]] = {
     "agents.sessions.setStatus": _set_status,
-    "agents.sessions.rename": _rename,
-    "assistant.threads.setStatus": _thread_status,
     "assistant.threads.setTitle": _thread_title,
     "assistant.threads.setSuggestedPrompts": _prompts,
 }

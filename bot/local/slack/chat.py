@@ -26,8 +26,6 @@ def _post(call: Call) -> Json:
     channel = writable(call)
     message = _written(call, placed(call, channel, new_message(call, channel)))
     call.state.timelines[channel.id].add(message)
-    if pane := call.state.panes.get((channel.id, message.thread_ts)):
-        pane.status = ""
     call.did(channel.id, message)
     body = message_json(call.state, channel.id, message, with_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": body}
@@ -92,18 +90,6 @@ def _add_reaction(call: Call) -> Json:
     return _react(call, channel, replace(message, reactions=tuple(reactions.values())))
 
 
-def _remove_reaction(call: Call) -> Json:
-    channel, message, name = _reacted(call)
-    reactions = {reaction.name: reaction for reaction in message.reactions}
-    old = reactions.get(name, Reaction(name, 0))
-    if call.identity.user not in old.users:
-        raise SlackError("no_reaction")
-    users = tuple(user for user in old.users if user != call.identity.user)
-    reactions[name] = Reaction(name, old.count - 1, users)
-    left = tuple(reaction for reaction in reactions.values() if reaction.count)
-    return _react(call, channel, replace(message, reactions=left))
-
-
 def _reacted(call: Call) -> tuple[Channel, Message, str]:
     call.need("reactions:write")
     name = call.required("name").strip(":")
@@ -146,5 +132,4 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "chat.delete": _delete,
     "chat.getPermalink": _permalink,
     "reactions.add": _add_reaction,
-    "reactions.remove": _remove_reaction,
 }

@@ -6,7 +6,7 @@ from bot.local.slack.json import channel_json, message_json
 from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackError
 from bot.local.slack.streams import expire
-from bot.local.workspace import SLACKBOT, Channel, Message, micros
+from bot.local.workspace import SLACKBOT, Channel, micros
 
 FOREVER = 10**18
 """Later than any message, in microseconds."""
@@ -44,12 +44,7 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 
 
 def _open(call: Call) -> Json:
-    """The direct message with `users`, made if there is none, or the one that `channel` names."""
-    if call.text("channel"):
-        channel = call.channel("read")
-        if channel.kind not in ("im", "mpim"):
-            raise SlackError("method_not_supported_for_channel_type")
-        return {"channel": _opened(call, channel), "no_op": True, "already_open": True}
+    """The direct message with `users`, made if there is none."""
     users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
     call.need("im:write" if len(users) == 1 else "mpim:write")
     for id in users:
@@ -63,29 +58,7 @@ def _open(call: Call) -> Json:
     before = len(call.state.channels)
     channel = call.state.direct(call.identity.user, *users)
     old = before == len(call.state.channels)
-    return {"channel": _opened(call, channel)} | (
-        {"no_op": True, "already_open": True} if old else {}
-    )
-
-
-def _opened(call: Call, channel: Channel) -> Json:
-    return channel_json(call, channel) if call.flag("return_im") else {"id": channel.id}
-
-
-def _join(call: Call) -> Json:
-    call.need("channels:join")
-    channel = call.channel("read")
-    if channel.kind != "public_channel":
-        raise SlackError("method_not_supported_for_channel_type")
-    if channel.is_archived:
-        raise SlackError("is_archived")
-    if call.is_member(channel):
-        warning = {"warning": "already_in_channel"}
-        warnings = {"response_metadata": {"warnings": ["already_in_channel"]}}
-        return {"channel": channel_json(call, channel)} | warning | warnings
-    call.state.members[channel.id][call.identity.user] = None
-    call.did(channel.id, Message(""))
-    return {"channel": channel_json(call, channel)}
+    return {"channel": {"id": channel.id}} | ({"no_op": True, "already_open": True} if old else {})
 
 
 def _info(call: Call) -> Json:
@@ -160,7 +133,6 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "conversations.info": _info,
     "conversations.members": _members,
     "conversations.open": _open,
-    "conversations.join": _join,
     "users.conversations": _of_user,
     "conversations.history": _history,
     "conversations.replies": _replies,

@@ -49,35 +49,9 @@ def _group_users(call: Call) -> Json:
     group = call.state.usergroups.get(call.required("usergroup"))
     if group is None:
         raise SlackError("no_such_subteam")
-    if group.disabled and not call.flag("include_disabled"):
+    if group.disabled:
         raise SlackError("subteam_disabled")
     return {"users": list(group.users)}
-
-
-def _groups(call: Call) -> Json:
-    call.need("usergroups:read")
-    groups = [
-        {
-            "id": group.id,
-            "team_id": call.state.team.id,
-            "is_usergroup": True,
-            "name": group.name or group.handle,
-            "handle": group.handle,
-            "user_count": len(group.users),
-            "date_delete": int(group.disabled),
-            **({"users": list(group.users)} if call.flag("include_users") else {}),
-        }
-        for group in call.state.usergroups.values()
-        if call.flag("include_disabled") or not group.disabled
-    ]
-    return {"usergroups": groups}
-
-
-def _team_info(call: Call) -> Json:
-    call.need("team:read")
-    team = call.state.team
-    url = team_url(call.state)
-    return {"team": {"id": team.id, "name": team.name, "domain": team.domain, "url": url}}
 
 
 def _bot_info(call: Call) -> Json:
@@ -217,8 +191,6 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "users.info": _user_info,
     "users.list": _user_list,
     "usergroups.users.list": _group_users,
-    "usergroups.list": _groups,
-    "team.info": _team_info,
     "bots.info": _bot_info,
     "slackLists.items.list": _list_items,
     "search.messages": _search,

@@ -1,18 +1,29 @@
-"""Files of the local Slack: files.info, and their content behind `url_private`."""
+"""Files of the local Slack: files.info, their content behind `url_private`, and uploads."""
 
 import html
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from bot.local.slack.json import file_json
-from bot.local.slack.records import Json
+from bot.local.slack.places import new_message, placed, writable
+from bot.local.slack.records import Json, Upload
 from bot.local.slack.state import Call, Identity, SlackError, SlackState
 from bot.local.workspace import Channel, File, Message
 
 FILES_PATH = "/files-pri/{place}/{name:path}"
 
+UPLOAD_PATH = "/upload/v1/{file}"
+UPLOAD = "upload"
+"""What counts and faults call the sending of the bytes, which is no method."""
+FORM_ONLY = frozenset({"files.getUploadURLExternal"})
+"""Methods that read no JSON: docs.slack.dev/reference/methods/files.getUploadURLExternal."""
+MAX_BYTES = 1_000_000_000
+MAX_COMMENT = 4_000
+
+_KINDS = {"csv": "text/csv", "png": "image/png", "txt": "text/plain"}
 _GONE = ("tombstone", "hidden_by_limit")
 
 
@@ -68,4 +79,67 @@ def _login(state: SlackState) -> Response:
     return Response(page, 200, media_type="text/html")
 
 
-METHODS: Mapping[str, Callable[[Call], Json]] = {"files.info": _info}
+def _address(call: Call) -> Json:
+    call.need("files:write")
+    name, length = call.required("filename"), call.required("length")
+    if not length.isdecimal() or not 0 < int(length) <= MAX_BYTES:
+        raise SlackError("invalid_arguments")
+    id = f"F0UP{len(call.state.uploads):05d}"
+    call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
+    return {"upload_url": f"{call.state.base_url}upload/v1/{id}", "file_id": id}
+
+
+def take(state: SlackState, id: str, content: bytes) -> Response:
+    """The bytes of a file; the address alone says whose it is."""
+    upload = state.uploads.get(id)
+    if upload is None or upload.completed:
+        return Response("Not Found", 404, media_type="text/plain")
+    if len(content) != upload.length:
+        return Response("Bad Request", 400, media_type="text/plain")
+    upload.content = content
+    return Response(f"OK - {len(content)}", 200, media_type="text/plain")
+
+
+def _complete(call: Call) -> Json:
+    """Each file can be completed once; what it is shown in is a message of its own."""
+    call.need("files:write")
+    asked = call.objects("files")
+    uploads = [call.state.uploads.get(str(each.get("id"))) for each in asked]
+    ours = [u for u in uploads if u and u.content and u.user == call.identity.user]
+    if not asked or len(ours) < len(asked) or any(u.completed for u in ours):
+        raise SlackError("file_not_found" if asked else "invalid_arguments")
+    titles = [str(each.get("title") or "") for each in asked]
+    files = tuple(_file(u, title) for u, title in zip(ours, titles, strict=True))
+    if not call.text("channel_id"):
+        raise SlackError("channel_not_found")  # a private file is of no use to the product
+    channel = writable(call, "channel_id")
+    message = placed(call, channel, new_message(call, channel))
+    for upload in ours:
+        upload.completed = True
+    shown = replace(message, text=call.text("initial_comment")[:MAX_COMMENT], files=files)
+    if call.state.unshared:
+        call.state.unshared -= 1
+    else:
+        call.state.timelines[channel.id].add(shown)
+        call.did(channel.id, shown)
+    return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
+
+
+def _file(upload: Upload, title: str) -> File:
+    kind = upload.name.rpartition(".")[2].lower()
+    return File(
+        upload.id,
+        upload.name,
+        title or upload.name,
+        _KINDS.get(kind, "application/octet-stream"),
+        kind,
+        upload.length,
+        content=upload.content,
+    )
+
+
+METHODS: Mapping[str, Callable[[Call], Json]] = {
+    "files.info": _info,
+    "files.getUploadURLExternal": _address,
+    "files.completeUploadExternal": _complete,
+}

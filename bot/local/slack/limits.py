@@ -6,10 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 
 TIERS: Mapping[str, int] = {
-    "agents.sessions.rename": 50,
     "agents.sessions.setStatus": 50,
     "apps.connections.open": 10,
-    "assistant.threads.setStatus": 600,
     "assistant.threads.setSuggestedPrompts": 50,
     "assistant.threads.setTitle": 50,
     "bots.info": 50,
@@ -23,7 +21,6 @@ TIERS: Mapping[str, int] = {
     "chat.update": 50,
     "conversations.history": 50,
     "conversations.info": 50,
-    "conversations.join": 50,
     "conversations.list": 20,
     "conversations.members": 100,
     "conversations.open": 50,
@@ -32,34 +29,21 @@ TIERS: Mapping[str, int] = {
     "files.getUploadURLExternal": 100,
     "files.info": 100,
     "reactions.add": 50,
-    "reactions.remove": 20,
     "search.messages": 20,
     "slackLists.items.list": 20,
-    "team.info": 50,
-    "usergroups.list": 20,
     "usergroups.users.list": 20,
     "users.conversations": 50,
     "users.info": 100,
     "users.list": 20,
     "views.open": 100,
     "views.publish": 100,
-    "views.update": 100,
 }
 """Calls a minute that Slack allows an app in a workspace (rate limit tiers 1 to 4).
 
-slackapi/java-slack-sdk, metadata/web-api/rate_limit_tiers.json. setStatus and getPermalink have
-"special" limits that are told nowhere; 600 stands for "hundreds a minute". Tier 1 is "1+": an app
+slackapi/java-slack-sdk, metadata/web-api/rate_limit_tiers.json. getPermalink has a
+"special" limit that is told nowhere; 600 stands for "hundreds a minute". Tier 1 is "1+": an app
 may have ten sockets, and opens them at its start.
 """
-
-DISTRIBUTED: Mapping[str, int] = {
-    **TIERS,
-    "conversations.history": 1,
-    "conversations.replies": 1,
-}
-"""The same for an app that is sold outside of Slack's marketplace: docs.slack.dev/apis/web-api/
-rate-limits. Such an app also gets `DISTRIBUTED_PAGE` messages a call."""
-DISTRIBUTED_PAGE = 15
 
 _WINDOW_S = 60.0
 _CHANNEL_S = 1.0

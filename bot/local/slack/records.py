@@ -59,8 +59,6 @@ class Session:
 class Pane:
     """What assistant.threads.* has set for a thread; `thread_ts` "" holds the pane's prompts."""
 
-    status: str = ""
-    loading_messages: tuple[str, ...] = ()
     title: str = ""
     prompts_title: str = ""
     prompts: tuple[Mapping[str, str], ...] = ()

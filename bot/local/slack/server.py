@@ -19,7 +19,6 @@ from bot.local.slack import conversations as slack_conversations
 from bot.local.slack import directory as slack_directory
 from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
-from bot.local.slack import uploads as slack_uploads
 from bot.local.slack import views as slack_views
 from bot.local.slack.delivery import ACK_S, RETRIES_S, Deliveries, Delivery
 from bot.local.slack.events import named_message, of_write
@@ -34,7 +33,7 @@ from bot.local.slack.faults import (
     refused_stream,
 )
 from bot.local.slack.interactions import RESPONSE_PATH
-from bot.local.slack.limits import DISTRIBUTED, DISTRIBUTED_PAGE, TIERS, RateLimits
+from bot.local.slack.limits import TIERS, RateLimits
 from bot.local.slack.people import People
 from bot.local.slack.request import Requests
 from bot.local.slack.shown import Shown, visible
@@ -54,7 +53,6 @@ from bot.local.workspace import Workspace
 __all__ = [
     "API_PATH",
     "BOT_TOKEN",
-    "DISTRIBUTED",
     "METHODS",
     "TIERS",
     "Fault",
@@ -77,7 +75,6 @@ METHODS = {
     **slack_directory.METHODS,
     **slack_files.METHODS,
     **slack_streams.METHODS,
-    **slack_uploads.METHODS,
     **slack_views.METHODS,
 }
 
@@ -109,11 +106,11 @@ class LocalSlack:
     ) -> None:
         """`tokens` adds to the default ones or replaces them.
 
-        `limits` maps methods to calls a minute, as slack_limits.TIERS and DISTRIBUTED do;
-        None = no limits. `invite_bot` and `now`: see SlackState. Without a `request_url` events
-        come in Socket Mode. An event that is not acknowledged within `ack_s` is sent again after
-        each of `retries_s`, then it is lost. `streams_refused` makes this a Slack without streams:
-        it is how every call of a method that streams fails.
+        `limits` maps methods to calls a minute, as `limits.TIERS` does; None = no limits.
+        `invite_bot` and `now`: see SlackState. Without a `request_url` events come in Socket Mode.
+        An event that is not acknowledged within `ack_s` is sent again after each of `retries_s`,
+        then it is lost. `streams_refused` makes this a Slack without streams: it is how every call
+        of a method that streams fails.
         """
         self.state = SlackState(workspace, invite_bot=invite_bot, now=now)
         self.state.stream_ttl_s = stream_ttl_s
@@ -124,14 +121,13 @@ class LocalSlack:
             routes=[
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
                 Route(slack_files.FILES_PATH, self._download),
-                Route(slack_uploads.UPLOAD_PATH, self._upload, methods=["POST"]),
+                Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
                 Route(RESPONSE_PATH + "{key}", self._respond, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
         )
         self.tokens = {BOT_TOKEN: Identity(BOT_USER, BOT_ID), **(tokens or {})}
         self._limits = RateLimits(limits)
-        self.state.page_limit = DISTRIBUTED_PAGE if limits is DISTRIBUTED else None
         self.sockets = Sockets(app_token, ack_s)
         self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
         self._events = Deliveries(self.state, self.requests or self.sockets, retries_s)
@@ -194,7 +190,7 @@ class LocalSlack:
         try:
             if method not in METHODS and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
-            args = await _arguments(request, method not in slack_uploads.FORM_ONLY)
+            args = await _arguments(request, method not in slack_files.FORM_ONLY)
             if method == OPEN:
                 return self._open(request, args)
             identity, token = self._identity(request, args)
@@ -264,13 +260,13 @@ class LocalSlack:
 
     async def _upload(self, request: Request) -> Response:
         """The bytes of a file, at the address that was given for it."""
-        self.calls[slack_uploads.UPLOAD] += 1
-        fault = next_fault(self.faults, slack_uploads.UPLOAD)
+        self.calls[slack_files.UPLOAD] += 1
+        fault = next_fault(self.faults, slack_files.UPLOAD)
         if fault and (failure := await failed(fault, request)):
             return failure
         content = await request.body()
         with self.state.lock:
-            response = slack_uploads.take(self.state, request.path_params["file"], content)
+            response = slack_files.take(self.state, request.path_params["file"], content)
         return Response() if await lost(fault, request) else response
 
 

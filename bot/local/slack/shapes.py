@@ -94,7 +94,7 @@ def flag(value: Any, key: str, at: str) -> None:
         raise Misfit(f"{at}/{key}", "must provide a boolean")
 
 
-def number(value: Any, key: str, at: str, most: int) -> None:
+def whole_number(value: Any, key: str, at: str, most: int) -> None:
     """A whole number from 0 to `most` below `key`, if there is anything."""
     found = _mapping(value, at).get(key)
     if found is None:

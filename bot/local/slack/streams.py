@@ -49,7 +49,6 @@ def _start(call: Call) -> Json:
     _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
     call.state.timelines[channel.id].add(_shown(message, stream))
-    _drop_status(call, channel, message)
     call.did(channel.id, message)
     return {"channel": channel.id, "ts": message.ts}
 
@@ -268,12 +267,6 @@ def _card(row: Row) -> Json:
 def _rich(text: str) -> Json:
     section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
     return {"type": "rich_text", "elements": [section]}
-
-
-def _drop_status(call: Call, channel: Channel, message: Message) -> None:
-    """A message from the app takes its "is thinking" away."""
-    if pane := call.state.panes.get((channel.id, message.thread_ts)):
-        pane.status = ""
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {

@@ -33,15 +33,6 @@ def _open(call: Call) -> Json:
     return _keep(call, f"V0MODAL{len(call.state.views)}", user, _view(call, ("modal",)))
 
 
-def _update(call: Call) -> Json:
-    old = call.state.views.get(call.text("view_id")) or _by_external_id(call)
-    if old is None:
-        raise SlackError("not_found")
-    body = _view(call, (str(old.body["type"]),))
-    _check_hash(call, old)
-    return _keep(call, old.id, old.user, body)
-
-
 def home(state: SlackState, user: str) -> View | None:
     """The App Home that a person sees."""
     views = (view for view in state.views.values() if view.body["type"] == "home")
@@ -133,14 +124,7 @@ def _trigger(call: Call) -> str:
     return user
 
 
-def _by_external_id(call: Call) -> View | None:
-    wanted = call.text("external_id")
-    views = call.state.views.values()
-    return next((v for v in views if wanted and v.body.get("external_id") == wanted), None)
-
-
 METHODS: Mapping[str, Callable[[Call], Json]] = {
     "views.publish": _publish,
     "views.open": _open,
-    "views.update": _update,
 }
