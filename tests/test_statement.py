@@ -91,6 +91,12 @@ ACTS = (
     "select 'a' \1 from t",
 )
 
+UNITS = (
+    *("/*", "'a", '"', "''a", "$a$", "--", "[", "(", ", ", "x "),
+    *("from ", "from a,", "from (", "from t, f(a, ", "with ", "a."),
+    *("query_to_", "xml", "a_scan", "pg_"),
+)
+
 
 @pytest.mark.parametrize("statement", READS)
 def test_a_statement_that_only_reads_passes(statement: str) -> None:
@@ -120,26 +126,7 @@ def test_what_keeps_a_statement_from_running_is_told(statement: str, told: str) 
     assert told in refusal(statement)
 
 
-UNITS = (
-    "/*",
-    "'a",
-    '"',
-    "''a",
-    "$a$",
-    "from ",
-    "from a,",
-    "from (",
-    "from t, f(a, ",
-    "a.",
-    "query_to_",
-    "xml",
-    "[",
-    "--",
-    "x ",
-)
-
-
-@pytest.mark.parametrize("unit", [*UNITS, "a_scan", "pg_", ", ", "with ", "("])
+@pytest.mark.parametrize("unit", UNITS)
 def test_it_is_looked_at_in_linear_time(unit: str) -> None:
     with computed_within(0.5):
         refusal("select " + unit * (19_000 // len(unit)))
