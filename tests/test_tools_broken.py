@@ -50,9 +50,8 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     shell = ("sh", "-c", "{command}")
 
     def change(settings: Settings) -> Settings:
-        data = settings.data.model_copy(
-            update={"databases": {"shop": DatabaseSettings(path=base, **mine)}}
-        )
+        databases = {"shop": DatabaseSettings(path=base, **mine)}
+        data = settings.data.model_copy(update={"databases": databases})
         projects = {"book": ProjectSettings(path=book, **mine)}
         files = settings.files.model_copy(update={"projects": projects, "sandbox": shell})
         mcp = settings.mcp.model_copy(update={"servers": {"rogue": server}})
@@ -86,9 +85,6 @@ def task(body: Json) -> str:
 async def dm(bot: Served, text: str) -> tuple[str, str]:
     home = bot.slack.people.dm(ASKER)
     return home, bot.ask(text, channel=home)
-
-
-# ---- stopped
 
 
 ENDLESS: dict[str, Json] = {
@@ -129,9 +125,6 @@ async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_pat
         ended = await bot.store.subagents(run.id)
         assert {s.result["stopped_by"] for s in ended if s.result} == {"user"}
     assert [each for each in children_but(others) if is_alive(*each)] == []
-
-
-# ---- many at once
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
@@ -181,17 +174,13 @@ async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -
     mind = led(work, *(("files", f"Write as number {n}") for n in range(count)))
     change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
     async with serving(tmp_path, mind, change=change) as bot:
-        asked = [await dm(bot, f"Write into the book, {n}.") for n in range(1)]
-        for home, each in asked:
-            await bot.answer(each, channel=home, seconds=60)
+        home, asked = await dm(bot, "Write into the book.")
+        await bot.answer(asked, channel=home, seconds=60)
     assert len(subjects(repo)) == count + 1
     lines = text_at(repo, "all.txt").split("\n\n\n")[:count]
     assert lines == [f"line {n} is done" for n in range(count)]
     assert (tmp_path / "book/all.txt").read_text() == text_at(repo, "all.txt")
     assert git(tmp_path / "book", "status", "--porcelain") == ""
-
-
-# ---- the ground gives way
 
 
 async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path) -> None:
@@ -261,9 +250,6 @@ async def test_a_half_written_line_of_the_log_is_an_error_and_no_silent_loss(
     assert (desk.root / "a.txt").read_text() == "one"
     await desk.use("write_file", path="a.txt", text="two", folder=BOOK)
     assert (desk.root / "a.txt").read_text() == "two"
-
-
-# ---- forgotten
 
 
 SECRET = "quokka-harbour-ledger"
