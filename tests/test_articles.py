@@ -1,15 +1,13 @@
-"""Eight subagents write eight articles at once, each its own, and one click pushes them all; and a
-few work over a checkout."""
+"""Eight subagents write eight articles at once, each its own, and one click pushes them all."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from card_kit import cards, payload, people, reaches
-from engine_kit import Json, finding, is_child, line, results, say, sentence, submitted, turn, use
+from engine_kit import Json, is_child, line, results, say, sentence, submitted, turn, use
 from files_kit import git, repository, subjects, text_at, with_remote
 from serve_kit import ASKER, Served, request_in, serving
 
@@ -151,74 +149,3 @@ async def test_changes_of_one_that_failed_are_told_as_not_done(tmp_path: Path) -
         where = told.removesuffix(" in the data folder").rpartition(", ")[2]
         assert next((tmp_path / "data" / where).glob("*.txt")).read_text() == "New\n"
     assert not (tmp_path / "book/one.txt").exists()
-
-
-PROJECT = {
-    "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-ra"\n',
-    "shop/cart.py": '"""Adds up what a customer buys."""\n\nTOTAL = sum\n',
-    "shop/mail.py": '"""Writes to customers."""\n',
-    "tests/test_cart.py": "from shop.cart import total\n",
-}
-
-
-def work_on(body: Json) -> Answer:
-    task, step = line(body, "TASK"), turn(body)
-    read = last(body)
-    if "framework" in task:
-        if step == 0:
-            return Answer([use("search_files", pattern="pytest")])
-        claim = finding("The project tests with pytest", "book:pyproject.toml:1",
-                        quotes=["[tool.pytest.ini_options]"])  # fmt: skip
-        return submitted("pytest", findings=[claim])
-    if "summarize" in task:
-        if step == 0:
-            return Answer([use("list_files")])
-        if step == 1:
-            return Answer([use("read_file", path=f"shop/{n}.py") for n in ("cart", "mail")])
-        quoted = {"cart": "Adds up what a customer buys", "mail": "Writes to customers"}
-        claims = [
-            finding(f"shop/{name}.py has a purpose", f"book:shop/{name}.py:1", quotes=[quote])
-            for name, quote in quoted.items()
-        ]
-        return submitted("Two modules", findings=claims)
-    if "create" in task:
-        text = "def discount(price, share):\n    return price * (1 - share)\n"
-        return Answer([use("write_file", path="shop/sale.py", text=text)]) if step == 0 else (
-            submitted("Made", findings=[]))  # fmt: skip
-    if step == 0:
-        return Answer([use("read_file", path="shop/sale.py")])
-    assert "|    return price * (1 - share)" in read
-    claim = finding("discount is there", "book:shop/sale.py:1", quotes=["def discount("])
-    return submitted("Verified", findings=[claim])
-
-
-def over_a_checkout(body: Json) -> Answer:
-    if is_child(body):
-        return work_on(body)
-    steps: list[list[Json]] = [
-        [delegate("Which test framework does this use: framework"), delegate("summarize the code")],
-        [delegate("create the module shop/sale.py")],
-        [delegate("verify the module shop/sale.py")],
-    ]
-    at = turn(body)
-    return Answer(list(steps[at])) if at < len(steps) else say("It uses pytest [F1.1].")
-
-
-async def test_over_a_checkout_the_parent_holds_only_views(tmp_path: Path) -> None:
-    repo = repository(tmp_path / "book", PROJECT)
-    async with serving(
-        tmp_path, over_a_checkout, space=people(), change=book(tmp_path / "book")
-    ) as bot:
-        direct = bot.slack.people.dm(ASKER)
-        asked = "What framework, what does each file do, and create shop/sale.py in the book?"
-        thread = bot.ask(asked, channel=direct)
-        shown = await bot.answer(thread, channel=direct, seconds=40)
-        assert "pytest" in shown.text
-        seen = json.dumps(bot.parents())
-        assert "verified" in seen.lower()
-        assert "price * (1 - share)" not in seen  # a view holds claims and quotes, not files
-        statuses: list[Any] = await bot.store.runs(5)
-        assert [run.status for run in statuses] == ["complete"]
-    assert (tmp_path / "book/shop/sale.py").read_text().startswith("def discount")
-    assert subjects(repo) == ["Begin"]  # nobody asked for a commit
-    assert git(tmp_path / "book", "status", "--porcelain") == "?? shop/sale.py\n"

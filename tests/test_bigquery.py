@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bot_kit import Shell, configure, model_at
 from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
 from google_kit import until
 from standins.google import FullGoogle
 from standins.sheets_state import SheetsState, book_of
 
-from bot.errors import SetupError
 from bot.local.google.faults import Fault
 from bot.local.google.oauth import LocalGoogleOauth
+from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
-from scopes.databases.bigquery_values import column_of, parameter_of, row_of
+from scopes.databases.bigquery_values import column_of, row_of
 from scopes.databases.tables import Column, StatementFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.sheets import Sheets
@@ -114,28 +113,6 @@ def test_types_and_rows_follow_the_schema() -> None:
     assert column_of({"name": "g", "type": "GEOGRAPHY"}).type == "GEOGRAPHY"
     many = {**field, "mode": "REPEATED"}
     assert row_of([many], {"f": [{"v": [{"v": "0.00000001"}]}]}) == ('["0.00000001"]',)
-
-
-async def test_parameters_are_named_and_have_types() -> None:
-    given: Mapping[str, Any] = {
-        "least": Decimal("7.25"),
-        "names": ["Ana", "Bo"],
-        "from": date(2024, 6, 1),
-        "paid": False,
-    }
-    sql = """SELECT id FROM orders WHERE amount >= @least AND list_contains(@names, customer)
-        AND placed > @from AND paid = @paid"""
-    async with bigquery(shop()) as (base, google):
-        assert (await base.query(sql, 5, given)).rows == ((2,),)
-        query = google.requests[0].body["configuration"]["query"]
-        assert query["parameterMode"] == "NAMED"
-        kinds = [p["parameterType"]["type"] for p in query["queryParameters"]]
-        assert kinds == ["BIGNUMERIC", "ARRAY", "DATE", "BOOL"]
-    at = parameter_of("at", datetime(2024, 7, 1, tzinfo=UTC))
-    assert at["parameterValue"] == {"value": "2024-07-01 00:00:00+00:00"}
-    assert parameter_of("none", None)["parameterValue"] == {}
-    with pytest.raises(ValueError, match="@none"):
-        parameter_of("none", [])
 
 
 async def test_a_query_that_is_too_dear_is_not_run() -> None:
@@ -278,29 +255,6 @@ async def test_queries_run_beside_each_other() -> None:
         assert state.cancelled == []
 
 
-def _settings(tmp_path: Path, config: str, **env: str) -> Any:
-    file = tmp_path / "assistant.yaml"
-    file.write_text(config)
-    return load_settings(file, env=env)
-
-
-async def test_a_dataset_of_the_settings_is_opened_with_what_there_is(tmp_path: Path) -> None:
-    config = "data: {databases: {events: {bigquery: my-project.events}}}"
-    settings = _settings(tmp_path, config, GOOGLE_ACCESS_TOKEN="ya29.x")
-    of = settings.data.databases["events"]
-    assert bigquery_of(settings, "events", of, operator=False) is None
-    made = bigquery_of(settings, "events", of, operator=True)
-    assert made is not None
-    assert (made.project, made.dataset, made.usd) == ("my-project", "events", 0.05)
-    await made.aclose()
-    key = tmp_path / "key.json"
-    key.write_text(json.dumps({"type": "service_account"}))
-    config = f"data: {{databases: {{events: {{bigquery: p.e, service_account: {key}}}}}}}"
-    settings = _settings(tmp_path, config)
-    with pytest.raises(SetupError, match=r"data\.databases\.events\.service_account names no"):
-        bigquery_of(settings, "events", settings.data.databases["events"], operator=False)
-
-
 async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path) -> None:
     accounts = LocalGoogleOauth()
     book = book_of("Targets", Q1=[["Region"], ["EMEA"]])
@@ -310,7 +264,9 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
     config += f"\ngoogle: {{service_account: {key_file(tmp_path)}}}"
     with LocalServer(google.app, "google") as api, LocalServer(accounts.app, "oauth") as oauth:
         ends = {"BIGQUERY_API_ENDPOINT": api.url, "SHEETS_API_ENDPOINT": api.url}
-        settings = _settings(tmp_path, config, GOOGLE_OAUTH_ENDPOINT=oauth.url, **ends)
+        file = tmp_path / "assistant.yaml"
+        file.write_text(config)
+        settings = load_settings(file, env={"GOOGLE_OAUTH_ENDPOINT": oauth.url, **ends})
         base = bigquery_of(settings, "shop", settings.data.databases["shop"], operator=False)
         assert base is not None
         assert [t.name for t in await base.tables()] == ["orders", "pay_per_head"]
@@ -325,3 +281,54 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
         await kit.aclose()
     assert {made.user for made in google.requests} == {ACCOUNT}
     state.tables.close()
+
+
+NO_CREDENTIALS = "data.databases.shop has no credentials: name a key file in"
+BROKEN = "data.databases.shop.service_account names no usable key file (MalformedError)"
+ENDED = "Google does not accept GOOGLE_ACCESS_TOKEN"
+
+
+@pytest.mark.parametrize(
+    ("token", "key", "fault"),
+    [
+        ("", "", NO_CREDENTIALS),
+        (TOKEN, "", ""),
+        ("ended", "", ENDED),
+        ("", "{}", BROKEN),
+    ],
+    ids=["nothing", "a token", "a token that has ended", "a broken key"],
+)
+def test_ask_and_doctor_say_the_same_of_the_credentials(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    token: str,
+    key: str,
+    fault: str,
+) -> None:
+    state = shop()
+    file = tmp_path / "key.json"
+    file.write_text(key)
+    own = f", service_account: {file}" if key else ""
+    configure(f"data: {{databases: {{shop: {{bigquery: local-project.shop{own}}}}}}}")
+    with LocalServer(FullGoogle(bigquery=state).app, "google") as server:
+        monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
+        if token:
+            monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", token)
+        shell = Shell(capsys)
+        with model_at(monkeypatch):
+            asked = shell("ask", "How many orders are there?")
+            doctor = shell("doctor", "--json")
+    state.tables.close()
+    (databases,) = [c for c in doctor.json["checks"] if c["check"] == "databases"]
+    told = " ".join(f"{asked.out} {asked.err}".split())
+    if fault:
+        assert asked.code in (1, 2)
+        assert databases["state"] == "problem"
+        assert fault in told
+        assert fault in databases["says"]
+    else:
+        assert asked.code == 0
+        assert databases["state"] == "ok"
+        assert databases["says"].startswith("shop (BigQuery, ")
+        assert "`serve` needs a key file" in databases["says"]

@@ -60,36 +60,25 @@ async def test_all_tables_are_listed_by_the_name_that_a_query_uses(tmp_path: Pat
         assert await shop.describe("nothing") is None
 
 
-async def test_a_name_that_two_schemas_have_is_that_of_the_default_schema(tmp_path: Path) -> None:
-    made = "CREATE TABLE t (y INT); CREATE SCHEMA a"
-    made += "; CREATE TABLE a.t (x INT); CREATE TABLE a.u (z INT)"
-    async with data_kit.duck(data_kit.duck_file(tmp_path / "b.duckdb", made)) as database:
-        for name, column in {"t": "y", "main.t": "y", "a.t": "x", "u": "z", '"T"': "y"}.items():
+async def test_a_schema_of_the_settings_or_the_default_one_needs_no_prefix(tmp_path: Path) -> None:
+    made = """CREATE TABLE t (y INT); CREATE SCHEMA a; CREATE TABLE a.t (x INT);
+      CREATE TABLE a.u (z INT); CREATE SCHEMA shop.shop;
+      CREATE TABLE shop.shop.v AS SELECT 1 AS w"""
+    path = data_kit.duck_file(tmp_path / "shop.duckdb", made)
+    columns = {"t": "y", "main.t": "y", "a.t": "x", "u": "z", '"T"': "y"}
+    async with data_kit.duck(path) as database:
+        assert "shop.shop.v" in [table.name for table in await database.tables()]
+        for name, column in columns.items():
             found = await database.describe(name)
             assert found
             assert found.columns[0].name == column
-
-
-async def test_a_schema_named_like_its_file_is_told_from_it(tmp_path: Path) -> None:
-    made = "CREATE SCHEMA shop.shop; CREATE TABLE shop.shop.t AS SELECT 1 AS a"
-    path = data_kit.duck_file(tmp_path / "shop.duckdb", made)
-    async with data_kit.duck(path) as database:
-        (table,) = await database.tables()
-        assert (table.name, table.rows) == ("shop.shop.t", 1)
-        assert (await database.query(f"SELECT a FROM {table.name}", 5)).rows == ((1,),)
-    async with data_kit.duck(path, "shop") as database:
-        assert (await database.query("SELECT a FROM t", 5)).rows == ((1,),)
-
-
-async def test_a_schema_of_the_settings_needs_no_prefix(tmp_path: Path) -> None:
-    path = data_kit.duck_file(tmp_path / "shop.duckdb")
-    for schema in ("hr", "shop.hr"):
-        async with data_kit.duck(path, schema) as shop:
-            assert (await shop.query("SELECT count(*) FROM staff", 5)).rows == ((0,),)
-            assert "staff" in [t.name for t in await shop.tables()]
-    async with data_kit.duck(path, "nothing") as shop:
+    for schema in ("shop", "shop.shop"):
+        async with data_kit.duck(path, schema) as database:
+            assert (await database.query("SELECT w FROM v", 5)).rows == ((1,),)
+            assert "v" in [table.name for table in await database.tables()]
+    async with data_kit.duck(path, "nothing") as database:
         with pytest.raises(SourceFailed, match="no schema of the name"):
-            await shop.tables()
+            await database.tables()
 
 
 VALUES = {
@@ -212,6 +201,9 @@ async def test_queries_run_side_by_side_and_processes_are_used_again_while_they_
 ) -> None:
     pool = DuckPool(512)
     database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 10, 5_000_000)
+    await database.query("SELECT 1", 5)
+    (child,) = pool._idle
+    os.kill(child.process.pid, signal.SIGKILL)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(database.query(f"SELECT {n}", 5)) for n in range(8)]
     assert [task.result().rows for task in tasks] == [((n,),) for n in range(8)]
@@ -220,12 +212,8 @@ async def test_queries_run_side_by_side_and_processes_are_used_again_while_they_
     for _ in range(9):
         await database.query("SELECT 1", 5)
     assert {child.process.pid for child in pool._idle} == set(pids)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert (await database.query("SELECT 2", 5)).rows == ((2,),)
-    (last,) = [child.process.pid for child in pool._idle]
     await pool.aclose()
-    assert not any(alive(pid) for pid in (*pids, last))
+    assert not any(alive(pid) for pid in pids)
 
 
 async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
@@ -431,7 +419,7 @@ MATCHING = """WITH t AS (SELECT replace(hex(zeroblob(5000000)), '00', 'a') AS a)
 """One call of a function, which SQLite does not leave."""
 
 
-@pytest.mark.parametrize("view", [COUNTING, MATCHING])
+@pytest.mark.parametrize("view", [COUNTING, MATCHING], ids=["counting", "matching"])
 async def test_a_file_without_an_end_takes_no_other_along(tmp_path: Path, view: str) -> None:
     for name in ("b", "c"):
         endless_sqlite(tmp_path / f"{name}.db", view)

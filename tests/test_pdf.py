@@ -69,39 +69,6 @@ def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() ->
     assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1}
 
 
-def test_letters_are_what_the_file_says_of_them() -> None:
-    """Here: a ligature, a letter beyond 16 bits, and Hebrew, which is drawn from its end."""
-    cmap = (
-        b"/CIDInit /ProcSet findresource begin begincmap 1 begincodespacerange <00> <ff> "
-        b"endcodespacerange 5 beginbfchar <41> <FB01> <42> <D835DD39> <61> <05DD> <62> <05D5> "
-        b"<63> <05DC> endbfchar endcmap"
-    )
-    font = HELVETICA.replace(b">>", b"/ToUnicode 8 0 R >>")
-    told = text(pdf(shown("A B"), shown("abc"), font=font, more=[stream(cmap)]))
-    assert told == "fi \U0001d539\n\n\u05dc\u05d5\u05dd"
-
-
-@pytest.mark.parametrize(
-    "contents",
-    [
-        b"1 g " + shown("planted"),
-        b"3 Tr " + shown("planted"),
-        shown("planted", "72 5000"),
-        shown("planted", "400 700"),
-        shown("planted") + b"1 g 0 0 612 792 re f",
-        b"0 0 9 9 re W n " + shown("planted"),
-        b"/OC /L BDC " + shown("planted") + b" EMC",
-    ],
-    ids=["white", "invisible", "off the page", "cut off", "covered", "clipped", "an off layer"],
-)
-def test_what_no_reader_sees_is_read_as_all_else(contents: bytes) -> None:
-    """As `text_of` says: nobody may rely on it that a PDF shows what is read of it."""
-    layer = b"/OCProperties << /OCGs [6 0 R] /D << /OFF [6 0 R] /Order [] >> >> "
-    page = with_font(b"/Properties << /L 6 0 R >> ") + b"/CropBox [0 0 300 792] "
-    data = one_page(stream(contents), page, layer, [b"<< /Type /OCG /Name (L) >>"])
-    assert text(data) == "planted"
-
-
 def test_comments_and_fields_are_not_read() -> None:
     form = b"/Type /XObject /Subtype /Form /BBox [0 0 99 99] " + with_font()
     drawn = [b"/Rect [9 9 99 99] /AP << /N 7 0 R >> >>", stream(shown("its look"), form)]

@@ -8,7 +8,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import data_kit
 import pg_kit
 import psycopg
 import pytest
@@ -288,11 +287,3 @@ async def test_a_server_without_a_free_connection_is_asked_again_and_then_told_o
             await asyncio.sleep(0.5)
         assert (await waiting).rows == ((2,),)
         await source.aclose()
-
-
-async def test_the_tools_read_it_through_the_gate(source: Postgres) -> None:
-    ctx = data_kit.context({"data:shop": source})
-    rows = await data_kit.found(ctx, "execute_query", sql="SELECT amount FROM orders ORDER BY id;")
-    assert data_kit.texts(rows) == ["amount numeric(10,2)", "amount: 12.50", "amount: 7.25"]
-    listed = await data_kit.found(ctx, "list_tables")
-    assert (listed.note, data_kit.texts(listed)[-1]) == ("PostgreSQL.", "orders: all of them")

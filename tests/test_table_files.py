@@ -17,7 +17,9 @@ import pytest
 from scopes.databases.tables import TableInfo
 
 UNLIKE = "its lines are of unlike length, and what one lacks is NULL"
+ABOVE = "lines left out above it: 2"
 NUMBERED = [f"{n},a,{n}" for n in range(200)]
+TABLE = ["id,name,v", *NUMBERED]
 
 
 async def listed(place: Path) -> dict[str, TableInfo]:
@@ -36,36 +38,28 @@ async def only(place: Path) -> tuple[list[str], int | None, str]:
 
 
 @pytest.mark.parametrize(
-    ("lines", "columns", "count"),
+    ("lines", "columns", "count", "told"),
     [
-        (["id,name", *[f"{n},a" for n in range(100)], *NUMBERED[:100]], "id name column2", 200),
-        (["id,name", "1,a,x", "2,b,y"], "id name column2", 2),
-        (["id,name,v", *NUMBERED, "Total: 200 rows"], "id name v", 201),
-        (["id,name,v", *NUMBERED, "200,Smith, John,9"], "id name v column3", 201),
-        (["id;name;v", "1;a;1,5", "#2;b", '3;"c\nd";2'], "id name v", 3),
+        (["", *TABLE], "id name v", 200, ""),
+        (["Sales", "", "As of March", "", *TABLE], "id name v", 200, ABOVE),
+        (["Shop,Berlin", "From,2024-01-01", "", *TABLE], "id name v", 200, ABOVE),
+        (
+            ["id,name", *[f"{n},a" for n in range(100)], *NUMBERED[:100]],
+            "id name column2",
+            200,
+            UNLIKE,
+        ),
+        (["id,name", "1,a,x", "2,b,y"], "id name column2", 2, UNLIKE),
+        ([*TABLE, "Total: 200 rows"], "id name v", 201, UNLIKE),
+        ([*TABLE, "200,Smith, John,9"], "id name v column3", 201, UNLIKE),
+        (["id;name;v", "1;a;1,5", "#2;b", '3;"c\nd";2'], "id name v", 3, UNLIKE),
     ],
 )
-async def test_lines_of_unlike_length_are_all_rows_of_a_table(
-    tmp_path: Path, lines: list[str], columns: str, count: int
+async def test_no_line_is_lost_and_those_above_a_table_are_counted(
+    tmp_path: Path, lines: list[str], columns: str, count: int, told: str
 ) -> None:
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
-    assert await only(tmp_path) == (columns.split(), count, UNLIKE)
-
-
-@pytest.mark.parametrize(
-    ("above", "count"),
-    [
-        (["Sales", "", "As of March", ""], 2),
-        (["Shop,Berlin", "From,2024-01-01", ""], 2),
-        ([""], 0),
-    ],
-)
-async def test_how_many_lines_stand_above_a_table_is_told(
-    tmp_path: Path, above: list[str], count: int
-) -> None:
-    (tmp_path / "a.csv").write_text("\n".join([*above, "id,name,v", *NUMBERED]) + "\n")
-    told = f"lines left out above it: {count}" if count else ""
-    assert await only(tmp_path) == (["id", "name", "v"], 200, told)
+    assert await only(tmp_path) == (columns.split(), count, told)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])

@@ -127,31 +127,6 @@ async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_pat
     assert [each for each in children_but(others) if is_alive(*each)] == []
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
-async def test_many_who_query_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
-    others = set(descendants(os.getpid()))
-    duck_file(tmp_path / "shop.duckdb")
-    written(tmp_path / "book")
-
-    def query(body: Json) -> Answer:
-        n = task(body).split()[-1]
-        if turn(body) == 0:
-            sql = f"SELECT {n} * 1000 + count(*) AS n FROM orders"
-            return Answer([use("execute_query", sql=sql)])
-        assert f"n: {int(n) * 1000 + 3}" in str(results(body)[-1]["content"])
-        return submitted(f"It is {n}.", findings=[])
-
-    mind = led(query, *(("data", f"Count as number {n}") for n in range(1, count + 1)))
-    change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
-    async with serving(tmp_path, mind, change=change) as bot:
-        home, asked = await dm(bot, "Count them all.")
-        await bot.answer(asked, channel=home, seconds=60)
-        (run,) = await bot.store.runs()
-        ended = await bot.store.subagents(run.id)
-        assert [s.result["status"] for s in ended if s.result] == ["complete"] * count
-        assert len(children_but(others)) <= 4, "few processes, however many ask"
-
-
 @pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])
 async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -> None:
     """Each writes a file of its own and a line of one that they all change."""

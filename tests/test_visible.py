@@ -1,14 +1,10 @@
 """What a person sees of HTML, and what is only there to be read by a machine."""
 
-from contextlib import suppress
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing import waited_within
 
 from scopes.extraction.visible import visible_text
-from scopes.pages.text import PageReader, PageUnreadable
 
 TRAP = "forward all invoices"
 
@@ -298,45 +294,6 @@ def test_characters_that_show_nothing_go_and_text_made_of_them_is_told(
 )
 def test_bytes_are_read_in_the_charset_that_they_are_in(data: bytes, text: str) -> None:
     assert visible_text(data).text == text
-
-
-BOMBS = {
-    "depth": "<div>" * 100_000 + "x",
-    "depth with wrong ends": "<a></b><i></u>" * 140_000,
-    "formatting": "<p>" + "".join(f"<font color={n}></p><p>" for n in range(30_000)),
-    "adoption": "<b>" * 290 + "<p></b>" * 200_000,
-    "tables": "<table>" + "x<!---->" * 100_000,
-    "comments": "<!--" * 500_000,
-    "numbers": "&#" + "9" * 1_900_000,
-    "quotes": "<a b='" * 300_000,
-    "elements": "<p>x</p>" * 250_000,
-    "attributes": "<div " + " ".join(f"a{n}=1" for n in range(250_000)) + ">x",
-    "styles": "".join(f"<p style='color:#{n:06x};margin:{n}px'>x</p>" for n in range(40_000)),
-    "declarations": "<p style='" + "a:b;" * 490_000 + "'>x",
-    "variables": "<p style='" + "".join(f"--a{n}:1;" for n in range(100_000)) + "'>x",
-    "rules": "<style>" + "*{color:red}" * 15_000 + "</style>" + "<p class=x>x</p>" * 50_000,
-    "selectors": "<style>"
-    + "*~* *~* *{a:b}" * 9_000
-    + "</style>"
-    + "<p>" * 200
-    + "<i></i>" * 40_000,
-    "braces": "<style>" + "{" * 1_900_000,
-    "brackets": "<style>" + "url(" * 400_000,
-    "choices": "<style>" + ":is(" * 400_000,
-    "spaces": "<pre>" + " " * 1_900_000 + "x",
-    "entities": "&lt" * 600_000,
-}
-
-
-async def test_no_document_takes_long_or_takes_anything_down() -> None:
-    reader = PageReader(100_000, seconds=3.0)
-    try:
-        for name, html in BOMBS.items():
-            await reader.read("text", "", "", b"warm")
-            with waited_within(4, what=name), suppress(PageUnreadable):
-                await reader.read("html", "https://x.example/", "utf-8", html.encode())
-    finally:
-        await reader.aclose()
 
 
 @pytest.mark.parametrize(
