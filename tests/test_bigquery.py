@@ -22,7 +22,6 @@ from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
-from scopes.databases.bigquery_values import column_of, row_of
 from scopes.databases.tables import Column, StatementFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.sheets import Sheets
@@ -105,14 +104,6 @@ async def test_values_of_all_kinds_come_as_what_they_are() -> None:
         "ARRAY<INT64>",
         "ARRAY<STRUCT<sku STRING, n NUMERIC>>",
     ]
-
-
-def test_types_and_rows_follow_the_schema() -> None:
-    field = {"name": "n", "type": "NUMERIC", "precision": "10", "scale": "2", "description": "x"}
-    assert column_of(field) == Column("n", "NUMERIC(10,2)", "x")
-    assert column_of({"name": "g", "type": "GEOGRAPHY"}).type == "GEOGRAPHY"
-    many = {**field, "mode": "REPEATED"}
-    assert row_of([many], {"f": [{"v": [{"v": "0.00000001"}]}]}) == ('["0.00000001"]',)
 
 
 async def test_a_query_that_is_too_dear_is_not_run() -> None:

@@ -74,28 +74,16 @@ FERNET = base64.urlsafe_b64encode(b"0123456789abcdef0123456789abcdef").decode()
 GOOGLE = "AIzaSyA-1234567890abcdefghijklmnopqrstu"
 WORDY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 SECRETS = [
-    "xoxb-2345-6789-aBcDeF",
-    "xoxe.xoxp-1-Mi0yLTk",
-    "xoxc-12-34-ab",
-    "xapp-1-A012-345-abcdef",
-    "sk-ant-api03-AbC_d-9",
-    "sk-proj-abcdefghij0123456789_ABCD",
-    "AKIAIOSFODNN7EXAMPLE",
-    GOOGLE,
-    "ya29.a0AfH6SMBx-1234567890",
-    "1//0gAbCdEfGhIjKlMnOpQrStUvWx",
-    "GOCSPX-abcdef1234567890abcd",
-    "ghp_0123456789abcdefghijABCDEFGHIJ012345",
-    "github_pat_11ABCDEFG0abcdefghij_0123456789",
-    "glpat-abcdefghij0123456789",
-    "sk_live_0123456789abcdefghij",
-    "rk_test_0123456789abcdefghij",
-    "whsec_0123456789abcdefABCDEF",
-    "SG.abcdefghijklmnop12.abcdefghijklmnop34",
+    "ASIAIOSFODNN7EXAMPLE", "xoxp-1-2-3-abc", "sk-abcdefghijklmnopqrstuv0123456789",
+    "xoxb-2345-6789-aBcDeF", "xoxe.xoxp-1-Mi0yLTk", "xoxc-12-34-ab", "xapp-1-A012-345-abcdef",
+    "sk-ant-api03-AbC_d-9", "sk-proj-abcdefghij0123456789_ABCD", "AKIAIOSFODNN7EXAMPLE", GOOGLE,
+    "ya29.a0AfH6SMBx-1234567890", "1//0gAbCdEfGhIjKlMnOpQrStUvWx", "GOCSPX-abcdef1234567890abcd",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345", "github_pat_11ABCDEFG0abcdefghij_0123456789",
+    "glpat-abcdefghij0123456789", "sk_live_0123456789abcdefghij", "rk_test_0123456789abcdefghij",
+    "whsec_0123456789abcdefABCDEF", "SG.abcdefghijklmnop12.abcdefghijklmnop34",
     "hf_abcdefghijklmnopqrstuvwxyz012345",
-    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
-    PEM,
-]
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P", PEM,
+]  # fmt: skip
 TELLTALE = [
     ("aws_secret_access_key = {}", WORDY),
     ("AWS secret: `{}`", WORDY),

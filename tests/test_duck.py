@@ -419,9 +419,8 @@ MATCHING = """WITH t AS (SELECT replace(hex(zeroblob(5000000)), '00', 'a') AS a)
 """One call of a function, which SQLite does not leave."""
 
 
-@pytest.mark.parametrize("view", [COUNTING, MATCHING], ids=["counting", "matching"])
-async def test_a_file_without_an_end_takes_no_other_along(tmp_path: Path, view: str) -> None:
-    for name in ("b", "c"):
+async def test_a_file_without_an_end_takes_no_other_along(tmp_path: Path) -> None:
+    for name, view in {"b": COUNTING, "c": MATCHING}.items():
         endless_sqlite(tmp_path / f"{name}.db", view)
     for name in ("a", "d"):
         (tmp_path / f"{name}.csv").write_text("x,y\n1,2\n")

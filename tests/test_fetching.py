@@ -19,7 +19,6 @@ from scopes.pages.fetcher import (
     AGENT,
     Fetcher,
     NotFetched,
-    Unpacking,
     is_outside,
     look_up,
 )
@@ -157,9 +156,11 @@ async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
     text = b"<p>" + b"word " * 1000
     raw = zlib.compressobj(wbits=-15)
     bomb = gzip.compress(bytes(200 * MB), 1)
+    members = b"".join(map(gzip.compress, (text[:7], b"", text[7:]))) + b"\0\0\x1f"  # padding
     pages = {
         "a.example.com/gzip": packed(gzip.compress(text), "gzip"),
         "a.example.com/zlib": packed(zlib.compress(text), "deflate"),
+        "a.example.com/members": packed(members, "gzip"),
         "a.example.com/raw": packed(raw.compress(text) + raw.flush(), "Deflate"),
         "a.example.com/bomb": packed(bomb, "gzip"),
         "a.example.com/nested": packed(gzip.compress(bomb), "gzip, gzip"),
@@ -167,7 +168,7 @@ async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
         "a.example.com/broken": packed(b"\x1f\x8b\x08none", "gzip"),
     }
     async with fetcher(pages) as (fetch, _, _):
-        for name in ("gzip", "zlib", "raw"):
+        for name in ("gzip", "zlib", "raw", "members"):
             found = await fetch.get(f"http://a.example.com/{name}", MB)
             assert (found.body, found.cut) == (text, False)
         with waited_within(3):
@@ -176,15 +177,6 @@ async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
         for name in ("nested", "br"):
             assert "packed" in await refused(fetch, f"http://a.example.com/{name}")
         assert "could not be had" in await refused(fetch, "http://a.example.com/broken")
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 10_000])
-def test_a_body_in_several_members_is_read_whole(at_once: int) -> None:
-    members = [gzip.compress(word) for word in (b"first ", b"", b"second ", b"third")]
-    body = b"".join(members) + b"\0\0\x1f"  # padding
-    unpack = Unpacking(47)
-    pieces = [unpack.take(body[k : k + at_once], MB) for k in range(0, len(body), at_once)]
-    assert b"".join(pieces) == b"first second third"
 
 
 async def test_members_are_bounded_in_number_and_together() -> None:

@@ -22,80 +22,48 @@ STOPPED_S = 3.0
 """Until each of them has an answer."""
 MEMORY_MB = 512
 
-FORBIDDEN = {
-    "file": "SELECT * FROM read_text('/etc/passwd')",
-    "file as table": "FROM '/etc/passwd'",
-    "file by join": "SELECT * FROM orders, '/etc/hosts'",
-    "file behind rows": "FROM (VALUES (1, 'a')), '/etc/hosts'",
-    "file under a name": "FROM a: '/etc/hosts'",
-    "file in brackets": "FROM ('/etc/hosts')",
-    "file as columns": "FROM (PIVOT '/etc/hosts' ON a)",
-    "csv": "SELECT * FROM read_csv('/etc/passwd', header = false)",
-    "blob": "SELECT content FROM read_blob('/etc/*')",
-    "parquet": "SELECT * FROM parquet_scan('/tmp/x.parquet')",
-    "json": "SELECT * FROM read_json_auto('/etc/passwd')",
-    "glob": "SELECT * FROM glob('/etc/*')",
-    "url": "SELECT * FROM read_csv('http://127.0.0.1:1/x.csv')",
-    "url as table": "FROM 'https://example.com/x.parquet'",
-    "proc": "FROM read_text('/proc/self/environ')",
-    "quoted function": """SELECT * FROM "read_text"('/etc/passwd')""",
-    "spaced function": "SELECT * FROM read_text /* x */ ('/etc/passwd')",
-    "text as sql": "SELECT * FROM query('SELECT * FROM read_text(''/etc/passwd'')')",
-    "text as table": "SELECT * FROM query_table('/etc/passwd')",
-    "copy out": "COPY orders TO '{outside}/hostile.csv'",
-    "export": "EXPORT DATABASE '{outside}/hostile'",
-    "attach": "ATTACH '{outside}/hostile.db'",
-    "install": "INSTALL httpfs",
-    "load": "LOAD httpfs",
-    "set": "SET enable_external_access = true",
-    "pragma": "PRAGMA memory_limit='10GB'",
-    "call": "CALL pragma_version()",
-    "prepare": "PREPARE p AS SELECT 1",
-    "insert": "INSERT INTO orders VALUES (9, 'x', 1, NULL)",
-    "insert in a query": "WITH x AS (INSERT INTO orders VALUES (9) RETURNING *) SELECT * FROM x",
-    "delete": "DELETE FROM orders",
-    "temporary table": "CREATE TEMP TABLE t AS SELECT 1",
-    "macro": "CREATE MACRO m() AS 1",
-    "secret": "CREATE SECRET s (TYPE S3, KEY_ID 'x', SECRET 'y')",
-    "two": "SELECT 1; SELECT 2",
-    "two, one hidden": "SELECT 1 /* ; */; DROP TABLE orders -- x",
-    "environment": "SELECT getenv('PATH')",
-    "none": "",
-}
+FORBIDDEN = (
+    "SELECT * FROM read_text('/etc/passwd')", "FROM '/etc/passwd'",
+    "SELECT * FROM orders, '/etc/hosts'", "FROM (VALUES (1, 'a')), '/etc/hosts'",
+    "FROM a: '/etc/hosts'", "FROM ('/etc/hosts')", "FROM (PIVOT '/etc/hosts' ON a)",
+    "SELECT * FROM read_csv('/etc/passwd', header = false)",
+    "SELECT content FROM read_blob('/etc/*')", "SELECT * FROM parquet_scan('/tmp/x.parquet')",
+    "SELECT * FROM read_json_auto('/etc/passwd')", "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_csv('http://127.0.0.1:1/x.csv')", "FROM 'https://example.com/x.parquet'",
+    "FROM read_text('/proc/self/environ')", """SELECT * FROM "read_text"('/etc/passwd')""",
+    "SELECT * FROM read_text /* x */ ('/etc/passwd')",
+    "SELECT * FROM query('SELECT * FROM read_text(''/etc/passwd'')')",
+    "SELECT * FROM query_table('/etc/passwd')", "COPY orders TO '{outside}/hostile.csv'",
+    "EXPORT DATABASE '{outside}/hostile'", "ATTACH '{outside}/hostile.db'", "INSTALL httpfs",
+    "LOAD httpfs", "SET enable_external_access = true", "PRAGMA memory_limit='10GB'",
+    "CALL pragma_version()", "PREPARE p AS SELECT 1", "INSERT INTO orders VALUES (9, 'x', 1, NULL)",
+    "WITH x AS (INSERT INTO orders VALUES (9) RETURNING *) SELECT * FROM x", "DELETE FROM orders",
+    "CREATE TEMP TABLE t AS SELECT 1", "CREATE MACRO m() AS 1",
+    "CREATE SECRET s (TYPE S3, KEY_ID 'x', SECRET 'y')", "SELECT 1; SELECT 2",
+    "SELECT 1 /* ; */; DROP TABLE orders -- x", "SELECT getenv('PATH')", "", "-- nothing",
+    "SELECT (SELECT count(*) FROM read_csv_auto('/etc/passwd'))", "LOAD '{outside}/hostile.so'",
+    "SELECT * FROM parquet_metadata('/tmp/x.parquet')", "SELECT * FROM sniff_csv('/etc/passwd')",
+    "COPY (SELECT 1) TO '{outside}/hostile.csv'", "ATTACH ':memory:' AS m", "SET VARIABLE a = 1",
+    "RESET lock_configuration", "CHECKPOINT", "EXECUTE p", "USE memory", "BEGIN", "VACUUM",
+    "CALL enable_logging()",
+)  # fmt: skip
 """No single SELECT over the tables: the gate refuses most, the process the rest without a gate.
 
 `{outside}` stands for a folder that whoever runs the tests may write into.
 """
 MACHINE = (
-    "FROM duckdb_databases",
-    "SELECT path FROM system.main.duckdb_databases",
-    'FROM "DuckDB_Databases"',
-    "SUMMARIZE duckdb_databases",
-    "FROM duckdb_logs",
-    "FROM pg_settings",
-    "SELECT * FROM pg_catalog.pg_settings",
-    "SELECT current_setting('secret_directory')",
-    "SELECT system.main.current_setting('temp_directory')",
-    "FROM duckdb_settings()",
-    "FROM duckdb_secrets()",
-    "FROM duckdb_extensions()",
-    "FROM pragma_database_list",
-    "FROM pragma_platform()",
-    "SELECT getenv('HOME')",
-    "FROM duckdb_views",
-    "SELECT sql FROM system.main.duckdb_views",
-    "SELECT name FROM sqlite_master",
-    "SUMMARIZE sqlite_schema",
-    'SELECT m FROM "SQLITE_TEMP_MASTER" m',
-    "FROM sqlite_temp_schema",
-    "FROM pg_views",
-    "SELECT definition FROM pg_catalog.pg_views",
-    "SELECT prosrc FROM pg_proc",
-    "FROM information_schema.views",
-    'SELECT * FROM system."information_schema" . "VIEWS"',
-    "FROM pragma_table_info('orders')",
-    "FROM duckdb_functions()",
-)
+    "FROM duckdb_databases", "SELECT path FROM system.main.duckdb_databases",
+    'FROM "DuckDB_Databases"', "SUMMARIZE duckdb_databases", "FROM duckdb_logs", "FROM pg_settings",
+    "SELECT * FROM pg_catalog.pg_settings", "SELECT current_setting('secret_directory')",
+    "SELECT system.main.current_setting('temp_directory')", "FROM duckdb_settings()",
+    "FROM duckdb_secrets()", "FROM duckdb_extensions()", "FROM pragma_database_list",
+    "FROM pragma_platform()", "SELECT getenv('HOME')", "FROM duckdb_views",
+    "SELECT sql FROM system.main.duckdb_views", "SELECT name FROM sqlite_master",
+    "SUMMARIZE sqlite_schema", 'SELECT m FROM "SQLITE_TEMP_MASTER" m', "FROM sqlite_temp_schema",
+    "FROM pg_views", "SELECT definition FROM pg_catalog.pg_views", "SELECT prosrc FROM pg_proc",
+    "FROM information_schema.views", 'SELECT * FROM system."information_schema" . "VIEWS"',
+    "FROM pragma_table_info('orders')", "FROM duckdb_functions()",
+)  # fmt: skip
 """They tell where the database lies and how it is run, and nothing of what is in it."""
 NAMES_AS_TEXTS = (
     "FROM histogram('duckdb_databases', path)",
@@ -192,11 +160,11 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
     outside = tmp_path / "outside"
     outside.mkdir()
     async with data_kit.duck(path, query_s=QUERY_S) as database:
-        for name, written in FORBIDDEN.items():
+        for written in FORBIDDEN:
             sql = written.replace("{outside}", str(outside))
-            assert refusal(sql), name
-            ending = await stopped(database, name, sql)
-            assert isinstance(ending, ToolError), (name, ending)
+            assert refusal(sql), sql
+            ending = await stopped(database, sql, sql)
+            assert isinstance(ending, ToolError), (sql, ending)
         assert await unhurried(database) == ((3,),)
     assert not list(outside.iterdir())
 
