@@ -15,22 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import data_kit
+import engine_kit
 import pytest
 from data_kit import found, texts, use
-from engine_kit import (
-    call,
-    engine,
-    finding,
-    is_child,
-    opening,
-    results,
-    say,
-    since,
-    store_at,
-    submitted,
-    turn,
-)
-from engine_kit import use as kit_use
 
 import scopes
 from bot.local.model.answer import Answer
@@ -344,24 +331,30 @@ async def test_a_command_names_a_database_and_without_one_the_tools_are_not_offe
 
 def bookkeeper(body: dict[str, Any]) -> Answer:
     """A parent that has a subagent count, and the subagent that does."""
-    if not is_child(body):
+    if not engine_kit.is_child(body):
         task = {"task": "Sum the orders of Ana", "description": "Ana's orders", "scope": "data"}
-        brief = kit_use("run_subagent", handles=["data:shop"], **task)
-        return Answer([brief]) if not turn(body) else say("Ana has ordered for 112.50 [s1.f1].")
-    if not results(body):
-        return call("execute_query", sql="SELECT sum(amount) AS due FROM orders WHERE id <> 2")
-    row = re.search(r"\[(q-\w+#row1)\] due: 112\.50", since(body))
+        brief = engine_kit.use("run_subagent", handles=["data:shop"], **task)
+        return (
+            Answer([brief])
+            if not engine_kit.turn(body)
+            else engine_kit.say("Ana has ordered for 112.50 [s1.f1].")
+        )
+    if not engine_kit.results(body):
+        return engine_kit.call(
+            "execute_query", sql="SELECT sum(amount) AS due FROM orders WHERE id <> 2"
+        )
+    row = re.search(r"\[(q-\w+#row1)\] due: 112\.50", engine_kit.since(body))
     assert row
-    assert "MAY READ: data:shop (shop)" in opening(body)
-    found = finding("Ana has ordered for 112.50", row[1], quotes=["112.50"])
-    return submitted("Ana has ordered for 112.50.", findings=[found])
+    assert "MAY READ: data:shop (shop)" in engine_kit.opening(body)
+    found = engine_kit.finding("Ana has ordered for 112.50", row[1], quotes=["112.50"])
+    return engine_kit.submitted("Ana has ordered for 112.50.", findings=[found])
 
 
 async def test_a_subagent_answers_from_rows_that_the_audit_finds_again(
     shop: Duck, tmp_path: Path
 ) -> None:
     client = data_kit.context({"data:shop": shop}).client(Databases)
-    async with engine(bookkeeper) as e, store_at(tmp_path / "state") as store:
+    async with engine_kit.engine(bookkeeper) as e, engine_kit.store_at(tmp_path / "state") as store:
         e.run.clients = {**e.run.clients, Databases: client}
         e.run.handles = {"data:shop": "shop"}
         await store.start_run("r1", "ask", "How much has Ana ordered for?", "claude", {})

@@ -10,20 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import engine_kit
 import pg_kit
 import pytest
 import sqlalchemy as sa
-from engine_kit import (
-    brief,
-    call,
-    engine,
-    finding,
-    is_child,
-    results,
-    say,
-    store_at,
-    submitted,
-)
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
 from pydantic import ValidationError
 
@@ -250,23 +240,29 @@ async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_pat
     rogue = Rogue(tmp_path, tool("find", "Find an account.", TEXT))
 
     def child(body: Json) -> Answer:
-        if not results(body):
-            return call("rogue_find", text="Harbour Line renews in March")
-        item = results(body)[-1]["content"].partition("[")[2].partition("]")[0]
+        if not engine_kit.results(body):
+            return engine_kit.call("rogue_find", text="Harbour Line renews in March")
+        item = engine_kit.results(body)[-1]["content"].partition("[")[2].partition("]")[0]
         claim = "Harbour Line renews in March"
-        return submitted(findings=[finding(claim, item, quotes=[claim], state="none")])
+        return engine_kit.submitted(
+            findings=[engine_kit.finding(claim, item, quotes=[claim], state="none")]
+        )
 
     def mind(body: Json) -> Answer:
-        if is_child(body):
+        if engine_kit.is_child(body):
             return child(body)
-        given = brief(scope="web", handles=["mcp:rogue"])
-        return say("It renews in March [F1.1].") if results(body) else Answer([given])
+        given = engine_kit.brief(scope="web", handles=["mcp:rogue"])
+        return (
+            engine_kit.say("It renews in March [F1.1].")
+            if engine_kit.results(body)
+            else Answer([given])
+        )
 
     settings = settings_of(tmp_path, rogue=said_of(rogue))
     async with (
         kit(settings) as made,
-        engine(mind) as e,
-        store_at(tmp_path) as store,
+        engine_kit.engine(mind) as e,
+        engine_kit.store_at(tmp_path) as store,
     ):
         run = await made.open("r1", None)
         e.run.clients = {**e.run.clients, **run.clients}
