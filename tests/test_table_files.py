@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import unicodedata
 from contextlib import closing
@@ -157,14 +156,6 @@ async def test_an_empty_text_of_sqlite_is_none_only_among_numbers(tmp_path: Path
     async with data_kit.duck(tmp_path) as database:
         found = await database.query("SELECT count(name), min(name), count(n), sum(n) FROM t", 5)
         assert found.rows == ((2, "", 2, 5),)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_a_file_that_may_not_be_read_is_told_as_one(tmp_path: Path) -> None:
-    for name in ("a.csv", "a.xlsx"):
-        (tmp_path / name).touch(0)
-    notes = {table.note for table in (await listed(tmp_path)).values()}
-    assert notes == {"not readable: it may not be read"}
 
 
 async def test_a_table_too_large_for_the_memory_is_told_as_one(tmp_path: Path) -> None:
