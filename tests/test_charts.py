@@ -63,7 +63,7 @@ async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
     shelf: ResourceStore,
 ) -> None:
     await keep(shelf, "market,refunds\nSpain,1200.50\nFrance,-8\n$\\frac{1}{0}$,\n東京,'-3e2\n")
-    given = {"file": "sales.csv", "kind": "bar", "x": "Market", "y": ["refunds"]}
+    given: dict[str, Any] = {"file": "sales.csv", "kind": "bar", "x": "Market", "y": ["refunds"]}
     found = await draw(shelf, Label(sources=frozenset({"C1"})), **given, title="Refunds: $x^{$")
     assert isinstance(found, ToolResult)
     (item,) = found.items

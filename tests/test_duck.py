@@ -24,6 +24,7 @@ import pytest
 from timing import patient
 
 from scopes.data import shown
+from scopes.databases.deadline import Late, within
 from scopes.databases.duck import Duck
 from scopes.databases.duck_pool import MAX_IDLE, DuckPool
 from scopes.databases.table_files import MAX_FILES, load
@@ -433,6 +434,20 @@ async def test_a_file_without_an_end_takes_no_other_along(tmp_path: Path) -> Non
     assert pool._idle == []  # a process that is still at it is used no more
     assert (await database.query("SELECT y FROM a", 5)).rows == ((2,),)
     await pool.aclose()
+
+
+def test_work_that_takes_too_long_is_told_to_stop_and_left_if_it_does_not() -> None:
+    stopped = Event()
+
+    def waiting() -> None:
+        stopped.wait(10)
+
+    with pytest.raises(Late) as late:
+        within(0.05, waiting, stopped.set)
+    assert not late.value.stuck
+    with pytest.raises(Late) as late:
+        within(0.05, lambda: time.sleep(1), stopped.set)
+    assert late.value.stuck
 
 
 async def test_a_folder_whose_files_change_is_read_again(tmp_path: Path) -> None:

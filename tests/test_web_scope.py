@@ -351,9 +351,7 @@ async def test_hostile_pages_end_within_three_seconds(names: set[str]) -> None:
         await reader.aclose()
 
 
-async def test_a_program_that_dies_or_is_left_is_replaced_and_its_start_is_no_time_of_a_page() -> (
-    None
-):
+async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
     reader = PageReader(1000, seconds=1.0)
     try:
         reader.warm()
@@ -364,12 +362,23 @@ async def test_a_program_that_dies_or_is_left_is_replaced_and_its_start_is_no_ti
         await asyncio.sleep(1.2)
         os.kill(pid, signal.SIGCONT)
         assert (await page).text == "one"
+    finally:
+        await reader.aclose()
+
+
+async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
+    reader = PageReader(1000, seconds=40.0)
+    try:
+        await reader.read("text", URL, "", b"one")
+        pid = _pid(reader)
         os.kill(pid, signal.SIGSTOP)  # it cannot end before it is left, or killed
         left = asyncio.create_task(reader.read("html", URL, "", LINKS))
         await until(lambda: reader._worker._requests == 2)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
+        with waited_within(20):
+            await until(lambda: not _lives(pid))
         assert (await reader.read("text", URL, "", b"two")).text == "two"
         pid = _pid(reader)
         os.kill(pid, signal.SIGSTOP)
