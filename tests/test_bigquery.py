@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bot_kit import Shell, configure, model_at
 from google_data_kit import ACCOUNT, PROJECT, bigquery, key_file, shop
 from google_kit import until
-from standins.bigquery_tables import bigquery_of as served
 from standins.google import FullGoogle
 from standins.sheets_state import SheetsState, book_of
 
-from bot.errors import SetupError
 from bot.local.google.faults import Fault
 from bot.local.google.oauth import LocalGoogleOauth
+from bot.local.google.server import TOKEN
 from bot.local.server import LocalServer
 from bot.tooling.data import SheetTools, bigquery_of
 from config.settings import load_settings
 from scopes.databases.bigquery import TIB, USD_PER_TIB
-from scopes.databases.bigquery_values import column_of, parameter_of, row_of
 from scopes.databases.tables import Column, StatementFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.sheets import Sheets
 from scopes.tool import ToolError
-
-# ---- what there is
 
 
 async def test_tables_are_listed_page_by_page() -> None:
@@ -56,17 +51,6 @@ async def test_a_table_is_described_with_its_rows_and_what_makes_a_query_cheap()
         view = await base.describe("pay_per_head")
         assert view is not None
         assert (view.rows, view.note) == (None, "View.")
-
-
-async def test_a_table_of_another_dataset_is_not_there() -> None:
-    async with bigquery(shop()) as (base, google):
-        for name in ("payroll.salaries", "../payroll/tables/salaries", "orders?x=1", "a%2fb", ""):
-            assert await base.describe(name) is None
-        assert google.requests == []
-        assert await base.describe("nope") is None
-
-
-# ---- querying
 
 
 async def test_a_query_gives_typed_rows_and_what_it_read() -> None:
@@ -122,50 +106,12 @@ async def test_values_of_all_kinds_come_as_what_they_are() -> None:
     ]
 
 
-def test_types_and_rows_follow_the_schema() -> None:
-    field = {"name": "n", "type": "NUMERIC", "precision": "10", "scale": "2", "description": "x"}
-    assert column_of(field) == Column("n", "NUMERIC(10,2)", "x")
-    assert column_of({"name": "g", "type": "GEOGRAPHY"}).type == "GEOGRAPHY"
-    with pytest.raises(ValueError, match="zip"):
-        row_of([field], {"f": []})
-    many = {**field, "mode": "REPEATED"}
-    assert row_of([many], {"f": [{"v": [{"v": "0.00000001"}]}]}) == ('["0.00000001"]',)
-
-
-async def test_parameters_are_named_and_have_types() -> None:
-    given: Mapping[str, Any] = {
-        "least": Decimal("7.25"),
-        "names": ["Ana", "Bo"],
-        "from": date(2024, 6, 1),
-        "paid": False,
-    }
-    sql = """SELECT id FROM orders WHERE amount >= @least AND list_contains(@names, customer)
-        AND placed > @from AND paid = @paid"""
-    async with bigquery(shop()) as (base, google):
-        assert (await base.query(sql, 5, given)).rows == ((2,),)
-        query = google.requests[0].body["configuration"]["query"]
-        assert query["parameterMode"] == "NAMED"
-        kinds = [p["parameterType"]["type"] for p in query["queryParameters"]]
-        assert kinds == ["BIGNUMERIC", "ARRAY", "DATE", "BOOL"]
-    at = parameter_of("at", datetime(2024, 7, 1, tzinfo=UTC))
-    assert at["parameterValue"] == {"value": "2024-07-01 00:00:00+00:00"}
-    assert parameter_of("none", None)["parameterValue"] == {}
-    with pytest.raises(ValueError, match="@none"):
-        parameter_of("none", [])
-
-
-# ---- what it costs
-
-
 async def test_a_query_that_is_too_dear_is_not_run() -> None:
     async with bigquery(shop(scale=10**10)) as (base, google):
         with pytest.raises(ToolError) as error:
             await base.query("SELECT * FROM orders", 5)
-        assert str(error.value) == (
-            "It was not run: it would read 1.1 TB and cost $6.14; one query may cost $0.05. Name "
-            "only the columns that you need, and filter by the partition column that "
-            "describe_table names; LIMIT makes it no cheaper."
-        )
+        for said in ("1.1 TB", "$6.14", "may cost $0.05", "partition column"):
+            assert said in str(error.value)
         assert len(google.requests) == 1
     async with bigquery(shop(scale=10**10), usd=7.0) as (base, _):
         assert len((await base.query("SELECT * FROM orders", 5)).rows) == 3
@@ -188,9 +134,6 @@ async def test_a_lost_answer_starts_no_second_job() -> None:
         assert (len(state.jobs), len(started)) == (2, 1)
 
 
-# ---- what may be read
-
-
 async def test_another_dataset_of_the_same_account_is_not_read() -> None:
     async with bigquery(shop()) as (base, google):
         for sql in (
@@ -201,12 +144,15 @@ async def test_another_dataset_of_the_same_account_is_not_read() -> None:
         ):
             with pytest.raises(ToolError, match=r"Only tables of local-project\.shop can be"):
                 await base.query(sql, 5)
-        assert len(google.requests) == 4  # no job was started
-
-
-async def test_a_view_of_the_dataset_may_read_beyond_it() -> None:
-    async with bigquery(shop()) as (base, _):
-        assert (await base.query("SELECT pay FROM pay_per_head", 5)).rows == ((90000.0,),)
+        with pytest.raises(ToolError, match="Only one SELECT"):
+            await base.query("DELETE FROM orders WHERE true", 5)
+        assert len(google.requests) == 5  # no job was started
+        for name in ("payroll.salaries", "../payroll/tables/salaries", "orders?x=1", "a%2fb", ""):
+            assert await base.describe(name) is None
+        assert len(google.requests) == 5
+        assert await base.describe("nope") is None
+        view = await base.query("SELECT pay FROM pay_per_head", 5)  # it may read beyond its own
+        assert view.rows == ((90000.0,),)
 
 
 async def test_what_tells_of_others_or_costs_by_another_measure_is_not_asked() -> None:
@@ -223,16 +169,6 @@ async def test_what_tells_of_others_or_costs_by_another_measure_is_not_asked() -
             with pytest.raises(ToolError, match="cannot be used here"):
                 await base.query(sql, 5)
         assert google.requests == []
-
-
-async def test_only_a_select_is_run() -> None:
-    async with bigquery(shop()) as (base, google):
-        with pytest.raises(ToolError, match="Only one SELECT"):
-            await base.query("DELETE FROM orders WHERE true", 5)
-        assert len(google.requests) == 1
-
-
-# ---- when it goes wrong
 
 
 async def test_what_bigquery_says_of_a_query_is_for_the_model() -> None:
@@ -274,11 +210,7 @@ async def test_what_passes_is_asked_for_again() -> None:
         google.faults.append(Fault("*", "quotaExceeded", times=9))
         with pytest.raises(GoogleBusy, match="BigQuery asks to be called less often"):
             await base.tables()
-
-
-async def test_a_scope_that_is_missing_is_named_with_the_api() -> None:
-    async with bigquery(shop()) as (base, google):
-        google.faults.append(Fault("tables.list", "insufficientPermissions"))
+        google.faults[:] = [Fault("tables.list", "insufficientPermissions")]
         with pytest.raises(GoogleError, match="OAuth scope that BigQuery needs"):
             await base.tables()
 
@@ -289,13 +221,6 @@ async def test_a_query_that_takes_too_long_is_cancelled() -> None:
         with pytest.raises(ToolError, match=r"longer than 0\.4 s and was ended"):
             await base.query("SELECT 1", 5)
         assert state.cancelled == list(state.jobs)
-
-
-async def test_a_job_is_waited_for() -> None:
-    state = shop(job_s=0.3)
-    async with bigquery(state) as (base, _):
-        assert (await base.query("SELECT 1 AS one", 5)).rows == ((1,),)
-        assert state.cancelled == []
 
 
 async def test_a_job_that_nobody_waits_for_any_more_is_cancelled() -> None:
@@ -318,32 +243,7 @@ async def test_queries_run_beside_each_other() -> None:
             job.ready = 0.0
             job.ended.set()
         assert [(await task).rows for task in tasks] == [((n,),) for n in range(4)]
-
-
-# ---- of the settings
-
-
-def _settings(tmp_path: Path, config: str, **env: str) -> Any:
-    file = tmp_path / "assistant.yaml"
-    file.write_text(config)
-    return load_settings(file, env=env)
-
-
-async def test_a_dataset_of_the_settings_is_opened_with_what_there_is(tmp_path: Path) -> None:
-    config = "data: {databases: {events: {bigquery: my-project.events}}}"
-    settings = _settings(tmp_path, config, GOOGLE_ACCESS_TOKEN="ya29.x")
-    of = settings.data.databases["events"]
-    assert bigquery_of(settings, "events", of, operator=False) is None
-    made = bigquery_of(settings, "events", of, operator=True)
-    assert made is not None
-    assert (made.project, made.dataset, made.usd) == ("my-project", "events", 0.05)
-    await made.aclose()
-    key = tmp_path / "key.json"
-    key.write_text(json.dumps({"type": "service_account"}))
-    config = f"data: {{databases: {{events: {{bigquery: p.e, service_account: {key}}}}}}}"
-    settings = _settings(tmp_path, config)
-    with pytest.raises(SetupError, match=r"data\.databases\.events\.service_account names no"):
-        bigquery_of(settings, "events", settings.data.databases["events"], operator=False)
+        assert state.cancelled == []
 
 
 async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path) -> None:
@@ -355,7 +255,9 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
     config += f"\ngoogle: {{service_account: {key_file(tmp_path)}}}"
     with LocalServer(google.app, "google") as api, LocalServer(accounts.app, "oauth") as oauth:
         ends = {"BIGQUERY_API_ENDPOINT": api.url, "SHEETS_API_ENDPOINT": api.url}
-        settings = _settings(tmp_path, config, GOOGLE_OAUTH_ENDPOINT=oauth.url, **ends)
+        file = tmp_path / "assistant.yaml"
+        file.write_text(config)
+        settings = load_settings(file, env={"GOOGLE_OAUTH_ENDPOINT": oauth.url, **ends})
         base = bigquery_of(settings, "shop", settings.data.databases["shop"], operator=False)
         assert base is not None
         assert [t.name for t in await base.tables()] == ["orders", "pay_per_head"]
@@ -372,18 +274,52 @@ async def test_a_service_account_opens_its_dataset_and_its_sheet(tmp_path: Path)
     state.tables.close()
 
 
-async def test_the_sample_database_answers_as_a_project_of_bigquery(dev_data: Path) -> None:
-    sample = served(dev_data / "business.duckdb", PROJECT)
-    async with bigquery(sample, "broker") as (base, _):
-        assert [t.name for t in await base.tables()] == [
-            "sbCustomer",
-            "sbDailyPrice",
-            "sbTicker",
-            "sbTransaction",
-        ]
-        sql = (
-            "SELECT c.sbCustCountry, COUNT(t.sbTxId) AS n, SUM(t.sbTxAmount) AS total "
-            "FROM sbCustomer c JOIN sbTransaction t ON c.sbCustId = t.sbTxCustId "
-            "WHERE t.sbTxDateTime >= DATE '2024-07-01' - INTERVAL '30 days' GROUP BY 1"
-        )
-        assert (await base.query(sql, 10)).rows == (("USA", 15, Decimal("293600.00")),)
+NO_CREDENTIALS = "data.databases.shop has no credentials: name a key file in"
+BROKEN = "data.databases.shop.service_account names no usable key file (MalformedError)"
+ENDED = "Google does not accept GOOGLE_ACCESS_TOKEN"
+
+
+@pytest.mark.parametrize(
+    ("token", "key", "fault"),
+    [
+        ("", "", NO_CREDENTIALS),
+        (TOKEN, "", ""),
+        ("ended", "", ENDED),
+        ("", "{}", BROKEN),
+    ],
+    ids=["nothing", "a token", "a token that has ended", "a broken key"],
+)
+def test_ask_and_doctor_say_the_same_of_the_credentials(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    token: str,
+    key: str,
+    fault: str,
+) -> None:
+    state = shop()
+    file = tmp_path / "key.json"
+    file.write_text(key)
+    own = f", service_account: {file}" if key else ""
+    configure(f"data: {{databases: {{shop: {{bigquery: local-project.shop{own}}}}}}}")
+    with LocalServer(FullGoogle(bigquery=state).app, "google") as server:
+        monkeypatch.setenv("BIGQUERY_API_ENDPOINT", server.url)
+        if token:
+            monkeypatch.setenv("GOOGLE_ACCESS_TOKEN", token)
+        shell = Shell(capsys)
+        with model_at(monkeypatch):
+            asked = shell("ask", "How many orders are there?")
+            doctor = shell("doctor", "--json")
+    state.tables.close()
+    (databases,) = [c for c in doctor.json["checks"] if c["check"] == "databases"]
+    told = " ".join(f"{asked.out} {asked.err}".split())
+    if fault:
+        assert asked.code in (1, 2)
+        assert databases["state"] == "problem"
+        assert fault in told
+        assert fault in databases["says"]
+    else:
+        assert asked.code == 0
+        assert databases["state"] == "ok"
+        assert databases["says"].startswith("shop (BigQuery, ")
+        assert "`serve` needs a key file" in databases["says"]

@@ -10,46 +10,31 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import data_kit
+import engine_kit
 import pytest
 from data_kit import found, texts, use
-from engine_kit import (
-    call,
-    engine,
-    finding,
-    is_child,
-    opening,
-    results,
-    say,
-    since,
-    store_at,
-    submitted,
-    turn,
-)
-from engine_kit import use as kit_use
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.tooling.data import DataTools, handle_of
+from bot.tooling.data import DataTools
 from bot.tooling.provider import Options
 from bot.tooling.registry import NO_DATABASES
 from config.sections import DataSettings
 from config.settings import load_settings
-from scopes.data import csv_of, shown
+from scopes.data import csv_of
 from scopes.databases.duck import Duck
 from scopes.databases.tables import Column, Databases, Rows, StatementFailed
 from scopes.handles import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, WORKSPACE, Label
-from scopes.resources import KINDS, Resource, Resources
+from scopes.label import WORKSPACE, Label
+from scopes.resources import Resources
 from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
 from subagents.audit import audit
-from subagents.brief import template
 from subagents.directory import Operator
 from subagents.gate import Deny, Gate
 
@@ -69,10 +54,8 @@ async def test_tables_and_columns_are_items_with_the_label_of_their_database(
     ctx: ToolContext,
 ) -> None:
     listed = await found(ctx, "list_tables")
-    assert (
-        "orders (id INTEGER, customer VARCHAR, amount DECIMAL(10,2), placed DATE): 3 rows"
-        in texts(listed)
-    )
+    columns = "id INTEGER, customer VARCHAR, amount DECIMAL(10,2), placed DATE"
+    assert f"orders ({columns}): 3 rows" in texts(listed)
     assert 'hr."group" (a INTEGER): 0 rows' in texts(listed)
     assert listed.note == "DuckDB."
     described = await found(ctx, "describe_table", table="orders")
@@ -86,14 +69,6 @@ async def test_tables_and_columns_are_items_with_the_label_of_their_database(
         assert len({item.id for item in result.items}) == len(result.items)
     with pytest.raises(ToolError, match="No table nothing"):
         await use(ctx, "describe_table", table="nothing")
-
-
-async def test_how_many_tables_are_left_out_is_not_said_to_be_known(tmp_path: Path) -> None:
-    made = "".join(f"CREATE TABLE t{n} (a INT);" for n in range(1_001))
-    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb", made)) as many:
-        listed = await found(data_kit.context({"data:many": many}), "list_tables")
-    left = 1_000 - len(listed.items)
-    assert listed.truncated == f"At least {left} more: query the catalog."
 
 
 async def test_a_row_is_one_line_of_exact_values_under_an_id_of_its_own(ctx: ToolContext) -> None:
@@ -202,15 +177,21 @@ async def test_rows_that_do_not_fit_are_left_out_and_it_says_how_to_get_at_them(
     assert result.note == "900 rows."
     rows = len(result.items) - 1
     assert rows > 5
-    assert result.truncated == (
-        f"The first {rows} are shown: count, sum or sort in the query, or save the rows with keep."
-    )
+    assert result.truncated.startswith(f"The first {rows} are shown: count, sum or sort")
     endless = await found(ctx, "execute_query", sql="SELECT * FROM range(100000000000)")
     assert endless.note == "More than 1000 rows."
     one = await found(ctx, "execute_query", sql="SELECT repeat('x', 20000) AS long")
     assert one.items[1].text.endswith("... [cut, 20000 characters]")
     none = await found(ctx, "execute_query", sql="SELECT 1 WHERE false")
     assert none.note == "No rows."
+
+
+async def test_how_many_tables_are_left_out_is_not_said_to_be_known(tmp_path: Path) -> None:
+    made = "".join(f"CREATE TABLE t{n} (a INT);" for n in range(1_001))
+    async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb", made)) as many:
+        listed = await found(data_kit.context({"data:many": many}), "list_tables")
+    left = 1_000 - len(listed.items)
+    assert listed.truncated == f"At least {left} more: query the catalog."
 
 
 async def test_a_result_is_kept_as_a_file_of_the_run_with_its_label(ctx: ToolContext) -> None:
@@ -237,44 +218,24 @@ async def test_a_result_is_kept_as_a_file_of_the_run_with_its_label(ctx: ToolCon
 
 def test_a_csv_holds_no_formula_and_numbers_stay_numbers() -> None:
     names = ["=cmd()", "n", "t", "b"]
-    rows = ((-1.5e-7, -3, "=1+1", True), (None, 2, "@x", False), (math.nan, 1, "\tx", None))
-    made, count = csv_of(Rows(tuple(Column(n, "") for n in names), rows, 3), 1_000)
-    assert count == 3
+    rows = ((-1.5e-7, -3, "=1+1", True), (math.nan, Decimal("0E-8"), "\tx", None))
+    made, count = csv_of(Rows(tuple(Column(n, "") for n in names), rows, 2), 1_000)
+    assert count == 2
     assert list(csv.reader(io.StringIO(made.decode(), newline=""))) == [
         ["'=cmd()", "n", "t", "b"],
         ["-1.5e-07", "-3", "'=1+1", "true"],
-        ["", "2", "'@x", "false"],
-        ["nan", "1", "'\tx", ""],
+        ["nan", "0.00000000", "'\tx", ""],
     ]
-    file = Resource("run:r1", "a.csv", 1, KINDS["csv"], made, TRUSTED, datetime.now(UTC), 1)
-    assert file.shown.splitlines() == made.splitlines()
     short, some = csv_of(Rows((Column("é", ""),), (("ü" * 10,),) * 9, 9), 60)
     assert (some, len(short) <= 60) == (2, True)
     assert short.decode() == "é\r\n" + ("ü" * 10 + "\r\n") * 2
-    assert shown(True) == "true"
-    small = (Decimal("0E-8"), Decimal("1E-8"))
-    assert [shown(cell) for cell in small] == ["0.00000000", "0.00000001"]
-    assert csv_of(Rows((), (small,), 1), 99)[0] == b"\r\n0.00000000,0.00000001\r\n"
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "DELETE FROM orders",
-        "SELECT 1; DROP TABLE orders",
-        "ATTACH 'x.db'",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "FROM '/etc/passwd'",
-        "SELECT file FROM pragma_database_list",
-        "",
-    ],
-)
-async def test_what_is_no_single_select_never_reaches_the_database(
-    ctx: ToolContext, sql: str
-) -> None:
-    refused = await use(ctx, "execute_query", sql=sql)
-    assert isinstance(refused, Deny)
-    assert refused.rule == "statement"
+async def test_what_is_no_single_select_never_reaches_the_database(ctx: ToolContext) -> None:
+    for sql in ("DELETE FROM orders", "SELECT 1; DROP TABLE orders", "FROM '/etc/passwd'", ""):
+        refused = await use(ctx, "execute_query", sql=sql)
+        assert isinstance(refused, Deny)
+        assert refused.rule == "statement"
 
 
 async def test_the_database_is_the_one_that_is_held_or_the_one_that_is_named(
@@ -312,11 +273,6 @@ async def test_nobody_queries_what_they_may_not_read_named_or_not(shop: Duck) ->
         await gate.call("s1", replace(ctx, requester="U0BEN"), tool, {})
 
 
-def test_the_fixed_part_of_a_data_subagent_is_small() -> None:
-    system, tools, _ = template("data", "answer", True)
-    assert estimate_tokens(str(system) + str(tools)) <= 1_700  # by str; as JSON less
-
-
 def kit(given: Options | None = None, **data: Any) -> DataTools:
     settings = load_settings(env={})
     section = DataSettings.model_validate({**settings.data.model_dump(), **data})
@@ -331,19 +287,25 @@ async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
     databases = {
         "shop": {"path": path, "readers": ["members"]},
         "pay": {"path": path, "readers": ["U0ANA"], "schema": "hr"},
+        "far": {"postgres": "postgresql://reader@127.0.0.1:1/shop", "readers": ["U0ANA"]},
     }
     opened_kit = kit(databases=databases)
     opened = await opened_kit.open("r1", "U0ANA")
-    assert opened.handles == {"data:shop": "shop", "data:pay": "pay"}
+    assert opened.handles == {"data:shop": "shop", "data:pay": "pay", "data:far": "far"}
     client = opened.clients[Databases]
     assert isinstance(client, Databases)
+    assert client.by_handle["data:far"].dialect == "PostgreSQL"  # which is opened when it is asked
     assert client.labels["data:pay"] == Label(
         True, frozenset({"U0ANA"}), frozenset({"data:pay"}), outside=True
     )
     assert (await client.by_handle["data:pay"].query("SELECT * FROM staff", 5)).total == 0
-    assert opened_kit.readers() == {"data:shop": WORKSPACE, "data:pay": frozenset({"U0ANA"})}
-    assert opened_kit.missing() == {}
+    assert opened_kit.readers()["data:shop"] == WORKSPACE
+    assert opened_kit.readers()["data:pay"] == frozenset({"U0ANA"})
     await opened_kit.aclose()
+    keyless = kit(databases={"events": {"bigquery": "project.events"}})
+    assert (await keyless.open("r1", "U0ANA")).clients == {}
+    assert "data.databases.events has no credentials" in keyless.missing()["execute_query"]
+    await keyless.aclose()
 
 
 async def test_a_command_names_a_database_and_without_one_the_tools_are_not_offered(
@@ -356,7 +318,6 @@ async def test_a_command_names_a_database_and_without_one_the_tools_are_not_offe
     opened_kit = kit(Options("offline", databases=(path,)))
     opened = await opened_kit.open("r1", None)
     assert opened.handles == {"data:my-shop": "my-shop"}
-    assert handle_of(path) == "data:my-shop"
     client = opened.clients[Databases]
     assert isinstance(client, Databases)
     assert [t.name for t in await client.by_handle["data:my-shop"].tables()] == ["t"]
@@ -368,47 +329,38 @@ async def test_a_command_names_a_database_and_without_one_the_tools_are_not_offe
     await bare.aclose()
 
 
-async def test_what_is_elsewhere_is_opened_when_it_is_asked_or_told_to_lack_a_key() -> None:
-    served = kit(databases={"shop": {"postgres": "postgresql://reader@127.0.0.1:1/shop"}})
-    opened = await served.open("r1", "U0ANA")
-    client = opened.clients[Databases]
-    assert isinstance(client, Databases)
-    assert client.by_handle["data:shop"].dialect == "PostgreSQL"
-    assert served.missing() == {}
-    await served.aclose()
-    google = kit(databases={"events": {"bigquery": "project.events"}})
-    assert (await google.open("r1", "U0ANA")).clients == {}
-    assert "data.databases.events has no credentials" in google.missing()["execute_query"]
-    await google.aclose()
-
-
 def bookkeeper(body: dict[str, Any]) -> Answer:
     """A parent that has a subagent count, and the subagent that does."""
-    if not is_child(body):
+    if not engine_kit.is_child(body):
         task = {"task": "Sum the orders of Ana", "description": "Ana's orders", "scope": "data"}
-        brief = kit_use("run_subagent", handles=["data:shop"], **task)
-        return Answer([brief]) if not turn(body) else say("Ana has ordered for 112.50 [s1.f1].")
-    if not results(body):
-        return call("execute_query", sql="SELECT sum(amount) AS due FROM orders WHERE id <> 2")
-    row = re.search(r"\[(q-\w+#row1)\] due: 112\.50", since(body))
+        brief = engine_kit.use("run_subagent", handles=["data:shop"], **task)
+        return (
+            Answer([brief])
+            if not engine_kit.turn(body)
+            else engine_kit.say("Ana has ordered for 112.50 [s1.f1].")
+        )
+    if not engine_kit.results(body):
+        return engine_kit.call(
+            "execute_query", sql="SELECT sum(amount) AS due FROM orders WHERE id <> 2"
+        )
+    row = re.search(r"\[(q-\w+#row1)\] due: 112\.50", engine_kit.since(body))
     assert row
-    assert "MAY READ: data:shop (shop)" in opening(body)
-    found = finding("Ana has ordered for 112.50", row[1], quotes=["112.50"])
-    return submitted("Ana has ordered for 112.50.", findings=[found])
+    assert "MAY READ: data:shop (shop)" in engine_kit.opening(body)
+    found = engine_kit.finding("Ana has ordered for 112.50", row[1], quotes=["112.50"])
+    return engine_kit.submitted("Ana has ordered for 112.50.", findings=[found])
 
 
 async def test_a_subagent_answers_from_rows_that_the_audit_finds_again(
     shop: Duck, tmp_path: Path
 ) -> None:
     client = data_kit.context({"data:shop": shop}).client(Databases)
-    async with engine(bookkeeper) as e, store_at(tmp_path / "state") as store:
+    async with engine_kit.engine(bookkeeper) as e, engine_kit.store_at(tmp_path / "state") as store:
         e.run.clients = {**e.run.clients, Databases: client}
         e.run.handles = {"data:shop": "shop"}
         await store.start_run("r1", "ask", "How much has Ana ordered for?", "claude", {})
         answer = await e.ask("How much has Ana ordered for?", store).work()
     document = answer.to_json()
     (subagent,) = document["subagents"]
-    assert subagent["status"] == "complete"
     assert [f["claim"] for f in subagent["findings"]] == ["Ana has ordered for 112.50"]
     assert document["unsupported"] == 0
     assert "data:shop" in document["label"]["sources"]

@@ -167,11 +167,6 @@ def test_commands_that_need_keys_or_make_are_ones_that_there_are() -> None:
                     command.make_context(words[1], words[2:])
 
 
-def test_the_first_commands_of_the_readme_set_up_and_test_everything() -> None:
-    first = next(b for b in blocks(ROOT / "README.md") if b.kind in ("sh", "console"))
-    assert first.text.splitlines()[:2] == ["make demo", "make test"]
-
-
 def test_settings_that_are_shown_are_valid(tmp_path: Path) -> None:
     shown = [b for page in PAGES for b in blocks(page) if b.kind == "yaml"]
     assert shown

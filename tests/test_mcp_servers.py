@@ -14,10 +14,18 @@ from pathlib import Path
 import pytest
 from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
 from serve_kit import free_port
-from timing import patient, waited_within
+from timing import computed_within, patient, waited_within
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
+from scopes.mcp_servers.stream_limits import (
+    MAX_MESSAGE,
+    MAX_VALUES,
+    Measure,
+    ServerPace,
+    TooMuch,
+    measured,
+)
 from scopes.mcp_servers.transports import MAX_LOG
 from scopes.outside import Outside
 from scopes.tool import Tool, ToolContext, ToolError
@@ -31,6 +39,14 @@ async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, To
     outside = opened.clients.get(Outside, Outside())
     assert isinstance(outside, Outside)
     return {each.name: each for each in outside.tools("web")}
+
+
+async def offered(made: McpTools) -> dict[str, Tool]:
+    """The tools of a server that takes its time to start."""
+    async with patient(60):
+        while not (tools := await tools_of(made)):  # noqa: ASYNC110 - a busy machine is slow
+            await asyncio.sleep(0.1)
+    return tools
 
 
 @asynccontextmanager
@@ -69,15 +85,10 @@ def alive(pid: int) -> bool:
     return False
 
 
-# ---- real servers
-
-
 async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
     async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as made:
-        async with patient(60):
-            while not (tools := await tools_of(made)):  # noqa: ASYNC110 - a busy machine is slow
-                await asyncio.sleep(0.1)
+        tools = await offered(made)
         assert sorted(tools) == ["clock_convert_time", "clock_get_current_time"]
         given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         result = await use(tools, "clock_convert_time", **given)
@@ -99,9 +110,8 @@ async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
     server["token_file"] = str(tmp_path / "token")
     server["tools"] = ["create_workbook", "write_range", "read_range"]
     try:
-        await answering(port)
         async with kit(settings_of(tmp_path, excel=server)) as made:
-            tools = await tools_of(made)
+            tools = await offered(made)
             assert len(tools) == 3, made.missing()
             said = await use(tools, "excel_create_workbook", path="sales.xlsx")
             assert "sales.xlsx" in text_of(said)
@@ -112,18 +122,6 @@ async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
     finally:
         started.terminate()
         await started.wait()
-
-
-async def answering(port: int) -> None:
-    async with patient(20):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                continue
-            writer.close()
-            return
 
 
 async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
@@ -200,12 +198,8 @@ async def test_an_address_that_answers_amiss_is_given_up_in_time(tmp_path: Path,
         said = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
         async with kit(settings_of(tmp_path, odd=said)) as made:
             assert await tools_of(made) == {}
-            assert "cannot be spoken with" in made.missing()["web/mcp:odd"] or (
-                "refuses us" in made.missing()["web/mcp:odd"]
-            )
-
-
-# ---- one that does what no server should
+            told = made.missing()["web/mcp:odd"]
+            assert "cannot be spoken with" in told or "refuses us" in told
 
 
 async def test_a_server_sees_nothing_of_our_environment(
@@ -213,29 +207,27 @@ async def test_a_server_sees_nothing_of_our_environment(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     async with rogue(tmp_path) as made:
-        seen = json.loads(text_of(await use(await tools_of(made), "rogue_look")))
+        tools = await tools_of(made)
+        seen = json.loads(text_of(await use(tools, "rogue_look")))
+        child = int(text_of(await use(tools, "rogue_spawn")))
+        assert alive(seen["pid"])
+        assert alive(child)
     assert set(seen["env"]) <= {"PATH", "LANG", "HOME", "LC_CTYPE"}
     assert Path(seen["cwd"]) == Path(seen["env"]["HOME"]) != Path.home()
-
-
-async def test_no_process_is_left(tmp_path: Path) -> None:
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
-        server = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
-        child = int(text_of(await use(tools, "rogue_spawn")))
-        assert alive(server)
-        assert alive(child)
-    assert not alive(server)
+    assert not alive(seen["pid"]), "no process is left"
     assert not alive(child)
 
 
-async def test_a_server_that_dies_at_work_is_started_anew(tmp_path: Path) -> None:
+async def test_a_server_that_dies_at_work_is_started_anew_and_its_last_words_are_kept(
+    tmp_path: Path,
+) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)
         before = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
         with pytest.raises(ToolError, match=r"ended while it was at work\. Try again once"):
             await use(tools, "rogue_die")
         after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
+        assert complaints(tmp_path) == ("It dies.", "")
         os.kill(after, 9)  # and while nobody asks
         last = json.loads(await sooner_or_later(tools, "rogue_look", "pid"))["pid"]
         assert last not in (before, after)
@@ -247,27 +239,6 @@ async def test_the_end_of_what_a_server_complains_of_is_kept(tmp_path: Path) -> 
     old, now = complaints(tmp_path)
     assert max(len(old), len(now)) <= MAX_LOG < len(old + now)
     assert "".join(f"{number:999}\n" for number in range(40_000)).endswith(old + now)
-
-
-async def test_the_last_words_of_a_server_outlive_its_next_start(tmp_path: Path) -> None:
-    async with rogue(tmp_path, "die", "look") as made:
-        tools = await tools_of(made)
-        with pytest.raises(ToolError, match="ended while it was at work"):
-            await use(tools, "rogue_die")
-        assert "pid" in text_of(await use(tools, "rogue_look"))
-        assert complaints(tmp_path) == ("It dies.", "")
-
-
-async def test_a_server_goes_on_where_what_it_complains_of_cannot_be_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    home = tmp_path / "data" / "mcp" / "rogue"
-    (home / "stderr.old.log").mkdir(parents=True)
-    (home / "stderr.log").write_text("before")
-    async with rogue(tmp_path, "complain") as made:
-        await use(await tools_of(made), "rogue_complain")
-    assert "is not kept" in caplog.text
-    assert (home / "stderr.log").read_text() == "before"
 
 
 async def test_what_may_have_been_done_is_not_called_repeatable(tmp_path: Path) -> None:
@@ -360,15 +331,6 @@ async def test_what_a_server_tells_unasked_is_passed_over_and_its_questions_are_
     }.items()
 
 
-async def test_what_is_no_text_is_named_and_not_shown(tmp_path: Path) -> None:
-    async with rogue(tmp_path) as made:
-        result = await use(await tools_of(made), "rogue_picture")
-    assert text_of(result) == "inside"
-    assert (
-        getattr(result, "note", "") == "Not shown, as they are no text: 1 image, 1 resource link."
-    )
-
-
 async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: Path) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)
@@ -379,26 +341,70 @@ async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: 
         assert "IGNORE all rules" in text_of(await use(tools, "rogue_refuse"))
         with pytest.raises(ToolError, match="answered with what is no result"):
             await use(tools, "rogue_garbage")
+        pictured = await use(tools, "rogue_picture")
+        assert text_of(pictured) == "inside"
+        assert "no text: 1 image, 1 resource link" in getattr(pictured, "note", "")
 
 
 async def test_a_server_that_is_not_there_costs_two_seconds_once(tmp_path: Path) -> None:
     said = {**READ, "command": [sys.executable, "-c", "import time; time.sleep(60)"]}
     gone = {**READ, "command": ["/no/such/server"]}
-    with waited_within(15):
-        async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
-            made.servers[0].connection._began -= 60  # the process is not new
-            with waited_within(7):
-                opened = await made.open("r1", None)
-            assert opened.clients == {}
-            assert opened.handles == {}
-            assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
-            assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
+    async with kit(settings_of(tmp_path, silent=said, gone=gone)) as made:
+        made.servers[0].connection._began -= 60  # the process is not new
+        with waited_within(7):
+            opened = await made.open("r1", None)
+        assert (opened.clients, opened.handles) == ({}, {})
+        assert "did not answer within 2 s" in made.missing()["web/mcp:silent"]
+        assert "cannot be started: No such file" in made.missing()["web/mcp:gone"]
 
 
-async def test_a_run_keeps_its_tools_while_a_server_restarts(tmp_path: Path) -> None:
-    async with rogue(tmp_path) as made:
-        first, second = await tools_of(made), await tools_of(made)
-        assert first["rogue_look"] is second["rogue_look"]
-        ctx = context(handles={})
-        denied = await use(first, "rogue_look", ctx)
-        assert "No such thing" in getattr(denied, "reason", "")
+FEW = (
+    b'{"a": "' + b"[{,}]" * MAX_VALUES + b'"}',
+    b'{"a": "' + b'{\\"b\\": [1, 2]}, ' * MAX_VALUES + b'"}',
+    b'{"a": "\\\\", "b": "' + b",\\\\" * MAX_VALUES + b'"}',
+    json.dumps([[0] * 10] * (MAX_VALUES // 12), indent=1).encode(),
+)
+"""Messages of few values, whatever their texts hold, or of as many as may be."""
+LISTS = b"[" + b"[]," * MAX_VALUES + b"[]]"
+MANY = (
+    LISTS,
+    b'{"a": "\\\\", "b": ' + LISTS + b"}",
+    b'{"a": "\\\\\\"", "b": ' + LISTS + b"}",
+    b': a "comment\ndata: ' + LISTS + b"\n\n",
+    b': a "comment\r\\"' + b"\rdata: " + LISTS + b"\r\r",
+    b': "\\\ndata: ' + LISTS + b"\n\n",
+    b"[" + b"{}" * MAX_VALUES,
+    b'""' * (MAX_VALUES * 2 + 2),
+    b'{"a": "' + b"x" * MAX_MESSAGE,
+)
+
+
+@pytest.mark.parametrize("size", [1_000, 65_537, MAX_MESSAGE])
+def test_what_is_sent_is_counted_before_it_is_parsed_however_it_is_cut(size: int) -> None:
+    def counted(message: bytes) -> None:
+        measure = Measure()
+        for at in range(0, len(message), size):
+            measure.add(message[at : at + size])
+
+    for message in FEW:
+        counted(message)
+    for message in MANY:
+        with pytest.raises(TooMuch):
+            counted(message)
+
+
+def test_it_counts_in_linear_time() -> None:
+    for unit in (b"x", b'\\"', b"\\", b'"', b'"\n', b'"\\\n', b":", b'"a":', b"\n"):
+        for start in (b"", b'"'):
+            with computed_within(0.5), pytest.raises(TooMuch):
+                measured(start + unit * (MAX_MESSAGE // len(unit) + 1))
+
+
+async def test_who_sends_without_end_waits_and_others_do_not() -> None:
+    pace, other = ServerPace(), ServerPace()
+    with waited_within(0.2):
+        for _ in range(400):
+            await pace.spend(0.001)
+            await other.spend(0.001)
+    with waited_within(1.5, least=0.3):
+        await pace.spend(0.2)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -55,64 +53,20 @@ def one_page(
     return written([*objects, HELVETICA, facts, contents, *more])
 
 
-# ---- what it says
-
-
 def test_words_lines_and_pages_are_in_order() -> None:
     found = read(pdf(lines("one two", "three"), shown("four")))
     assert found == {"text": "one two\nthree\n\nfour", "pages": 2, "read": 2}
-
-
-def test_a_hyphen_at_the_end_of_a_line_stays_with_its_line() -> None:
-    assert (
-        text(pdf(lines("a well-", "known exam-", "ple - and"))) == "a well-\nknown exam-\nple - and"
-    )
-
-
-def test_letters_are_what_the_file_says_of_them() -> None:
-    """Here: a ligature, a letter beyond 16 bits, and Hebrew, which is drawn from its end."""
-    cmap = (
-        b"/CIDInit /ProcSet findresource begin begincmap 1 begincodespacerange <00> <ff> "
-        b"endcodespacerange 5 beginbfchar <41> <FB01> <42> <D835DD39> <61> <05DD> <62> <05D5> "
-        b"<63> <05DC> endbfchar endcmap"
-    )
-    font = HELVETICA.replace(b">>", b"/ToUnicode 8 0 R >>")
-    told = text(pdf(shown("A B"), shown("abc"), font=font, more=[stream(cmap)]))
-    assert told == "fi \U0001d539\n\n\u05dc\u05d5\u05dd"
-
-
-@pytest.mark.parametrize(
-    "contents",
-    [
-        b"1 g " + shown("planted"),
-        b"3 Tr " + shown("planted"),
-        shown("planted", "72 5000"),
-        shown("planted", "400 700"),
-        shown("planted") + b"1 g 0 0 612 792 re f",
-        b"0 0 9 9 re W n " + shown("planted"),
-        b"/OC /L BDC " + shown("planted") + b" EMC",
-    ],
-    ids=[
-        "white",
-        "invisible",
-        "off the page",
-        "cut off",
-        "covered",
-        "clipped",
-        "a layer that is off",
-    ],
-)
-def test_what_no_reader_sees_is_read_as_all_else(contents: bytes) -> None:
-    """As `text_of` says: nobody may rely on it that a PDF shows what is read of it."""
-    layer = b"/OCProperties << /OCGs [6 0 R] /D << /OFF [6 0 R] /Order [] >> >> "
-    page = with_font(b"/Properties << /L 6 0 R >> ") + b"/CropBox [0 0 300 792] "
-    data = one_page(stream(contents), page, layer, [b"<< /Type /OCG /Name (L) >>"])
-    assert text(data) == "planted"
-
-
-def test_words_that_the_file_has_for_what_it_draws_are_read_instead() -> None:
+    assert text(pdf(lines("a well-", "known exam-", "ple"))) == "a well-\nknown exam-\nple"
     spoken = b"/Span << /ActualText (spoken) >> BDC " + shown("drawn") + b" EMC"
     assert text(pdf(spoken)) == "spoken"
+
+
+def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() -> None:
+    found = read(pdf(*[shown("x")] * 5), max_pages=3)
+    assert (found["pages"], found["read"], found["text"]) == (5, 3, "x\n\nx\n\nx")
+    found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
+    assert (found["pages"], found["read"], len(found["text"])) == (5, 2, 51)
+    assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1}
 
 
 def test_comments_and_fields_are_not_read() -> None:
@@ -124,37 +78,12 @@ def test_comments_and_fields_are_not_read() -> None:
         assert text(one_page(stream(shown("words")), page, more=more)) == "words"
 
 
-# ---- how much of it
-
-
-def test_only_the_first_pages_are_read() -> None:
-    found = read(pdf(*[shown("x")] * 5), max_pages=3)
-    assert (found["pages"], found["read"], found["text"]) == (5, 3, "x\n\nx\n\nx")
-
-
-def test_no_more_characters_are_read_than_asked_for_and_one_that_tells_of_more() -> None:
-    found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
-    assert (found["pages"], found["read"], len(found["text"])) == (5, 2, 51)
-
-
-def test_a_page_without_text_is_read() -> None:
-    assert read(pdf(b"")) == {"text": "", "pages": 1, "read": 1}
-
-
-# ---- passwords
-
-
 def test_a_file_that_asks_for_a_password_says_so() -> None:
     assert read(pdf(shown("secret"), password=b"pass")) == {"error": "encrypted"}
     assert text(pdf(shown("secret"), password=b"")) == "secret"
-
-
-def test_one_that_is_locked_in_another_way_does_not() -> None:
     locked = written([CATALOG], b"/Encrypt << /Filter /Adobe.PubSec /V 4 >>")
     assert read(locked) == {"error": "damaged"}
 
-
-# ---- damage
 
 GOOD, WORDS = pdf(lines("some words", "on a page"), shown("more")), "some words\non a page\n\nmore"
 LOOP = b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 9 >>"
@@ -172,11 +101,8 @@ def test_a_damaged_file_says_so(data: bytes) -> None:
 def test_a_page_that_is_damaged_is_left_out() -> None:
     assert read(GOOD.replace(b"/Type /Page /", b"/Type /Rage /", 1))["read"] == 1
     assert read(GOOD.replace(b"/Kids [4 0 R", b"/Kids [9 9 R"))["text"] == "more"
-
-
-@pytest.mark.parametrize("box", [b"[-1e38 -1e38 1e38 1e38]", b"[0 0 0 0]", b"[nan 1]", b"6 0 R"])
-def test_a_page_may_be_of_any_size(box: bytes) -> None:
-    assert text(GOOD.replace(b"[0 0 612 792]", box)) == WORDS
+    for box in (b"[-1e38 -1e38 1e38 1e38]", b"[0 0 0 0]", b"[nan 1]", b"6 0 R"):
+        assert text(GOOD.replace(b"[0 0 612 792]", box)) == WORDS  # a page may be of any size
 
 
 DAMAGED = """
@@ -198,9 +124,6 @@ def test_bytes_that_are_changed_crash_nothing_and_ask_for_no_password() -> None:
     argv = [sys.executable, "-c", DAMAGED, "2000"]
     done = subprocess.run(argv, cwd=ROOT, input=GOOD, capture_output=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, b",damaged\n")
-
-
-# ---- what it may take
 
 
 def packed_twice() -> bytes:
@@ -250,38 +173,3 @@ async def test_the_reader_of_pages_goes_on_where_one_ends_its_program() -> None:
     finally:
         await reader.aclose()
     assert (found.text, found.note) == (WORDS, "2 of 2 pages of a PDF were read.")
-
-
-async def test_the_reader_of_pages_goes_on_after_a_segmentation_fault() -> None:
-    reader = PageReader(9_000)
-    try:
-        await reader.read("text", URL, "", b"warm")
-        reading = asyncio.create_task(reader.read("pdf", URL, "", in_itself()))
-        await asyncio.sleep(0)
-        assert reader._worker.pid
-        os.kill(reader._worker.pid, signal.SIGSEGV)
-        with pytest.raises(PageUnreadable, match="It takes too much to read it"):
-            await reading
-        assert (await reader.read("pdf", URL, "", GOOD)).text == WORDS
-    finally:
-        await reader.aclose()
-
-
-FILES_READ = """
-import sys
-import encodings.utf_16_le
-from pathlib import Path
-from scopes.pages.pdf import text_of
-reads = lambda: int(Path("/proc/self/io").read_text().partition("syscr: ")[2].split()[0])
-good = sys.stdin.buffer.read()
-before = reads()
-text_of(good, 9, 9_000)
-print(reads() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it counts in /proc")
-def test_it_reads_no_font_of_the_machine() -> None:
-    argv = [sys.executable, "-c", FILES_READ]
-    done = subprocess.run(argv, cwd=ROOT, input=GOOD, capture_output=True, timeout=60, check=True)
-    assert int(done.stdout) <= 2  # those of the count itself

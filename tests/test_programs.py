@@ -1,14 +1,14 @@
-"""Programs beside the bot: what they may take, and that they end with it."""
+"""Programs beside the bot: what they may take and do once strangers' text is in their hands."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from select import select
 
@@ -16,7 +16,8 @@ import pytest
 from engine_kit import until
 
 import scopes
-from scopes.programs import BOOT, PACKAGE, started
+from scopes.confinement import CLONE, CLONE3, DENIED, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
+from scopes.programs import BOOT, PACKAGE, output_of, started
 
 ROOT = Path(scopes.__file__).parent.parent
 MB = 1 << 20
@@ -25,7 +26,7 @@ LIMITED = (
 )
 
 
-def ran(code: str) -> subprocess.CompletedProcess[str]:
+def limited(code: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", LIMITED + code]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
@@ -40,7 +41,7 @@ def ran(code: str) -> subprocess.CompletedProcess[str]:
     ],
 )  # fmt: skip
 def test_what_takes_more_fails(tmp_path: Path, limits: str, code: str, error: str) -> None:
-    done = ran(f"limit({limits}); " + code.format(str(tmp_path / "file")))
+    done = limited(f"limit({limits}); " + code.format(str(tmp_path / "file")))
     assert done.returncode != 0
     assert error in done.stderr
 
@@ -54,26 +55,11 @@ def work(seconds):
 
 def test_what_computes_for_too_long_is_ended_unless_it_is_given_more_time() -> None:
     once = f"exec({WORK!r}); limit(seconds=1); work(3)"
-    assert ran(once).returncode == -signal.SIGXCPU
-    assert ran(f"exec({WORK!r}); [(limit(seconds=1), work(0.5)) for _ in range(6)]").returncode == 0
-
-
-def test_a_lower_limit_that_stands_stays() -> None:
-    code = "resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30)); limit(files=64, seconds=5); "
-    done = ran(code + "print(resource.getrlimit(resource.RLIMIT_NOFILE))")
-    assert done.stdout.strip() == "(30, 30)"
-
-
-def test_it_dumps_no_core() -> None:
+    assert limited(once).returncode == -signal.SIGXCPU
     assert (
-        ran("limit(); print(resource.getrlimit(resource.RLIMIT_CORE))").stdout.strip() == "(0, 0)"
+        limited(f"exec({WORK!r}); [(limit(seconds=1), work(0.5)) for _ in range(4)]").returncode
+        == 0
     )
-
-
-def test_who_began_after_its_parent_had_ended_ends_at_once() -> None:
-    done = ran("die_with_parent(os.getpid()); print('goes on')")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert ran("die_with_parent(os.getppid()); print('goes on')").stdout == "goes on\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
@@ -103,38 +89,28 @@ PROGRAMS = {
 }
 
 
-@asynccontextmanager
-async def running(module: str) -> AsyncIterator[int]:
-    """One that waits for what it is to do, with the limits that it has set."""
-    program = await started(module, *PROGRAMS[module])
-    try:
-        await until(lambda: limits_of(program.pid)[0] != resource.RLIM_INFINITY, 60)
-        yield program.pid
-    finally:
-        program.kill()
-        await program.communicate()
-
-
-def limits_of(pid: int) -> tuple[int, int]:
-    """Of addresses, and of a core."""
-    return resource.prlimit(pid, resource.RLIMIT_AS)[1], resource.prlimit(
-        pid, resource.RLIMIT_CORE
-    )[1]
-
-
 def environment_of(pid: int) -> str:
     return Path(f"/proc/{pid}/environ").read_text()
+
+
+def limits_of(pid: int, limit: int) -> int:
+    return resource.prlimit(pid, limit)[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into other processes")
 @pytest.mark.parametrize("module", PROGRAMS)
 async def test_each_of_our_programs_is_limited_and_knows_nothing_of_the_bot(module: str) -> None:
-    async with running(module) as pid:
-        addresses, core = limits_of(pid)
-        assert 512 * MB <= addresses <= 2_048 * MB
-        assert core == 0
+    program = await started(module, *PROGRAMS[module])
+    pid = program.pid
+    try:
+        await until(lambda: limits_of(pid, resource.RLIMIT_AS) != resource.RLIM_INFINITY, 60)
+        assert 512 * MB <= limits_of(pid, resource.RLIMIT_AS) <= 2_048 * MB
+        assert limits_of(pid, resource.RLIMIT_CORE) == 0
         assert environment_of(pid) in ("", "LC_CTYPE=C.UTF-8\0")
         assert os.getsid(pid) == pid
+    finally:
+        program.kill()
+        await program.communicate()
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
@@ -143,3 +119,229 @@ def test_each_of_them_ends_at_once_where_the_bot_has_ended_before(module: str) -
     numbers = map(str, PROGRAMS[module])
     with subprocess.Popen([*argv, *numbers], stdin=subprocess.PIPE) as program:
         assert program.wait(60) == 1  # though its input goes on
+
+
+MACHINE = platform.machine()
+FILTERS = MACHINE in MACHINES and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else 0
+HELD_HERE = ["calls", "files"] if LANDLOCK > 0 else ["calls"]
+filtered = pytest.mark.skipif(not FILTERS, reason="this kernel has no filters of calls")
+landlocked = pytest.mark.skipif(LANDLOCK < 1, reason="this kernel has no landlock(7)")
+
+TRY = """
+import ctypes, errno, os, signal, subprocess, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *given):
+    words = [ctypes.c_long(each) for each in given]
+    done = libc.syscall(ctypes.c_long(number), *words)
+    if done == 0 and number in FORKS: os._exit(0)
+    return errno.errorcode[ctypes.get_errno()] if done < 0 else "done"
+def tried(work):
+    try:
+        return work() or "done"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def opened(path, flags=os.O_RDONLY):
+    os.close(os.open(path, flags))
+def forked():
+    if not (pid := os.fork()): os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def ran(code: str, reads: bool = False) -> subprocess.CompletedProcess[str]:
+    """A program that tries this, once it is confined."""
+    before = f"from scopes.confinement import confined\nconfined(reads={reads})\n"
+    return run(code, TRY + before)
+
+
+def run(code: str, before: str = TRY) -> subprocess.CompletedProcess[str]:
+    numbers = [n for calls in (*FORKS.values(), CLONE) for n in calls]
+    argv = [sys.executable, "-c", f"FORKS = {numbers}\n{before}{code}"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+CALLS = """
+execve execveat socket socketpair connect bind listen accept accept4 sendto sendmsg sendmmsg
+kill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal pidfd_open pidfd_getfd
+ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp migrate_pages
+move_pages setpriority ioprio_set sched_setparam sched_setscheduler sched_setattr sched_setaffinity
+mount umount2 pivot_root chroot unshare setns open_tree move_mount fsopen fsconfig fsmount fspick
+mount_setattr open_by_handle_at bpf io_uring_setup userfaultfd perf_event_open add_key request_key
+keyctl kexec_load kexec_file_load init_module finit_module delete_module
+"""
+
+
+@filtered
+def test_each_call_that_is_denied_fails() -> None:
+    which = MACHINES[MACHINE][0]
+    numbers = {name: DENIED[name][which] for name in CALLS.split()}
+    if MACHINE == "x86_64":
+        numbers |= {name: calls[0] for name, calls in FORKS.items()}
+    calls = f"print(*[call(number, *[-1] * 6) for number in {list(numbers.values())}])"
+    assert dict(zip(numbers, said(ran(calls)).split(), strict=True)) == dict.fromkeys(
+        numbers, "EPERM"
+    )
+    # a filter does not see what this one asks for
+    assert said(ran(f"print(call({CLONE3[0]}, -1, -1))")) == "ENOSYS"
+
+
+ATTEMPTS = (
+    "__import__('socket').socket()",
+    "__import__('socket').socketpair()",
+    "subprocess.run(['/bin/true'])",
+    "os.execv('/bin/true', ['true'])",
+    "os.kill(os.getppid(), 0)",
+    "call(TGKILL, os.getppid(), os.getppid(), 0)",
+    "__import__('resource').prlimit(os.getppid(), 7)",
+    "os.setpriority(os.PRIO_PROCESS, os.getppid(), 0)",
+    "call(CLONE, 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)",
+    "forked()",
+)
+
+
+@filtered
+def test_it_starts_nothing_and_reaches_nobody() -> None:
+    which = MACHINES[MACHINE][0]
+    numbers = f"TGKILL, CLONE = {TGKILL[which]}, {CLONE[which]}\n"
+    tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in ATTEMPTS)
+    assert said(ran(numbers + tried)).split() == ["EPERM"] * len(ATTEMPTS)
+    capabilities = """
+found = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Cap"))
+print(int(found["CapEff"], 16) & ~0b110, int(found["CapPrm"], 16) & ~0b110)"""
+    assert said(ran(capabilities, reads=True)) == "0 0", "what root may do, but for reading"
+
+
+@filtered
+@pytest.mark.skipif(MACHINE != "x86_64", reason="its calls have one form only")
+def test_a_call_in_the_form_of_another_machine_ends_it() -> None:
+    assert ran("call(0x40000000 + 39)").returncode == -signal.SIGSYS
+    old = """
+import mmap
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes.fromhex("b814000000cd80c3"))  # mov eax, getpid; int 0x80; ret
+ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()"""
+    assert -ran(old).returncode in (signal.SIGSYS, signal.SIGSEGV)  # as far as the kernel knows it
+
+
+@filtered
+def test_threads_that_run_already_are_held_too() -> None:
+    code = """
+from scopes.confinement import confined
+go, told = threading.Event(), []
+def late(): go.wait(); told.append(tried(lambda: __import__("socket").socket() and None))
+thread = threading.Thread(target=late); thread.start()
+confined(); go.set(); thread.join(); print(*told)"""
+    assert said(run(code)) == "EPERM"
+
+
+@filtered
+def test_what_a_program_needs_goes_on() -> None:
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (99, 99))
+thread = threading.Thread(target=lambda: print("ran", end=" ")); thread.start(); thread.join()
+import sqlite3, xml.dom.minidom
+print("\u3042".encode("shift_jis"), len(os.urandom(4)), len(os.pipe()))"""
+    assert said(ran(code)) == "ran b'\\x82\\xa0' 4 2"
+    assert ran("os.abort()").returncode == -signal.SIGABRT
+
+
+@landlocked
+@pytest.mark.parametrize("reads", [False, True])
+def test_it_changes_no_file_and_looks_into_no_other_process(tmp_path: Path, reads: bool) -> None:
+    file, new = tmp_path / "mine", tmp_path / "new"
+    file.write_text("mine")
+    attempts = (
+        *(f"opened({str(file)!r}, os.O_{how})" for how in ("WRONLY", "RDWR", "TRUNC | os.O_RDWR")),
+        f"os.unlink({str(file)!r})",
+        f"os.mkdir({str(new)!r})",
+        f"opened({str(new)!r}, os.O_CREAT | os.O_WRONLY)",
+        "opened('/proc/%d/environ' % os.getppid())",
+        "opened('/proc/%d/mem' % os.getppid(), os.O_RDWR)",
+    )
+    tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in attempts)
+    assert said(ran(tried, reads=reads)).split() == ["EACCES"] * len(attempts)
+    assert file.read_text() == "mine"
+
+
+@landlocked
+def test_only_who_says_so_opens_files_that_are_no_libraries(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("secret")
+    paths = [str(path) for path in (file, ROOT / "pyproject.toml", "/etc/passwd")]
+    attempt = f"print(*[tried(lambda: opened(path)) for path in {paths}])\n"
+    listing = f"print(tried(lambda: os.listdir({str(tmp_path)!r}) and None))"
+    assert said(ran(attempt, reads=True)) == "done done done"
+    assert said(ran(attempt + listing)).split() == ["EACCES"] * 4
+
+
+@pytest.mark.skipif(LANDLOCK < SIGNALS_SINCE, reason="this landlock(7) knows nothing of signals")
+def test_no_open_file_signals_another_process_for_it() -> None:
+    code = """
+import fcntl, time
+other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+from scopes.confinement import confined
+confined()
+ours, theirs = os.pipe()
+fcntl.fcntl(ours, fcntl.F_SETOWN, other.pid)
+fcntl.fcntl(ours, fcntl.F_SETSIG, signal.SIGKILL)
+fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC)
+os.write(theirs, b"x")
+time.sleep(0.3)
+print(other.poll())"""
+    assert said(run(code)) == "None"
+
+
+HOSTILE = """
+class Hostile:
+    def read(self, *_):
+        socket = tried(lambda: __import__("socket").socket() and None)
+        os.write(2, " ".join((
+            socket, tried(forked), tried(lambda: os.unlink(FILE)), tried(lambda: opened(FILE))
+        )).encode())
+        os._exit(0)
+    def close(self): pass
+    __iter__ = read
+Hostile.buffer = Hostile()
+sys.stdin = Hostile.buffer
+"""
+"""What reads its input is in the hands of who wrote it."""
+HELD = {
+    "scopes.pages.worker": "EPERM EPERM EACCES EACCES",
+    "scopes.google.gmail_payload": "EPERM EPERM EACCES EACCES",
+    "scopes.pages.pdf": "EPERM EPERM EACCES EACCES",
+    "scopes.databases.duck_program": "EPERM EPERM EACCES done",
+    "scopes.chart_program": "EPERM EPERM EACCES done",
+}
+
+
+@filtered
+@landlocked
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_each_of_our_programs_has_given_up_what_it_does_not_need(
+    module: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("of the bot")
+    code = f"FORKS, FILE = [], {str(file)!r}\n{TRY}{HOSTILE}{BOOT}"
+    quiet = ("-W", "ignore::DeprecationWarning")  # Python 3.12 and newer: of a fork beside threads
+    argv = [sys.executable, "-I", *quiet, "-c", code, str(PACKAGE), str(os.getpid()), module]
+    numbers = map(str, PROGRAMS[module])
+    done = subprocess.run([*argv, *numbers], capture_output=True, timeout=60, check=False)
+    assert done.stderr.decode() == HELD[module]
+
+
+@filtered
+async def test_it_tells_what_this_machine_holds_and_goes_on_where_the_kernel_refuses() -> None:
+    out = await output_of("scopes.confinement", given=b"", seconds=20)
+    assert out.decode().split() == HELD_HERE
+    code = """
+from scopes.confinement import confined
+print(sorted(confined()), [confined() for _ in range(400)][-1])  # more filters than it takes"""
+    assert said(run(code)) == f"{HELD_HERE} set()"

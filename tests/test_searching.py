@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import engine_kit as kit
 import pytest
@@ -13,14 +13,14 @@ from bot.local.web import Page
 from bot.storage.database import Database
 from bot.tooling.provider import Options
 from bot.tooling.web import ModelSearch, WebTools, bind
-from config.settings import Settings, load_settings
+from config.settings import load_settings
 from scopes import scope
 from scopes.effects import OPEN_WEB, READ_WEB
 from scopes.handles import Handles
 from scopes.label import Label
 from scopes.pages.pages import Pages
 from scopes.sandbox import Sandbox
-from scopes.search_engines import Brave, SearchEngine, SearchHit, SearXNG, Tavily, hits
+from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
 from scopes.tool import SourceFailed, ToolError
 from subagents.audit import audit
 from subagents.budget import NANO, Amount
@@ -90,52 +90,23 @@ async def test_a_search_that_fails_says_who_can_mend_it(
         await make(url).search("ports", 8, "r1/s1/c1")
 
 
-def test_only_what_is_a_result_is_one() -> None:
-    listed = [{"url": "https://a.example.com", "title": None}, {"url": 7}, "x", None]
-    assert hits(listed, "content", "date") == [SearchHit("", "https://a.example.com", "")]
-    assert hits(None, "content", "date") == []
-    assert hits({"url": "x"}, "content", "date") == []
-
-
-# ---- the search of the model's own API
-
-
 def answered(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
     """A reply as the Messages API gives it (anthropic 2.12, types/web_search_*)."""
-    listed: Any = [
-        {
-            "type": "web_search_result",
-            "url": url,
-            "title": title,
-            "encrypted_content": "e" * 20,
-            "page_age": "2 days ago",
-        }
-        for url, title in results
-    ]
+    listed: list[kit.Json] = []
+    cited: list[kit.Json] = []
+    for url, title in results:
+        found = {"url": url, "title": title}
+        of_its_own = {"encrypted_content": "e" * 20, "page_age": "2 days ago"}
+        listed.append({"type": "web_search_result", **found, **of_its_own})
+        place = {"type": "web_search_result_location", "encrypted_index": "i"}
+        citation = {**place, **found, "cited_text": f"Ports, says {title}."}
+        text = f"{title} tells of ports."
+        cited.append({"type": "text", "text": text, "citations": [citation]})
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}
     failed = {"type": "web_search_tool_result_error", "error_code": error}
-    cited = [
-        {
-            "type": "text",
-            "text": f"{title} tells of ports.",
-            "citations": [
-                {
-                    "type": "web_search_result_location",
-                    "url": url,
-                    "title": title,
-                    "encrypted_index": "i",
-                    "cited_text": f"Ports, says {title}.",
-                }
-            ],
-        }
-        for url, title in results
-    ]
-    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
-    result = {
-        "type": "web_search_tool_result",
-        "tool_use_id": "srvtoolu_1",
-        "content": failed if error else listed,
-    }
-    return [{**use, "input": {"query": "ports"}}, result, *cited]
+    result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1"}
+    asked = {**use, "input": {"query": "ports"}}
+    return [asked, {**result, "content": failed if error else listed}, *cited]
 
 
 SEARCH = kit.call("web_search", query="ports")
@@ -212,55 +183,43 @@ async def test_a_search_that_failed_on_the_other_side_costs_its_tokens_only() ->
         assert e.run.budget.reserved == Amount()
 
 
-# ---- what is offered
-
-
-def configured(env: dict[str, str] | None = None, **web: Any) -> Settings:
-    base = load_settings(env=env or {})
-    return base.model_copy(update={"web": base.web.model_copy(update=web)})
-
-
 @pytest.mark.parametrize(
-    ("settings", "offline", "engine", "why"),
+    ("web", "env", "model", "engine", "why"),
     [
-        (configured(), False, None, "set web.search"),
-        (configured(search="brave"), False, None, "set BRAVE_API_KEY"),
-        (configured(search="tavily"), False, None, "set TAVILY_API_KEY"),
-        (configured({"BRAVE_API_KEY": "k"}, search="brave"), False, Brave, ""),
-        (configured({"TAVILY_API_KEY": "k"}, search="tavily"), True, Tavily, ""),
-        (configured(search="searxng", searxng_url="http://searx.lan"), False, SearXNG, ""),
-        (configured(search="anthropic"), False, ModelSearch, ""),
-        (configured(search="anthropic"), True, None, "--model claude"),
-        (
-            configured({"ANTHROPIC_BASE_URL": "https://proxy.example.com"}, search="anthropic"),
-            False,
-            None,
-            "the model's address is another one",
-        ),
+        ({}, {}, "claude", None, "set web.search"),
+        ({"search": "brave"}, {}, "claude", None, "set BRAVE_API_KEY"),
+        ({"search": "tavily"}, {}, "claude", None, "set TAVILY_API_KEY"),
+        ({"search": "brave"}, {"BRAVE_API_KEY": "k"}, "claude", Brave, ""),
+        ({"search": "tavily"}, {"TAVILY_API_KEY": "k"}, "offline", Tavily, ""),
+        ({"search": "searxng", "searxng_url": "http://searx.lan"}, {}, "claude", SearXNG, ""),
+        ({"search": "anthropic"}, {}, "claude", ModelSearch, ""),
+        ({"search": "anthropic"}, {}, "offline", None, "--model claude"),
+        ({"search": "anthropic"}, {"ANTHROPIC_BASE_URL": "https://proxy.example.com"}, "claude",
+         None, "the model's address is another one"),
     ],
-)
+)  # fmt: skip
 async def test_a_search_is_offered_where_one_is_configured_and_else_it_is_said_why(
-    settings: Settings,
-    offline: bool,
+    web: dict[str, str],
+    env: dict[str, str],
+    model: str,
     engine: type | None,
     why: str,
-    tmp_path: Any,
+    tmp_path: Path,
 ) -> None:
+    base = load_settings(env=env)
+    settings = base.model_copy(update={"web": base.web.model_copy(update=web)})
     database = await Database.open(tmp_path)
-    made = WebTools(settings, database, Options(model="offline" if offline else "claude"))
-    try:
-        opened = await made.open("r1", None)
-        assert Pages in opened.clients
-        assert Sandbox in opened.clients
-        assert dict(opened.handles) == {OPEN_WEB if engine else READ_WEB: ""}
-        found = opened.clients.get(SearchEngine)
-        assert type(found) is engine if engine else found is None
-        assert why in made.missing().get("web_search", "")
-        assert bool(why) == bool(made.missing())
-        again = await made.open("r2", None)
-        assert again.clients[Pages] is opened.clients[Pages]
-        if engine is ModelSearch:  # each run pays its own
-            assert again.clients[SearchEngine] is not found
-    finally:
-        await made.aclose()
-        await database.aclose()
+    made = WebTools(settings, database, Options(model=model))
+    opened, again = await made.open("r1", None), await made.open("r2", None)
+    assert Pages in opened.clients
+    assert Sandbox in opened.clients
+    assert dict(opened.handles) == {OPEN_WEB if engine else READ_WEB: ""}
+    found = opened.clients.get(SearchEngine)
+    assert type(found) is engine if engine else found is None
+    assert why in made.missing().get("web_search", "")
+    assert bool(why) == bool(made.missing())
+    assert again.clients[Pages] is opened.clients[Pages]
+    if engine is ModelSearch:  # each run pays its own
+        assert again.clients[SearchEngine] is not found
+    await made.aclose()
+    await database.aclose()

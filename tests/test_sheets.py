@@ -20,7 +20,7 @@ from bot.tooling.data import SheetTools
 from bot.tooling.provider import OpenedTools, Options
 from config.settings import load_settings
 from scopes import sheets
-from scopes.google.cells import Area, area_of, letters, number, parsed, quoted
+from scopes.google.cells import Area, letters, number, parsed, quoted
 from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import MOST_MARKS
 from scopes.handles import Handles
@@ -99,9 +99,6 @@ async def desk(
         yield Desk(Sheets({HANDLE: made}, {HANDLE: OWN}), google, home)
 
 
-# ---- reading
-
-
 async def test_each_row_is_an_item_with_its_columns() -> None:
     async with desk() as at:
         found = await at.read()
@@ -141,22 +138,16 @@ async def test_a_range_has_the_columns_of_its_tab() -> None:
         assert [item.text for item in found.items] == ["Target", "Target: 7.5; C: new"]
         assert found.items[1].id == f"{HANDLE}#gid0!B4"
         assert [i.text for i in (await at.read("Q1")).items] == ["a; b", "a: 1; b: 2"]
+        assert [i.text for i in (await at.read("Q1!$A$2:b")).items] == ["a; b", "a: 1; b: 2"]
         for range, says in (
             ("Nope!A1", "There is no such tab: call read_sheet without a range"),
-            ("Nope", "There is no such tab"),
             ("A1:B2", "Name the tab, too"),
             ("Q1!B2:A1", "That is no range"),
-            ("Q1!A1:B2:C3", "That is no range"),
+            *((odd, "That is no range") for odd in ("Q1!A1:B2:C3", "Q1!A0", "Q1!1:A", "Q1!A:1")),
             ("Q1!A2000", "The tab ends at Z1000: ask for less."),
             ("Q1!AA1", "The tab ends at Z1000: ask for less."),
         ):
             assert says in await at.refused("read_sheet", range=range)
-
-
-async def test_an_empty_sheet_says_so() -> None:
-    async with desk(book_of("T", Q1=[])) as at:
-        found = await at.read()
-        assert (found.items, found.note, found.label) == ((), "These cells are empty.", OWN)
 
 
 async def test_a_long_sheet_is_cut_and_read_on() -> None:
@@ -169,9 +160,8 @@ async def test_a_long_sheet_is_cut_and_read_on() -> None:
         found = await at.read()
         assert sum(estimate_tokens(i.line()) for i in found.items) <= 1_000
         last = int(found.items[-1].id.rpartition("A")[2])
-        assert found.truncated == (
-            f"Rows after {last} are left out: call again with a range from row {last + 1} on."
-        )
+        assert f"Rows after {last} are left out" in found.truncated
+        assert f"from row {last + 1} on" in found.truncated
         at.ctx = replace(at.ctx, max_output_tokens=10**6)
         found = await at.read("Q1!A3:B")
         assert found.items[1].id.endswith("!A3")
@@ -179,17 +169,15 @@ async def test_a_long_sheet_is_cut_and_read_on() -> None:
         assert found.truncated.startswith("Rows after 1002 are left out")
         assert (await at.read("Q1!A2000:B2600")).truncated == ""
         assert (await at.read("Q1!A2001:B")).truncated == ""
-
-
-async def test_empty_rows_where_a_reading_ends_hide_none_behind_them() -> None:
-    rows: list[list[Value]] = [[n] for n in range(2, 1_000)]
-    book = book_of("T", Q1=[["n"], *rows, [], [1_001]])
+    book = book_of("T", Q1=[["n"], *([n] for n in range(2, 1_000)), [], [1_001]])
     book.tabs[0].row_count = 1_500
-    async with desk(book) as at:
+    async with desk(book) as at:  # the last row that is read is empty
         at.ctx = replace(at.ctx, max_output_tokens=10**6)
-        found = await at.read()
-        assert found.truncated.startswith("Rows after 1000 are left out")
+        assert (await at.read()).truncated.startswith("Rows after 1000 are left out")
         assert [item.text for item in (await at.read("Q1!A1001:A")).items] == ["n", "n: 1001"]
+    async with desk(book_of("T", Q1=[])) as at:
+        found = await at.read()
+        assert (found.items, found.note, found.label) == ((), "These cells are empty.", OWN)
 
 
 async def test_a_sheet_that_is_not_held_is_not_there() -> None:
@@ -210,9 +198,6 @@ async def test_a_spreadsheet_that_is_gone_or_closed_is_told_to_who_set_it_up() -
         at.google.sheets.denied.clear()
         with pytest.raises(GoogleError, match=r"no spreadsheet of this id: fix it in data\.sheets"):
             await at.read()
-
-
-# ---- appending
 
 
 async def test_rows_are_appended_once_they_were_approved_of() -> None:
@@ -249,7 +234,7 @@ async def test_what_cannot_be_appended_is_refused_before_anybody_is_asked() -> N
         assert at.proposed == []
         at.gate.propose = None
         said = await at.refused("append_rows", tab="Q1", rows=[["a"]])
-        assert said == "This needs approval, and nobody can be asked here."
+        assert "nobody can be asked here" in said
 
 
 async def test_rows_stand_below_their_columns() -> None:
@@ -322,45 +307,6 @@ async def test_marks_do_not_fill_a_spreadsheet() -> None:
         assert 999 in held
 
 
-# ---- ranges
-
-
-@pytest.mark.parametrize(
-    ("text", "tab", "area"),
-    [
-        ("Q1", "Q1", Area()),
-        ("'My tab'!B2:D10", "My tab", Area(2, 10, 2, 4)),
-        ("'it''s'!A:C", "it's", Area(1, None, 1, 3)),
-        ("T!3:10", "T", Area(3, 10, 1, None)),
-        ("T!$A$5:C", "T", Area(5, None, 1, 3)),
-        ("T!b7", "T", Area(7, 7, 2, 2)),
-    ],
-)
-def test_a_range_is_read_as_people_write_it(text: str, tab: str, area: Area) -> None:
-    assert parsed(text) == (tab, area)
-
-
-@pytest.mark.parametrize("text", ["", "!A1", "T!", "T!A", "T!A0", "T!1:A", "T!A:1", "T!B:A"])
-def test_what_is_no_range_is_none(text: str) -> None:
-    assert parsed(text) is None
-
-
-def test_names_of_tabs_and_columns_are_written_as_ranges_need_them() -> None:
-    assert [letters(n) for n in (0, 1, 26, 27, 702, 703)] == ["", "A", "Z", "AA", "ZZ", "AAA"]
-    assert all(number(letters(n)) == n for n in range(2_000))
-    assert [quoted(t) for t in ("Plan", "Q1", "it's", "My tab")] == [
-        "Plan",
-        "'Q1'",  # it could be a cell
-        "'it''s'",
-        "'My tab'",
-    ]
-    assert Area(2, None, 3, None).within(10, 5, 100).named("Plan") == "Plan!C2:E10"
-    assert area_of("A1:B") == Area(1, None, 1, 2)
-
-
-# ---- of the settings
-
-
 async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Path) -> None:
     file = tmp_path / "assistant.yaml"
     file.write_text(
@@ -370,10 +316,7 @@ async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Pa
     database: Any = None  # no sheet needs it
     serving = SheetTools(settings, database, None)
     assert await serving.open("r1", ANA) == OpenedTools()
-    assert serving.missing()["append_rows"] == (
-        "data.sheets.targets has no credentials: name a key file in "
-        "data.sheets.targets.service_account or in google.service_account (docs/google.md)."
-    )
+    assert "data.sheets.targets has no credentials" in serving.missing()["append_rows"]
     assert serving.readers() == {HANDLE: frozenset({ANA}), "sheet:all": WORKSPACE}
     kit = SheetTools(settings, database, Options("offline"))
     opened = await kit.open("r1", None)
@@ -385,3 +328,21 @@ async def test_sheets_of_the_settings_are_opened_with_what_there_is(tmp_path: Pa
     await kit.aclose()
     none = SheetTools(load_settings(env={}), database, None)
     assert none.missing()["read_sheet"].startswith("No sheet is configured")
+
+
+@pytest.mark.parametrize(
+    ("text", "tab", "area"),
+    [
+        ("'My tab'!B2:D10", "My tab", Area(2, 10, 2, 4)),
+        ("'it''s'!A:C", "it's", Area(1, None, 1, 3)),
+        ("T!3:10", "T", Area(3, 10, 1, None)),
+        ("T!b7", "T", Area(7, 7, 2, 2)),
+    ],
+)
+def test_a_range_is_read_as_people_write_it(text: str, tab: str, area: Area) -> None:
+    assert parsed(text) == (tab, area)
+
+
+def test_names_of_tabs_and_columns_are_written_as_ranges_need_them() -> None:
+    assert all(number(letters(n)) == n for n in range(2_000))
+    assert [quoted(t) for t in ("Plan", "Q1", "it's")] == ["Plan", "'Q1'", "'it''s'"]

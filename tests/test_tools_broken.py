@@ -50,9 +50,8 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     shell = ("sh", "-c", "{command}")
 
     def change(settings: Settings) -> Settings:
-        data = settings.data.model_copy(
-            update={"databases": {"shop": DatabaseSettings(path=base, **mine)}}
-        )
+        databases = {"shop": DatabaseSettings(path=base, **mine)}
+        data = settings.data.model_copy(update={"databases": databases})
         projects = {"book": ProjectSettings(path=book, **mine)}
         files = settings.files.model_copy(update={"projects": projects, "sandbox": shell})
         mcp = settings.mcp.model_copy(update={"servers": {"rogue": server}})
@@ -86,9 +85,6 @@ def task(body: Json) -> str:
 async def dm(bot: Served, text: str) -> tuple[str, str]:
     home = bot.slack.people.dm(ASKER)
     return home, bot.ask(text, channel=home)
-
-
-# ---- stopped
 
 
 ENDLESS: dict[str, Json] = {
@@ -131,34 +127,6 @@ async def test_the_stop_button_ends_what_tools_are_at_within_two_seconds(tmp_pat
     assert [each for each in children_but(others) if is_alive(*each)] == []
 
 
-# ---- many at once
-
-
-@pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
-async def test_many_who_query_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
-    others = set(descendants(os.getpid()))
-    duck_file(tmp_path / "shop.duckdb")
-    written(tmp_path / "book")
-
-    def query(body: Json) -> Answer:
-        n = task(body).split()[-1]
-        if turn(body) == 0:
-            sql = f"SELECT {n} * 1000 + count(*) AS n FROM orders"
-            return Answer([use("execute_query", sql=sql)])
-        assert f"n: {int(n) * 1000 + 3}" in str(results(body)[-1]["content"])
-        return submitted(f"It is {n}.", findings=[])
-
-    mind = led(query, *(("data", f"Count as number {n}") for n in range(1, count + 1)))
-    change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
-    async with serving(tmp_path, mind, change=change) as bot:
-        home, asked = await dm(bot, "Count them all.")
-        await bot.answer(asked, channel=home, seconds=60)
-        (run,) = await bot.store.runs()
-        ended = await bot.store.subagents(run.id)
-        assert [s.result["status"] for s in ended if s.result] == ["complete"] * count
-        assert len(children_but(others)) <= 4, "few processes, however many ask"
-
-
 @pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])
 async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -> None:
     """Each writes a file of its own and a line of one that they all change."""
@@ -181,17 +149,13 @@ async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -
     mind = led(work, *(("files", f"Write as number {n}") for n in range(count)))
     change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
     async with serving(tmp_path, mind, change=change) as bot:
-        asked = [await dm(bot, f"Write into the book, {n}.") for n in range(1)]
-        for home, each in asked:
-            await bot.answer(each, channel=home, seconds=60)
+        home, asked = await dm(bot, "Write into the book.")
+        await bot.answer(asked, channel=home, seconds=60)
     assert len(subjects(repo)) == count + 1
     lines = text_at(repo, "all.txt").split("\n\n\n")[:count]
     assert lines == [f"line {n} is done" for n in range(count)]
     assert (tmp_path / "book/all.txt").read_text() == text_at(repo, "all.txt")
     assert git(tmp_path / "book", "status", "--porcelain") == ""
-
-
-# ---- the ground gives way
 
 
 async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path) -> None:
@@ -239,31 +203,16 @@ async def test_a_full_disk_leaves_the_old_file_and_says_what_is_wrong(tmp_path: 
     desk = Desk(tmp_path)
     repository(desk.root)
     await desk.use("read_file", path="README.md", folder=BOOK)
-    with full_disk(2_000), pytest.raises(SourceFailed, match="no room is left for book"):
-        await desk.use("write_file", path="README.md", text="x" * 5_000, folder=BOOK)
+    half_a_line = desk.folders.log.path.stat().st_size + 20
+    for most in (2_000, half_a_line):
+        with full_disk(most), pytest.raises(SourceFailed, match="no room is left for book"):
+            await desk.use("write_file", path="README.md", text="x" * 5_000, folder=BOOK)
     assert (desk.root / "README.md").read_text() == "# Book\n"
     assert sorted(p.name for p in desk.root.iterdir()) == [".git", "README.md", "src"]
     await desk.use("write_file", path="README.md", text="x" * 5_000, folder=BOOK)
     assert (desk.root / "README.md").read_text() == "x" * 5_000
     await desk.use("git_commit", message="Write much", folder=BOOK)
     assert git(desk.root, "status", "--porcelain") == ""
-
-
-async def test_a_half_written_line_of_the_log_is_an_error_and_no_silent_loss(
-    tmp_path: Path,
-) -> None:
-    desk = Desk(tmp_path, repo=False)
-    written(desk.root, {"a.txt": "one"})
-    await desk.use("read_file", path="a.txt", folder=BOOK)
-    size = desk.folders.log.path.stat().st_size
-    with full_disk(size + 20), pytest.raises(SourceFailed, match="no room is left for book"):
-        await desk.use("write_file", path="a.txt", text="two", folder=BOOK)
-    assert (desk.root / "a.txt").read_text() == "one"
-    await desk.use("write_file", path="a.txt", text="two", folder=BOOK)
-    assert (desk.root / "a.txt").read_text() == "two"
-
-
-# ---- forgotten
 
 
 SECRET = "quokka-harbour-ledger"

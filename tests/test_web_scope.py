@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -15,10 +14,10 @@ from typing import Any
 import pytest
 import web_kit
 from engine_kit import until
+from pdf_kit import pdf, shown
 from timing import waited_within
 from web_kit import Names, done, use
 
-import scopes
 from bot.local.web import LocalWeb, Page
 from bot.storage.database import Database
 from bot.tooling.web import WebTools
@@ -27,10 +26,9 @@ from scopes.handles import Handles
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.pages.pages import Pages
-from scopes.pages.text import PageReader, PageUnreadable, kind_of
+from scopes.pages.text import PageReader, PageUnreadable
 from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
-from scopes.web import PART, parts_of
-from subagents.brief import template
+from scopes.web import PART
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"
@@ -102,20 +100,18 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
 )
 @pytest.mark.parametrize("text", ["<p>Ports are opened by hand.</p>" * 5, ""])
 async def test_links_lead_where_a_browser_would_go(base: str, folder: str, text: str) -> None:
+    above = "http://docs.example.com/all.html?a=1"
     links = (
         "<p>See <a href='keys.html'>keys</a>, <a href='../all.html?a=1'>all of them</a> and "
         "<a href='#top'>the top [of this]</a>, before the ports are opened by hand.</p>"
     )
-    url = "http://docs.example.com/guide/ports.html"
     page = html(article(text + links) if text else links, base)
-    async with reading({url.removeprefix("http://"): page}) as (ctx, _, _):
-        mine = web_kit.context(ctx.clients, intent=Intent(f"Read {url}"))
-        found = await done(mine, "read_url", url=url)
-    said = found.items[0].text
-    above = "http://docs.example.com/all.html?a=1"
-    assert f"[keys](http://docs.example.com{folder}keys.html)" in said
-    assert f"[all of them]({above})" in said
-    assert "#top" not in said
+    async with reading({"docs.example.com/guide/ports.html": page}) as (ctx, _, _):
+        url = "http://docs.example.com/guide/ports.html"
+        ctx = web_kit.context(ctx.clients, intent=Intent(f"Read {url}"))
+        found = await done(ctx, "read_url", url=url)
+    assert f"[keys](http://docs.example.com{folder}keys.html)" in found.items[0].text
+    assert "#top" not in found.items[0].text
     assert set(found.handles) == {f"http://docs.example.com{folder}keys.html", above}
 
 
@@ -130,8 +126,7 @@ async def test_a_long_page_comes_in_parts() -> None:
         lines = [item.line() for item in some.items]
         assert sum(map(estimate_tokens, lines)) <= 1500
         after = len(some.items) + 1
-        expected = f"Parts {after} to {last} are left out: read_url(part=...)."
-        assert some.truncated == expected
+        assert some.truncated == f"Parts {after} to {last} are left out: read_url(part=...)."
         rest = await done(ctx, "read_url", url=URL, part=after)
         assert rest.items[0].id == f"{URL}#{after}"
         whole = " ".join(item.text for item in (*some.items, *rest.items))
@@ -167,18 +162,11 @@ async def test_the_parts_of_a_long_page_are_found_that_say_some_words() -> None:
             with pytest.raises(ToolError, match=r"None of its parts \d+ to \d+ says this\."):
                 await use(ctx, "read_url", url=URL, **missing)
         assert web.asked == ["docs.example.com/robots.txt", "docs.example.com/start"]
-
-
-async def test_what_is_found_in_too_many_parts_goes_on_where_it_ended() -> None:
-    async with reading(one(html(article(LONG)))) as (ctx, _, _):
         narrow = web_kit.context(ctx.clients, intent=ASKED, max_output_tokens=1500)
         some = await done(narrow, "read_url", url=URL, find="port")
         left = re.fullmatch(r"(\d+) more: read_url\(find=..., part=(\d+)\)\.", some.truncated)
         assert left
-        rest = await done(ctx, "read_url", url=URL, find="port", part=int(left[2]))
-        assert len(rest.items) == int(left[1])
-        both = numbers(some) + numbers(rest)
-        assert both == list(range(1, len(both) + 1))
+        assert int(left[2]) == numbers(some)[-1] + 1
 
 
 async def test_a_page_is_asked_for_again_when_its_time_is_over() -> None:
@@ -230,17 +218,10 @@ async def test_a_page_that_moved_says_where_it_is_from() -> None:
         assert item.id == f"{URL}#1"
         assert item.label.sources == {"web:docs.example.com", "web:other.example.org"}
         assert "other.example.org/robots.txt" in web.asked
-        to_closed = web_kit.context(ctx.clients, intent=Intent("http://docs.example.com/closed"))
-        assert "robots.txt" in await refused(to_closed, "http://docs.example.com/closed")
-
-
-async def test_a_host_that_asks_not_to_be_read_is_not() -> None:
-    robots = Page(b"User-agent: *\nDisallow: /start", "text/plain")
-    pages = {**one(html(article(LONG))), "docs.example.com/robots.txt": robots}
-    async with reading(pages) as (ctx, web, _):
-        told = "This page cannot be read. Its host asks programs not to read it (robots.txt)."
-        assert await refused(ctx) == told
-        assert web.asked == ["docs.example.com/robots.txt"]
+        for url in ("http://closed.example.org/", "http://docs.example.com/closed"):
+            assert "closed.example.org/" not in web.asked
+            named = web_kit.context(ctx.clients, intent=Intent(url))
+            assert "robots.txt" in await refused(named, url)
 
 
 HIDDEN = (
@@ -264,38 +245,14 @@ async def test_text_that_no_reader_would_see_is_left_out() -> None:
     assert "would not see" in found.note
 
 
-def pdf(text: bytes) -> bytes:
-    """A PDF of one page that says this."""
-    content = b"BT /F1 12 Tf 72 700 Td (%s) Tj ET" % text
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
-        b"/Resources << /Font << /F1 5 0 R >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    out = b"%PDF-1.4\n"
-    places = []
-    for number, each in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % at for at in places)
-    start = len(out)
-    return out + (
-        b"xref\n0 6\n0000000000 65535 f \n%strailer\n<< /Size 6 /Root 1 0 R >>\n"
-        b"startxref\n%d\n%%%%EOF" % (table, start)
-    )
-
-
+LINKS = b"<a href=x>y</a>" * 130_000
 BARE = "<table><tr><td>Port</td><td>9</td></tr></table><a href='http://b.example.com'>By hand</a>"
 TEXTS = [
-    (Page(pdf(b"Invoice 4711"), "application/pdf"), "Invoice 4711"),
+    (Page(pdf(shown("Invoice 4711")), "application/pdf"), "Invoice 4711"),
     (html(BARE), "[By hand](http://b.example.com)"),
     (Page(b'{"port": 9, "open": true}', "application/json"), '{"port": 9, "open": true}'),
     (Page(b"name,port\nAna,9", "text/csv"), "name,port"),
     (Page("Größe: 9".encode("latin-1"), "text/plain; charset=iso-8859-1"), "Größe: 9"),
-    (Page("# Größe".encode(), "text/markdown"), "# Größe"),
     (Page(b"<feed><title>Ports</title></feed>", "application/atom+xml"), "Ports"),
     (Page("<p>価格は9円</p>".encode("shift_jis"), "text/html; charset=shift_jis"), "価格は9円"),
     (Page("<meta charset=windows-1251><p>Цена</p>".encode("cp1251"), "text/html"), "Цена"),
@@ -331,7 +288,6 @@ UNREAD = [
     (Page(b"", "text/plain"), "holds no text"),
     (html("<script>draw()</script>", ""), "holds no text"),
     (Page(b"x", status=404), "status 404"),
-    (Page(b"x", status=500), "status 500"),
     (Page(b"%PDF-1.4 rubbish", "application/pdf"), "is damaged"),
     (Page(b"%PDF-1.4" + b" " * 3_000_000, "application/pdf"), "larger than 2 MB"),
     (Page.moved("http://10.0.0.1/"), "not read"),
@@ -346,41 +302,50 @@ async def test_what_cannot_be_read_says_why() -> None:
             assert told in await refused(ctx, url)
 
 
-async def test_the_end_of_a_page_that_is_too_long_is_left_out() -> None:
-    async with reading(one(Page(b"word " * 300, "text/plain")), max_mb=0.001) as (ctx, _, _):
-        found = await done(ctx, "read_url", url=URL)
-    assert found.truncated == "The end of the page was not read."
-    assert len(found.items[0].text) <= 1000
-
-
-# ---- the program that reads pages
-
 HOSTILE = {
-    "deep": b"<div>" * 400_000,
-    "tables": b"<table><tr><td>" * 100_000,
-    "formatting": b"<b><i><u>" * 200_000,
-    "attributes": b"<p " + b"a=1 " * 500_000 + b">x",
-    "entities": b"<p>" + b"&lt;" * 500_000,
-    "links": b"<a href=x>y</a>" * 130_000,
-    "unclosed": b"<" * 2_000_000,
-    "comment": b"<!--" * 500_000,
-    "style": b"<style>" + b"a{color:red}" * 150_000 + b"</style><p>x",
+    "depth": "<div>" * 100_000 + "x",
+    "depth with wrong ends": "<a></b><i></u>" * 140_000,
+    "formatting": "<p>" + "".join(f"<font color={n}></p><p>" for n in range(30_000)),
+    "adoption": "<b>" * 290 + "<p></b>" * 200_000,
+    "tables": "<table>" + "x<!---->" * 100_000,
+    "comments": "<!--" * 500_000,
+    "numbers": "&#" + "9" * 1_900_000,
+    "quotes": "<a b='" * 300_000,
+    "elements": "<p>x</p>" * 250_000,
+    "attributes": "<div " + " ".join(f"a{n}=1" for n in range(250_000)) + ">x",
+    "styles": "".join(f"<p style='color:#{n:06x};margin:{n}px'>x</p>" for n in range(40_000)),
+    "declarations": "<p style='" + "a:b;" * 490_000 + "'>x",
+    "variables": "<p style='" + "".join(f"--a{n}:1;" for n in range(100_000)) + "'>x",
+    "rules": "<style>" + "*{color:red}" * 15_000 + "</style>" + "<p class=x>x</p>" * 50_000,
+    "selectors": "<style>"
+    + "*~* *~* *{a:b}" * 9_000
+    + "</style>"
+    + "<p>" * 200
+    + "<i></i>" * 40_000,
+    "braces": "<style>" + "{" * 1_900_000,
+    "brackets": "<style>" + "url(" * 400_000,
+    "choices": "<style>" + ":is(" * 400_000,
+    "spaces": "<pre>" + " " * 1_900_000 + "x",
+    "entities": "&lt" * 600_000,
+    "links": LINKS.decode(),
+    "unclosed": "<" * 2_000_000,
+    "a large sheet": "<style>" + "a{color:red}" * 150_000 + "</style><p>x",
 }
 
 
-QUICK = ("deep", "attributes", "unclosed")
+SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attributes", "selectors")}
 
 
 @pytest.mark.parametrize(
-    "names", [QUICK, pytest.param(tuple(HOSTILE.keys() - set(QUICK)), marks=pytest.mark.slow)]
+    "names", [HOSTILE.keys() - SLOW, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
 )
-async def test_hostile_pages_end_within_three_seconds(names: tuple[str, ...]) -> None:
+async def test_hostile_pages_end_within_three_seconds(names: set[str]) -> None:
     reader = PageReader(400_000, seconds=2.5)
     try:
         for name in names:
             await reader.read("text", URL, "", b"warm")
             with waited_within(3, what=name), suppress(PageUnreadable):
-                await reader.read("html", URL, "utf-8", HOSTILE[name])
+                await reader.read("html", URL, "utf-8", HOSTILE[name].encode())
             assert (await reader.read("text", URL, "", b"the next")).text == "the next"
     finally:
         await reader.aclose()
@@ -402,40 +367,31 @@ async def test_the_start_of_its_program_is_no_time_of_a_page() -> None:
 
 
 async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
-    reader = PageReader(1000)
+    reader = PageReader(1000, seconds=40.0)
     try:
-        await reader.read("text", URL, "", b"warm")
+        await reader.read("text", URL, "", b"one")
         pid = _pid(reader)
-        os.kill(pid, signal.SIGKILL)
-        await until(lambda: not _lives(pid))
-        assert (await reader.read("text", URL, "", b"one")).text == "one"
-        pid = _pid(reader)
-        os.kill(pid, signal.SIGSTOP)  # it cannot end before the reader leaves
-        left = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
+        os.kill(pid, signal.SIGSTOP)  # it cannot end before it is left, or killed
+        left = asyncio.create_task(reader.read("html", URL, "", LINKS))
         await until(lambda: reader._worker._requests == 2)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
-        assert (await reader.read("html", URL, "", b"<p>three")).text == "three"
+        with waited_within(20):
+            await until(lambda: not _lives(pid))
+        assert (await reader.read("text", URL, "", b"two")).text == "two"
+        pid = _pid(reader)
+        os.kill(pid, signal.SIGSTOP)
+        page = asyncio.create_task(reader.read("html", URL, "", LINKS))
+        await until(lambda: reader._worker._requests == 2)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(PageUnreadable, match="takes too much"):
+            await page
+        assert (await reader.read("text", URL, "", b"three")).text == "three"
         pid = _pid(reader)
     finally:
         await reader.aclose()
     await until(lambda: not _lives(pid))
-
-
-async def test_a_page_that_ends_its_program_is_refused() -> None:
-    reader = PageReader(1000)
-    try:
-        await reader.read("text", URL, "", b"one")
-        os.kill(_pid(reader), signal.SIGSTOP)  # it cannot end before it is killed
-        page = asyncio.create_task(reader.read("html", URL, "", HOSTILE["links"]))
-        await until(lambda: reader._worker._requests == 2)
-        os.kill(_pid(reader), signal.SIGKILL)
-        with pytest.raises(PageUnreadable, match="takes too much"):
-            await page
-        assert (await reader.read("text", URL, "", b"two")).text == "two"
-    finally:
-        await reader.aclose()
 
 
 def _lives(pid: int) -> bool:
@@ -450,32 +406,6 @@ def _pid(reader: PageReader) -> int:
     pid = reader._worker.pid
     assert pid
     return pid
-
-
-@pytest.mark.parametrize(
-    ("type_", "body", "kind"),
-    [
-        ("text/html", b"", "html"),
-        ("", b" <!DOCTYPE html>", "html"),
-        ("", b"words", "text"),
-        ("text/x-log", b"words", "text"),
-        ("text/plain", "wörds".encode("utf-16"), "text"),
-        ("application/pdf", b"%PDF", "pdf"),
-    ],
-)
-def test_a_type_says_how_a_page_is_read(type_: str, body: bytes, kind: str) -> None:
-    assert kind_of(type_, body) == kind
-
-
-@pytest.mark.parametrize("length", [0, 1, PART, PART + 1, 10 * PART])
-def test_parts_hold_the_whole_text(length: int) -> None:
-    for text in ("x" * length, ("word " * length)[:length].strip(), ("line\n" * length)[:length]):
-        parts = parts_of(text)
-        assert "".join("".join(parts).split()) == "".join(text.split())
-        assert all(0 < len(part) <= PART for part in parts)
-
-
-# ---- the scope
 
 
 async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: Path) -> None:
@@ -496,9 +426,3 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
             await made.aclose()
             await database.aclose()
         assert not _lives(pid)
-
-
-def test_what_every_subagent_of_the_scope_costs_is_small() -> None:
-    system, tools, _ = template("web", "answer", True)
-    assert {t.name for t in scopes.scope("web").tools} >= {"web_search", "read_url", "run_python"}
-    assert estimate_tokens(system[0]["text"] + json.dumps(tools, separators=(",", ":"))) <= 1500
