@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import logging
-import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -75,34 +74,6 @@ async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_me
     assert [(t.access, t.refresh) for t in stored] == [("ya29.renewed-1", "1//refresh")]
     assert stored[0].expires
     assert timedelta(minutes=59) < stored[0].expires - datetime.now(UTC) <= HOUR
-
-
-async def test_a_token_is_not_used_between_its_arrival_and_its_being_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arrived, go_on, refresh = threading.Event(), threading.Event(), GoogleAccess._refresh
-
-    def held(access: GoogleAccess) -> None:
-        refresh(access)
-        arrived.set()
-        assert go_on.wait(10)
-
-    async def store(renewed: GoogleTokens) -> None:
-        stored.append(renewed.access)
-
-    monkeypatch.setattr(GoogleAccess, "_refresh", held)
-    stored: list[str] = []
-    with serving(Stand()) as url:
-        access = user(url, on_refresh=store)
-        first = asyncio.create_task(access.token("ya29.old"))
-        assert await asyncio.to_thread(arrived.wait, 10)
-        second = asyncio.create_task(access.token("ya29.old"))
-        done, _ = await asyncio.wait([second], timeout=0.05)
-        assert not done
-        assert not stored
-        go_on.set()
-        assert {await first, await second} == {"ya29.renewed-1"}
-    assert stored == ["ya29.renewed-1"]
 
 
 @pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
@@ -198,7 +169,11 @@ async def test_a_renewal_goes_on_when_the_call_that_began_it_is_cancelled() -> N
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        later = asyncio.create_task(read(subject))
+        await asyncio.wait([later], timeout=0.05)
+        assert stand.asked == [], "a token is used before it is stored"
         go.set()
+        assert await later == PROFILE
         await subject.aclose()
     assert [t.access for t in stored] == ["ya29.renewed-1"]
 

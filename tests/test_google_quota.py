@@ -41,16 +41,6 @@ async def test_no_minute_ever_has_more_units_than_the_limit(
         assert sum(u for at, u in given_at if start <= at < start + 60) <= limit
 
 
-async def test_what_is_left_of_a_minute_is_given_at_once_then_a_call_waits() -> None:
-    clock = Clock()
-    subject = quota(100, clock)
-    for _ in range(2):
-        await subject.take(40)
-    assert clock.now == 1000.0
-    await subject.take(40)
-    assert 1060.0 <= clock.now <= 1062.0
-
-
 async def test_a_call_above_the_whole_limit_is_made_when_nothing_else_was() -> None:
     clock = Clock()
     subject = quota(100, clock)
@@ -71,15 +61,6 @@ async def test_calls_are_served_as_they_came_also_when_a_later_one_would_fit() -
         for name, units in (("first", 90), ("large", 90), ("small", 1), ("last", 1)):
             group.create_task(call(name, units))
     assert served == ["first", "large", "small", "last"]
-
-
-async def test_nobody_starts_while_google_says_to_wait() -> None:
-    clock = Clock()
-    subject = quota(100, clock)
-    subject.hold(12.0)
-    subject.hold(3.0)  # the longer one counts
-    await subject.take(1)
-    assert clock.now == 1012.0
 
 
 async def test_a_call_that_was_given_up_while_it_waited_took_no_units() -> None:

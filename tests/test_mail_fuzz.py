@@ -336,14 +336,7 @@ KINDS = st.sampled_from(
     " multipart/report message/rfc822 application/ms-tnef image/png text nonsense/".split()
 )
 PARAMETERS = st.sampled_from(
-    (
-        "",
-        "; charset=utf-8",
-        "; charset=utf-16",
-        "; charset=idna",
-        '; charset="',
-        "; name=a\\b/c",
-    )
+    ("", "; charset=utf-8", "; charset=utf-16", "; charset=idna", '; charset="', "; name=a\\b/c")
 )
 ENCODINGS = st.sampled_from("7bit 8bit base64 BASE64 quoted-printable x-uuencode binary".split())
 NAMES = st.sampled_from("From To Cc Subject Date Reply-To Sender X-A Content-Disposition".split())
