@@ -102,7 +102,7 @@ class Reader(SlackReader):
 
 async def look(
     store: Store, directory: Directory, who: str, query: str = "", **more: Any
-) -> ToolResult | Deny:
+) -> ToolResult:
     ctx = ToolContext(
         "r9", who, Handles({OPEN_NOTES: ""}), TRUSTED, None,
         {Conversations: ConversationStore(store.database), SlackReader: Reader()}, 8000,
@@ -116,7 +116,6 @@ async def look(
 
 async def seen(store: Store, directory: Directory, who: str, query: str = "") -> list[str]:
     found = await look(store, directory, who, query)
-    assert isinstance(found, ToolResult)
     return [each.id for each in found.items]
 
 
@@ -131,15 +130,14 @@ async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(each: S
     assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
 
 
-async def test_it_comes_with_a_link_to_the_message_that_asked(each: Store) -> None:
-    await RequestQueue(each.database).add(
+async def test_it_comes_with_a_link_to_the_message_that_asked(store: Store) -> None:
+    await RequestQueue(store.database).add(
         Incoming("T1", "CTEAM", "1.000100", "1.000050", ANA, "mention", {"text": "When?"})
     )
-    await answered(each, "r1")
-    await answered(each, "r2", place="DANA")
+    await answered(store, "r1")
+    await answered(store, "r2", place="DANA")
     async with world() as there:
-        found = await look(each, there.directory, ANA, "harbour")
-    assert isinstance(found, ToolResult)
+        found = await look(store, there.directory, ANA, "harbour")
     assert {item.id: item.link for item in found.items} == {
         "talk/r1": "https://harbour.example.com/archives/CTEAM/p1000100"
         "?thread_ts=1.000050&cid=CTEAM",
@@ -155,12 +153,6 @@ async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store
         assert sorted(await talks(each, ANA, query)) == ["r1", "r2"]
         assert await talks(each, EVA, query) == []
         assert await talks(each, None, query) == ["r3"]
-
-
-async def test_the_operator_finds_nothing_that_was_asked_in_slack(store: Store) -> None:
-    await answered(store, "r1")
-    assert await talks(store, None, "harbour") == []
-    assert await talks(store, None) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +203,6 @@ async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(
     async with world() as there:
         assert await seen(store, there.directory, EVA, "harbour") == ["talk/r0"]
         of_board = await look(store, there.directory, LUIS, "harbour")
-        assert isinstance(of_board, ToolResult)
         assert len(of_board.items) == MAX_HITS
         assert of_board.truncated
         assert of_board.items[0].label.readers == frozenset({LUIS})  # no client tells of others
@@ -229,7 +220,6 @@ async def test_an_answer_is_untrusted_cut_to_fit_and_needs_its_handle(store: Sto
     await answered(store, "r1", place="DANA", answer="word " * 9_000)
     async with world() as there:
         found = await look(store, there.directory, ANA)
-        assert isinstance(found, ToolResult)
         (only,) = found.items
         assert only.label.untrusted
         assert only.label.readers == frozenset({ANA})
@@ -269,19 +259,16 @@ async def kept(store: Store) -> None:
     assert await talks(store, ANA, "printer quokka") == ["r1"]
 
 
-async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store) -> None:
+@pytest.mark.parametrize("message", ["C0ES/1700000001.000100", "C0HOME/1700000009.000100"])
+async def test_a_deleted_message_or_request_is_in_no_conversation_any_more(
+    each: Store, message: str
+) -> None:
     await kept(each)
-    await Forget(each.database)(ForgetTarget("item", "C0ES/1700000001.000100"))
-    assert await holding(each.database, [SAID]) == []
-    assert await talks(each, ANA, "receipt busy middle") == []
-    assert await talks(each, ANA, "quokka") == []
-
-
-async def test_a_deleted_request_is_in_no_conversation_any_more(store: Store) -> None:
-    await kept(store)
-    await Forget(store.database)(ForgetTarget("item", "C0HOME/1700000009.000100"))
-    assert await holding(store.database, ["quokka"]) == []
-    assert await talks(store, ANA, "quokka") == []
+    await Forget(each.database)(ForgetTarget("item", message))
+    words = SAID if message.startswith("C0ES") else "quokka"
+    assert await holding(each.database, [words]) == []
+    for query in ("receipt busy middle", "quokka"):
+        assert await talks(each, ANA, query) == []
 
 
 @pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])
