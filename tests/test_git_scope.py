@@ -348,7 +348,8 @@ async def test_a_conflict_with_the_remote_is_an_error_that_says_so(
 def elsewhere(desk: Desk, mode: FileMode, path: str, content: bytes) -> None:
     """Somebody else pushes one file, in place of what stood at its path."""
     place = desk.root.parent
-    repo = pygit2.clone_repository(f"{place}/bare.git", f"{place}/other-{mode}", bare=True)
+    other = place / f"other-{mode}-{path.replace('/', '-')}"
+    repo = pygit2.clone_repository(f"{place}/bare.git", str(other), bare=True)
     index = pygit2.Index()
     index.read_tree(repo.head.peel(pygit2.Tree))
     for each in [e.path for e in index if path.startswith(f"{e.path}/")]:
