@@ -55,12 +55,15 @@ class Host:
         return Response(json.dumps(self.info), media_type="application/json")
 
 
-async def read(host: Host, *files: Any, delimiter: str = "", **limits: Any) -> AttachedFile:
+async def read(
+    host: Host, *files: Any, delimiter: str = "", mimetype: str = "", **limits: Any
+) -> AttachedFile:
     """Read files; a text instead of a file's facts names what the host serves."""
     with MUX.serving(host.app) as url:
         web = AsyncWebClient(token="xoxb-1", base_url=f"{url}/api/")
+        served = {"id": "F1", "mimetype": mimetype}
         given = [
-            {"id": "F1", "name": f, "url_private": f"{url}/files/{f}"} if isinstance(f, str) else f
+            {**served, "name": f, "url_private": f"{url}/files/{f}"} if isinstance(f, str) else f
             for f in files
         ]
         return await read_files(web, {"files": given}, REPLY.model_copy(update=limits), delimiter)
@@ -92,11 +95,8 @@ def refusal(found: AttachedFile) -> str:
     [
         (b"a,b\r\n1,2\r\n", "a,b\n1,2\n", "text"),
         ("¿qué? 😀".encode(), "¿qué? 😀", "text"),
-        ("¿qué?".encode("utf-8-sig"), "¿qué?", "text, utf-8-sig"),
         ("¿qué?".encode("utf-16"), "¿qué?", "text, utf-16"),
-        ("¿qué?".encode("utf-32"), "¿qué?", "text, utf-32"),
         ("¿qué? 5 €".encode("cp1252"), "¿qué? 5 €", "text, charset guessed: Windows-1252"),
-        (b'{"a": [1, 2]}', '{"a": [1, 2]}', "text"),
         (b"\x1b[31mred\x1b[0m log" * 20, " [31mred [0m log" * 20, "text"),
     ],
 )
@@ -225,8 +225,7 @@ async def test_a_redirection_is_followed_within_slack_only() -> None:
     away = RedirectResponse("https://acme.slack.com/?redir=x")
     assert refusal(await one(away)) == f"a.txt {LOGIN}."
     served: dict[str, bytes | Response] = {"a.txt": RedirectResponse("b.txt"), "b.txt": b"moved"}
-    host = Host(**served)
-    assert text_of(await read(host, "a.txt")).endswith("moved")
+    assert text_of(await read(Host(**served), "a.txt")).endswith("moved")
     assert "redirected it too often" in refusal(await one(RedirectResponse("a.txt")))
 
 
@@ -234,11 +233,7 @@ async def test_a_page_to_log_in_on_is_told_from_a_file() -> None:
     page = b"\n<!DOCTYPE html><html><title>Sign in</title></html>"
     assert refusal(await one(page)) == f"a.txt {LOGIN}."
     host = Host(**{"a.html": page})
-    with MUX.serving(host.app) as url:
-        web = AsyncWebClient(token="x", base_url=f"{url}/api/")
-        file = {"name": "a.html", "mimetype": "text/html", "url_private": f"{url}/files/a.html"}
-        found = await read_files(web, {"files": [file]}, REPLY)
-    assert "Sign in" in text_of(found)
+    assert "Sign in" in text_of(await read(host, "a.html", mimetype="text/html"))
 
 
 async def test_the_size_is_held_whatever_is_claimed() -> None:
@@ -284,14 +279,11 @@ async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
     host = Host(**{"a.txt": b"from afar"})
     hint = {"id": "F1", "file_access": "check_file_info"}
     with MUX.serving(host.app) as url:
-        web = AsyncWebClient(token="x", base_url=f"{url}/api/")
         facts = {"name": "a.txt", "url_private": f"{url}/files/a.txt", "file_access": "visible"}
         host.info = {"ok": True, "file": facts}
-        assert "from afar" in text_of(await read_files(web, {"files": [hint]}, REPLY))
-        host.info = {"ok": False, "error": "file_not_found"}
-        assert "F1 could not be downloaded" in refusal(
-            await read_files(web, {"files": [hint]}, REPLY)
-        )
+        assert "from afar" in text_of(await read(host, hint))
+    host.info = {"ok": False, "error": "file_not_found"}
+    assert "F1 could not be downloaded" in refusal(await read(host, hint))
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,7 @@ ESCAPES = [
     *("/etc/passwd", "//etc/passwd", "in\0/a.txt", "a\0", "..\\outside\\a.txt", "in\\a.txt"),
     *(".git/config", ".GIT/config", ".Git", "in/.git/hooks/x", "git~1/config", "GIT~2"),
     *(".git./config", ".git /config", ".git::$INDEX_ALLOCATION/config", ".g\u200cit/config"),
-    *(
-        "\u2024git/config",
-        "in/\x07",
-        "in/\u202egpj.exe",
-        "\ud800",
-        "x" * 201,
-        "a/" * 41 + "b",
-        "x/" * 200,
-    ),
+    *("\u2024git/config", "in/\x07", "in/\u202egpj.exe", "\ud800", "x" * 201, "a/" * 41 + "b"),
     *("link/a.txt", "deep/link/a.txt"),
 ]
 
@@ -79,10 +71,8 @@ def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, targ
     for expected in (None, digest_of(SECRET.encode())):
         with pytest.raises(ToolError, match="is a link"):
             folder.replace("link.txt", b"overwritten", expected)
-    assert [(e.path, e.kind) for e in folder.listed() or ()] == [
-        ("in", "folder"),
-        ("link.txt", "link"),
-    ]
+    listed = [(e.path, e.kind) for e in folder.listed() or ()]
+    assert listed == [("in", "folder"), ("link.txt", "link")]
     assert link.is_symlink()
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
     assert searched(folder, "secret", "").found == []
@@ -172,17 +162,6 @@ def test_no_race_with_links_leads_out(folder: Folder, tmp_path: Path) -> None:
 
 
 @settings(max_examples=300, deadline=None, database=None)
-@given(st.lists(st.sampled_from(["..", ".", "", "a", ".git", "/", "\0", "git~1", "é", "\\", "~"])))
-def test_a_path_that_is_taken_has_plain_names_only(names: list[str]) -> None:
-    try:
-        parts = parts_of("/".join(names))
-    except ToolError:
-        return
-    assert not {"..", ".", "", ".git", "git~1"} & set(parts)
-    assert not set("".join(parts)) & set("/\\\0")
-
-
-@settings(max_examples=300, deadline=None, database=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_path_inside_or_none(path: str) -> None:
     with suppress(ToolError):
@@ -208,12 +187,6 @@ def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
         assert shown[0] == f"[x:{each.at}]"
         assert all(line.startswith("|") for line in shown[1:])
         assert len(" ".join(shown).splitlines()) <= 1
-
-
-def test_indentation_is_shown_as_it_is() -> None:
-    item = Item("a:1", "if x:\n\treturn  1\n\n    # }", None, TRUSTED, verbatim=True)
-    assert item.line() == "[a:1]\n|if x:\n|\treturn  1\n|\n|    # }"
-    assert Item.of(item.to_json()) == item
 
 
 def test_many_files_are_counted_not_told(folder: Folder) -> None:
@@ -286,9 +259,3 @@ def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with lock_file(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
         take()
     take()
-
-
-def test_what_a_kill_left_beside_a_file_is_gone_with_the_next_write(folder: Folder) -> None:
-    (folder.root / "in" / folder._beside).write_bytes(b"half")
-    folder.replace("in/b.txt", b"whole", None)
-    assert sorted(p.name for p in (folder.root / "in").iterdir()) == ["a.txt", "b.txt"]
