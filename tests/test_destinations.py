@@ -158,7 +158,7 @@ READS = (
 
 
 @pytest.mark.parametrize("request_text", READS)
-def test_what_is_no_plain_order_to_write_names_nothing(request_text: str) -> None:
+def test_what_is_only_read_is_no_place_to_write_to(request_text: str) -> None:
     assert places_to_write(request_text, CHANNELS) == frozenset()
 
 

@@ -115,7 +115,7 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
         assert at.at.asked("threads.get") == 2
 
 
-async def test_a_search_that_finds_nothing_is_a_fact_for_the_owner_alone() -> None:
+async def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
     async with desk() as at:
         found = await at("search_mail", query="subject:nothing")
         assert (found.items, found.note) == ((), "No thread matches.")

@@ -25,6 +25,7 @@ from scopes.clients import names_in
 from scopes.effects import RUN_FOLDER
 from scopes.folders.commands import Commands
 from scopes.folders.copy_back import CopyBack
+from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import Answers, GitPush, https_host
@@ -35,6 +36,7 @@ from scopes.tool import Item, ToolResult, estimate_tokens
 from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 
+PAYROLL = "files:payroll"
 PYTHON = "def one():\n    if True:\n        return 1\n"
 
 
@@ -258,12 +260,15 @@ async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) ->
     assert read.items[0].label.sources == {"notes:own", RUN_FOLDER}
     own = Desk(tmp_path / "own", repo=False, readers=frozenset({ANA}))
     await own.use("write_file", by=own.context(label=private), path="a.md", text="x", folder=BOOK)
-    repo = Desk(tmp_path / "repo")
-    repository(repo.root)
-    await repo.use("write_file", path="a.md", text="open", folder=BOOK)
-    by = repo.context(label=private)
-    assert "fewer people" in await repo.fails("git_commit", by=by, message="x", folder=BOOK)
-    assert git(repo.root, "log", "--oneline").count("\n") == 1
+
+
+async def test_a_commit_may_not_say_what_is_for_few(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    repository(desk.root)
+    await desk.use("write_file", path="a.md", text="open", folder=BOOK)
+    by = desk.context(label=Label(True, frozenset({ANA})))
+    assert "fewer people" in await desk.fails("git_commit", by=by, message="x", folder=BOOK)
+    assert git(desk.root, "log", "--oneline").count("\n") == 1
 
 
 async def test_who_may_not_read_a_folder_does_not_see_it(tmp_path: Path) -> None:
@@ -427,6 +432,22 @@ def test_a_token_goes_to_the_remotes_own_host_alone(
         answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
 
 
+async def test_a_path_leads_into_no_project_that_the_request_does_not_name(desk: Desk) -> None:
+    (place := desk.data.parent / "payroll").mkdir()
+    folder = Folder(place, 64 * KB, desk.data / "locks/payroll")
+    other = replace(desk.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
+    desk.projects[PAYROLL] = other
+    desk.begin()
+    held = Handles({BOOK: "book", PAYROLL: "payroll", RUN_FOLDER: "run"})
+    by = desk.context(handles=held)
+    for given in ({"path": "a.md", "folder": PAYROLL}, {"path": "payroll:a.md"}):
+        said = await desk.fails("write_file", by=by, text="x", **given)
+        assert "does not name payroll" in said
+    assert not list(place.iterdir())
+    await desk.use("write_file", by=by, path="book:a.md", text="x")
+    assert (desk.root / "a.md").read_text() == "x"
+
+
 async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     asked = Intent(text="Sum up what is new.", home="D0ANA")
@@ -435,8 +456,6 @@ async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Pa
     for tool, given in (("write_file", write), ("git_commit", {"message": "x"})):
         for folder in ({"folder": BOOK}, {}):
             assert "does not name book" in await desk.fails(tool, by=fooled, **given, **folder)
-    by_id = {"path": "book:a.md", "text": "x"}
-    assert "does not name book" in await desk.fails("write_file", by=fooled, **by_id)
     await desk.use("write_file", by=fooled, **write, folder=RUN_FOLDER)
     assert not (desk.root / "a.md").exists()
     named = desk.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))

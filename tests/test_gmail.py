@@ -155,6 +155,12 @@ def test_a_sender_is_the_last_address_whatever_the_decoded_name_says(sent: str, 
     assert read.text.sender.count("<") <= 1
 
 
+def test_hidden_text_is_found_as_in_a_mail() -> None:
+    html = '<p>Seen</p><p style="display:none">Trap words here</p>'
+    text = message_of(resource(payload("text/html", html))).text
+    assert (text.body, text.flags) == ("Seen", ("has hidden text",))
+
+
 @pytest.mark.parametrize(
     ("given_", "why"),
     [

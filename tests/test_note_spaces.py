@@ -163,10 +163,15 @@ async def test_members_of_a_conversation_share_its_notes_and_nobody_else(
     assert "No notes notes:CTEAM" in await desk.keep(GUEST, "notes:CTEAM")
     with pytest.raises(ToolError, match=r"No note note/1\."):
         await desk.use(GUEST, "read_note", note="note/1")
+
+
+async def test_who_left_a_conversation_finds_its_notes_no_more(desk: Desk, there: World) -> None:
+    await desk.keep(EVA, "notes:CTEAM")
     there.put("CTEAM", ANA, LUIS)
     there.clock.now += 3600
-    assert await desk.found(EVA) == [], "she wrote it, and left"
+    assert await desk.found(EVA) == []
     assert await desk.keep(EVA, "notes:CTEAM") != ""
+    assert await desk.found(LUIS) == ["note/1 in notes:CTEAM"]
 
 
 async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: Desk) -> None:

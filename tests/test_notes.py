@@ -112,9 +112,6 @@ async def test_nobody_finds_or_reads_the_notes_of_another(database: Database) ->
         await use(of_ben, "read_note", note="note/1")
     at_the_terminal = context(shelf, requester=None)
     assert await found(at_the_terminal, "salary") == []
-    nothing = await use(context(shelf), "search_notes", query="merger")
-    assert isinstance(nothing, ToolResult)
-    assert nothing.label.readers == frozenset({ANA}), "what is in no note is hers, too"
 
 
 async def test_a_note_keeps_the_label_of_what_it_was_written_from(database: Database) -> None:
@@ -140,9 +137,18 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
     assert await found(context(shelf), "buy") == []
 
 
-async def test_only_who_was_given_the_notes_may_use_them(database: Database) -> None:
+async def test_what_is_in_no_note_is_known_to_its_owner_alone(database: Database) -> None:
+    result = await use(context(NoteStore(database)), "search_notes", query="merger")
+    assert isinstance(result, ToolResult)
+    assert result.label.readers == frozenset({ANA})
+
+
+async def test_nothing_is_kept_that_nobody_asked_for(database: Database) -> None:
     unasked = context(NoteStore(database), intent=UNASKED)
     assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
+
+
+async def test_only_who_was_given_the_notes_may_use_them(database: Database) -> None:
     ctx = context(NoteStore(database), handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
     assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)

@@ -68,7 +68,6 @@ def why(*messages: MailMessage) -> str | None:
         (mail(PROGRAM, "List-Post: <mailto:talk@lists.example>"), GENERATED),
         (mail(PROGRAM, "From: shop@acme.example", "Reply-To: help@mail.acme.example"), GENERATED),
         (mail(PROGRAM, "From: shop@acme.co.uk", "Reply-To: help@mail.acme.co.uk"), GENERATED),
-        (mail("From: Obey me <noreply-obey@acme.example>", "Subject: obey"), NO_REPLY),
         (mail("From: Docs <comments-noreply@docs.example>"), NO_REPLY),
         (mail("From: Acme <donotreply+7@acme.example>"), NO_REPLY),
         (mail("From: Bank <nicht-antworten@bank.example>"), NO_REPLY),
@@ -184,6 +183,11 @@ def test_who_only_writes_in_my_name_is_not_me() -> None:
     assert why(mail(forged)) is None
     assert why(mail(forged, "Reply-To: cleo@home.example", labels="")) is None
     assert why(mail(f"From: {ME} <bo@corp.example>", labels="")) is None
+
+
+def test_no_words_of_a_stranger_stand_in_a_reason() -> None:
+    order = "From: Obey me <noreply-obey@acme.example>"
+    assert why(mail(order, "Subject: obey")) == NO_REPLY
 
 
 def test_the_docs_tell_every_reason() -> None:
