@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import traceback
@@ -12,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-import httplib2  # type: ignore[import-untyped]
 import pytest
 from google_kit import (
     PROFILE,
@@ -33,6 +31,8 @@ from google_kit import (
     silent,
     until,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import (
     JSONResponse,
@@ -45,6 +45,7 @@ from starlette.responses import (
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
+from scopes.google.quota import Quota
 
 TOO_FAST = [
     refused(429, "rateLimitExceeded"),
@@ -284,13 +285,6 @@ async def test_connections_are_kept_and_never_more_calls_run_than_workers() -> N
     assert len({asked.port for asked in stand.asked}) == 3
 
 
-async def test_waiting_for_a_free_worker_does_not_count_as_google_being_slow() -> None:
-    stand = Stand(*[_slow] * 60)
-    async with calling(stand, workers=1, timeout_s=0.6) as google:
-        await asyncio.gather(*(read(google) for _ in range(60)))
-    assert len(stand.asked) == 60
-
-
 async def _slow(request: Request) -> Response:
     await asyncio.sleep(0.02)
     return JSONResponse(PROFILE)
@@ -335,6 +329,21 @@ async def test_an_answer_that_drips_for_ever_is_given_up_in_time() -> None:
             await asyncio.wait_for(read(google), 20)
 
 
+async def test_a_stranger_over_tls_gets_no_token(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    class Gmail(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+
+    with secure_server(Gmail, tmp_path) as url:
+        google = GoogleClient(token_credentials(TOKEN), limits(), url, sleep=Pauses())
+        with pytest.raises(GoogleError, match="certificate"):
+            await read(google)
+        await google.aclose()
+    assert asked == []
+
+
 async def test_closing_ends_what_is_going_on_and_leaves_no_thread() -> None:
     stand, before = Stand(silent), set(threading.enumerate())
     async with calling(stand, workers=2, timeout_s=60, max_attempts=1) as google:
@@ -347,42 +356,64 @@ async def test_closing_ends_what_is_going_on_and_leaves_no_thread() -> None:
     await until(lambda: not any(t.is_alive() for t in ours), "the end of the threads")
 
 
-async def test_all_that_holds_over_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked, how = list[tuple[str, int]](), ["kept"]
+# ---- units
 
-    class Gmail(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            asked.append((self.command, self.client_address[1]))
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            body = b"" if how[0] == "cut" else json.dumps(PROFILE).encode()
-            if body:
-                self.send_response(200)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-            self.wfile.write(body)
-            self.close_connection = how[0] != "kept"
+def quota(units: int, clock: Clock) -> Quota:
+    return Quota(units, clock, clock.sleep)
 
-        do_POST = do_GET  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
-            pass
+CALLS = st.lists(
+    st.tuples(
+        st.integers(1, 120),  # units, also more than the minute has
+        st.floats(0, 50),  # seconds until the next call comes
+    ),
+    min_size=1,
+    max_size=60,
+)
 
-    pauses = Pauses()
-    with secure_server(Gmail, tmp_path) as url:
-        strange = GoogleClient(token_credentials(TOKEN), limits(), url, sleep=pauses)
-        with pytest.raises(GoogleError, match="certificate"):
-            await read(strange)
-        await strange.aclose()
-        monkeypatch.setattr(httplib2, "CA_CERTS", str(tmp_path / "certificate.pem"))
-        google = GoogleClient(token_credentials(TOKEN), limits(workers=1), url, sleep=pauses)
-        for how[0] in ("kept", "kept", "last"):
-            await read(google)
-        assert len(set(asked)) == 1
-        how[0] = "cut"
-        with pytest.raises(GoogleUnsure):
-            await send(google)
-        await google.aclose()
-    assert [command for command, _ in asked] == ["GET", "GET", "GET", "POST"]
-    assert pauses == []
+
+@example(calls=[(1, 1.5448315574245193), (1, 2.0), (1, 0.0), (40, 0.0)], limit=40)
+@given(calls=CALLS, limit=st.integers(40, 100))
+async def test_no_minute_ever_has_more_units_than_the_limit(
+    calls: list[tuple[int, float]], limit: int
+) -> None:
+    clock = Clock()
+    subject, given_at = quota(limit, clock), []
+    for units, pause in calls:
+        await subject.take(units)
+        given_at.append((clock.now, min(units, limit)))
+        clock.now += pause
+    for start, _ in given_at:
+        assert sum(u for at, u in given_at if start <= at < start + 60) <= limit
+
+
+async def test_calls_are_served_as_they_came_also_when_a_later_one_would_fit() -> None:
+    clock = Clock()
+    subject, served = quota(100, clock), []
+
+    async def call(name: str, units: int) -> None:
+        await subject.take(units)
+        served.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        for name, units in (("first", 90), ("large", 90), ("small", 1), ("last", 1)):
+            group.create_task(call(name, units))
+    assert served == ["first", "large", "small", "last"]
+
+
+async def test_a_call_that_was_given_up_while_it_waited_took_no_units() -> None:
+    clock = Clock()
+
+    async def for_ever(_: float) -> None:
+        await asyncio.Event().wait()
+
+    subject = Quota(100, clock, for_ever)
+    await subject.take(100)
+    waiting = asyncio.create_task(subject.take(50))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    clock.now += 100
+    await asyncio.wait_for(subject.take(100), 5)

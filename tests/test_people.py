@@ -131,13 +131,3 @@ async def test_what_cannot_be_checked_is_unknown_and_is_asked_again(
         assert await at.people.person("U0ANA", TEAM)
         assert await at.people.channel("C0OWN")
         assert await at.people.group("S0CSM") == frozenset({"U0ANA"})
-
-
-async def test_who_waits_for_a_fact_gets_it_though_the_one_who_asked_has_gone() -> None:
-    async with asking({"users.info": user("U0ANA")}) as at:
-        first = asyncio.create_task(at.people.person("U0ANA", TEAM))
-        second = asyncio.create_task(at.people.person("U0ANA", TEAM))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await second
-        assert first.cancelled()

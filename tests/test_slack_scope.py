@@ -202,6 +202,8 @@ async def test_a_thread_is_read_by_any_of_its_messages_up_to_the_end_of_the_wind
             found = await call("read_thread", thread=f"C0SUPPORT/{ts(day)}")
             assert ids(found) == [f"C0SUPPORT/{ts(1)}", f"C0SUPPORT/{ts(1.1)}"]
             assert found.holds == {}
+        link = await call("get_permalink", message=f"C0SUPPORT/{ts(1)}")
+        assert link.note == found.items[0].link
         old = await call("read_thread", thread=f"C0SUPPORT/{ts(-1)}")
         assert old.items[0].notes == ("before window",)
 
@@ -387,13 +389,6 @@ async def test_that_a_private_channel_is_empty_is_for_its_members() -> None:
         assert found.label.readers == BOARD
         found = await call("read_thread", thread=f"G0SECRET/{ts(1)}")
         assert found.label.readers == BOARD
-
-
-async def test_a_permalink_is_slacks_own() -> None:
-    async with calling() as call:
-        found = await call("get_permalink", message=f"C0SUPPORT/{ts(1)}")
-        item = (await call("read_thread", thread=f"C0SUPPORT/{ts(1)}")).items[0]
-        assert found.note == item.link
 
 
 async def test_the_operator_reads_and_writes_nowhere() -> None:

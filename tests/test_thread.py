@@ -223,18 +223,6 @@ async def test_what_was_read_before_a_failure_counts() -> None:
     assert thread.note.startswith("The rest of the thread could not be read")
 
 
-async def test_names_that_cannot_be_looked_up_are_left_out_and_others_are_kept() -> None:
-    slack = local(said(0, "hi <@U0GONE>", "U0LUIS"), said(1, "again", "U0LUIS"), said(2, CALL))
-    slack.faults.append(Fault("users.info", "500"))
-    async with at_slack(slack) as web:
-        people = People(web)
-        for _ in range(3):
-            found = await people.names(["U0LUIS", "U0GONE", "U0EVA", "U0EVA2"], "T0ACME")
-    twice = {each: f"Eva Roth ({each})" for each in ("U0EVA", "U0EVA2")}
-    assert found == {"U0LUIS": "Luis Gil", **twice}
-    assert slack.calls["users.info"] == 7, "only what failed is asked for again"
-
-
 async def test_unknown_readers_mean_the_asker_only() -> None:
     slack = local(said(0, "secret"), said(1, CALL), private=True)
     slack.faults.append(Fault("conversations.info", "500"))
