@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 from engine_kit import engine, submitted, turns, until
@@ -21,7 +20,6 @@ from scopes.cleanup import LeftUndone
 from scopes.effects import Access, Effect
 from scopes.folders.copy_back import CopyBack
 from scopes.folders.folders import Folders
-from scopes.folders.git_index import IndexState
 from scopes.intent import Intent
 from scopes.label import Label
 from scopes.tool import SourceFailed, ToolContext, ToolResult, tool
@@ -178,24 +176,6 @@ async def test_a_name_that_somebody_stored_as_on_macos_is_the_same_file(tmp_path
     there.write_text("Theirs\n")
     assert name in (await desk.ended(one))["commit in files:book"]
     assert (there.read_text(), (desk.root / name).exists()) == ("Theirs\n", False)
-
-
-def test_a_note_on_an_index_is_never_half_a_note(tmp_path: Path) -> None:
-    note, stop = tmp_path / "note", Event()
-    whole = IndexState("refs/heads/main", "0" * 40, tuple(f"{n}.md" for n in range(20_000)))
-    whole.write(note)
-
-    def again() -> None:
-        while not stop.is_set():
-            whole.write(note)
-
-    writer = Thread(target=again)
-    writer.start()
-    try:
-        assert all(IndexState.read(note) == whole for _ in range(50))
-    finally:
-        stop.set()
-        writer.join()
 
 
 # ---- from the end of a subagent

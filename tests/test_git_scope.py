@@ -103,21 +103,6 @@ async def test_what_stays_uncommitted_comes_into_the_folder_when_its_writer_ends
     assert await desk.ended("s3") == {}
 
 
-async def test_a_folder_that_is_gone_is_told_and_changes_in_it_stay_in_the_copy(
-    desk: Desk, tmp_path: Path
-) -> None:
-    await wrote(desk, beside(desk, "s1"), "new.md", "New\n")
-    desk.root.rename(tmp_path / "moved")
-    copy = "a subagent's own copy, work/r1/trees/s1-book in the data folder"
-    told = (
-        f"these files of book could not be written, and their changes were left in {copy}: new.md"
-    )
-    assert await desk.ended("s1") == {"commit in files:book": told}
-    (tmp_path / "moved").rename(desk.root)
-    assert await desk.ended("s1") == {"commit in files:book": ""}
-    assert (desk.root / "new.md").read_text() == "New\n"
-
-
 async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(desk: Desk) -> None:
     one = beside(desk, "s1")
     await edited(desk, one, "return 1", "return 10")
@@ -172,13 +157,15 @@ async def test_the_second_at_the_same_line_is_told_and_can_mend_it(
     assert await desk.ended("s2") == {"commit in files:book": ""}
 
 
-async def test_what_a_person_changed_in_the_same_file_is_neither_taken_nor_lost(
-    desk: Desk, repo: Repository
+@pytest.mark.parametrize("apart", [False, True], ids=["in the folder", "in a copy"])
+async def test_what_a_person_changes_in_the_same_file_is_neither_taken_nor_lost(
+    desk: Desk, repo: Repository, apart: bool
 ) -> None:
     app = desk.root / "src/app.py"
     app.write_text(app.read_text().replace("return 2", "return 2  # mine"))
-    await edited(desk, "s1", "return 1", "return 10")
-    made = await desk.use("git_commit", message="Ten", folder=BOOK)
+    by = desk.context("s1", beside=apart)
+    await edited(desk, by, "return 1", "return 10")
+    made = await desk.use("git_commit", by=by, message="Ten", folder=BOOK)
     assert "Others are at work on src/app.py" in made.note
     assert "mine" not in text_at(repo, "src/app.py")
     assert "return 10" in text_at(repo, "src/app.py")
@@ -205,18 +192,6 @@ async def test_a_file_with_line_ends_of_its_own_is_committed_as_git_has_it(
     assert text_at(repo, "w.bat") == (meanwhile or "one\ntwo\n").replace("two", "three")
     assert (desk.root / "w.bat").read_bytes() == b"one\r\nthree\r\n"
     assert bool(git(desk.root, "status", "--porcelain")) == bool(meanwhile)
-
-
-async def test_a_sibling_does_not_overwrite_what_a_person_is_changing(
-    desk: Desk, repo: Repository
-) -> None:
-    app = desk.root / "src/app.py"
-    app.write_text("# half a thought of a person\n")
-    await edited(desk, beside(desk, "s1"), "return 1", "return 10")
-    made = await desk.use("git_commit", by=beside(desk, "s1"), message="Ten", folder=BOOK)
-    assert "Others are at work on src/app.py" in made.note
-    assert app.read_text() == "# half a thought of a person\n"
-    assert "return 10" in text_at(repo, "src/app.py")
 
 
 async def test_a_commit_that_was_made_before_a_crash_is_not_made_again(
@@ -389,22 +364,18 @@ async def test_a_push_that_is_done_is_told_as_done_whatever_others_pushed(
     assert subjects(remote) == ["Add b", "Add a", "Else", "Begin"]
 
 
-async def test_a_program_that_others_pushed_stays_one(desk: Desk, remote: Repository) -> None:
-    await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(desk, FileMode.BLOB_EXECUTABLE, "run.sh", b"#!/bin/sh\n")
-    await approved(desk, await proposed(desk))
-    assert (desk.root / "run.sh").stat().st_mode & 0o111
-    assert git(desk.root, "status", "--porcelain") == ""
-
-
-@pytest.mark.parametrize("content", [b"# Book\n", b"#!/bin/sh\n"], ids=["same", "other"])
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [("README.md", b"# Book\n"), ("README.md", b"#!/bin/sh\n"), ("run.sh", b"#!/bin/sh\n")],
+    ids=["same", "other", "new"],
+)
 async def test_a_file_that_others_made_a_program_becomes_one_and_is_one_no_more(
-    desk: Desk, remote: Repository, content: bytes
+    desk: Desk, remote: Repository, path: str, content: bytes
 ) -> None:
-    file = desk.root / "README.md"
+    file = desk.root / path
     for number, mode in enumerate((FileMode.BLOB_EXECUTABLE, FileMode.BLOB)):
         await wrote(desk, "s1", f"{number}.md", "One\n", "Add one")
-        elsewhere(desk, mode, "README.md", content)
+        elsewhere(desk, mode, path, content)
         done = await approved(desk, await proposed(desk))
         assert "left as it is" not in done.note
         assert bool(file.stat().st_mode & 0o111) == (mode is FileMode.BLOB_EXECUTABLE)

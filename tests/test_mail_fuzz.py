@@ -319,13 +319,6 @@ def test_ten_thousand_damaged_messages_are_read(start: int) -> None:
     assert all_examined((f"mutated({n}, seeds)", mutated(n, seeds)) for n in numbers) == []
 
 
-def test_damaged_real_messages_are_read() -> None:
-    seeds = real()
-    if not seeds:
-        pytest.skip("needs the real mail in ../shared/data/dev, which is not here")
-    assert all_examined((f"mutated({n}, real())", mutated(n, seeds)) for n in range(SHORT)) == []
-
-
 def real() -> tuple[bytes, ...]:
     return tuple(m.raw for m in load_mbox(REAL).messages) if REAL.exists() else ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -166,25 +165,19 @@ THREADS = st.sampled_from(["t1", "t2", "t3"])
 COMING = st.lists(THREADS, max_size=3)
 EVENTS = st.one_of(
     st.tuples(st.just("mail"), THREADS),
-    st.tuples(st.sampled_from(["reply", "draft", "label"]), THREADS),
+    st.tuples(st.sampled_from(["reply", "draft", "to oneself", "label"]), THREADS),
     st.tuples(st.just("history ends"), st.just("")),
     st.tuples(st.just("triage"), COMING, st.sampled_from([1, 99])),
     st.tuples(st.just("crash"), COMING, st.sampled_from([1, 99])),
 )
 
 
-@dataclass
-class Bench:
-    runner: asyncio.Runner
-    place: Kept
-
-
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def bench(
+def everywhere(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bench]:
-    with kept(request.param, tmp_path_factory.mktemp("mail")) as found, asyncio.Runner() as runner:
-        yield Bench(runner, found)
+) -> Iterator[Kept]:
+    with kept(request.param, tmp_path_factory.mktemp("mail")) as found:
+        yield found
 
 
 @dataclass
@@ -201,8 +194,11 @@ class Story:
         match event:
             case ("mail", thread):
                 self.mailbox.put(thread)
-            case ("reply" | "draft" as kind, thread) if thread in self.mailbox.touched:
-                self.mailbox.put(thread, OWN if kind == "reply" else DRAFT)
+            case ("reply" | "draft" | "to oneself" as kind, thread) if (
+                thread in self.mailbox.touched
+            ):
+                labels = {"reply": OWN, "draft": DRAFT, "to oneself": OWN | IN}
+                self.mailbox.put(thread, labels[kind])
             case ("label", thread) if thread in self.mailbox.touched:
                 self.mailbox.touch(thread)
             case ("history ends", _):
@@ -233,21 +229,20 @@ class Story:
 
 @given(st.lists(EVENTS, max_size=14))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_mail_is_lost_and_none_is_handled_twice(bench: Bench, events: list[Any]) -> None:
-    async def tell() -> None:
-        store = await bench.place.store()
-        story = Story(MailState(store.database), uuid.uuid4().hex)
-        for event in events:
-            await story.happens(event)
-        story.mailbox.coming.clear()
-        await story.triaged(99)
-        story.check()
-        lines = len(story.shown)
-        await story.triaged(99)
-        assert len(story.shown) == lines
-        await store.aclose()
-
-    bench.runner.run(tell())
+async def test_no_mail_is_lost_and_none_is_handled_twice(
+    everywhere: Kept, events: list[Any]
+) -> None:
+    store = await everywhere.store()
+    story = Story(MailState(store.database), uuid.uuid4().hex)
+    for event in events:
+        await story.happens(event)
+    story.mailbox.coming.clear()
+    await story.triaged(99)
+    story.check()
+    lines = len(story.shown)
+    await story.triaged(99)
+    assert len(story.shown) == lines
+    await store.aclose()
 
 
 # ---- one by one
@@ -332,23 +327,6 @@ async def test_a_snoozed_thread_comes_back_in_its_time_and_once(each: MailState)
     mailbox.put("t2")
     assert (await delivered(mailbox, each)).handled.keys() == {"t2"}
     assert await each.awake(ME, now + timedelta(days=1)) == ["t2"]
-
-
-async def test_own_replies_and_drafts_are_nothing_new_and_mail_to_oneself_is(
-    state: MailState,
-) -> None:
-    mailbox = Mailbox()
-    mailbox.put("t1")
-    await delivered(mailbox, state)
-    mailbox.put("t1", OWN)
-    mailbox.put("t1", DRAFT)
-    quiet = await delivered(mailbox, state)
-    mailbox.put("t1", OWN | IN)
-    told = await delivered(mailbox, state)
-
-    assert quiet.handled == {}
-    assert quiet.unchanged.keys() == {"t1"}
-    assert told.handled.keys() == {"t1"}
 
 
 async def test_mail_that_the_search_finds_late_is_looked_for_once_more(state: MailState) -> None:

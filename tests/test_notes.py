@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 import scopes
-from bot.memory import MAX_INDEXED, MAX_INDEXED_BYTES, NoteStore, words_of
+from bot.memory import MAX_INDEXED, NoteStore
 from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.runs.store import Store
@@ -247,13 +247,6 @@ async def test_the_id_of_a_deleted_note_is_never_given_to_another(database: Data
     await database.write(sa.delete(notes).where(notes.c.id.in_(kept)))
     later = await shelf.save(MINE, "k2", "N2", "text", TRUSTED, "r1")
     assert [*kept, later] == [1, 2, 3]
-
-
-def test_of_a_text_of_many_words_the_first_are_indexed_each_once() -> None:
-    many = words_of("again again " + " ".join(f"w{k:x}" for k in range(MAX_INDEXED + 10))).split()
-    assert (len(many), len(set(many))) == (MAX_INDEXED, MAX_INDEXED)
-    long = words_of(" ".join(f"{k:x}".rjust(100, "x") for k in range(MAX_INDEXED)))
-    assert len(long.encode()) <= MAX_INDEXED_BYTES
 
 
 async def test_a_note_of_very_many_words_is_kept(database: Database) -> None:

@@ -65,18 +65,6 @@ async def test_without_the_scope_or_the_channel_it_is_said_which() -> None:
             await share(made)
 
 
-async def test_a_file_that_was_handed_over_is_shown_once_whatever_name_it_has() -> None:
-    async with desk() as made:
-        await share(made)
-        uploads = made.writer.uploads
-        id = await uploads.hand_over(NAME, b"another request's")
-        assert len(files(made.slack)) == 1, "nobody sees it yet"
-        ts = await uploads.show(CHANNEL, ASKED, id, NAME)
-        assert await uploads.show(CHANNEL, ASKED, id, NAME) == ts
-        assert [each.content for each in files(made.slack)] == [CONTENT, b"another request's"]
-        assert made.slack.calls[DONE] == 2
-
-
 async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:
     async with desk() as made:
         uploads = made.writer.uploads
