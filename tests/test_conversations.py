@@ -171,13 +171,6 @@ async def test_what_nobody_asked_or_what_got_no_answer_is_not_kept(
     assert await store.database.read(sa.select(conversations)) == []
 
 
-async def test_an_answer_that_is_given_again_stands_for_the_one_before(store: Store) -> None:
-    await answered(store, "r1", answer="Nobody knows.")
-    await answered(store, "r1", answer="It is the quokka.")
-    assert await talks(store, ANA, "nobody") == []
-    assert await talks(store, ANA, "quokka") == ["r1"]
-
-
 async def test_a_withheld_answer_that_is_shown_after_all_is_found_by_all_there(
     store: Store,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -384,11 +383,6 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
                 os.utime(path, (now - days * day, now - days * day))
         await FileTools(settings, store.database, None).open("r1", ANA)
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
-
-
-def test_the_scope_costs_little(tmp_path: Path) -> None:
-    tools = [t.schema() for t in scopes.scope("files").tools]
-    assert estimate_tokens(json.dumps(tools, separators=(",", ":"))) < 1_100
 
 
 async def test_an_empty_folder_is_said(desk: Desk) -> None:

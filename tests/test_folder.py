@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from scopes.file_lock import lock_file
 from scopes.folders.commands import copied
-from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, Look, digest_of
+from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, digest_of
 from scopes.folders.paths import parts_of
-from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched, walk
+from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolError
 
@@ -217,13 +217,6 @@ def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) 
     assert "The rest was not looked at" in searched(folder, "nowhere", "*.py").cut
     with pytest.raises(ToolError, match="no command runs"):
         copied(folder, folder.root.parent / "outside", 1_000)
-
-
-def test_a_look_at_one_folder_ends_when_its_time_is_up(folder: Folder) -> None:
-    look = Look(until=time.monotonic() - 1)
-    assert folder.listed("in", look) == []
-    assert look.cut
-    assert list(walk(folder, Look(room=1))) == folder.listed()  # not what is in it
 
 
 def test_a_file_that_cannot_be_read_ends_no_search_and_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,46 +71,6 @@ async def test_the_next_call_in_the_folder_brings_the_index_up(tmp_path: Path) -
     assert not list(desk.data.glob("locks/*.behind"))
 
 
-async def test_a_command_that_a_person_is_told_of_mends_it_too(tmp_path: Path) -> None:
-    desk, lock, made = await held(tmp_path)
-    lock.unlink()
-    told = made.note.partition("`git ")[2].partition("`")[0]
-    git(desk.root, *told.split())
-    assert status(desk) == CLEAN
-
-
-async def test_a_lock_of_a_moment_is_waited_for(tmp_path: Path) -> None:
-    desk, lock = desk_at(tmp_path)
-    lock.touch()
-    await wrote(desk, "README.md", "# Book, anew\n")
-
-    class Released(logging.Handler):
-        """Takes the lock away when the first try is told of."""
-
-        def emit(self, record: logging.LogRecord) -> None:
-            lock.unlink()
-
-    tried = Released()
-    logging.getLogger("scopes.folders.git").addHandler(tried)
-    try:
-        made = await desk.use("git_commit", message="Anew", folder=BOOK)
-    finally:
-        logging.getLogger("scopes.folders.git").removeHandler(tried)
-    assert not lock.exists()
-    assert "index" not in made.note
-    assert status(desk) == CLEAN
-
-
-async def test_several_commits_behind_a_lock_are_all_caught_up_with(tmp_path: Path) -> None:
-    desk, lock, _ = await held(tmp_path)
-    await wrote(desk, "b.md", "Two\n", "Two")
-    await wrote(desk, "README.md", "# Book, once more\n", "Once more")
-    lock.unlink()
-    await wrote(desk, "c.md", "Three\n", "Three")
-    assert status(desk) == CLEAN
-    assert subjects(pygit2.Repository(str(desk.root)))[:2] == ["Three", "Once more"]
-
-
 async def test_what_a_person_staged_or_took_back_meanwhile_stays_so(tmp_path: Path) -> None:
     desk, lock, _ = await held(tmp_path)
     await wrote(desk, "src/app.py.txt", "One\n", "One")
@@ -178,19 +137,6 @@ async def test_what_a_person_staged_keeps_its_place_where_others_pushed_a_folder
     assert git(desk.root, "show", ":src/app.py") == "staged, a file\n"
     assert git(desk.root, "show", ":docs/mine.md") == "staged, a folder\n"
     assert (desk.root / "src/app.py").read_text() == "staged, a file\n"
-
-
-async def test_what_the_folder_was_not_brought_to_is_not_staged_as_gone(tmp_path: Path) -> None:
-    desk, lock = desk_at(tmp_path)
-    await wrote(desk, "a.md", "One\n", "Add a")
-    elsewhere(desk, FileMode.BLOB, "src/app.py/x", b"in a folder that was a file\n")
-    (desk.root / "src/app.py").write_text("somebody is at work here\n")
-    action = await pushing(desk)
-    lock.touch()
-    await desk.approve(action)
-    lock.unlink()
-    await desk.use("list_files", folder=BOOK)
-    assert git(desk.root, "diff", "--cached", "--name-only", "HEAD") == ""
 
 
 class Killed(BaseException):

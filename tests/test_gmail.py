@@ -97,19 +97,6 @@ async def test_a_long_text_that_gmail_keeps_apart_is_fetched_and_files_are_not()
         assert at.asked("messages.attachments.get") == 2
 
 
-async def test_an_attached_text_is_listed_and_an_attached_invitation_is_read() -> None:
-    event = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Lunch\r\nEND:VEVENT"
-    file = "Content-Disposition: attachment; filename"
-    lines = ['Content-Type: multipart/mixed; boundary="b"', "", "--b", "", "See.", "--b"]
-    lines += ["Content-Type: text/plain", f"{file}=n.txt", "", "Notes", "--b"]
-    lines += ["Content-Type: text/calendar", f"{file}=i.ics", "", event, "--b--"]
-    async with office(stored(1, "\r\n".join(lines).encode())) as at:
-        text = (await at.gmail.thread(id_of(1))).last.text
-        assert text.body == "See.\n\nCalendar event: Lunch; when: not said."
-        assert [a.name for a in text.attachments] == ["n.txt", "i.ics"]
-        assert at.asked("messages.attachments.get") == 1
-
-
 async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
     async with office(stored(1, mail(1, LONG, subject="Long")), inline_bytes=2_000) as at:
         at.local.faults.append(Fault("attachments.get", "404"))
@@ -185,14 +172,6 @@ async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> N
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
     assert thread.last.text.body == "Fine."
-
-
-def test_a_deep_tree_is_read_as_far_as_it_goes() -> None:
-    shown = payload("text/plain", "deep")
-    for _ in range(300):
-        shown = payload("multipart/mixed", parts=[shown])
-    read = message_of(resource(shown))
-    assert read.text.cut or read.fault
 
 
 # ---- quotations
@@ -280,20 +259,6 @@ async def test_a_thread_is_shown_with_each_message_in_its_own_words() -> None:
 
 
 # ---- changes
-
-
-async def test_changes_name_each_thread_that_got_mail_once() -> None:
-    async with office(stored(1, mail(1)), stored(9, mail(9), 9)) as at:
-        since = await at.gmail.history()
-        assert await at.gmail.changes(since) == await at.made().changes(since)
-        state = at.local.gmail
-        two = state.add(mail(2, subject="New", headers={"X-A": "1"}), ["INBOX"])
-        state.add(mail(3, answers=1), ["INBOX"], thread=id_of(1))
-        state.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
-        state.remove(id_of(9))
-        found = await at.gmail.changes(since)
-        assert found.threads == (two.thread, id_of(1))
-        assert (await at.gmail.changes(found.history)).threads == ()
 
 
 # ---- labels

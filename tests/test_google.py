@@ -131,15 +131,6 @@ async def test_an_idle_connection_that_died_costs_no_call() -> None:
     assert (len(stand.asked), pauses) == (4, [])
 
 
-async def test_a_write_has_a_connection_of_its_own_as_an_idle_one_may_be_dead_unnoticed() -> None:
-    stand = Stand()
-    async with calling(stand, workers=1) as google:
-        for call in (read, read, send):
-            await call(google)
-    ports = [asked.port for asked in stand.asked]
-    assert ports[0] == ports[1] != ports[2]
-
-
 async def test_it_gives_up_after_the_attempts_of_the_settings_with_growing_pauses() -> None:
     stand, pauses = Stand(*[refused(503, "backendError")] * 9), Pauses()
     async with calling(stand, pauses=pauses, max_attempts=4) as google:
@@ -288,17 +279,6 @@ async def test_connections_are_kept_and_never_more_calls_run_than_workers() -> N
 async def _slow(request: Request) -> Response:
     await asyncio.sleep(0.02)
     return JSONResponse(PROFILE)
-
-
-async def test_a_cancelled_call_ends_at_once_and_frees_its_thread() -> None:
-    stand = Stand(silent)
-    async with calling(stand, workers=1, timeout_s=60) as google:
-        hanging = asyncio.create_task(read(google))
-        await until(lambda: len(stand.asked) == 1, "the first call")
-        hanging.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await hanging
-        assert await asyncio.wait_for(read(google), 20) == PROFILE
 
 
 async def test_a_call_cancelled_in_the_queue_is_never_sent() -> None:

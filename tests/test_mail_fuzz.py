@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import computed_within
 
@@ -321,43 +321,6 @@ def test_ten_thousand_damaged_messages_are_read(start: int) -> None:
 
 def real() -> tuple[bytes, ...]:
     return tuple(m.raw for m in load_mbox(REAL).messages) if REAL.exists() else ()
-
-
-WORDS = st.one_of(st.text(max_size=60), st.sampled_from([t.decode("latin-1") for t in TOKENS]))
-KINDS = st.sampled_from(
-    "text/plain text/html text/calendar multipart/mixed multipart/alternative multipart/digest"
-    " multipart/report message/rfc822 application/ms-tnef image/png text nonsense/".split()
-)
-PARAMETERS = st.sampled_from(
-    ("", "; charset=utf-8", "; charset=utf-16", "; charset=idna", '; charset="', "; name=a\\b/c")
-)
-ENCODINGS = st.sampled_from("7bit 8bit base64 BASE64 quoted-printable x-uuencode binary".split())
-NAMES = st.sampled_from("From To Cc Subject Date Reply-To Sender X-A Content-Disposition".split())
-
-
-@st.composite
-def parts(draw: st.DrawFn, depth: int = 3) -> bytes:
-    """A part with headers of any text, and parts or any bytes in it."""
-    kind = draw(KINDS)
-    given = draw(st.lists(st.tuples(NAMES, WORDS), max_size=4))
-    mark = draw(st.sampled_from(("b", "b", "bb", "", "a b", "=_", "x" * 80)))
-    lines = [f"{name}: {value}" for name, value in given]
-    lines.append(f'Content-Type: {kind}{draw(PARAMETERS)}; boundary="{mark}"')
-    lines.append(f"Content-Transfer-Encoding: {draw(ENCODINGS)}")
-    charset = draw(st.sampled_from(("utf-8", "utf-16", "cp1252")))
-    head = "\r\n".join(lines).encode(charset, "replace")
-    if depth and kind.startswith(("multipart/", "message/")):
-        inner = draw(st.lists(parts(depth=depth - 1), max_size=3))
-        border = b"\r\n--" + mark.encode() + b"\r\n"
-        return head + b"\r\n\r\n" + border.join([b"", *inner])
-    gap = draw(st.sampled_from((b"\r\n\r\n", b"\n\n", b"\r\n")))
-    return head + gap + draw(st.binary(max_size=300))
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(parts())
-def test_messages_made_of_any_parts_are_read(raw: bytes) -> None:
-    examined(raw)
 
 
 @settings(max_examples=100, deadline=None)

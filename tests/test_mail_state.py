@@ -205,15 +205,6 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> Non
     assert await state.unfinished_threads(ANA) == []
 
 
-async def test_hundreds_of_threads_are_delivered_at_once(state: MailState) -> None:
-    threads = {f"t{n}": [f"m{n}"] for n in range(1_201)}
-    left = [f"left{n}" for n in range(703)]
-    await state.record_delivery(ANA, "r1", cursor(), threads, left)
-
-    assert len(await state.find_handled(ANA, threads)) == 1_201
-    assert set(await state.unfinished_threads(ANA)) == set(left)
-
-
 async def test_an_older_delivery_takes_nothing_back(state: MailState) -> None:
     await state.record_delivery(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
     await state.record_delivery(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])

@@ -18,7 +18,7 @@ from scopes import members as module
 from scopes.members import KEPT_S, Members, MembersOf
 from scopes.slack_client import connect, open_session
 
-ANA, LUIS, BOT = "U0ANA", "U0LUIS", "U0BOT"
+ANA, BOT = "U0ANA", "U0BOT"
 
 
 @dataclass
@@ -149,27 +149,6 @@ async def test_a_list_is_read_to_its_end_or_not_at_all() -> None:
         assert at.slack.sent("users.conversations")[0]["types"] == module.ALL_KINDS
 
 
-async def test_it_is_asked_once_however_many_ask_and_again_when_it_is_old() -> None:
-    answers: dict[str, Json | int | str] = {
-        "conversations.info": channel("C1", is_private=True),
-        "conversations.members": inside(ANA),
-    }
-    async with asked(answers) as at:
-        await asyncio.gather(*(at.members.place("C1") for _ in range(20)))
-        await at.members.place("C1")
-        assert at.slack.count("conversations.members") == 1
-        at.slack.answers["conversations.members"] = inside(ANA, LUIS)
-        place = await at.members.place("C1", fresh=True)
-        assert place
-        assert place.members == frozenset({ANA, LUIS})
-        at.clock.now += KEPT_S - 1
-        assert await at.members.place("C1") == place
-        assert at.slack.count("conversations.members") == 2
-        at.clock.now += 1
-        await at.members.place("C1")
-        assert at.slack.count("conversations.members") == 3
-
-
 async def test_who_stops_waiting_leaves_the_others_their_answer() -> None:
     async with asked({"users.conversations": listed("C1")}) as at:
         first = asyncio.ensure_future(at.members.of_user(ANA))
@@ -212,27 +191,6 @@ async def test_a_listing_that_fails_costs_a_question_for_each_channel_and_opens_
         assert not await at.members.reads(ANA, "C2", full=True)
         answers["conversations.info C2"] = channel("C2")
         assert await at.members.reads(ANA, "C2", full=True)
-
-
-async def test_of_many_channels_the_public_ones_are_listed_at_once() -> None:
-    ids = [f"C{n:03}" for n in range(60)]
-    answers: dict[str, Json | int | str] = {
-        "users.conversations": listed("C000"),
-        "conversations.info": {"ok": False, "error": "channel_not_found"},
-        **{f"conversations.info {c}": channel(c) for c in ids[:50]},
-        **{f"conversations.info {c}": channel(c, is_private=True) for c in ids[50:]},
-        "conversations.list": listed(*ids[:50]),
-    }
-    async with asked(answers) as at:
-        may = await asyncio.gather(*(at.members.reads(ANA, c, full=True) for c in ids))
-        assert [c for c, yes in zip(ids, may, strict=True) if yes] == ids[:50]
-        assert len(at.slack.calls) < 10
-        may = await asyncio.gather(*(at.members.reads(ANA, c, full=False) for c in ids))
-        assert [c for c, yes in zip(ids, may, strict=True) if yes] == ids[:1]
-        at.slack.answers["conversations.list"] = 500
-        at.clock.now += KEPT_S
-        may = await asyncio.gather(*(at.members.reads(ANA, c, full=True) for c in ids))
-        assert sum(may) <= module.MOST_ASKED + 1
 
 
 async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from policy_kit import TEAM, asking, channel, user
 
-from bot.slack.people import CHECKED_S, KEPT_S, channel_of, person_of
+from bot.slack.people import CHECKED_S, channel_of, person_of
 
 
 @pytest.mark.parametrize(
@@ -62,21 +61,6 @@ async def test_a_channel_is_shared_when_another_company_is_in_it() -> None:
         ("c0soon", True, False),
         ("c0org", False, False),
     ]
-
-
-async def test_a_fact_is_asked_once_for_everybody_and_again_when_it_is_old() -> None:
-    async with asking({"users.info": user("U0ANA")}) as at:
-        found = await asyncio.gather(*(at.people.person("U0ANA", TEAM) for _ in range(20)))
-        assert {f and f.kind for f in found} == {"member"}
-        assert at.slack.count("users.info") == 1
-        at.slack.answers["users.info"] = user("U0ANA", deleted=True)
-        at.clock.now += KEPT_S - 1
-        assert (person := await at.people.person("U0ANA", TEAM))
-        assert person.kind == "member"
-        at.clock.now += 1
-        assert (person := await at.people.person("U0ANA", TEAM))
-        assert person.kind == "deleted"
-        assert at.slack.count("users.info") == 2
 
 
 async def test_what_a_write_rests_on_is_asked_again_soon() -> None:
