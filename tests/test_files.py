@@ -19,9 +19,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 from bot.requests.attachments import LOGIN, AttachedFile, dimensions, image_type, read_files
 from config.settings import load_settings
 from scopes.programs import started
@@ -301,24 +298,3 @@ async def test_slack_out_of_reach_is_a_sentence() -> None:
         await read_files(web, {"files": [file]}, REPLY)
     )
     assert "Slack answered 404" in refusal(await one(Response("", 404)))
-
-
-@pytest.mark.parametrize("granted", [True, False])
-async def test_files_of_the_local_slack_need_the_scope_to_read_them(granted: bool) -> None:
-    file = File("F0LOG", "app.log", mimetype="text/plain", content=b"boom at line 7")
-    message = Message("1741564800.000100", "look", "U0ANA", files=(file,))
-    channel = Channel("C0A", "a", (message,), ("U0ANA",))
-    scopes = BOT_SCOPES | {"files:read"} if granted else BOT_SCOPES - {"files:read"}
-    slack = LocalSlack(
-        Workspace(Team("T0ACME", "Acme", "acme"), (User("U0ANA", "ana"),), (channel,)),
-        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, frozenset(scopes))},
-    )
-    with MUX.serving(slack.app) as url:
-        web = AsyncWebClient(token=BOT_TOKEN, base_url=url + API_PATH)
-        place = f"{url}/files-pri/T0ACME-F0LOG/app.log"
-        facts = {"id": "F0LOG", "name": "app.log", "url_private": place}
-        found = await read_files(web, {"files": [facts]}, REPLY)
-    if granted:
-        assert text_of(found) == "FILE: app.log (text)\nboom at line 7"
-    else:
-        assert refusal(found) == f"app.log {LOGIN}."

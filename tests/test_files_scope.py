@@ -32,7 +32,7 @@ from scopes.folders.git_push import Answers, GitPush, https_host
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import WORKSPACE, Label
-from scopes.tool import Item, ToolResult, estimate_tokens
+from scopes.tool import Item, estimate_tokens
 from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 
@@ -383,15 +383,6 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
                 os.utime(path, (now - days * day, now - days * day))
         await FileTools(settings, store.database, None).open("r1", ANA)
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
-
-
-async def test_an_empty_folder_is_said(desk: Desk) -> None:
-    for tool, more in (("list_files", {}), ("search_files", {"pattern": "x"})):
-        found = await desk.asks(tool, folder=RUN_FOLDER, **more)
-        assert isinstance(found, ToolResult)
-        assert found.note == "run is empty."
-    assert "No file a.md" in await desk.fails("read_file", path="a.md", folder=RUN_FOLDER)
-    assert "is a folder" in await desk.fails("read_file", path="src", folder=BOOK)
 
 
 async def test_one_context_changes_only_so_many_files_and_only_where_asked(desk: Desk) -> None:

@@ -188,14 +188,3 @@ async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_pat
     assert status(desk) == CLEAN
     assert not lock.exists()
     assert not mark.exists()
-
-
-@pytest.mark.parametrize("left", ["refs/heads/main " + "0" * 40, ""])
-async def test_a_note_of_what_is_gone_keeps_nobody_from_anything(tmp_path: Path, left: str) -> None:
-    desk, _ = desk_at(tmp_path)
-    note = desk.data / "locks/book.git.behind"
-    note.parent.mkdir(parents=True)
-    note.write_text(left)
-    await wrote(desk, "b.md", "Two\n", "Two")
-    assert status(desk) == CLEAN
-    assert not note.exists()

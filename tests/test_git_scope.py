@@ -383,19 +383,6 @@ async def test_a_file_that_others_made_a_program_becomes_one_and_is_one_no_more(
         assert git(desk.root, "status", "--porcelain") == ""
 
 
-async def test_who_works_on_a_file_that_others_made_a_program_keeps_it(
-    desk: Desk, remote: Repository
-) -> None:
-    await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(desk, FileMode.BLOB_EXECUTABLE, "README.md", b"# Book\n")
-    (desk.root / "README.md").write_text("somebody is at work here\n")
-    git(desk.root, "update-index", "--chmod=+x", "src/app.py")  # staged, by the same person
-    done = await approved(desk, await proposed(desk))
-    assert "left as it is for README.md" in done.note
-    assert (desk.root / "README.md").read_text() == "somebody is at work here\n"
-    assert git(desk.root, "diff", "--cached", "--name-only", "HEAD") == "src/app.py\n"
-
-
 def peak_kb(*, anew: bool = False) -> int:
     """The most memory that this process has held; it is counted anew from here on."""
     if anew:

@@ -44,7 +44,7 @@ from starlette.responses import (
 
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
-from scopes.google.errors import GoogleAbsent, GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
+from scopes.google.errors import GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
 from scopes.google.quota import Quota
 
 TOO_FAST = [
@@ -186,14 +186,6 @@ async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
 
 
 # ---- refusals in words
-
-
-async def test_what_is_not_there_is_absent_and_not_asked_for_again() -> None:
-    stand = Stand(refused(404, "notFound"))
-    async with calling(stand) as google:
-        with pytest.raises(GoogleAbsent) as raised:
-            await read(google)
-    assert (raised.value.code, raised.value.reason, len(stand.asked)) == (404, "notFound", 1)
 
 
 @pytest.mark.parametrize(
@@ -380,20 +372,3 @@ async def test_calls_are_served_as_they_came_also_when_a_later_one_would_fit() -
         for name, units in (("first", 90), ("large", 90), ("small", 1), ("last", 1)):
             group.create_task(call(name, units))
     assert served == ["first", "large", "small", "last"]
-
-
-async def test_a_call_that_was_given_up_while_it_waited_took_no_units() -> None:
-    clock = Clock()
-
-    async def for_ever(_: float) -> None:
-        await asyncio.Event().wait()
-
-    subject = Quota(100, clock, for_ever)
-    await subject.take(100)
-    waiting = asyncio.create_task(subject.take(50))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    clock.now += 100
-    await asyncio.wait_for(subject.take(100), 5)

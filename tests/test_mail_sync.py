@@ -302,15 +302,6 @@ async def test_too_old_a_history_is_made_up_for_by_a_listing_back_to_the_last_on
     assert "same" not in mailbox.read[3:]
 
 
-async def test_a_thread_that_failed_is_listed_again_although_it_was_read(state: MailState) -> None:
-    mailbox = Mailbox()
-    mailbox.put("t1")
-    first = await triage(mailbox, state)
-    await state.record_delivery(ME, "r1", first.sync.cursor, {}, ["t1"])
-
-    assert (await triage(mailbox, state)).handled.keys() == {"t1"}
-
-
 async def test_a_snoozed_thread_comes_back_in_its_time_and_once(each: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t1")
