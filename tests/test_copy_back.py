@@ -80,9 +80,6 @@ async def test_what_may_not_come_any_more_stays_in_the_copy_and_is_told(
     stays(desk)
 
 
-# ---- disks, kills and names
-
-
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """The disk takes no file above so many bytes, as if it were full."""
@@ -177,8 +174,6 @@ async def test_a_name_that_somebody_stored_as_on_macos_is_the_same_file(tmp_path
     assert name in (await desk.ended(one))["commit in files:book"]
     assert (there.read_text(), (desk.root / name).exists()) == ("Theirs\n", False)
 
-
-# ---- from the end of a subagent
 
 told: list[str] = []
 """The calls by which something was brought."""

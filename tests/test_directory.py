@@ -112,8 +112,6 @@ def said(obstacles: Iterable[Obstacle]) -> list[tuple[str, str, bool]]:
     return [(o.name, o.why, o.grantable) for o in obstacles]
 
 
-# ---- reading
-
 ALL = (
     *("CGEN", "CBOARD", "CTEAM", "CMIXED", "CEXT", "CPAST", "DANA"),
     *("CNONE", "F1", "q1", "", "UANA"),
@@ -166,16 +164,10 @@ async def test_who_left_reads_on_for_seconds_at_most_and_who_joined_at_once(at: 
     assert await at.may(EVA, "CTEAM") == []
 
 
-# ---- writing
-
-
-async def test_what_everybody_may_read_goes_anywhere_unasked(at: World) -> None:
+async def test_what_everybody_or_its_readers_read_there_goes_unasked(at: World) -> None:
     for destination in ("CGEN", "CMIXED", "CEXT", "CNONE", "DGUEST"):
         assert await at.blocked(destination, "CGEN", readers=WORKSPACE) == []
     assert at.slack.calls == []
-
-
-async def test_the_destinations_own_text_may_go_back_to_it(at: World) -> None:
     for destination in ("CBOARD", "CMIXED", "CEXT", "DANA"):
         thread = f"{destination}/1740000000.000100"
         assert await at.blocked(destination, destination, thread, "list:F1") == []

@@ -82,9 +82,6 @@ def own(thread: str) -> Label:
     return label_of(thread, OWNER)
 
 
-# ---- searching
-
-
 async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
     messages = (
         stored(1, mail(1, "Can you?")),
@@ -124,9 +121,6 @@ async def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
         assert (found.items, found.note) == ((), "No thread matches.")
         assert found.label.readers == frozenset({OWNER})
         assert found.label.untrusted
-
-
-# ---- reading
 
 
 async def test_a_thread_is_read_in_pages_to_its_last_word() -> None:
@@ -224,9 +218,6 @@ async def test_the_operator_reads_the_mailbox_of_the_command_line() -> None:
         assert item.label.readers == frozenset({ME})
 
 
-# ---- state
-
-
 async def test_the_state_tells_the_address_and_what_is_new() -> None:
     async with desk() as at:
         state = at.at.local.gmail
@@ -240,9 +231,6 @@ async def test_the_state_tells_the_address_and_what_is_new() -> None:
         assert found.label.readers == frozenset({OWNER})
         state.forget_history()
         assert "too long ago" in (await at("sync_state")).note
-
-
-# ---- labels
 
 
 async def test_labels_are_listed_applied_and_made() -> None:
@@ -265,9 +253,6 @@ async def test_no_label_deletes_a_mail_or_says_what_it_is(name: str, way: str) -
         said = await at.refused("apply_label", thread=id_of(1), **{way: [name]})
         assert "cannot be set or taken away" in said
         assert at.at.local.gmail.messages[id_of(1)].labels == {"INBOX"}
-
-
-# ---- drafts
 
 
 @pytest.mark.parametrize(
@@ -314,31 +299,12 @@ async def test_words_of_the_request_may_stand_in_any_draft() -> None:
         assert isinstance(other, Card)
 
 
-async def draft_card(at: Desk) -> Card:
-    """Of a draft to thread 1 by a context that has read thread 2."""
-    at.ctx = replace(at.ctx, label=own(id_of(2)))
-    card = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
-    assert isinstance(card, Card)
-    return card
-
-
-async def test_a_card_of_a_draft_shows_who_gets_it_and_about_what() -> None:
-    async with desk(stored(1, mail(1, subject="Offer")), titles=ONE) as at:
-        card = await draft_card(at)
-        assert dict(card.action.told) == {"to": "kim@client.example", "subject": "Re: Offer"}
-        assert title(card.action) == "Put a reply into your drafts"
-        assert editable(card.action) == {"body": "The price is 90."}
-        for _ in range(2):
-            ctx = replace(at.ctx, key=f"action/{card.action.id}")
-            done = await at.gate.perform(card.action, ctx, tool_named("create_draft"))
-            assert isinstance(done, ToolResult)
-        assert len(at.at.local.gmail.drafts) == 1
-
-
 async def test_a_card_of_a_draft_is_for_the_mail_that_it_showed() -> None:
     """Whoever wrote to the thread meanwhile is not who was shown on the card."""
     async with desk(titles=ONE) as at:
-        card = await draft_card(at)
+        at.ctx = replace(at.ctx, label=own(id_of(2)))
+        card = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
+        assert isinstance(card, Card)
         newer = mail(2, sender="Eve <eve@evil.example>", answers=1)
         at.at.local.gmail.add(newer, {"INBOX"}, thread=id_of(1))
         now = replace(at.ctx, clients={Gmail: at.at.made()})
@@ -360,8 +326,6 @@ async def test_what_google_refuses_is_said_and_is_no_crash() -> None:
         said = await at.refused("create_draft", thread=id_of(1), body="x")
         assert said == "It is not known whether the draft was made. Say so."
 
-
-# ---- sending
 
 LETTER = {
     "to": ["kim@client.example", "bo@x.example"],
@@ -435,9 +399,6 @@ async def test_no_card_is_made_for_what_is_no_address(to: list[str]) -> None:
         said = await at.refused("send_mail", to=to, subject="x", body="y")
         assert said.startswith("to")
         assert at.proposed == []
-
-
-# ---- scopes
 
 
 def test_mail_and_slack_are_both_in_the_scope_for_everything() -> None:

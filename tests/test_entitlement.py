@@ -203,9 +203,6 @@ async def test_what_cannot_be_checked_is_closed_and_logged_once(
         assert "messages in window" in await told(e, "read_channel_history", channel=SECRET)
 
 
-# ---- what a request costs that names many channels
-
-
 LOOKS = ("users.conversations", "conversations.info", "conversations.list")
 MOST_LOOKS = 4
 """Calls of one method that a request may make, however many channels it names: two listings, and
@@ -227,9 +224,6 @@ async def test_a_request_that_names_many_channels_lists_them_once(
         looked = Counter(bot.slack.calls) - before
         assert looked["conversations.history"] == many  # each was read
         assert {m: looked[m] for m in LOOKS if looked[m] > MOST_LOOKS} == {}
-
-
-# ---- asking in Slack
 
 
 ASKED = {

@@ -84,9 +84,6 @@ def refusal(found: AttachedFile) -> str:
     return sentence
 
 
-# ---- kinds
-
-
 @pytest.mark.parametrize(
     ("data", "text", "how"),
     [
@@ -155,17 +152,12 @@ async def test_what_cannot_be_read_is_refused_by_name(data: bytes, said: str) ->
     assert refusal(await one(data, "x.bin")).startswith(said)
 
 
-# ---- PDF
-
-
-async def test_the_text_of_a_pdf_is_read() -> None:
+async def test_the_text_of_a_pdf_is_read_and_cut() -> None:
     text = text_of(await one(pdf(shown("Invoice 7"), shown("Total 12")), "invoice.pdf"))
     head, *lines = text.splitlines()
     assert head == "FILE: invoice.pdf (PDF, text of 2 of 2 pages)"
     assert [line for line in lines if line] == ["Invoice 7", "Total 12"]
 
-
-async def test_a_long_pdf_is_cut() -> None:
     text = text_of(await one(pdf(*[shown("word " * 50)] * 90), "long.pdf", max_file_tokens=500))
     assert "of 90 pages" in text.splitlines()[0]
     assert text.endswith("[cut]")
@@ -192,9 +184,6 @@ async def test_a_pdf_that_takes_too_long_is_ended() -> None:
     out, _ = await program.communicate(slow)
     assert program.returncode != 0
     assert out == b""
-
-
-# ---- where from
 
 
 async def test_the_token_goes_to_slack_and_nowhere_else() -> None:

@@ -282,9 +282,6 @@ async def test_who_may_not_read_a_folder_does_not_see_it(tmp_path: Path) -> None
     assert (await desk.use("list_files")).note == "run is empty."  # as if the other were not there
 
 
-# ---- what is offered
-
-
 def settings_with(tmp_path: Path, **files: object) -> Settings:
     base = settings_for()
     made = base.files.model_copy(update=files)

@@ -169,9 +169,6 @@ def test_any_text_is_a_path_inside_or_none(path: str) -> None:
         assert inside == "/root" or inside.startswith("/root/")
 
 
-# ---- what is shown
-
-
 @settings(max_examples=200, deadline=None, database=None)
 @given(
     st.text(alphabet=st.sampled_from("ab\n\t []|é\u2028\x0c\r}"), max_size=3000), st.integers(1, 5)
@@ -189,23 +186,6 @@ def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
         assert len(" ".join(shown).splitlines()) <= 1
 
 
-def test_many_files_are_counted_not_told(folder: Folder) -> None:
-    for number in range(MAX_LISTED + 5):
-        (folder.root / f"in/{number}.txt").write_text("x")
-    (folder.root / "node_modules").mkdir()
-    (folder.root / "node_modules/x.js").write_text("secret")
-    found, more, readable = listing(folder, "")
-    assert "in/" in readable
-    assert not any("node_modules" in path for path in readable)
-    assert found == {"": ["in/", "node_modules/ (not looked into)"]}
-    assert "list a folder by its path" in more
-    assert searched(folder, "SECRET", "").found == []
-    assert [h.line for h in searched(folder, "INSIDE", "**/*.txt").found] == [1]
-    assert searched(folder, "inside", "*.py").files == 0
-    with pytest.raises(ToolError, match="No folder nowhere"):
-        listing(folder, "nowhere")
-
-
 def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) -> None:
     for number in range(MAX_ENTRIES + 100):
         os.close(os.open(folder.root / f"in/{number}.txt", os.O_CREAT | os.O_WRONLY, 0o600))
@@ -215,6 +195,8 @@ def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) 
         assert len(found[path]) == (MAX_LISTED if path else 1)
         assert "The rest was not looked at" in more
     assert "The rest was not looked at" in searched(folder, "nowhere", "*.py").cut
+    with pytest.raises(ToolError, match="No folder nowhere"):
+        listing(folder, "nowhere")
     with pytest.raises(ToolError, match="no command runs"):
         copied(folder, folder.root.parent / "outside", 1_000)
 

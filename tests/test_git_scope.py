@@ -249,9 +249,6 @@ async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: Desk)
     assert "no git repository" in await desk.fails("git_commit", message="x", folder="files:run")
 
 
-# ---- pushing
-
-
 async def proposed(desk: Desk, by: ToolContext | str = "s1") -> Card:
     card = await desk.asks("git_push", by=by, folder=BOOK)
     assert isinstance(card, Card), card

@@ -41,9 +41,6 @@ def resource(shown: Any, **more: Any) -> dict[str, Any]:
     return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": shown, **more}
 
 
-# ---- reading
-
-
 async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
     messages = (
         stored(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
@@ -102,9 +99,6 @@ async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
         at.local.faults.append(Fault("attachments.get", "404"))
         text = (await at.gmail.thread(id_of(1))).last.text
         assert (text.subject, text.body, text.cut) == ("Long", "", NOT_FETCHED)
-
-
-# ---- payloads
 
 
 @pytest.mark.parametrize(
@@ -172,9 +166,6 @@ async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> N
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
     assert thread.last.text.body == "Fine."
-
-
-# ---- quotations
 
 
 def quoted(text: str) -> str:
@@ -248,12 +239,6 @@ async def test_a_thread_is_shown_with_each_message_in_its_own_words() -> None:
     assert texts == [first, f"I will.\n\nOn Monday, Kim wrote:\n{LEFT_OUT}"]
 
 
-# ---- changes
-
-
-# ---- labels
-
-
 async def names_on(at: Office, thread: str) -> set[str]:
     names = {label.id: label.name for label in await at.made().labels()}
     return {names[each] for each in (await at.made().thread(thread)).last.labels}
@@ -279,9 +264,6 @@ async def test_a_label_is_made_once_though_the_answer_was_lost(kind: str) -> Non
         await at.gmail.relabel(id_of(1), ["Later"], [])
         assert "Later" in await names_on(at, id_of(1))
         assert [e.name for e in await at.made().labels() if e.own] == ["Later"]
-
-
-# ---- drafts
 
 
 def drafts(at: Office) -> list[Any]:
@@ -365,9 +347,6 @@ async def test_no_text_of_a_mail_or_a_model_becomes_a_header() -> None:
         )
         assert sent["Bcc"] is None
         assert sent["Subject"] == "a Bcc: evil@evil.example"
-
-
-# ---- sending
 
 
 @pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])

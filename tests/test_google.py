@@ -67,9 +67,6 @@ MAY_BE_DONE: list[Answer] = [
 ]
 
 
-# ---- repeats
-
-
 @pytest.mark.parametrize("answer", [*TOO_FAST, *MAY_BE_DONE])
 async def test_a_read_that_failed_for_now_is_repeated(answer: Answer) -> None:
     stand, pauses = Stand(answer), Pauses()
@@ -185,9 +182,6 @@ async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
         assert len(stand.asked) == 1
 
 
-# ---- refusals in words
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -253,9 +247,6 @@ async def test_the_token_stands_in_no_error_log_or_repr(caplog: pytest.LogCaptur
         seen += f"{google!r} {access!r} {vars(raised.value)}"
     assert "GoogleError" in seen
     assert TOKEN not in seen + caplog.text
-
-
-# ---- threads and connections
 
 
 async def test_connections_are_kept_and_never_more_calls_run_than_workers() -> None:
@@ -326,9 +317,6 @@ async def test_closing_ends_what_is_going_on_and_leaves_no_thread() -> None:
             await asyncio.wait_for(hanging, 20)
     ours = [t for t in threading.enumerate() if t.name.startswith("google") and t not in before]
     await until(lambda: not any(t.is_alive() for t in ours), "the end of the threads")
-
-
-# ---- units
 
 
 def quota(units: int, clock: Clock) -> Quota:

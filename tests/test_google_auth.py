@@ -200,9 +200,6 @@ async def test_no_secret_stands_in_a_log_an_error_or_a_repr(
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []
 
 
-# ---- a service account
-
-
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(

@@ -83,9 +83,6 @@ def verdict(id: str, thread: str, message: str, fact: str) -> dict[str, Any]:
     return {**result(id, fact, [found], f"mail:{thread}"), "contract": "triage", "value": value}
 
 
-# ---- corrections
-
-
 async def test_a_correction_is_told_of_every_later_mail_of_that_sender(state: MailState) -> None:
     corrections = state.corrections
     await corrections.add(ANA, "t1", BO, "priority", "low")
@@ -145,9 +142,6 @@ async def test_what_no_verdict_has_is_no_correction(state: MailState) -> None:
             await state.corrections.add(ANA, "t1", BO, field, value)
 
 
-# ---- clicks
-
-
 async def test_a_button_clicked_twice_does_what_it_does_once(state: MailState) -> None:
     acts = state.acts
     begun, go, made = asyncio.Event(), asyncio.Event(), list[str]()
@@ -192,9 +186,6 @@ async def test_what_failed_or_died_in_the_middle_is_done_by_the_next_click(
         assert await acts.once(ANA, "k3", "t1", returning(outcome)) == {}, "done, without a result"
 
 
-# ---- delivered
-
-
 async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> None:
     broken: Any = {"t1": ["m1"], "t2": object()}
     with pytest.raises(TypeError):
@@ -224,9 +215,6 @@ async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
     await tidy(store.database, kept(results_days=19))
     assert list((await count(store)).values()) == [1, 1, 0, 0]
     assert await state.awake(ANA, LATER) == ["t2"]
-
-
-# ---- forgetting
 
 
 async def test_of_a_user_all_that_is_kept_of_the_mailbox_goes(

@@ -159,8 +159,6 @@ async def delivered(mailbox: Mailbox, state: MailState, **options: Any) -> Triag
     return made
 
 
-# ---- whatever happens
-
 THREADS = st.sampled_from(["t1", "t2", "t3"])
 COMING = st.lists(THREADS, max_size=3)
 EVENTS = st.one_of(
@@ -243,9 +241,6 @@ async def test_no_mail_is_lost_and_none_is_handled_twice(
     await story.triaged(99)
     assert len(story.shown) == lines
     await store.aclose()
-
-
-# ---- one by one
 
 
 @pytest.fixture
@@ -387,9 +382,6 @@ async def test_two_triages_at_once_lose_nothing_whichever_is_delivered_last(
     assert two.left == ["t1"]
     assert after.handled == {}
     assert (await triage(mailbox, state)).sync.threads == ()
-
-
-# ---- with Gmail
 
 
 async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) -> None:

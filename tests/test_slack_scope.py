@@ -411,8 +411,6 @@ async def test_a_scope_that_the_app_lacks_is_named_and_a_list_can_be_done_withou
         assert (await call("read_channel_history", channel="C0SUPPORT")).items
 
 
-# ---- pages
-
 LINES = st.lists(
     st.tuples(st.integers(1, 900), st.lists(st.integers(1, 900), max_size=6)), max_size=12
 )
@@ -466,8 +464,6 @@ def test_a_cursor_that_was_not_given_is_refused() -> None:
         with pytest.raises(ToolError, match="Use the cursor that the last page gave"):
             page(found, "C1", cursor, 1000)
 
-
-# ---- what a request names
 
 CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRET00", "board")]
 
