@@ -377,6 +377,19 @@ async def test_a_label_that_no_source_explains_keeps_its_text_back(at: World, so
     assert await at.blocked(ANA, source) == []
 
 
+async def test_of_many_members_all_users_are_listed_at_once(at: World) -> None:
+    crowd = [f"UM{n}" for n in range(40)]
+    listed = [user(c)["user"] for c in crowd] + [user(GUEST, is_restricted=True)["user"]]
+    at.slack.answers["users.list"] = {"ok": True, "members": listed}
+    at.put("CALL", *crowd, ANA, GUEST, "UODD")
+    at.put("CCROWD", *crowd)
+    assert await at.blocked("CCROWD", "CALL") == []
+    assert (at.slack.count("users.info"), at.slack.count("users.list")) == (0, 1)
+    for one, why in ((GUEST, GUESTS), ("UODD", STRANGERS)):
+        at.put("CCROWD", *crowd, one)
+        assert [o.why for o in await at.blocked("CCROWD", "CALL")] == [why]
+
+
 async def test_who_became_a_guest_is_seen_as_one_within_seconds(at: World) -> None:
     at.put("CTWO", ANA, LUIS)
     assert await at.blocked("CTWO", "CBOARD") == []

@@ -193,6 +193,18 @@ async def test_a_listing_that_fails_costs_a_question_for_each_channel_and_opens_
         assert await at.members.reads(ANA, "C2", full=True)
 
 
+async def test_of_many_channels_the_public_ones_are_listed_at_once() -> None:
+    ids = [f"C{n:03}" for n in range(60)]
+    infos = {f"conversations.info {c}": channel(c, is_private=c >= "C050") for c in ids}
+    answers: dict[str, Json | int | str] = {**infos, "users.conversations": listed("C000")}
+    answers["conversations.list"] = listed(*ids[:50])
+    async with asked(answers) as at:
+        for full, readable in ((True, ids[:50]), (False, ids[:1])):
+            may = await asyncio.gather(*(at.members.reads(ANA, c, full=full) for c in ids))
+            assert [c for c, yes in zip(ids, may, strict=True) if yes] == readable
+        assert len(at.slack.calls) < 20
+
+
 async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:
     answers: dict[str, Json | int | str] = {
         "users.conversations": listed("C2"),
