@@ -196,6 +196,13 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> Non
     assert await state.unfinished_threads(ANA) == []
 
 
+async def test_an_older_delivery_takes_nothing_back(state: MailState) -> None:
+    await state.record_delivery(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
+    await state.record_delivery(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
+    assert (await state.find_handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
+    assert await state.unfinished_threads(ANA) == ["t2"]
+
+
 async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
     store: Store, state: MailState
 ) -> None:

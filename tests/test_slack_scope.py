@@ -71,6 +71,7 @@ SUPPORT = Channel(
         message(1, "My CARD is refused"),
         message(1.1, "Which card?", "U0LUIS", 1),
         message(2, "Invoice twice", "U0ANA"),
+        message(6, "a reply from the future", "U0LUIS", 1),
         message(9, "a card from the future"),
     ),
     ("U0ANA", "U0LUIS"),
