@@ -54,6 +54,8 @@ TOO_FAST = [
     refused(403, "quotaExceeded", "Quota exceeded: Queries per minute per user"),
     refused(403, status="PERMISSION_DENIED", details=[{"reason": "RATE_LIMIT_EXCEEDED"}]),
 ]
+LACKS_SEND = 'error="insufficient_scope", scope="https://www.googleapis.com/auth/gmail.send"'
+TOO_FEW_SCOPES = {"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}
 MAY_BE_DONE: list[Answer] = [
     refused(408),
     refused(500, "backendError"),
@@ -191,14 +193,7 @@ async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
         (refused(400, "failedPrecondition"), "may have no Gmail"),
         (refused(403, "insufficientPermissions"), r"needs the scope \S+/auth/gmail\.modify\. Conn"),
         (
-            refused(
-                403,
-                headers={
-                    "www-authenticate": 'Bearer realm="x", error="insufficient_scope", '
-                    'scope="https://www.googleapis.com/auth/gmail.send"'
-                },
-                details=[{"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}],
-            ),
+            refused(403, headers={"www-authenticate": LACKS_SEND}, details=[TOO_FEW_SCOPES]),
             r"needs the scope \S+/auth/gmail\.send\. ",
         ),
     ],

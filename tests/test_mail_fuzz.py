@@ -183,52 +183,30 @@ def mutated(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
     chance = random.Random(number)
     raw = chance.choice(seeds)
     for _ in range(chance.choice((1, 2, 4, 8, 32))):
-        raw = chance.choice(DAMAGES)(raw, chance)
+        raw = damaged(raw, chance)
     return raw[:500_000]
 
 
-def _cut(raw: bytes, chance: random.Random) -> bytes:
+def damaged(raw: bytes, chance: random.Random) -> bytes:
     a, b = _places(raw, chance)
-    return raw[:a] + raw[b:]
-
-
-def _flipped(raw: bytes, chance: random.Random) -> bytes:
-    a, _ = _places(raw, chance)
-    return raw[:a] + bytes([chance.randrange(256)]) + raw[a + 1 :]
-
-
-def _with_token(raw: bytes, chance: random.Random) -> bytes:
-    a, _ = _places(raw, chance)
-    return raw[:a] + chance.choice(TOKENS) + raw[a:]
-
-
-def _repeated(raw: bytes, chance: random.Random) -> bytes:
-    a, b = _places(raw, chance)
-    return raw[:a] + raw[a:b] * chance.choice((2, 10, 300)) + raw[b:]
-
-
-def _spliced(raw: bytes, chance: random.Random) -> bytes:
-    other = chance.choice(SEEDS)
-    return raw[: _places(raw, chance)[0]] + other[_places(other, chance)[0] :]
-
-
-def _without_lines(raw: bytes, chance: random.Random) -> bytes:
-    return b"\n".join(line for line in raw.split(b"\n") if chance.random() > 0.1)
-
-
-def _in_one_line(raw: bytes, chance: random.Random) -> bytes:
-    a, b = _places(raw, chance)
-    return raw[:a] + raw[a:b].translate(None, b"\r\n") + raw[b:]
-
-
-def _ended(raw: bytes, chance: random.Random) -> bytes:
+    head, part, rest = raw[:a], raw[a:b], raw[b:]
+    match chance.choice("cut flip flip token token repeat splice lines join end".split()):
+        case "cut":
+            return head + rest
+        case "flip":
+            return head + bytes([chance.randrange(256)]) + raw[a + 1 :]
+        case "token":
+            return head + chance.choice(TOKENS) + part + rest
+        case "repeat":
+            return head + part * chance.choice((2, 10, 300)) + rest
+        case "splice":
+            other = chance.choice(SEEDS)
+            return head + other[_places(other, chance)[0] :]
+        case "lines":
+            return b"\n".join(line for line in raw.split(b"\n") if chance.random() > 0.1)
+        case "join":
+            return head + part.translate(None, b"\r\n") + rest
     return raw.replace(b"\r\n", b"\n").replace(b"\n", chance.choice((b"\r", b"\r\n", b"\n\r")))
-
-
-DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
-    _cut, _flipped, _flipped, _with_token, _with_token, _repeated, _spliced, _without_lines,
-    _in_one_line, _ended,
-)  # fmt: skip
 
 
 def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
