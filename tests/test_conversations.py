@@ -164,16 +164,12 @@ async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store
         (ANA, {"answer": ""}),
     ],
 )
-async def test_what_nobody_asked_or_what_got_no_answer_is_not_kept(
-    store: Store, user: str | None, more: Json
-) -> None:
+async def test_what_got_no_answer_is_not_kept(store: Store, user: str | None, more: Json) -> None:
     await answered(store, "r1", user=user, **more)
     assert await store.database.read(sa.select(conversations)) == []
 
 
-async def test_a_withheld_answer_that_is_shown_after_all_is_found_by_all_there(
-    store: Store,
-) -> None:
+async def test_a_withheld_answer_that_is_shown_later_is_found_by_all(store: Store) -> None:
     await answered(store, "r1", private=True)
     await publish_conversation(store.database, "r1")
     assert await talks(store, EVA, "harbour") == ["r1"]
@@ -245,9 +241,7 @@ async def kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("message", ["C0ES/1700000001.000100", "C0HOME/1700000009.000100"])
-async def test_a_deleted_message_or_request_is_in_no_conversation_any_more(
-    each: Store, message: str
-) -> None:
+async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store, message: str) -> None:
     await kept(each)
     await Forget(each.database)(ForgetTarget("item", message))
     words = SAID if message.startswith("C0ES") else "quokka"
@@ -257,9 +251,7 @@ async def test_a_deleted_message_or_request_is_in_no_conversation_any_more(
 
 
 @pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])
-async def test_what_a_person_or_a_channel_was_told_goes_with_them(
-    store: Store, kind: str, id: str
-) -> None:
+async def test_a_forgotten_person_or_channel_takes_them(store: Store, kind: str, id: str) -> None:
     await kept(store)
     await answered(store, "r2", place="C0HOME", private=True)
     would = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))

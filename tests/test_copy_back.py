@@ -194,9 +194,7 @@ class Aside:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-async def test_what_a_subagent_left_comes_when_it_ends_well_and_nobody_stopped_it(
-    stopped: bool,
-) -> None:
+async def test_what_a_subagent_left_comes_unless_it_was_stopped(stopped: bool) -> None:
     told.clear()
     async with engine(turns(submitted("Done.", findings=[]))) as e:
         e.run.clients = {**e.run.clients, Aside: Aside()}

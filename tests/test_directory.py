@@ -260,9 +260,7 @@ async def test_a_grant_lets_its_sources_pass_to_its_destination(at: World) -> No
     assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", UNCHECKED, False)]
 
 
-async def test_a_store_out_of_order_grants_nothing(
-    at: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broken_store_grants_nothing(at: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     at.granted, at.refuse = {"CTEAM": frozenset({"CBOARD"})}, True
     assert await at.blocked("CTEAM", "CBOARD")
@@ -293,7 +291,7 @@ async def test_a_destination_that_cannot_be_checked_or_is_archived_gets_nothing(
 @pytest.mark.parametrize("method", ["conversations.info", "conversations.members"])
 @pytest.mark.parametrize("id", ["CBOARD", "CTEAM"])
 @pytest.mark.parametrize("answer", [500, {"ok": True}, {"ok": True, "members": []}])
-async def test_a_membership_that_cannot_be_checked_keeps_it_back(
+async def test_an_unknown_membership_opens_nothing(
     at: World, method: str, id: str, answer: Any
 ) -> None:
     at.slack.answers[f"{method} {id}"] = answer

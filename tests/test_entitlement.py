@@ -190,7 +190,7 @@ async def test_a_bot_that_was_removed_reads_nothing_for_anybody() -> None:
 
 
 @pytest.mark.parametrize("method", ["users.info", "users.conversations"])
-async def test_what_cannot_be_checked_is_closed_and_logged_once(
+async def test_what_is_unknown_is_closed_and_logged(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

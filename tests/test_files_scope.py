@@ -317,9 +317,7 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     ("folder", "name"),
     [("My Book 2", "my-book-2"), ("run", "run-folder"), ("2024 日本", "the-folder")],
 )
-async def test_the_command_line_brings_a_folder_and_pushes_nothing(
-    tmp_path: Path, folder: str, name: str
-) -> None:
+async def test_the_command_line_brings_a_folder(tmp_path: Path, folder: str, name: str) -> None:
     repository(tmp_path / folder)
     given = Options("offline", folder=tmp_path / folder)
     book = ProjectSettings(path=tmp_path / "nowhere", push=True)

@@ -49,9 +49,7 @@ async def held(tmp_path: Path) -> tuple[Desk, Path, ToolResult]:
     return desk, lock, made
 
 
-async def test_a_commit_beside_a_locked_index_is_made_and_says_what_is_behind(
-    tmp_path: Path,
-) -> None:
+async def test_a_commit_beside_a_locked_index_is_made_and_says_so(tmp_path: Path) -> None:
     desk, _, made = await held(tmp_path)
     assert made.note.startswith("Committed as ")
     assert "Somebody else's git held the index" in made.note
@@ -123,9 +121,7 @@ async def test_a_push_beside_a_locked_index_is_done_and_says_so(tmp_path: Path) 
     assert status(desk) == CLEAN
 
 
-async def test_what_a_person_staged_keeps_its_place_where_others_pushed_a_folder(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_person_staged_stays_where_others_pushed(tmp_path: Path) -> None:
     """And a staged folder where others pushed a file."""
     desk, _ = desk_at(tmp_path)
     await wrote(desk, "a.md", "One\n", "Add a")
@@ -161,9 +157,7 @@ class Dying(Repository):
 
 
 @pytest.mark.parametrize("at", ["folder", "index"])
-async def test_a_push_that_was_killed_brings_the_folder_up_when_it_is_done_again(
-    tmp_path: Path, at: str
-) -> None:
+async def test_a_push_that_was_killed_is_finished_later(tmp_path: Path, at: str) -> None:
     desk, _ = desk_at(tmp_path)
     action = await over_a_moved_remote(desk)
     found = desk.projects[BOOK].repository

@@ -76,9 +76,7 @@ async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(
     assert "nothing" in await desk.fails("git_commit", message="Again", folder=BOOK)
 
 
-async def test_what_stays_uncommitted_comes_into_the_folder_when_its_writer_ends(
-    desk: Desk,
-) -> None:
+async def test_what_stays_uncommitted_comes_when_its_writer_ends(desk: Desk) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await wrote(desk, one, "a.md", "One\n", "Add a")
     kept = await desk.use("write_file", by=one, path="new.md", text="New\n", folder=BOOK)
@@ -119,9 +117,7 @@ async def test_a_damaged_repository_is_told_as_one(desk: Desk) -> None:
         await desk.use("git_commit", by="s1", message="Add a", folder=BOOK)
 
 
-async def test_siblings_write_in_copies_of_their_own_and_nothing_is_lost(
-    desk: Desk, repo: Repository
-) -> None:
+async def test_siblings_write_in_copies_of_their_own(desk: Desk, repo: Repository) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, two, "return 2", "return 20")
@@ -135,9 +131,7 @@ async def test_siblings_write_in_copies_of_their_own_and_nothing_is_lost(
     assert git(desk.root, "fsck", "--no-dangling") == ""
 
 
-async def test_the_second_at_the_same_line_is_told_and_can_mend_it(
-    desk: Desk, repo: Repository
-) -> None:
+async def test_a_conflict_is_told_and_can_be_solved(desk: Desk, repo: Repository) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, two, "return 1", "return 100")
@@ -158,9 +152,7 @@ async def test_the_second_at_the_same_line_is_told_and_can_mend_it(
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["in the folder", "in a copy"])
-async def test_what_a_person_changes_in_the_same_file_is_neither_taken_nor_lost(
-    desk: Desk, repo: Repository, apart: bool
-) -> None:
+async def test_changes_of_a_person_are_left(desk: Desk, repo: Repository, apart: bool) -> None:
     app = desk.root / "src/app.py"
     app.write_text(app.read_text().replace("return 2", "return 2  # mine"))
     by = desk.context("s1", beside=apart)
@@ -174,7 +166,7 @@ async def test_what_a_person_changes_in_the_same_file_is_neither_taken_nor_lost(
 
 
 @pytest.mark.parametrize("meanwhile", ["", "zero\none\ntwo\n"])
-async def test_a_file_with_line_ends_of_its_own_is_committed_as_git_has_it(
+async def test_line_ends_of_gitattributes_are_kept(
     desk: Desk, repo: Repository, meanwhile: str
 ) -> None:
     written(desk.root, {".gitattributes": "*.bat eol=crlf\n", "w.bat": "one\ntwo\n"})
@@ -194,9 +186,7 @@ async def test_a_file_with_line_ends_of_its_own_is_committed_as_git_has_it(
     assert bool(git(desk.root, "status", "--porcelain")) == bool(meanwhile)
 
 
-async def test_a_commit_that_was_made_before_a_crash_is_not_made_again(
-    desk: Desk, repo: Repository
-) -> None:
+async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repository) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
     desk.begin()  # what was written outlives the process
     again = desk.context("s1", key="r1/s1/commit")
@@ -304,9 +294,7 @@ async def test_a_remote_that_moved_is_merged_with_and_never_forced(
     assert git(desk.root, "status", "--porcelain") == ""
 
 
-async def test_a_conflict_with_the_remote_is_an_error_that_says_so(
-    desk: Desk, remote: Repository
-) -> None:
+async def test_a_conflict_with_the_remote_is_told(desk: Desk, remote: Repository) -> None:
     await edited(desk, "s1", "return 1", "return 10")
     await desk.use("git_commit", message="Ten", folder=BOOK)
     theirs = FILES["src/app.py"].replace("return 1", "return 11")
@@ -388,9 +376,7 @@ def peak_kb(*, anew: bool = False) -> int:
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-async def test_a_small_object_that_holds_very_much_is_not_read(
-    desk: Desk, repo: Repository
-) -> None:
+async def test_an_object_that_unpacks_huge_is_not_read(desk: Desk, repo: Repository) -> None:
     (desk.root / "zeros").touch()
     os.truncate(desk.root / "zeros", 100 * MB)
     committed(repo, "Zeros", "zeros")
@@ -401,9 +387,7 @@ async def test_a_small_object_that_holds_very_much_is_not_read(
     assert peak_kb() - before < 50_000
 
 
-async def test_nothing_is_asked_that_cannot_be_pushed(
-    desk: Desk, repo: Repository, tmp_path: Path
-) -> None:
+async def test_what_cannot_be_pushed_is_told(desk: Desk, repo: Repository, tmp_path: Path) -> None:
     plain = Desk(tmp_path)
     await wrote(plain, "s1", "a.md", "One\n", "Add a")
     assert "Nothing is pushed from book" in await plain.fails("git_push", folder=BOOK)

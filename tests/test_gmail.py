@@ -114,9 +114,7 @@ async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
         ("", b"caf\xe9", "café"),
     ],
 )
-def test_a_text_is_utf8_where_it_can_be_and_else_what_its_charset_says(
-    charset: str, data: bytes, text: str
-) -> None:
+def test_a_text_is_utf8_or_what_its_charset_says(charset: str, data: bytes, text: str) -> None:
     named = [("Content-Type", f"text/plain; charset={charset}" if charset else "text/plain")]
     assert message_of(resource(payload("text/plain", data, headers=named))).text.body == text
 

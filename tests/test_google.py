@@ -198,9 +198,7 @@ async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
         ),
     ],
 )
-async def test_a_refusal_says_what_to_do_and_nothing_of_what_google_wrote(
-    answer: Response, said: str
-) -> None:
+async def test_a_refusal_says_what_to_do_in_our_words(answer: Response, said: str) -> None:
     stand = Stand(answer)
     async with calling(stand) as google:
         with pytest.raises(GoogleError, match=said) as raised:
@@ -330,7 +328,7 @@ CALLS = st.lists(
 
 @example(calls=[(1, 1.5448315574245193), (1, 2.0), (1, 0.0), (40, 0.0)], limit=40)
 @given(calls=CALLS, limit=st.integers(40, 100))
-async def test_no_minute_ever_has_more_units_than_the_limit(
+async def test_no_minute_has_more_units_than_allowed(
     calls: list[tuple[int, float]], limit: int
 ) -> None:
     clock = Clock()

@@ -91,9 +91,7 @@ async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_me
 
 
 @pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
-async def test_a_token_that_ends_or_has_ended_is_renewed_before_it_is_used(
-    ended: timedelta,
-) -> None:
+async def test_a_token_at_its_end_is_renewed_before_it_is_used(ended: timedelta) -> None:
     stand = Stand()
     async with asking(stand, tokens(ended)) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
@@ -181,9 +179,7 @@ async def test_a_token_service_that_says_nothing_is_given_up_in_time() -> None:
             await asyncio.wait_for(read(subject), 20)
 
 
-async def test_no_secret_stands_in_a_log_an_error_or_a_repr(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
     with serving(stand) as url:
@@ -250,9 +246,7 @@ async def test_a_refused_application_says_what_to_change(
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"type": "service_account"}'])
-def test_a_key_file_that_cannot_be_used_is_named_by_its_setting(
-    content: str | None, tmp_path: Path
-) -> None:
+def test_a_bad_key_file_is_named_by_its_setting(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     if content is not None:
         path.write_text(content)

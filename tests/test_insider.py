@@ -135,9 +135,7 @@ async def test_how_long_a_kept_file_is_tells_its_label(database: Database) -> No
         assert label.readers == frozenset({ANA})
 
 
-async def test_the_number_of_a_version_tells_the_label_of_the_one_before(
-    database: Database,
-) -> None:
+async def test_the_number_of_a_version_tells_the_label_of_the_last_one(database: Database) -> None:
     shelf = ResourceStore(database)
     ctx = context({Resources: shelf})
     text, label = await told("notes", ctx, "save_resource", name="new.txt", text="x")

@@ -166,9 +166,7 @@ async def test_a_button_clicked_twice_does_what_it_does_once(state: MailState) -
     assert made == ["d1", "d1"], "another account's click is another one"
 
 
-async def test_what_failed_or_died_in_the_middle_is_done_by_the_next_click(
-    store: Store, state: MailState
-) -> None:
+async def test_what_failed_is_done_by_the_next_click(store: Store, state: MailState) -> None:
     acts = state.acts
 
     async def failing() -> dict[str, str]:
@@ -203,9 +201,7 @@ async def test_an_older_delivery_takes_nothing_back(state: MailState) -> None:
     assert await state.unfinished_threads(ANA) == ["t2"]
 
 
-async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
-    store: Store, state: MailState
-) -> None:
+async def test_corrections_clicks_and_threads_go_in_time(store: Store, state: MailState) -> None:
     await used(state)
 
     async def aged(days: int) -> None:
@@ -224,9 +220,7 @@ async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
     assert await state.awake(ANA, LATER) == ["t2"]
 
 
-async def test_of_a_user_all_that_is_kept_of_the_mailbox_goes(
-    store: Store, state: MailState
-) -> None:
+async def test_of_a_user_all_of_the_mailbox_goes(store: Store, state: MailState) -> None:
     await used(state, ANA)
     await used(state, EVA)
     assert (await Forget(store.database, dry_run=True)(ForgetTarget("user", ANA))).mail == 7
@@ -255,7 +249,7 @@ async def test_of_a_thread_all_goes_but_that_it_was_handled(store: Store, state:
 
 
 @pytest.mark.parametrize("kind", ["user", "author"])
-async def test_of_somebody_who_wrote_mail_the_corrections_go(
+async def test_corrections_go_with_who_wrote_mail(
     store: Store, state: MailState, kind: str
 ) -> None:
     await used(state, ANA)

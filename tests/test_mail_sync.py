@@ -227,9 +227,7 @@ class Story:
 
 @given(st.lists(EVENTS, max_size=14))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-async def test_no_mail_is_lost_and_none_is_handled_twice(
-    everywhere: Kept, events: list[Any]
-) -> None:
+async def test_no_mail_is_lost_or_handled_twice(everywhere: Kept, events: list[Any]) -> None:
     store = await everywhere.store()
     story = Story(MailState(store.database), uuid.uuid4().hex)
     for event in events:
@@ -258,9 +256,7 @@ async def each(place: Kept) -> AsyncIterator[MailState]:
     await store.aclose()
 
 
-async def test_the_first_triage_lists_the_window_and_the_second_asks_for_changes(
-    state: MailState,
-) -> None:
+async def test_the_second_triage_asks_for_changes_only(state: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("old", age=timedelta(days=8))
     mailbox.put("t1")
@@ -278,9 +274,7 @@ async def test_the_first_triage_lists_the_window_and_the_second_asks_for_changes
     assert "t1" in (await triage(mailbox, state, "U0EVA")).handled, "another account's is its own"
 
 
-async def test_too_old_a_history_is_made_up_for_by_a_listing_back_to_the_last_one(
-    state: MailState,
-) -> None:
+async def test_too_old_a_history_is_made_up_for_by_a_listing(state: MailState) -> None:
     mailbox = Mailbox()
     for thread in ("same", "answered", "labelled"):
         mailbox.put(thread, age=timedelta(hours=5))
@@ -333,9 +327,7 @@ async def test_mail_that_the_search_finds_late_is_looked_for_once_more(state: Ma
 
 
 @pytest.mark.parametrize(("other", "why"), [("eva@x.example", OTHER), ("ana@x.example", RESTARTED)])
-async def test_what_was_handled_in_another_mailbox_says_nothing_of_this_one(
-    state: MailState, other: str, why: str
-) -> None:
+async def test_another_mailbox_is_triaged_anew(state: MailState, other: str, why: str) -> None:
     old = Mailbox()
     for thread in ("t1", "t2"):
         old.put(thread)
@@ -364,9 +356,7 @@ async def test_a_look_back_lists_all_that_was_there_and_moves_nothing(state: Mai
     assert (await triage(mailbox, state)).sync.why == FIRST
 
 
-async def test_two_triages_at_once_lose_nothing_whichever_is_delivered_last(
-    state: MailState,
-) -> None:
+async def test_two_triages_at_once_lose_nothing(state: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t0")
     await delivered(mailbox, state)

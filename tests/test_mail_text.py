@@ -122,9 +122,7 @@ def test_text_is_read_in_its_charset_or_the_likeliest(charset: str, sent: bytes,
         ("no-such-encoding", "Hello", "Hello"),
     ],
 )
-def test_broken_transfer_encodings_give_what_can_be_read(
-    encoding: str, sent: str, text: str
-) -> None:
+def test_broken_encodings_give_what_can_be_read(encoding: str, sent: str, text: str) -> None:
     assert reduce(mail(sent, f"Content-Transfer-Encoding: {encoding}")).body.startswith(text)
 
 

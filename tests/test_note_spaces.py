@@ -102,9 +102,7 @@ def desk(there: World, database: Database) -> Desk:
     return Desk(NoteStore(database), there.directory)
 
 
-async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
-    each: Database,
-) -> None:
+async def test_a_space_gives_its_own_notes_alone(each: Database) -> None:
     shelf = NoteStore(each)
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
         await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
@@ -115,9 +113,7 @@ async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
     assert (await shelf.search([SALES], "plan", 9))[0].space == SALES
 
 
-async def test_a_context_that_uses_a_title_again_gives_its_note_the_new_text(
-    each: Database,
-) -> None:
+async def test_the_same_title_in_a_context_is_the_same_note(each: Database) -> None:
     shelf = NoteStore(each)
     first = await shelf.save(MINE, "k1", "Progress", "read the harbour", TRUSTED, "r1", "s1")
     again = await shelf.save(MINE, "k2", "Progress", "wrote the summary", TRUSTED, "r1", "s1")
@@ -142,9 +138,7 @@ async def test_a_title_of_another_context_run_or_space_is_another_note(
     assert texts == ["two", "one"]
 
 
-async def test_a_rare_word_is_found_behind_many_newer_notes_with_the_common_one(
-    each: Database,
-) -> None:
+async def test_a_rare_word_is_found_behind_many_newer_notes(each: Database) -> None:
     shelf = NoteStore(each)
     await shelf.save(MINE, "k0", "Renewal", "the contract of Zanzibar", TRUSTED, "r1")
     await shelf.save(MINE, "k1", "Other", "the harbour contract was long ago", TRUSTED, "r1")
@@ -154,9 +148,7 @@ async def test_a_rare_word_is_found_behind_many_newer_notes_with_the_common_one(
     assert (await shelf.search([MINE], "harbour contract", 3))[0].title == "Other"
 
 
-async def test_members_of_a_conversation_share_its_notes_and_nobody_else(
-    desk: Desk, there: World
-) -> None:
+async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: World) -> None:
     assert await desk.keep(EVA, "notes:CTEAM") == ""
     assert await desk.found(EVA) == await desk.found(ANA) == ["note/1 in notes:CTEAM"]
     assert await desk.found(GUEST) == []
@@ -255,9 +247,7 @@ async def test_notes_go_when_they_are_older_than_the_settings_keep_them(database
     assert [n.title for n in await shelf.search([MINE], "pricing", 9)] == ["New"]
 
 
-async def test_a_request_in_a_channel_is_offered_its_notes_and_those_of_the_team(
-    tmp_path: Path,
-) -> None:
+async def test_a_request_is_offered_notes_of_its_channel_and_team(tmp_path: Path) -> None:
     told: list[str] = []
 
     def parent(body: Json) -> Answer:

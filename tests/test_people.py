@@ -92,7 +92,7 @@ async def test_what_a_write_rests_on_is_asked_again_soon() -> None:
         '{"ok": tr',
     ],
 )
-async def test_what_cannot_be_checked_is_unknown_and_is_asked_again(
+async def test_what_fails_is_unknown_and_asked_anew(
     fault: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     methods = ("users.info", "conversations.info", "usergroups.users.list")

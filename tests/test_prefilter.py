@@ -85,9 +85,7 @@ def why(*messages: MailMessage) -> str | None:
         (mail("Feedback-ID: 1:2:3:acme", "From: <newsletter@acme.example>"), NEWSLETTER),
     ],
 )
-def test_what_nobody_wrote_or_should_answer_is_told_in_words(
-    message: MailMessage, reason: str
-) -> None:
+def test_what_nobody_wrote_is_filtered_with_a_reason(message: MailMessage, reason: str) -> None:
     assert why(message) == reason
 
 

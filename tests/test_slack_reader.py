@@ -75,9 +75,7 @@ THREADS = (
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 200])
-async def test_a_window_holds_its_threads_and_the_older_ones_that_go_on_in_it(
-    page_size: int,
-) -> None:
+async def test_a_window_holds_its_threads_and_older_ones_that_go_on(page_size: int) -> None:
     found = await read(*THREADS, page_size=page_size)
     assert texts(found) == [
         ["old question", "old answer", "new answer"],

@@ -432,9 +432,7 @@ def conversations(shape: list[tuple[int, list[int]]]) -> list[SlackConversation]
 
 @settings(max_examples=300)
 @given(LINES, st.integers(180, 1500))
-def test_pages_of_any_size_show_every_message_once_below_its_root(
-    shape: list[tuple[int, list[int]]], max_tokens: int
-) -> None:
+def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_tokens: int) -> None:
     found, delimiter = conversations(shape), new_delimiter()
     cursor, shown, reading = "", list[str](), SourceLog()
     for _ in range(500):
@@ -486,7 +484,5 @@ CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRE
         ("", []),
     ],
 )
-def test_a_request_names_channels_in_every_way_that_slack_writes_them(
-    request_text: str, named: list[str]
-) -> None:
+def test_a_request_names_channels_in_every_way(request_text: str, named: list[str]) -> None:
     assert sorted(named_in(request_text, CHANNELS)) == sorted(named)
