@@ -175,9 +175,7 @@ async def test_a_withheld_answer_that_is_shown_later_is_found_by_all(store: Stor
     assert await talks(store, EVA, "harbour") == ["r1"]
 
 
-async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(
-    store: Store,
-) -> None:
+async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(store: Store) -> None:
     await answered(store, "r0", place="CGEN")
     for k in range(1, 60):  # newer, and best
         await answered(store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour")

@@ -199,9 +199,7 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path = tmp_path_factory.mktemp("key") / "service.json"
     account = {

@@ -48,9 +48,7 @@ def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> 
     return lambda body: child(body) if is_child(body) else parent(body)
 
 
-async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_path: Path) -> None:
     def draft(ids: list[str]) -> Answer:
         text = "We send it again; our margin is 40 percent."
         return call("create_draft", thread=ids[-1].partition("/")[0], body=text)
