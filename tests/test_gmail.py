@@ -344,6 +344,9 @@ async def test_no_text_of_a_mail_or_a_model_becomes_a_header() -> None:
             at.local.gmail.messages[at.local.gmail.sent[0]].raw, policy=default
         )
         assert sent["Bcc"] is None
+        for to in ([], ["Kim <kim@client.example>"], ["a@x.example\nBcc: b@x.example"]):
+            with pytest.raises(NoRecipient):
+                await at.gmail.send(to, "Hi", "x", "other")
         assert sent["Subject"] == "a Bcc: evil@evil.example"
 
 

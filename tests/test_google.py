@@ -130,6 +130,15 @@ async def test_an_idle_connection_that_died_costs_no_call() -> None:
     assert (len(stand.asked), pauses) == (4, [])
 
 
+async def test_a_write_opens_a_connection_of_its_own() -> None:
+    stand = Stand()
+    async with calling(stand, workers=1) as google:
+        for call in (read, read, send):
+            await call(google)
+    ports = [asked.port for asked in stand.asked]
+    assert ports[0] == ports[1] != ports[2], "an idle one may be dead unnoticed"
+
+
 async def test_it_gives_up_after_the_attempts_of_the_settings_with_growing_pauses() -> None:
     stand, pauses = Stand(*[refused(503, "backendError")] * 9), Pauses()
     async with calling(stand, pauses=pauses, max_attempts=4) as google:
