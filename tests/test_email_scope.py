@@ -255,6 +255,14 @@ async def test_no_label_deletes_a_mail_or_says_what_it_is(name: str, way: str) -
         assert at.at.local.gmail.messages[id_of(1)].labels == {"INBOX"}
 
 
+async def test_a_context_keeps_few_things() -> None:
+    starred = {"thread": id_of(1), "add": ["STARRED"]}
+    async with desk(titles=ONE) as at:
+        for _ in range(10):
+            await at("apply_label", **starred)
+        assert "stored here already" in await at.refused("apply_label", **starred)
+
+
 @pytest.mark.parametrize(
     "more", [{"cc": ["x@evil.example"]}, {"to": "x@evil.example"}, {"bcc": "x"}]
 )

@@ -45,6 +45,7 @@ from starlette.responses import (
 from scopes.google.auth import token_credentials
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
+from scopes.google.http import Attempt, HeaderLines
 from scopes.google.quota import Quota
 
 TOO_FAST = [
@@ -278,6 +279,17 @@ async def test_a_call_cancelled_in_the_queue_is_never_sent() -> None:
         await asyncio.gather(queued, hanging, return_exceptions=True)
         await read(google)
     assert len(stand.asked) == 2
+
+
+async def test_what_was_given_up_before_it_was_sent_never_is() -> None:
+    stand = Stand()
+    async with calling(stand) as google:
+        request = google.gmail().getProfile(userId="me")
+        attempt = Attempt(request, TOKEN, HeaderLines(5.0, direct=True), once=True)
+        attempt.give_up()
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(attempt.run)
+    assert (stand.asked, attempt.sent) == ([], False)
 
 
 async def test_an_answer_that_drips_for_ever_is_given_up_in_time() -> None:
