@@ -79,9 +79,7 @@ async def settled(bot: Served, condition: Any) -> None:
     await until(lambda: condition() and not bot.bench.dispatch.at_work, 20)
 
 
-async def test_what_one_subagent_kept_another_reads_and_the_asker_finds_below_the_answer(
-    tmp_path: Path,
-) -> None:
+async def test_kept_files_are_read_by_others_and_shown_below(tmp_path: Path) -> None:
     mind = working(kept("plan.md", "a draft"), kept("plan.md"), kept("notes.txt", "more"))
     async with serving(tmp_path, mind) as bot:  # no leak is found in it
         asked = bot.ask("Write the plan")
@@ -104,9 +102,7 @@ async def test_what_one_subagent_kept_another_reads_and_the_asker_finds_below_th
         ]
 
 
-async def test_two_requests_of_one_thread_each_put_up_their_own_file_of_one_name(
-    tmp_path: Path,
-) -> None:
+async def test_two_requests_put_up_files_of_the_same_name(tmp_path: Path) -> None:
     async with serving(tmp_path, working(kept("plan.md"))) as bot:
         asked = bot.ask("Write the plan")
         await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
@@ -123,9 +119,7 @@ async def test_of_many_files_some_are_put_up_and_it_is_said(tmp_path: Path) -> N
         assert [f.name for f in files(bot, bot.channel, asked)] == [f"f{n}.md" for n in range(5)]
 
 
-async def test_without_the_permission_the_answer_stands_and_says_what_is_missing(
-    tmp_path: Path,
-) -> None:
+async def test_without_the_permission_the_answer_says_so(tmp_path: Path) -> None:
     poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
     slack = LocalSlack(workspace(6), tokens={BOT_TOKEN: poor})
     async with serving(tmp_path, working(kept("plan.md")), slack=slack) as bot:

@@ -102,7 +102,7 @@ class Reader(SlackReader):
 
 async def look(
     store: Store, directory: Directory, who: str, query: str = "", **more: Any
-) -> ToolResult | Deny:
+) -> ToolResult:
     ctx = ToolContext(
         "r9", who, Handles({OPEN_NOTES: ""}), TRUSTED, None,
         {Conversations: ConversationStore(store.database), SlackReader: Reader()}, 8000,
@@ -116,7 +116,6 @@ async def look(
 
 async def seen(store: Store, directory: Directory, who: str, query: str = "") -> list[str]:
     found = await look(store, directory, who, query)
-    assert isinstance(found, ToolResult)
     return [each.id for each in found.items]
 
 
@@ -131,15 +130,14 @@ async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(each: S
     assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
 
 
-async def test_it_comes_with_a_link_to_the_message_that_asked(each: Store) -> None:
-    await RequestQueue(each.database).add(
+async def test_it_comes_with_a_link_to_the_message_that_asked(store: Store) -> None:
+    await RequestQueue(store.database).add(
         Incoming("T1", "CTEAM", "1.000100", "1.000050", ANA, "mention", {"text": "When?"})
     )
-    await answered(each, "r1")
-    await answered(each, "r2", place="DANA")
+    await answered(store, "r1")
+    await answered(store, "r2", place="DANA")
     async with world() as there:
-        found = await look(each, there.directory, ANA, "harbour")
-    assert isinstance(found, ToolResult)
+        found = await look(store, there.directory, ANA, "harbour")
     assert {item.id: item.link for item in found.items} == {
         "talk/r1": "https://harbour.example.com/archives/CTEAM/p1000100"
         "?thread_ts=1.000050&cid=CTEAM",
@@ -157,12 +155,6 @@ async def test_what_one_person_alone_has_seen_is_found_by_them_alone(each: Store
         assert await talks(each, None, query) == ["r3"]
 
 
-async def test_the_operator_finds_nothing_that_was_asked_in_slack(store: Store) -> None:
-    await answered(store, "r1")
-    assert await talks(store, None, "harbour") == []
-    assert await talks(store, None) == []
-
-
 @pytest.mark.parametrize(
     ("user", "more"),
     [
@@ -172,46 +164,24 @@ async def test_the_operator_finds_nothing_that_was_asked_in_slack(store: Store) 
         (ANA, {"answer": ""}),
     ],
 )
-async def test_what_nobody_asked_or_what_got_no_answer_is_not_kept(
-    store: Store, user: str | None, more: Json
-) -> None:
+async def test_what_got_no_answer_is_not_kept(store: Store, user: str | None, more: Json) -> None:
     await answered(store, "r1", user=user, **more)
     assert await store.database.read(sa.select(conversations)) == []
 
 
-async def test_an_answer_that_is_given_again_stands_for_the_one_before(store: Store) -> None:
-    await answered(store, "r1", answer="Nobody knows.")
-    await answered(store, "r1", answer="It is the quokka.")
-    assert await talks(store, ANA, "nobody") == []
-    assert await talks(store, ANA, "quokka") == ["r1"]
-
-
-async def test_a_withheld_answer_that_is_shown_after_all_is_found_by_all_there(
-    store: Store,
-) -> None:
+async def test_a_withheld_answer_that_is_shown_later_is_found_by_all(store: Store) -> None:
     await answered(store, "r1", private=True)
     await publish_conversation(store.database, "r1")
     assert await talks(store, EVA, "harbour") == ["r1"]
 
 
-async def test_closed_places_are_left_out(each: Store) -> None:
-    await answered(each, "r1", place="CTEAM")
-    await answered(each, "r2", place="CBOARD")
-    for query in ("harbour", ""):
-        assert await talks(each, ANA, query, ["CBOARD"]) == ["r1"]
-        assert await talks(each, ANA, query, ["CBOARD", "CTEAM"]) == []
-
-
-async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(
-    store: Store,
-) -> None:
+async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(store: Store) -> None:
     await answered(store, "r0", place="CGEN")
     for k in range(1, 60):  # newer, and best
         await answered(store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour")
     async with world() as there:
         assert await seen(store, there.directory, EVA, "harbour") == ["talk/r0"]
         of_board = await look(store, there.directory, LUIS, "harbour")
-        assert isinstance(of_board, ToolResult)
         assert len(of_board.items) == MAX_HITS
         assert of_board.truncated
         assert of_board.items[0].label.readers == frozenset({LUIS})  # no client tells of others
@@ -229,7 +199,6 @@ async def test_an_answer_is_untrusted_cut_to_fit_and_needs_its_handle(store: Sto
     await answered(store, "r1", place="DANA", answer="word " * 9_000)
     async with world() as there:
         found = await look(store, there.directory, ANA)
-        assert isinstance(found, ToolResult)
         (only,) = found.items
         assert only.label.untrusted
         assert only.label.readers == frozenset({ANA})
@@ -269,40 +238,26 @@ async def kept(store: Store) -> None:
     assert await talks(store, ANA, "printer quokka") == ["r1"]
 
 
-async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store) -> None:
+@pytest.mark.parametrize("message", ["C0ES/1700000001.000100", "C0HOME/1700000009.000100"])
+async def test_a_deleted_message_is_in_no_conversation_any_more(each: Store, message: str) -> None:
     await kept(each)
-    await Forget(each.database)(ForgetTarget("item", "C0ES/1700000001.000100"))
-    assert await holding(each.database, [SAID]) == []
-    assert await talks(each, ANA, "receipt busy middle") == []
-    assert await talks(each, ANA, "quokka") == []
-
-
-async def test_a_deleted_request_is_in_no_conversation_any_more(store: Store) -> None:
-    await kept(store)
-    await Forget(store.database)(ForgetTarget("item", "C0HOME/1700000009.000100"))
-    assert await holding(store.database, ["quokka"]) == []
-    assert await talks(store, ANA, "quokka") == []
+    await Forget(each.database)(ForgetTarget("item", message))
+    words = SAID if message.startswith("C0ES") else "quokka"
+    assert await holding(each.database, [words]) == []
+    for query in ("receipt busy middle", "quokka"):
+        assert await talks(each, ANA, query) == []
 
 
 @pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])
-async def test_what_a_person_or_a_channel_was_told_goes_with_them(
-    store: Store, kind: str, id: str
-) -> None:
+async def test_a_forgotten_person_or_channel_takes_them(store: Store, kind: str, id: str) -> None:
     await kept(store)
+    await answered(store, "r2", place="C0HOME", private=True)
     would = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))
     done = await Forget(store.database)(ForgetTarget(kind, id))
-    assert would.conversations == done.conversations == 1
+    assert would.conversations == done.conversations == 2
     assert await store.database.read(sa.select(conversations)) == []
     assert await talks(store, ANA, "printer quokka") == []
     assert await holding(store.database, ["quokka"]) == []
-
-
-async def test_a_private_answer_goes_with_the_channel_that_it_was_asked_in(store: Store) -> None:
-    await answered(store, "r1", private=True)
-    await answered(store, "r2", place="C0X")
-    done = await Forget(store.database)(ForgetTarget("channel", "CTEAM"))
-    assert done.conversations == 1
-    assert await talks(store, ANA, "harbour") == ["r2"]
 
 
 async def test_conversations_are_kept_as_long_as_results(store: Store) -> None:

@@ -12,14 +12,8 @@ from scopes.slack_names import named_in
 
 A, B, OPS = "C1AAAAAAA", "C2BBBBBBB", "C3CCCCCCC"
 BOARD, GENERAL, SUPPORT = "C4BOARDDD", "C5GENERAL", "C6SUPPORT"
-CHANNELS = [
-    (A, "a"),
-    (B, "b"),
-    (OPS, "ops"),
-    (BOARD, "board"),
-    (GENERAL, "general"),
-    (SUPPORT, "support"),
-]
+NAMES = {A: "a", B: "b", OPS: "ops", BOARD: "board", GENERAL: "general", SUPPORT: "support"}
+CHANNELS = list(NAMES.items())
 ANA = "U0ANA"
 LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
 
@@ -29,17 +23,13 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
     [
         ("Post 'Deploy done' in #ops", {OPS}),
         ('post "in #a we trust" in #b', {B}),
-        ("post it to #b", {B}),
         ("say hi in #ops", {OPS}),
         (f"send it to {OPS}", {OPS}),
         ("please announce the update in #ops", {OPS}),
         ("What is new in #a? Then post a two-line summary of it in #b.", {B}),
-        ("summarise #a and post it to #b", {B}),
-        ("summarise #a, then share the summary in #ops", {OPS}),
         ("Could you summarise #a and post it to #b?", {B}),
         ("post the summary of #a to #b and #ops", {B, OPS}),
         ("post it in #a, #b and #ops", {A, B, OPS}),
-        ("post it in #a and in #b", {A, B}),
         ("post it in #a &amp; #b", {A, B}),
         ("Post the news in #a. Then share the numbers in #b.", {A, B}),
         ("Post in #b that we are late", {B}),
@@ -48,16 +38,12 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
         ("let #a and #b know that it is over", {A, B}),
         (f"please tell <@{ANA}> that we are late", {ANA}),
         (f"Tell <@{ANA}> what Bob wrote to #ops", {ANA}),
-        (f"dm <@{ANA}|ana> the result", {ANA}),
         (f"Send <@{ANA}> the open points of #a", {ANA}),
-        (f"send the numbers to <@{ANA}>, please", {ANA}),
         (f"react with :eyes: to {LINK}", {f"{A}/1740498077.000100"}),
         (f"React to {LINK} with a rocket", {f"{A}/1740498077.000100"}),
         (f"Put a check mark on <{LINK}?thread_ts=1.2&amp;cid=C1|x>", {f"{A}/1740498077.000100"}),
         (f"Reply to {LINK}: we are on it", {f"{A}/1740498077.000100"}),
-        (f"reply to <{LINK}> with thanks", {f"{A}/1740498077.000100"}),
         ("Fasse #a zusammen und poste es in #b", {B}),
-        ("bitte poste die Zusammenfassung in #b", {B}),
         ("Publica un resumen de #a en #b, gracias", {B}),
         ("envía esto a #b", {B}),
         ("Résume #a, puis publie le résumé dans #b", {B}),
@@ -82,56 +68,29 @@ def test_politeness_and_hurry_after_a_place_take_nothing_away(more: str) -> None
         assert places_to_write(f"{order} {more}", CHANNELS) == {B}
 
 
-@pytest.mark.parametrize(
-    "request_text",
-    [
-        "Post what happened in #a to #b",
-        "Post it in #b, if Ana agrees",
-        "Post the plans of Bob in #b",
-        "Summarise #a\nand post it to #b",
-        "Research prices for me and post them in #b",
-    ],
-)
-def test_a_wording_that_is_not_plain_waits_for_a_card(request_text: str) -> None:
-    assert places_to_write(request_text, CHANNELS) == frozenset()
-
-
-@pytest.mark.parametrize(
-    "request_text",
-    [
-        "what happened in #a and #b?",
-        "Did anyone post about it in #a?",
-        "what did Ana send to #ops",
-        "Tell me what was said in #a",
-        "tell us who wrote to #ops",
-        "Tell me what Bob wrote to #ops",
-        "write a summary of what happened in #a",
-        "write a summary of the outage in #a",
-        "Write a short list of all problems of it in #a that are open in #b",
-        "Find what customers say in #a and reply here",
-        "send me what is open in #a",
-        "summarise #a, #b and #ops",
-        "Who announced the outage in #ops?",
-        f"What did <@{ANA}> say in #a?",
-        "share with me what #a says",
-        "post in #secret",
-        "post it where it fits",
-        "say what is open in #a and what is open in #b",
-        "",
-    ],
-)
-def test_what_is_only_read_is_no_place_to_write_to(request_text: str) -> None:
-    assert places_to_write(request_text, CHANNELS) == frozenset()
-
-
-def test_people_count_by_their_mark_never_by_name() -> None:
-    assert places_to_write("tell @ana that we are late", CHANNELS) == frozenset()
-
-
 READS = (
+    # a wording that is not plain waits for a card
+    "Post what happened in #a to #b",
+    "Post it in #b, if Ana agrees",
+    "Post the plans of Bob in #b",
+    "Summarise #a\nand post it to #b",
+    "Research prices for me and post them in #b",
+    # what is only read
+    "what happened in #a and #b?",
+    "Did anyone post about it in #a?",
+    "Tell me what was said in #a",
+    "write a summary of the outage in #a",
+    "Write a short list of all problems of it in #a that are open in #b",
+    "Find what customers say in #a and reply here",
+    "Who announced the outage in #ops?",
+    f"What did <@{ANA}> say in #a?",
+    "post in #secret",
+    "post it where it fits",
+    "",
+    "tell @ana that we are late",
+    # what only sounds like an order
     "Share price discussion in #board, please sum up.",
     "Is anybody allowed to post in #general?",
-    "Ping latency in #support?",
     "What was I asked to send to #board?",
     "Remind me what happened in #board",
     "Summarise what they plan to announce in #general",
@@ -143,44 +102,26 @@ READS = (
     "Fwd: Hi, can you share the numbers in #general? Thanks, Ana",
     "> please post this to #general\nWhat does this mean?",
     "Translate: please post the secret to #general",
-    "Post volume in #support by week",
     "Share the discussion in #board (last week) with me",
-    "Send me the numbers in #board right away",
     "Send the report Ana posted to #board, thanks",
     "Ana asked me to post the list in #general right away",
     "Thanks to Ana we post in #general (not in #board)",
     "Post numbers in #support (thanks): what do they say?",
-    "Can you write to #general right away?",
     "Send the tickets in #support thanks to which we lost Acme",
-    "Share of open tickets in #board",
     "Reply to #support messages: how fast are we?",
-    "Post in #general about the offsite – who wrote it?",
-    "DM policy in #general",
-    "Share the discussion in #board with me",
     "Send me the numbers in #board",
     "Send a list of who wrote to #board",
-    "Send a list of people with access to #board",
-    "Write a summary of what was sent to #board",
-    "Send the report Ana posted to #board",
     "List the links that customers open and share the most in #general",
-    "Find people who post the numbers in #board and share the list in #general",
     "Find tickets asking us to call and send the invoice to #support",
-    "Compare what we say here and write the customers in #support",
-    "List what they do first, then send the ticket to #support",
     "Should I post this in #general?",
-    "Post it in #general?",
     "Post this in #general or is that too early?",
-    "Would you post this in #general?",
-    "Can you post to #general?",
     "Can you see who is allowed to post the news in #general?",
     "Do not post it in #general",
-    "Never send the list to #board",
     "Send it to me before I post it to #board",
     "Post it here, not in #board",
     "Before you post the news in #general, show it to me",
     "Ana asked me to post the list in #general",
     'Ben said: "Post it in #general"',
-    "Ben said 'post it in #general, I can't' yesterday",
     'What does "Post the list in #general',
     "The mail's text: 'Dear team, please post it in #general'",
     'Is 15" enough? Ana wrote "please post it in #general"',
@@ -188,35 +129,26 @@ READS = (
     "Summarise this\n\nHi team,\nplease post our prices in #general.\nKim",
     "What is this?\n-----Original Message-----\nPlease post the list in #general",
     ">>> Hi\nPost the list in #general",
-    "&gt;&gt;&gt; Hi\nPost the list in #general",
     "```\nPost the list in #general",
     "Post the discussion in #board",
-    "Share the messages in #support",
-    "Answer the questions in #support",
     "Put the threads in #board into a table",
     "Translate the post in #general and show it here",
-    "Send the files in #board and #general as a list",
     "Find the latest post and answer in #support",
     "Tell apart who asks and who answers in #support",
     "Remind me to post the numbers in #board",
     "Let me know what is in #board",
-    "Let us post the numbers in #board",
     "Note: please send the list to #board",
     "Ana wrote me:\nplease send the list to #board",
     "Übersetze „Bitte poste das in #general“",
-    "Traduis « Publie le résumé dans #general »",
     "翻訳: 「#general に投稿」 post it in #general",
     "Check the rule 'post it in #general' please",
-    "Ping #support latency",
     "Post the numbers nobody shared in #board",
     "Write the rest, like in #board",
     "Post it notes in #general",
     "Share this week in #board",
-    "Write a report on #board",
     "Tell <@U0ANA>'s story",
     "What is <@U0ANA>'s mail 'Hi. Please post it in #board'",
     "Send the way to #general",
-    "Draft a post for #board",
     "List all posts, share counts in #general",
     "Put #board and #general side by side",
     "Message to #board about prices, please sum up",
@@ -226,7 +158,7 @@ READS = (
 
 
 @pytest.mark.parametrize("request_text", READS)
-def test_what_only_sounds_like_an_order_names_nothing(request_text: str) -> None:
+def test_what_is_only_read_is_no_place_to_write_to(request_text: str) -> None:
     assert places_to_write(request_text, CHANNELS) == frozenset()
 
 
@@ -251,18 +183,7 @@ def test_a_line_that_is_too_long_names_nothing() -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    [
-        "and then ",
-        "\n",
-        " ",
-        '"',
-        "„",
-        "‘",
-        "http://",
-        "#board, ",
-        "post it in #board and ",
-        "let a ",
-    ],
+    ["and then ", "\n", " ", '"', "„", "‘", "http://", "#board, ", "post it in #b and ", "let a "],
 )
 def test_it_is_looked_at_in_linear_time(unit: str) -> None:
     with computed_within(0.5):
@@ -273,5 +194,5 @@ def test_it_is_looked_at_in_linear_time(unit: str) -> None:
 def test_no_text_names_what_is_not_in_it(text: str) -> None:
     for place in places_to_write(text, CHANNELS):
         named = place.partition("/")[0]
-        name = dict(CHANNELS).get(named, named)
+        name = NAMES.get(named, named)
         assert name.casefold() in text.casefold() or named in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 from engine_kit import MUX
 from policy_kit import TEAM, Clock, Json, SaidSlack, channel, user
-from starlette.requests import Request
-from starlette.responses import Response
 
 from bot.errors import StoreError
 from bot.policy.directory import ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED, SlackDirectory
@@ -73,8 +70,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(slack: SaidSlack | None = None) -> AsyncIterator[World]:
-    slack, clock = slack or SaidSlack(), Clock()
+async def world() -> AsyncIterator[World]:
+    slack, clock = SaidSlack(), Clock()
     slack.answers = {f"users.info {id}": user(id, **facts) for id, facts in PERSONS.items()}
     slack.answers |= {"conversations.info": NOT_THERE, "conversations.members": NOT_THERE}
     slack.answers["users.info"] = {"ok": False, "error": "user_not_found"}
@@ -98,26 +95,34 @@ async def world(slack: SaidSlack | None = None) -> AsyncIterator[World]:
             made.put("CTEAM", ANA, LUIS, EVA)
             made.put("CMIXED", ANA, GUEST)
             made.put("CEXT", ANA, EXTERNAL, is_private=False, is_ext_shared=True)
+            made.put("CPAST", ANA, OLD)
             made.put("DANA", ANA, is_im=True, user=ANA)
             made.put("DGUEST", GUEST, is_im=True, user=GUEST)
             yield made
             await members.aclose()
 
 
+@pytest.fixture
+async def at() -> AsyncIterator[World]:
+    async with world() as made:
+        yield made
+
+
 def said(obstacles: Iterable[Obstacle]) -> list[tuple[str, str, bool]]:
     return [(o.name, o.why, o.grantable) for o in obstacles]
 
 
-# ---- reading
-
-ALL = ("CGEN", "CBOARD", "CTEAM", "CMIXED", "CEXT", "DANA", "CNONE", "F1", "q1", "", "UANA")
+ALL = (
+    *("CGEN", "CBOARD", "CTEAM", "CMIXED", "CEXT", "CPAST", "DANA"),
+    *("CNONE", "F1", "q1", "", "UANA"),
+)
 
 
 @pytest.mark.parametrize(
     ("who", "readable"),
     [
         (None, ALL),
-        (ANA, ("CGEN", "CBOARD", "CTEAM", "CMIXED", "CEXT", "DANA", "F1")),
+        (ANA, (*ALL[:7], "F1")),
         (EVA, ("CGEN", "CTEAM", "CEXT", "F1")),
         (GUEST, ("CMIXED",)),
         (EXTERNAL, ("CEXT",)),
@@ -128,258 +133,200 @@ ALL = ("CGEN", "CBOARD", "CTEAM", "CMIXED", "CEXT", "DANA", "CNONE", "F1", "q1",
     ],
 )
 async def test_everyone_reads_what_they_could_open_themselves(
-    who: str | None, readable: tuple[str, ...]
+    at: World, who: str | None, readable: tuple[str, ...]
 ) -> None:
-    async with world() as at:
-        assert await at.may(who, *ALL) == list(readable)
-        of_messages = [f"{id}/1740000000.000100" for id in readable if id.startswith(("C", "D"))]
-        assert await at.may(who, *(f"{id}/1740000000.000100" for id in ALL[:7])) == of_messages[:7]
-
-
-async def test_who_was_deactivated_reads_nothing_though_slack_still_lists_them() -> None:
-    async with world() as at:
-        at.put("CPAST", OLD, ANA)
-        assert await at.may(OLD, "CPAST", "CGEN") == []
-        assert await at.may(ANA, "CPAST") == ["CPAST"]
+    assert await at.may(who, *ALL) == list(readable)
+    of_messages = [f"{id}/1740000000.000100" for id in readable if id.startswith(("C", "D"))]
+    assert await at.may(who, *(f"{id}/1740000000.000100" for id in ALL[:8])) == of_messages[:8]
 
 
 @pytest.mark.parametrize("method", ["users.info", "users.conversations", "conversations.info"])
 @pytest.mark.parametrize("answer", [500, "no json", {"ok": True}, {"ok": False, "error": "fatal"}])
-async def test_what_cannot_be_checked_may_not_be_read(method: str, answer: Any) -> None:
+async def test_what_cannot_be_checked_may_not_be_read(at: World, method: str, answer: Any) -> None:
     """ANA is in the channels that she asks for, EVA reads them because they are public."""
     who, things = (EVA, "CGEN CEXT") if method == "conversations.info" else (ANA, "CBOARD CTEAM")
-    async with world() as at:
-        for key in list(at.slack.answers):
-            if key.startswith(method):
-                at.slack.answers[key] = answer
-        assert await at.may(who, *things.split()) == []
+    for key in list(at.slack.answers):
+        if key.startswith(method):
+            at.slack.answers[key] = answer
+    assert await at.may(who, *things.split()) == []
 
 
-async def test_who_left_reads_on_for_seconds_at_most_and_who_joined_at_once() -> None:
-    async with world() as at:
-        assert await at.may(EVA, "CTEAM", "CBOARD") == ["CTEAM"]
-        at.put("CTEAM", ANA)
-        at.put("CBOARD", EVA)
-        assert await at.may(EVA, "CBOARD") == ["CBOARD"]
-        assert await at.may(EVA, "CTEAM") == []  # what was asked anew counts for all
-        at.put("CTEAM", EVA)
-        assert await at.may(EVA, "CTEAM") == ["CTEAM"]
-        at.put("CTEAM", ANA)
-        at.clock.now += KEPT_S
-        assert await at.may(EVA, "CTEAM") == []
+async def test_who_left_reads_on_for_seconds_at_most_and_who_joined_at_once(at: World) -> None:
+    assert await at.may(EVA, "CTEAM", "CBOARD") == ["CTEAM"]
+    at.put("CTEAM", ANA)
+    at.put("CBOARD", EVA)
+    assert await at.may(EVA, "CBOARD") == ["CBOARD"]
+    assert await at.may(EVA, "CTEAM") == []  # what was asked anew counts for all
+    at.put("CTEAM", EVA)
+    assert await at.may(EVA, "CTEAM") == ["CTEAM"]
+    at.put("CTEAM", ANA)
+    at.clock.now += KEPT_S
+    assert await at.may(EVA, "CTEAM") == []
 
 
-async def test_hidden_and_absent_cost_the_same_calls() -> None:
-    async with world() as at:
-        for who in (EVA, GUEST, "UNOBODY"):
-            for _ in range(2):
-                calls = []
-                for id in ("CBOARD", "CNONE"):
-                    before = len(at.slack.calls)
-                    assert not await at.directory.may_read(who, id)
-                    calls.append(sorted(method for method, _ in at.slack.calls[before:]))
-                if who != "UNOBODY":
-                    calls = [[c for c in each if c != "users.info"] for each in calls]
-                assert calls[0] == calls[1]
+async def test_what_everybody_or_its_readers_read_there_goes_unasked(at: World) -> None:
+    for destination in ("CGEN", "CMIXED", "CEXT", "CNONE", "DGUEST"):
+        assert await at.blocked(destination, "CGEN", readers=WORKSPACE) == []
+    assert at.slack.calls == []
+    for destination in ("CBOARD", "CMIXED", "CEXT", "DANA"):
+        thread = f"{destination}/1740000000.000100"
+        assert await at.blocked(destination, destination, thread, "list:F1") == []
 
 
-# ---- writing
+async def test_all_who_read_a_destination_must_be_members_of_each_source(at: World) -> None:
+    assert await at.blocked("CBOARD", "CTEAM", "CGEN") == []
+    assert await at.blocked("CTEAM", "CGEN") == []
+    outside = ("#cboard", "not everyone in #cteam is a member", True)
+    assert said(await at.blocked("CTEAM", "CBOARD/1740000000.000100", "CTEAM")) == [outside]
+    assert said(await at.blocked("CGEN", "CBOARD", "CTEAM")) == [
+        ("#cboard", "not everyone in #cgen is a member", True),
+        ("#cteam", "not everyone in #cgen is a member", True),
+    ]
+    at.put("CTEAM", ANA, LUIS, CI)  # another app's bot hears it, too
+    assert said(await at.blocked("CTEAM", "CBOARD")) == [outside]
 
 
-async def test_what_everybody_may_read_goes_anywhere_unasked() -> None:
-    async with world() as at:
-        for destination in ("CGEN", "CMIXED", "CEXT", "CNONE", "DGUEST"):
-            assert await at.blocked(destination, "CGEN", readers=WORKSPACE) == []
-        assert at.slack.calls == []
+async def test_a_person_is_an_audience_of_one(at: World) -> None:
+    for destination in (LUIS, ANA, "DANA"):
+        assert await at.blocked(destination, "CBOARD") == []
+    told = [("#cboard", "not who reads it there is a member", True)]
+    assert said(await at.blocked(EVA, "CBOARD")) == told
+    for destination in (GUEST, "DGUEST"):  # who may read it there may read it here
+        assert await at.blocked(destination, "CMIXED") == []
+        assert said(await at.blocked(destination, "CBOARD")) == told
+    for who, why in ((EXTERNAL, COMPANIES), ("UNOBODY", STRANGERS)):
+        assert (why, False) in [(o.why, o.grantable) for o in await at.blocked(who, "CBOARD")]
 
 
-async def test_the_destinations_own_text_may_go_back_to_it() -> None:
-    async with world() as at:
-        for destination in ("CBOARD", "CMIXED", "CEXT", "DANA"):
-            thread = f"{destination}/1740000000.000100"
-            assert await at.blocked(destination, destination, thread, "list:F1") == []
+async def test_a_folder_is_read_by_those_whom_the_settings_name(at: World) -> None:
+    at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
+    assert await at.blocked("files:book", "CBOARD", "files:book") == []
+    told = ("#cboard", "not everyone in all is a member", True)
+    assert said(await at.blocked("files:all", "CBOARD")) == [told]
+    (found,) = await at.blocked("files:book", "notes:own", readers={ANA})
+    assert (found.source, found.why) == ("notes:own", "not everyone in book may read it")
+    assert await at.blocked("files:gone", "CBOARD")
 
 
-async def test_all_who_read_a_destination_must_be_members_of_each_source() -> None:
-    async with world() as at:
-        assert await at.blocked("CBOARD", "CTEAM", "CGEN") == []
-        assert await at.blocked("CTEAM", "CGEN") == []
-        outside = ("#cboard", "not everyone in #cteam is a member", True)
-        assert said(await at.blocked("CTEAM", "CBOARD/1740000000.000100", "CTEAM")) == [outside]
-        assert said(await at.blocked("CGEN", "CBOARD", "CTEAM")) == [
-            ("#cboard", "not everyone in #cgen is a member", True),
-            ("#cteam", "not everyone in #cgen is a member", True),
-        ]
-        at.put("CTEAM", ANA, LUIS, CI)  # another app's bot hears it, too
-        assert said(await at.blocked("CTEAM", "CBOARD")) == [outside]
+async def test_where_guests_or_other_companies_are_no_grant_helps(at: World) -> None:
+    at.put("CPAIR", ANA, GUEST)
+    at.put("CODD", ANA, "UNOBODY")
+    at.put("CSHARED", ANA, is_ext_shared=True)
+    at.put("COUT", ANA, EXTERNAL)
+    companies = dict.fromkeys(("CSHARED", "CEXT", "COUT"), COMPANIES)
+    for destination, why in {"CPAIR": GUESTS, "CODD": STRANGERS, **companies}.items():
+        at.granted = {destination: frozenset({"CMIXED", "CBOARD"})}
+        for source in ("CBOARD", "CMIXED"):
+            found = await at.blocked(destination, source)
+            assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
+    assert said(await at.blocked("CPAIR", "CTEAM")) == [
+        ("#cteam", "not everyone in #cpair is a member", False),
+        ("#cpair", GUESTS, False),
+    ]
 
 
-async def test_a_person_is_an_audience_of_one() -> None:
-    async with world() as at:
-        for destination in (LUIS, ANA, "DANA"):
-            assert await at.blocked(destination, "CBOARD") == []
-        told = [("#cboard", "not who reads it there is a member", True)]
-        assert said(await at.blocked(EVA, "CBOARD")) == told
-        for destination in (GUEST, "DGUEST"):  # who may read it there may read it here
-            assert await at.blocked(destination, "CMIXED") == []
-            assert said(await at.blocked(destination, "CBOARD")) == told
-        for who, why in ((EXTERNAL, COMPANIES), ("UNOBODY", STRANGERS)):
-            assert (why, False) in [(o.why, o.grantable) for o in await at.blocked(who, "CBOARD")]
+async def test_what_the_settings_open_to_full_members_stays_among_them(at: World) -> None:
+    at.put("CPAIR", ANA, GUEST)
+    at.put("CSHARED", ANA, is_ext_shared=True)
+    at.directory.things = {"data:shop": WORKSPACE, "mcp:clock": WORKSPACE}
+    at.directory.anybodys = {"mcp:clock"}
+    for source in ("data:shop", "notes:team"):
+        for destination, why in (("CPAIR", GUESTS), ("CEXT", COMPANIES), ("CSHARED", COMPANIES)):
+            found = await at.blocked(destination, source, "CGEN", readers=WORKSPACE)
+            assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
+        for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
+            assert await at.blocked(destination, source, readers=WORKSPACE) == []
+        for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
+            assert [o.why for o in await at.blocked(who, source, readers=WORKSPACE)] == [why]
+    for source in ("mcp:clock", "CGEN", "web:a.example"):
+        assert await at.blocked("CSHARED", source, readers=WORKSPACE) == []
+    at.put("CGEN", ANA, GUEST, is_private=False)
+    assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [GUESTS]
+    at.slack.answers["conversations.members CGEN"] = 500
+    assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [UNCHECKED]
 
 
-async def test_a_folder_is_read_by_those_whom_the_settings_name() -> None:
-    async with world() as at:
-        at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
-        assert await at.blocked("files:book", "CBOARD", "files:book") == []
-        told = ("#cboard", "not everyone in all is a member", True)
-        assert said(await at.blocked("files:all", "CBOARD")) == [told]
-        (found,) = await at.blocked("files:book", "notes:own", readers={ANA})
-        assert (found.source, found.why) == ("notes:own", "not everyone in book may read it")
-        assert await at.blocked("files:gone", "CBOARD")
+async def test_a_grant_lets_its_sources_pass_to_its_destination(at: World) -> None:
+    at.granted = {"CTEAM": frozenset({"CBOARD", "mail/1"})}
+    assert await at.blocked("CTEAM", "CBOARD") == []
+    assert await at.blocked("CTEAM", "CBOARD", "mail/1") == []
+    assert said(await at.blocked("CTEAM", "CBOARD", "CMIXED"))[0][0] == "#cmixed"
+    assert await at.blocked("CGEN", "CBOARD")
+    at.granted = {"CGEN": frozenset({"CBOARD"})}
+    assert await at.blocked("CGEN", "CBOARD") == []
+    at.put("CGEN", ANA, GUEST, is_private=False)  # one of its guests would read it
+    assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", GUESTS, False)]
+    at.slack.answers["conversations.members CGEN"] = 500
+    assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", UNCHECKED, False)]
 
 
-async def test_where_guests_or_other_companies_are_no_grant_helps() -> None:
-    async with world() as at:
-        at.put("CPAIR", ANA, GUEST)
-        at.put("CODD", ANA, "UNOBODY")
-        at.put("CSHARED", ANA, is_ext_shared=True)
-        at.put("COUT", ANA, EXTERNAL)
-        for destination, why in (
-            ("CPAIR", GUESTS),
-            ("CODD", STRANGERS),
-            ("CSHARED", COMPANIES),
-            ("CEXT", COMPANIES),
-            ("COUT", COMPANIES),
-        ):
-            at.granted = {destination: frozenset({"CMIXED", "CBOARD"})}
-            for source in ("CBOARD", "CMIXED"):
-                found = await at.blocked(destination, source)
-                assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
-        assert said(await at.blocked("CPAIR", "CTEAM")) == [
-            ("#cteam", "not everyone in #cpair is a member", False),
-            ("#cpair", GUESTS, False),
-        ]
-
-
-async def test_what_the_settings_open_to_full_members_stays_among_them() -> None:
-    async with world() as at:
-        at.put("CPAIR", ANA, GUEST)
-        at.put("CSHARED", ANA, is_ext_shared=True)
-        at.directory.things = {
-            "data:shop": WORKSPACE,
-            "mcp:clock": WORKSPACE,
-            "data:own": frozenset({ANA}),
-        }
-        at.directory.anybodys = {"mcp:clock"}
-        for source in ("data:shop", "notes:team"):
-            for destination, why in (
-                ("CPAIR", GUESTS),
-                ("CEXT", COMPANIES),
-                ("CSHARED", COMPANIES),
-            ):
-                found = await at.blocked(destination, source, "CGEN", readers=WORKSPACE)
-                assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
-            for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
-                assert await at.blocked(destination, source, readers=WORKSPACE) == []
-            for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
-                assert [o.why for o in await at.blocked(who, source, readers=WORKSPACE)] == [why]
-        for source in ("mcp:clock", "CGEN", "web:a.example"):
-            assert await at.blocked("CSHARED", source, readers=WORKSPACE) == []
-        at.put("CGEN", ANA, GUEST, is_private=False)
-        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [GUESTS]
-        at.slack.answers["conversations.members CGEN"] = 500
-        assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [
-            UNCHECKED
-        ]
-
-
-async def test_a_grant_lets_its_sources_pass_to_its_destination() -> None:
-    async with world() as at:
-        at.granted = {"CTEAM": frozenset({"CBOARD", "mail/1"})}
-        assert await at.blocked("CTEAM", "CBOARD") == []
-        assert await at.blocked("CTEAM", "CBOARD", "mail/1") == []
-        assert said(await at.blocked("CTEAM", "CBOARD", "CMIXED"))[0][0] == "#cmixed"
-        assert await at.blocked("CGEN", "CBOARD")
-        at.granted = {"CGEN": frozenset({"CBOARD"})}
-        assert await at.blocked("CGEN", "CBOARD") == []
-        at.put("CGEN", ANA, GUEST, is_private=False)  # one of its guests would read it
-        assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", GUESTS, False)]
-        at.slack.answers["conversations.members CGEN"] = 500
-        assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", UNCHECKED, False)]
-
-
-async def test_a_store_out_of_order_grants_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_store_grants_nothing(at: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    async with world() as at:
-        at.granted, at.refuse = {"CTEAM": frozenset({"CBOARD"})}, True
-        assert await at.blocked("CTEAM", "CBOARD")
-        assert len(caplog.records) == 1
+    at.granted, at.refuse = {"CTEAM": frozenset({"CBOARD"})}, True
+    assert await at.blocked("CTEAM", "CBOARD")
+    assert len(caplog.records) == 1
 
 
-async def test_memberships_are_read_anew_before_a_write() -> None:
-    async with world() as at:
-        assert await at.blocked("CBOARD", "CTEAM") == []
-        at.put("CBOARD", ANA, LUIS, OLD)
-        assert await at.blocked("CBOARD", "CTEAM")
-        at.put("CBOARD", ANA)
-        assert await at.blocked("CBOARD", "CTEAM") == []
-        at.put("CTEAM", LUIS)
-        assert await at.blocked("CBOARD", "CTEAM")
-        at.put("CTEAM", LUIS, is_private=False)  # made public since: all may read it
-        assert await at.blocked("CBOARD", "CTEAM") == []
+async def test_memberships_are_read_anew_before_a_write(at: World) -> None:
+    assert await at.blocked("CBOARD", "CTEAM") == []
+    at.put("CBOARD", ANA, LUIS, OLD)
+    assert await at.blocked("CBOARD", "CTEAM")
+    at.put("CBOARD", ANA)
+    assert await at.blocked("CBOARD", "CTEAM") == []
+    at.put("CTEAM", LUIS)
+    assert await at.blocked("CBOARD", "CTEAM")
+    at.put("CTEAM", LUIS, is_private=False)  # made public since: all may read it
+    assert await at.blocked("CBOARD", "CTEAM") == []
 
 
-async def test_a_destination_that_cannot_be_checked_or_is_archived_gets_nothing() -> None:
-    async with world() as at:
-        at.granted = {"CNONE": frozenset({"CBOARD"}), "CSHUT": frozenset({"CBOARD"})}
-        assert said(await at.blocked("CNONE", "CBOARD")) == [("CNONE", UNCHECKED, False)]
-        at.put("CSHUT", ANA, LUIS, is_archived=True)
-        assert said(await at.blocked("CSHUT", "CBOARD")) == [("#cshut", ARCHIVED, False)]
-        for odd in ("", "X1", "C1/2", "#general"):
-            assert said(await at.blocked(odd, "CBOARD")) == [(odd, UNCHECKED, False)]
+async def test_a_destination_that_cannot_be_checked_or_is_archived_gets_nothing(at: World) -> None:
+    at.granted = {"CNONE": frozenset({"CBOARD"}), "CSHUT": frozenset({"CBOARD"})}
+    assert said(await at.blocked("CNONE", "CBOARD")) == [("CNONE", UNCHECKED, False)]
+    at.put("CSHUT", ANA, LUIS, is_archived=True)
+    assert said(await at.blocked("CSHUT", "CBOARD")) == [("#cshut", ARCHIVED, False)]
+    for odd in ("", "X1", "C1/2", "#general"):
+        assert said(await at.blocked(odd, "CBOARD")) == [(odd, UNCHECKED, False)]
 
 
 @pytest.mark.parametrize("method", ["conversations.info", "conversations.members"])
 @pytest.mark.parametrize("id", ["CBOARD", "CTEAM"])
 @pytest.mark.parametrize("answer", [500, {"ok": True}, {"ok": True, "members": []}])
-async def test_a_membership_that_cannot_be_checked_keeps_it_back(
-    method: str, id: str, answer: Any
+async def test_an_unknown_membership_opens_nothing(
+    at: World, method: str, id: str, answer: Any
 ) -> None:
-    async with world() as at:
-        at.slack.answers[f"{method} {id}"] = answer
-        at.granted = {"CBOARD": frozenset()}
-        assert [o.why for o in await at.blocked("CBOARD", "CTEAM")] == [UNCHECKED]
-        assert not (await at.blocked("CBOARD", "CTEAM"))[0].grantable
+    at.slack.answers[f"{method} {id}"] = answer
+    at.granted = {"CBOARD": frozenset()}
+    assert [o.why for o in await at.blocked("CBOARD", "CTEAM")] == [UNCHECKED]
+    assert not (await at.blocked("CBOARD", "CTEAM"))[0].grantable
 
 
-async def test_a_source_that_is_no_conversation_goes_by_who_may_read_the_text() -> None:
-    async with world() as at:
-        assert await at.blocked("DANA", "mail/1") == []
-        assert await at.blocked("CBOARD", "mail/1", readers=frozenset({ANA, LUIS, EVA})) == []
-        assert said(await at.blocked("CBOARD", "mail/1")) == [
-            ("mail/1", "not everyone in #cboard may read it", True)
-        ]
-        assert said(await at.blocked("CBOARD")) == [
-            ("what it rests on", "not everyone in #cboard may read it", False)
-        ]
-        assert await at.blocked("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
+async def test_a_source_that_is_no_conversation_goes_by_who_may_read_the_text(at: World) -> None:
+    assert await at.blocked("DANA", "mail/1") == []
+    assert await at.blocked("CBOARD", "mail/1", readers=frozenset({ANA, LUIS, EVA})) == []
+    assert said(await at.blocked("CBOARD", "mail/1")) == [
+        ("mail/1", "not everyone in #cboard may read it", True)
+    ]
+    assert said(await at.blocked("CBOARD")) == [
+        ("what it rests on", "not everyone in #cboard may read it", False)
+    ]
+    assert await at.blocked("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
 
 
-async def test_mail_goes_to_the_owner_of_its_mailbox_and_nobody_can_grant_more() -> None:
-    async with world() as at:
-        two = ("mail:18c1", "mail:18c2")
-        assert await at.blocked("DANA", *two) == await at.blocked(ANA, *two) == []
-        at.granted = {"CBOARD": frozenset(two)}
-        assert said(await at.blocked("CBOARD", *two)) == [
-            ("your mailbox", "not everyone in #cboard may read it", False)
-        ]
-        assert said(await at.blocked(LUIS, *two)) == [
-            ("your mailbox", "not who reads it there may read it", False)
-        ]
-        assert [o.name for o in await at.blocked("CGEN", "CBOARD", *two)] == [
-            "#cboard", "your mailbox",
-        ]  # fmt: skip
-        assert await at.may(ANA, "mail:18c1") == []
+async def test_mail_goes_to_the_owner_of_its_mailbox_and_nobody_can_grant_more(at: World) -> None:
+    two = ("mail:18c1", "mail:18c2")
+    assert await at.blocked("DANA", *two) == await at.blocked(ANA, *two) == []
+    at.granted = {"CBOARD": frozenset(two)}
+    assert said(await at.blocked("CBOARD", *two)) == [
+        ("your mailbox", "not everyone in #cboard may read it", False)
+    ]
+    assert said(await at.blocked(LUIS, *two)) == [
+        ("your mailbox", "not who reads it there may read it", False)
+    ]
+    assert [o.name for o in await at.blocked("CGEN", "CBOARD", *two)] == [
+        "#cboard", "your mailbox",
+    ]  # fmt: skip
+    assert await at.may(ANA, "mail:18c1") == []
+    assert [o.name for o in await at.blocked("CBOARD", "notes:UANA")] == ["your notes"]
 
 
 OWN = ("notes:UANA", "notes:own", "user:UANA", "mail:18c1", "files:run", "DANA")
@@ -387,108 +334,63 @@ OWN = ("notes:UANA", "notes:own", "user:UANA", "mail:18c1", "files:run", "DANA")
 
 
 @pytest.mark.parametrize("source", OWN)
-async def test_nobody_can_grant_what_is_one_persons_own(source: str) -> None:
-    async with world() as at:
-        for destination in ("CBOARD", "CGEN"):
-            at.granted = {destination: frozenset({source, "mail:", "notes:own"})}
-            found = await at.blocked(destination, source)
-            assert [(o.source.partition(":")[0], o.grantable) for o in found] == [
-                (source.partition(":")[0], False)
-            ]
-        assert await at.blocked(ANA, source) == []
-
-
-async def test_what_stands_in_the_way_of_notes_is_told_as_your_notes() -> None:
-    async with world() as at:
-        assert said(await at.blocked("CBOARD", "notes:UANA")) == [
-            ("your notes", "not everyone in #cboard may read it", False)
+async def test_nobody_can_grant_what_is_one_persons_own(at: World, source: str) -> None:
+    for destination in ("CBOARD", "CGEN"):
+        at.granted = {destination: frozenset({source, "mail:", "notes:own"})}
+        found = await at.blocked(destination, source)
+        assert [(o.source.partition(":")[0], o.grantable) for o in found] == [
+            (source.partition(":")[0], False)
         ]
-        assert said(await at.blocked(LUIS, "notes:UANA")) == [
-            ("your notes", "not who reads it there may read it", False)
-        ]
+    assert await at.blocked(ANA, source) == []
 
 
-async def test_only_what_really_stands_in_the_way_is_named() -> None:
+async def test_only_what_really_stands_in_the_way_is_named(at: World) -> None:
     """A web page, the request's own folder and what all members may open keep nothing back."""
-    async with world() as at:
-        at.directory.things = {
-            "data:hr": frozenset({ANA}),
-            "data:crm": frozenset({ANA, LUIS}),
-            "data:shop": WORKSPACE,
-        }
-        read = ("web:a.example", "files:run", "data:shop", "notes:team", "list:F1", "CGEN")
-        hr = ("data:hr", "not everyone in #cboard may read it", True)
-        assert said(await at.blocked("CBOARD", "data:hr", "data:crm", *read)) == [hr]
-        assert said(await at.blocked("CGEN", "data:hr", "data:crm", *read)) == [
-            ("data:crm", "not everyone in #cgen may read it", True),
-            ("data:hr", "not everyone in #cgen may read it", True),
-        ]
-        assert said(await at.blocked("CTEAM", "CBOARD", *read)) == [
-            ("#cboard", "not everyone in #cteam is a member", True)
-        ]
-        assert said(await at.blocked("CTEAM", "CBOARD", "web:a.example", "mail:1")) == [
-            ("#cboard", "not everyone in #cteam is a member", True),
-            ("your mailbox", "not everyone in #cteam may read it", False),
-        ]
+    at.directory.things = {
+        "data:hr": frozenset({ANA}),
+        "data:crm": frozenset({ANA, LUIS}),
+        "data:shop": WORKSPACE,
+    }
+    read = ("web:a.example", "files:run", "data:shop", "notes:team", "list:F1", "CGEN")
+    hr = ("data:hr", "not everyone in #cboard may read it", True)
+    assert said(await at.blocked("CBOARD", "data:hr", "data:crm", *read)) == [hr]
+    assert said(await at.blocked("CGEN", "data:hr", "data:crm", *read)) == [
+        ("data:crm", "not everyone in #cgen may read it", True),
+        ("data:hr", "not everyone in #cgen may read it", True),
+    ]
+    assert said(await at.blocked("CTEAM", "CBOARD", *read)) == [
+        ("#cboard", "not everyone in #cteam is a member", True)
+    ]
+    assert said(await at.blocked("CTEAM", "CBOARD", "web:a.example", "mail:1")) == [
+        ("#cboard", "not everyone in #cteam is a member", True),
+        ("your mailbox", "not everyone in #cteam may read it", False),
+    ]
 
 
 @pytest.mark.parametrize("source", ["web:a.example", "files:run", "data:gone", "notes:team"])
-async def test_a_label_that_no_source_explains_keeps_its_text_back(source: str) -> None:
+async def test_a_label_that_no_source_explains_keeps_its_text_back(at: World, source: str) -> None:
     """It is for one person, and nothing says why: as a label of an earlier version may be."""
-    async with world() as at:
-        assert await at.blocked("CGEN", source)
-        assert await at.blocked("CBOARD", source)
-        assert await at.blocked(ANA, source) == []
+    assert await at.blocked("CGEN", source)
+    assert await at.blocked("CBOARD", source)
+    assert await at.blocked(ANA, source) == []
 
 
-async def test_of_many_members_all_users_are_listed_at_once() -> None:
-    async with world() as at:
-        crowd = [f"UM{n}" for n in range(40)]
-        at.slack.answers["users.list"] = {"ok": True, "members": [user(c)["user"] for c in crowd]}
-        at.put("CCROWD", *crowd)
-        at.put("CALL", *crowd, ANA)
-        assert await at.blocked("CCROWD", "CALL") == []
-        assert at.slack.count("users.info") == 0
-        await at.blocked("CCROWD", "CALL")
-        assert at.slack.count("users.list") == 1
-        at.put("CCROWD", *crowd, "UODD")
-        assert [o.why for o in await at.blocked("CCROWD", "CCROWD", "CALL")][-1] == STRANGERS
+async def test_of_many_members_all_users_are_listed_at_once(at: World) -> None:
+    crowd = [f"UM{n}" for n in range(40)]
+    listed = [user(c)["user"] for c in crowd] + [user(GUEST, is_restricted=True)["user"]]
+    at.slack.answers["users.list"] = {"ok": True, "members": listed}
+    at.put("CALL", *crowd, ANA, GUEST, "UODD")
+    at.put("CCROWD", *crowd)
+    assert await at.blocked("CCROWD", "CALL") == []
+    assert (at.slack.count("users.info"), at.slack.count("users.list")) == (0, 1)
+    for one, why in ((GUEST, GUESTS), ("UODD", STRANGERS)):
+        at.put("CCROWD", *crowd, one)
+        assert [o.why for o in await at.blocked("CCROWD", "CALL")] == [why]
 
 
-async def test_who_became_a_guest_is_seen_as_one_within_seconds() -> None:
-    async with world() as at:
-        at.put("CTWO", ANA, LUIS)
-        assert await at.blocked("CTWO", "CBOARD") == []
-        at.slack.answers[f"users.info {LUIS}"] = user(LUIS, is_restricted=True)
-        at.clock.now += CHECKED_S
-        assert [o.why for o in await at.blocked("CTWO", "CBOARD")] == [GUESTS]
-
-
-class Slow(SaidSlack):
-    """Takes its time, and counts what it is asked at once."""
-
-    now = most = 0
-
-    async def _serve(self, request: Request) -> Response:
-        self.now += 1
-        self.most = max(self.now, self.most)
-        await asyncio.sleep(0.05)
-        self.now -= 1
-        return await super()._serve(request)
-
-
-async def test_of_five_channels_all_is_asked_at_once() -> None:
-    slack = Slow()
-    five = [f"CS{n}" for n in range(5)]
-    async with world(slack) as at:
-        for id in five:
-            at.put(id, ANA, LUIS)
-        await at.blocked("CBOARD", *five)
-        assert slack.most >= 6
-        assert len(slack.calls) == 12 + 2  # two for each place, and two persons
-        slack.most = 0
-        slack.calls.clear()
-        await asyncio.gather(*(at.directory.may_read(EVA, id) for id in five))
-        listings = [sent.get("user", "the bot") for sent in slack.sent("users.conversations")]
-        assert sorted(listings) == sorted([EVA, "the bot"])
-        assert slack.most >= 5
+async def test_who_became_a_guest_is_seen_as_one_within_seconds(at: World) -> None:
+    at.put("CTWO", ANA, LUIS)
+    assert await at.blocked("CTWO", "CBOARD") == []
+    at.slack.answers[f"users.info {LUIS}"] = user(LUIS, is_restricted=True)
+    at.clock.now += CHECKED_S
+    assert [o.why for o in await at.blocked("CTWO", "CBOARD")] == [GUESTS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
@@ -18,7 +17,7 @@ from timing import computed_within
 
 import scopes
 from bot.errors import SetupError
-from bot.tooling.files import FileTools, name_of, place_of
+from bot.tooling.files import FileTools, place_of
 from bot.tooling.provider import Options
 from config.sections import ProjectSettings
 from config.settings import Settings, SettingsError, load_settings
@@ -32,11 +31,12 @@ from scopes.folders.git import Git
 from scopes.folders.git_push import Answers, GitPush, https_host
 from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
-from scopes.label import TRUSTED, WORKSPACE, Label
-from scopes.tool import Item, ToolResult, estimate_tokens
+from scopes.label import WORKSPACE, Label
+from scopes.tool import Item, estimate_tokens
 from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 
+PAYROLL = "files:payroll"
 PYTHON = "def one():\n    if True:\n        return 1\n"
 
 
@@ -50,9 +50,8 @@ def desk(tmp_path: Path) -> Desk:
 async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
     written(desk.root, {"a.py": PYTHON})
     read = await desk.use("read_file", path="a.py", folder=BOOK)
-    assert shown(read) == (
-        "[book:a.py:1]\n|def one():\n|    if True:\n|        return 1\n3 lines.\n"
-    )
+    lines = "|def one():\n|    if True:\n|        return 1\n"
+    assert shown(read) == f"[book:a.py:1]\n{lines}3 lines.\n"
     (item,) = read.items
     assert item.label == Label(True, WORKSPACE, frozenset({BOOK}), outside=True)
 
@@ -135,18 +134,13 @@ async def test_names_and_words_are_found_that_look_the_same(desk: Desk) -> None:
         assert [i.id for i in found.items] == [f"book:{apart}:1"]
     await desk.use("write_file", text="Bonn\n", **where)
     await desk.use("write_file", path=f"{name}/neu.md", text="x\n", folder=BOOK)
-    assert sorted(p.name for p in (desk.root / apart).parent.iterdir()) == [
-        normalize("NFD", f"{name}.md"),
-        "neu.md",
-    ]
+    names = [normalize("NFD", f"{name}.md"), "neu.md"]
+    assert sorted(p.name for p in (desk.root / apart).parent.iterdir()) == names
     assert (desk.root / apart).read_text() == "Bonn\n"
     (desk.root / f"{name}.md").write_text("one\n")
     (desk.root / normalize("NFD", f"{name}.md")).write_text("two\n")
-    both = [
-        await desk.use("read_file", path=f"{name}.md"),
-        await desk.use("read_file", path=normalize("NFD", f"{name}.md")),
-    ]
-    assert [found.items[0].text for found in both] == ["one", "two"]
+    for path, text in ((f"{name}.md", "one"), (normalize("NFD", f"{name}.md"), "two")):
+        assert (await desk.use("read_file", path=path)).items[0].text == text
     assert "No file Ähre.md" in await desk.fails("read_file", path="Ähre.md", folder=BOOK)
     assert "No file é.md" in await desk.fails("read_file", path="é.md", folder=RUN_FOLDER)
 
@@ -171,15 +165,12 @@ async def test_a_file_is_edited_where_the_old_text_stands_once(desk: Desk) -> No
     assert "    return 10\n" in (desk.root / "src/app.py").read_text()
 
 
-async def test_line_ends_of_windows_stay(desk: Desk) -> None:
+async def test_line_ends_of_windows_and_mixed_ones_stay(desk: Desk) -> None:
     (desk.root / "w.txt").write_bytes(b"one\r\ntwo\r\n")
     read = await desk.use("read_file", path="w.txt", folder=BOOK)
     assert read.items[0].text == "one\ntwo"
     await desk.use("edit_file", path="w.txt", old="one\ntwo", new="one\nthree", folder=BOOK)
     assert (desk.root / "w.txt").read_bytes() == b"one\r\nthree\r\n"
-
-
-async def test_lines_of_a_file_with_mixed_ends_are_edited(desk: Desk) -> None:
     where = {"path": "m.txt", "folder": BOOK}
     (desk.root / "m.txt").write_bytes(b"a\r\nb\nc\r\na\nb\n")
     await desk.use("read_file", **where)
@@ -249,15 +240,11 @@ async def test_what_is_no_text_is_not_shown(desk: Desk, raw: bytes) -> None:
 
 async def test_a_request_writes_only_so_much(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
+    more = {"path": "c", "folder": RUN_FOLDER}
+    assert "Write less" in await desk.fails("write_file", text="x" * 1_001, **more)
     for name in ("a", "b"):
         await desk.use("write_file", path=name, text="x" * 900, folder=RUN_FOLDER)
-    assert "which is all" in await desk.fails(
-        "write_file", path="c", text="x" * 900, folder=RUN_FOLDER
-    )
-    desk = Desk(tmp_path / "more", repo=False, max_bytes=1_000)
-    assert "Write less" in await desk.fails(
-        "write_file", path="c", text="x" * 1_001, folder=RUN_FOLDER
-    )
+    assert "which is all" in await desk.fails("write_file", text="x" * 900, **more)
 
 
 async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) -> None:
@@ -271,7 +258,6 @@ async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) ->
     read = await open_.use("read_file", by="s2", path="a.md", folder=RUN_FOLDER)
     assert read.items[0].label.readers == frozenset({ANA})
     assert read.items[0].label.sources == {"notes:own", RUN_FOLDER}
-    (tmp_path / "own").mkdir()
     own = Desk(tmp_path / "own", repo=False, readers=frozenset({ANA}))
     await own.use("write_file", by=own.context(label=private), path="a.md", text="x", folder=BOOK)
 
@@ -294,9 +280,6 @@ async def test_who_may_not_read_a_folder_does_not_see_it(tmp_path: Path) -> None
         assert found.startswith("No folder")
     assert "No folder is open" in await desk.fails("read_file", by=only, path="book:README.md")
     assert (await desk.use("list_files")).note == "run is empty."  # as if the other were not there
-
-
-# ---- what is offered
 
 
 def settings_with(tmp_path: Path, **files: object) -> Settings:
@@ -330,16 +313,20 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     assert full.readers() == {BOOK: WORKSPACE}
 
 
-async def test_the_command_line_brings_a_folder_and_pushes_nothing(tmp_path: Path) -> None:
-    repository(tmp_path / "My Book 2")
-    given = Options("offline", folder=tmp_path / "My Book 2")
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("My Book 2", "my-book-2"), ("run", "run-folder"), ("2024 日本", "the-folder")],
+)
+async def test_the_command_line_brings_a_folder(tmp_path: Path, folder: str, name: str) -> None:
+    repository(tmp_path / folder)
+    given = Options("offline", folder=tmp_path / folder)
     book = ProjectSettings(path=tmp_path / "nowhere", push=True)
     kit = await kit_of(tmp_path, given, projects={"book": book})
     opened = await kit.open("r1", None)
-    assert opened.handles == {RUN_FOLDER: "run", "files:my-book-2": "my-book-2"}
+    assert opened.handles == {RUN_FOLDER: "run", f"files:{name}": name}
     assert GitPush not in opened.clients
     assert "Slack" in kit.missing()["git_push"]
-    assert kit.readers() == {"files:my-book-2": frozenset()}
+    assert kit.readers() == {f"files:{name}": frozenset()}
 
 
 async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path: Path) -> None:
@@ -371,14 +358,6 @@ def test_no_project_takes_the_name_of_the_requests_own_folder(tmp_path: Path) ->
         load_settings(path, env={})
 
 
-@pytest.mark.parametrize(
-    ("folder", "name"),
-    [("Book", "book"), ("run", "run-folder"), ("2024 Plan", "plan"), ("日本", "the-folder")],
-)
-def test_a_folder_gives_its_project_a_name(folder: str, name: str) -> None:
-    assert name_of(Path("/srv") / folder) == name
-
-
 def test_a_run_has_a_folder_of_its_own_whatever_its_id() -> None:
     assert place_of("abc123") == "abc123"
     assert len({place_of(run) for run in ("a/b", "a_b", "..", "a/../b")}) == 4
@@ -399,26 +378,6 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
                 os.utime(path, (now - days * day, now - days * day))
         await FileTools(settings, store.database, None).open("r1", ANA)
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
-
-
-def test_the_scope_costs_little(tmp_path: Path) -> None:
-    tools = [t.schema() for t in scopes.scope("files").tools]
-    assert estimate_tokens(json.dumps(tools, separators=(",", ":"))) < 1_100
-
-
-def test_items_that_are_not_verbatim_are_stored_as_before() -> None:
-    item = Item("a", "b", None, TRUSTED)
-    assert "verbatim" not in item.to_json()
-    assert Item.of(replace(item, verbatim=True).to_json()).verbatim
-
-
-async def test_an_empty_folder_is_said(desk: Desk) -> None:
-    for tool, more in (("list_files", {}), ("search_files", {"pattern": "x"})):
-        found = await desk.asks(tool, folder=RUN_FOLDER, **more)
-        assert isinstance(found, ToolResult)
-        assert found.note == "run is empty."
-    assert "No file a.md" in await desk.fails("read_file", path="a.md", folder=RUN_FOLDER)
-    assert "is a folder" in await desk.fails("read_file", path="src", folder=BOOK)
 
 
 async def test_one_context_changes_only_so_many_files_and_only_where_asked(desk: Desk) -> None:
@@ -454,21 +413,18 @@ def test_a_token_goes_to_the_remotes_own_host_alone(
         answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
 
 
-async def test_a_path_leads_into_no_project_that_the_request_does_not_name(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, repo=False)
-    (tmp_path / "payroll").mkdir()
-    folder = Folder(tmp_path / "payroll", 64 * KB, tmp_path / "data/locks/payroll")
-    handle = "files:payroll"
-    desk.projects[handle] = replace(
-        desk.projects[BOOK], handle=handle, title="payroll", folder=folder
-    )
+async def test_a_path_leads_into_no_project_that_the_request_does_not_name(desk: Desk) -> None:
+    (place := desk.data.parent / "payroll").mkdir()
+    folder = Folder(place, 64 * KB, desk.data / "locks/payroll")
+    other = replace(desk.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
+    desk.projects[PAYROLL] = other
     desk.begin()
-    held = Handles({BOOK: "book", handle: "payroll", RUN_FOLDER: "run"})
-    by = desk.context(handles=held, intent=Intent(text="Write it into the book", home="D0ANA"))
-    for given in ({"path": "a.md", "folder": handle}, {"path": "payroll:a.md"}):
+    held = Handles({BOOK: "book", PAYROLL: "payroll", RUN_FOLDER: "run"})
+    by = desk.context(handles=held)
+    for given in ({"path": "a.md", "folder": PAYROLL}, {"path": "payroll:a.md"}):
         said = await desk.fails("write_file", by=by, text="x", **given)
         assert "does not name payroll" in said
-    assert not list((tmp_path / "payroll").iterdir())
+    assert not list(place.iterdir())
     await desk.use("write_file", by=by, path="book:a.md", text="x")
     assert (desk.root / "a.md").read_text() == "x"
 
@@ -477,13 +433,11 @@ async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Pa
     desk = Desk(tmp_path)
     asked = Intent(text="Sum up what is new.", home="D0ANA")
     fooled = desk.context(intent=asked)
-    for given in ({"folder": BOOK}, {}):
-        said = await desk.fails("write_file", by=fooled, path="a.md", text="x", **given)
-        assert "does not name book" in said
-        assert "does not name book" in await desk.fails(
-            "git_commit", by=fooled, message="x", **given
-        )
-    await desk.use("write_file", by=fooled, path="a.md", text="x", folder=RUN_FOLDER)
+    write = {"path": "a.md", "text": "x"}
+    for tool, given in (("write_file", write), ("git_commit", {"message": "x"})):
+        for folder in ({"folder": BOOK}, {}):
+            assert "does not name book" in await desk.fails(tool, by=fooled, **given, **folder)
+    await desk.use("write_file", by=fooled, **write, folder=RUN_FOLDER)
     assert not (desk.root / "a.md").exists()
     named = desk.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))
     await desk.use("write_file", by=named, path="a.md", text="x", folder=BOOK)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from scopes.file_lock import lock_file
 from scopes.folders.commands import copied
-from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, Look, digest_of
+from scopes.folders.folder import MAX_ENTRIES, Changed, Closed, Folder, digest_of
 from scopes.folders.paths import parts_of
-from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched, walk
+from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolError
 
@@ -41,15 +41,7 @@ ESCAPES = [
     *("/etc/passwd", "//etc/passwd", "in\0/a.txt", "a\0", "..\\outside\\a.txt", "in\\a.txt"),
     *(".git/config", ".GIT/config", ".Git", "in/.git/hooks/x", "git~1/config", "GIT~2"),
     *(".git./config", ".git /config", ".git::$INDEX_ALLOCATION/config", ".g\u200cit/config"),
-    *(
-        "\u2024git/config",
-        "in/\x07",
-        "in/\u202egpj.exe",
-        "\ud800",
-        "x" * 201,
-        "a/" * 41 + "b",
-        "x/" * 200,
-    ),
+    *("\u2024git/config", "in/\x07", "in/\u202egpj.exe", "\ud800", "x" * 201, "a/" * 41 + "b"),
     *("link/a.txt", "deep/link/a.txt"),
 ]
 
@@ -79,10 +71,8 @@ def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, targ
     for expected in (None, digest_of(SECRET.encode())):
         with pytest.raises(ToolError, match="is a link"):
             folder.replace("link.txt", b"overwritten", expected)
-    assert [(e.path, e.kind) for e in folder.listed() or ()] == [
-        ("in", "folder"),
-        ("link.txt", "link"),
-    ]
+    listed = [(e.path, e.kind) for e in folder.listed() or ()]
+    assert listed == [("in", "folder"), ("link.txt", "link")]
     assert link.is_symlink()
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
     assert searched(folder, "secret", "").found == []
@@ -172,25 +162,11 @@ def test_no_race_with_links_leads_out(folder: Folder, tmp_path: Path) -> None:
 
 
 @settings(max_examples=300, deadline=None, database=None)
-@given(st.lists(st.sampled_from(["..", ".", "", "a", ".git", "/", "\0", "git~1", "é", "\\", "~"])))
-def test_a_path_that_is_taken_has_plain_names_only(names: list[str]) -> None:
-    try:
-        parts = parts_of("/".join(names))
-    except ToolError:
-        return
-    assert not {"..", ".", "", ".git", "git~1"} & set(parts)
-    assert not set("".join(parts)) & set("/\\\0")
-
-
-@settings(max_examples=300, deadline=None, database=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_path_inside_or_none(path: str) -> None:
     with suppress(ToolError):
         inside = os.path.normpath(Path("/root", *parts_of(path)))
         assert inside == "/root" or inside.startswith("/root/")
-
-
-# ---- what is shown
 
 
 @settings(max_examples=200, deadline=None, database=None)
@@ -210,29 +186,6 @@ def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
         assert len(" ".join(shown).splitlines()) <= 1
 
 
-def test_indentation_is_shown_as_it_is() -> None:
-    item = Item("a:1", "if x:\n\treturn  1\n\n    # }", None, TRUSTED, verbatim=True)
-    assert item.line() == "[a:1]\n|if x:\n|\treturn  1\n|\n|    # }"
-    assert Item.of(item.to_json()) == item
-
-
-def test_many_files_are_counted_not_told(folder: Folder) -> None:
-    for number in range(MAX_LISTED + 5):
-        (folder.root / f"in/{number}.txt").write_text("x")
-    (folder.root / "node_modules").mkdir()
-    (folder.root / "node_modules/x.js").write_text("secret")
-    found, more, readable = listing(folder, "")
-    assert "in/" in readable
-    assert not any("node_modules" in path for path in readable)
-    assert found == {"": ["in/", "node_modules/ (not looked into)"]}
-    assert "list a folder by its path" in more
-    assert searched(folder, "SECRET", "").found == []
-    assert [h.line for h in searched(folder, "INSIDE", "**/*.txt").found] == [1]
-    assert searched(folder, "inside", "*.py").files == 0
-    with pytest.raises(ToolError, match="No folder nowhere"):
-        listing(folder, "nowhere")
-
-
 def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) -> None:
     for number in range(MAX_ENTRIES + 100):
         os.close(os.open(folder.root / f"in/{number}.txt", os.O_CREAT | os.O_WRONLY, 0o600))
@@ -242,15 +195,10 @@ def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) 
         assert len(found[path]) == (MAX_LISTED if path else 1)
         assert "The rest was not looked at" in more
     assert "The rest was not looked at" in searched(folder, "nowhere", "*.py").cut
+    with pytest.raises(ToolError, match="No folder nowhere"):
+        listing(folder, "nowhere")
     with pytest.raises(ToolError, match="no command runs"):
         copied(folder, folder.root.parent / "outside", 1_000)
-
-
-def test_a_look_at_one_folder_ends_when_its_time_is_up(folder: Folder) -> None:
-    look = Look(until=time.monotonic() - 1)
-    assert folder.listed("in", look) == []
-    assert look.cut
-    assert list(walk(folder, Look(room=1))) == folder.listed()  # not what is in it
 
 
 def test_a_file_that_cannot_be_read_ends_no_search_and_is_named(tmp_path: Path) -> None:
@@ -286,9 +234,3 @@ def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with lock_file(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
         take()
     take()
-
-
-def test_what_a_kill_left_beside_a_file_is_gone_with_the_next_write(folder: Folder) -> None:
-    (folder.root / "in" / folder._beside).write_bytes(b"half")
-    folder.replace("in/b.txt", b"whole", None)
-    assert sorted(p.name for p in (folder.root / "in").iterdir()) == ["a.txt", "b.txt"]

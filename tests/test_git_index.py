@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pygit2
 import pytest
-from files_kit import BOOK, Desk, committed, git, repository, subjects, with_remote
+from files_kit import BOOK, Desk, git, repository, subjects, with_remote, written
+from pygit2.enums import FileMode
+from test_git_scope import elsewhere
 
 from scopes.folders.git import Repository
 from scopes.folders.git_push import Remote
 from scopes.tool import ToolResult
-from subagents.gate import Card
+from subagents.gate import Action, Card
 
 CLEAN = ""
 
@@ -32,20 +33,23 @@ def status(desk: Desk) -> str:
     return git(desk.root, "status", "--porcelain")
 
 
+def desk_at(tmp_path: Path) -> tuple[Desk, Path]:
+    """A project with a remote, and where the lock of its index is."""
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    return desk, desk.root / ".git/index.lock"
+
+
 async def held(tmp_path: Path) -> tuple[Desk, Path, ToolResult]:
     """A commit that was made while somebody else's git held the index; the lock; what was said."""
-    desk = Desk(tmp_path, push=True)
-    repository(desk.root)
-    lock = desk.root / ".git/index.lock"
+    desk, lock = desk_at(tmp_path)
     lock.touch()
     made = await wrote(desk, "README.md", "# Book, anew\n", "Anew")
     assert lock.exists()  # it is not ours to take away
     return desk, lock, made
 
 
-async def test_a_commit_beside_a_locked_index_is_made_and_says_what_is_behind(
-    tmp_path: Path,
-) -> None:
+async def test_a_commit_beside_a_locked_index_is_made_and_says_so(tmp_path: Path) -> None:
     desk, _, made = await held(tmp_path)
     assert made.note.startswith("Committed as ")
     assert "Somebody else's git held the index" in made.note
@@ -63,48 +67,6 @@ async def test_the_next_call_in_the_folder_brings_the_index_up(tmp_path: Path) -
     await desk.use("list_files", by="s2", folder=BOOK)
     assert status(desk) == CLEAN
     assert not list(desk.data.glob("locks/*.behind"))
-
-
-async def test_a_command_that_a_person_is_told_of_mends_it_too(tmp_path: Path) -> None:
-    desk, lock, made = await held(tmp_path)
-    lock.unlink()
-    told = made.note.partition("`git ")[2].partition("`")[0]
-    git(desk.root, *told.split())
-    assert status(desk) == CLEAN
-
-
-async def test_a_lock_of_a_moment_is_waited_for(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    lock = desk.root / ".git/index.lock"
-    lock.touch()
-    await wrote(desk, "README.md", "# Book, anew\n")
-
-    class Released(logging.Handler):
-        """Takes the lock away when the first try is told of."""
-
-        def emit(self, record: logging.LogRecord) -> None:
-            lock.unlink()
-
-    tried = Released()
-    logging.getLogger("scopes.folders.git").addHandler(tried)
-    try:
-        made = await desk.use("git_commit", message="Anew", folder=BOOK)
-    finally:
-        logging.getLogger("scopes.folders.git").removeHandler(tried)
-    assert not lock.exists()
-    assert "index" not in made.note
-    assert status(desk) == CLEAN
-
-
-async def test_several_commits_behind_a_lock_are_all_caught_up_with(tmp_path: Path) -> None:
-    desk, lock, _ = await held(tmp_path)
-    await wrote(desk, "b.md", "Two\n", "Two")
-    await wrote(desk, "README.md", "# Book, once more\n", "Once more")
-    lock.unlink()
-    await wrote(desk, "c.md", "Three\n", "Three")
-    assert status(desk) == CLEAN
-    assert subjects(pygit2.Repository(str(desk.root)))[:2] == ["Three", "Once more"]
 
 
 async def test_what_a_person_staged_or_took_back_meanwhile_stays_so(tmp_path: Path) -> None:
@@ -132,83 +94,45 @@ async def test_a_branch_that_a_person_went_to_meanwhile_is_left_alone(tmp_path: 
     assert (await desk.use("read_file", path="README.md", folder=BOOK)).items
 
 
-async def over_a_moved_remote(desk: Desk, tmp_path: Path) -> tuple[pygit2.Repository, Card]:
-    """A remote to which somebody else pushed after our commit, and the card of our push."""
-    remote = with_remote(repository(desk.root), tmp_path / "bare.git")
-    await wrote(desk, "a.md", "One\n", "Add a")
-    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
-    (tmp_path / "other/README.md").write_text("# Book, edited elsewhere\n")
-    committed(other, "Elsewhere", "README.md")
-    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+async def pushing(desk: Desk) -> Action:
     card = await desk.asks("git_push", folder=BOOK)
     assert isinstance(card, Card)
-    return remote, card
+    return card.action
+
+
+async def over_a_moved_remote(desk: Desk) -> Action:
+    """Our push, proposed after somebody else's."""
+    await wrote(desk, "a.md", "One\n", "Add a")
+    elsewhere(desk, FileMode.BLOB, "README.md", b"# Book, edited elsewhere\n")
+    return await pushing(desk)
 
 
 async def test_a_push_beside_a_locked_index_is_done_and_says_so(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    remote, card = await over_a_moved_remote(desk, tmp_path)
-    lock = desk.root / ".git/index.lock"
+    desk, lock = desk_at(tmp_path)
+    action = await over_a_moved_remote(desk)
     lock.touch()
-    done = await desk.approve(card.action)
+    done = await desk.approve(action)
     assert isinstance(done, ToolResult)
     assert done.note.startswith("1 commit pushed to main of ")
     assert "Somebody else's git held the index" in done.note
-    assert subjects(remote) == ["Add a", "Elsewhere", "Begin"]
+    assert subjects(pygit2.Repository(f"{tmp_path}/bare.git")) == ["Add a", "Else", "Begin"]
     lock.unlink()
     await desk.use("list_files", folder=BOOK)
     assert status(desk) == CLEAN
 
 
-async def test_what_a_person_staged_keeps_its_place_where_others_pushed_a_folder(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_person_staged_stays_where_others_pushed(tmp_path: Path) -> None:
     """And a staged folder where others pushed a file."""
-    desk = Desk(tmp_path, push=True)
-    with_remote(repository(desk.root), tmp_path / "bare.git")
+    desk, _ = desk_at(tmp_path)
     await wrote(desk, "a.md", "One\n", "Add a")
-    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
-    app = tmp_path / "other/src/app.py"
-    app.unlink()
-    app.mkdir()
-    (app / "x").write_text("in a folder that was a file\n")
-    (tmp_path / "other/docs").write_text("a file\n")
-    other.index.remove("src/app.py")
-    committed(other, "Elsewhere", "src/app.py/x", "docs")
-    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
-    (desk.root / "docs").mkdir()
-    (desk.root / "docs/mine.md").write_text("staged, a folder\n")
-    (desk.root / "src/app.py").write_text("staged, a file\n")
+    elsewhere(desk, FileMode.BLOB, "src/app.py/x", b"in a folder that was a file\n")
+    elsewhere(desk, FileMode.BLOB, "docs", b"a file\n")
+    written(desk.root, {"docs/mine.md": "staged, a folder\n", "src/app.py": "staged, a file\n"})
     git(desk.root, "add", "docs", "src")
-    card = await desk.asks("git_push", folder=BOOK)
-    assert isinstance(card, Card)
-    await desk.approve(card.action)
+    await desk.approve(await pushing(desk))
     assert git(desk.root, "show", ":src/app.py") == "staged, a file\n"
     assert git(desk.root, "show", ":docs/mine.md") == "staged, a folder\n"
     assert (desk.root / "src/app.py").read_text() == "staged, a file\n"
-
-
-async def test_what_the_folder_was_not_brought_to_is_not_staged_as_gone(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    with_remote(repository(desk.root), tmp_path / "bare.git")
-    await wrote(desk, "a.md", "One\n", "Add a")
-    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
-    app = tmp_path / "other/src/app.py"
-    app.unlink()
-    app.mkdir()
-    (app / "x").write_text("in a folder that was a file\n")
-    other.index.remove("src/app.py")
-    committed(other, "Elsewhere", "src/app.py/x")
-    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
-    (desk.root / "src/app.py").write_text("somebody is at work here\n")
-    card = await desk.asks("git_push", folder=BOOK)
-    assert isinstance(card, Card)
-    lock = desk.root / ".git/index.lock"
-    lock.touch()
-    await desk.approve(card.action)
-    lock.unlink()
-    await desk.use("list_files", folder=BOOK)
-    assert git(desk.root, "diff", "--cached", "--name-only", "HEAD") == ""
 
 
 class Killed(BaseException):
@@ -233,28 +157,24 @@ class Dying(Repository):
 
 
 @pytest.mark.parametrize("at", ["folder", "index"])
-async def test_a_push_that_was_killed_brings_the_folder_up_when_it_is_done_again(
-    tmp_path: Path, at: str
-) -> None:
-    desk = Desk(tmp_path, push=True)
-    _, card = await over_a_moved_remote(desk, tmp_path)
+async def test_a_push_that_was_killed_is_finished_later(tmp_path: Path, at: str) -> None:
+    desk, _ = desk_at(tmp_path)
+    action = await over_a_moved_remote(desk)
     found = desk.projects[BOOK].repository
     assert found
     dying = Dying(found.folder, found.branch, found.lock, at)
     with pytest.raises(Killed):
         Remote(dying, "origin", None).push([git(desk.root, "rev-parse", "HEAD").strip()])
-
-    await desk.approve(card.action)
+    await desk.approve(action)
     await desk.use("list_files", folder=BOOK)
     assert (desk.root / "README.md").read_text() == "# Book, edited elsewhere\n"
     assert status(desk) == CLEAN
 
 
 async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
+    desk, lock = desk_at(tmp_path)
     await wrote(desk, "b.md", "Two\n")
-    lock, mark = desk.root / ".git/index.lock", desk.data / "locks/book.git.index"
+    mark = desk.data / "locks/book.git.index"
     lock.touch()
     mark.touch()  # ours: we died while we wrote
     call = desk.context(key="r1/s1/commit")
@@ -262,15 +182,3 @@ async def test_an_index_that_a_kill_left_locked_is_written_by_the_replay(tmp_pat
     assert status(desk) == CLEAN
     assert not lock.exists()
     assert not mark.exists()
-
-
-@pytest.mark.parametrize("left", ["refs/heads/main " + "0" * 40, ""])
-async def test_a_note_of_what_is_gone_keeps_nobody_from_anything(tmp_path: Path, left: str) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    note = desk.data / "locks/book.git.behind"
-    note.parent.mkdir(parents=True)
-    note.write_text(left)
-    await wrote(desk, "b.md", "Two\n", "Two")
-    assert status(desk) == CLEAN
-    assert not note.exists()

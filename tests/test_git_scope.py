@@ -11,6 +11,7 @@ import pytest
 from files_kit import (
     ANA,
     BOOK,
+    FILES,
     WHO,
     Desk,
     committed,
@@ -19,13 +20,32 @@ from files_kit import (
     subjects,
     text_at,
     with_remote,
+    written,
 )
+from pygit2 import Repository
 from pygit2.enums import FileMode
 
 from scopes.folders.folders import MB
 from scopes.folders.git_push import bare
 from scopes.tool import SourceFailed, ToolContext, ToolResult
 from subagents.gate import Card
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    made = Desk(tmp_path, push=True)
+    repository(made.root)
+    return made
+
+
+@pytest.fixture
+def repo(desk: Desk) -> Repository:
+    return Repository(str(desk.root))
+
+
+@pytest.fixture
+def remote(repo: Repository, tmp_path: Path) -> Repository:
+    return with_remote(repo, tmp_path / "bare.git")
 
 
 def beside(desk: Desk, name: str) -> ToolContext:
@@ -42,9 +62,9 @@ async def edited(desk: Desk, by: Any, old: str, new: str) -> None:
     await desk.use("edit_file", by=by, path="src/app.py", old=old, new=new, folder=BOOK)
 
 
-async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
+async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(
+    desk: Desk, repo: Repository
+) -> None:
     (desk.root / "draft.txt").write_text("of a person, not committed\n")
     (desk.root / "README.md").write_text("# Book, changed by a person\n")
     await wrote(desk, "s1", "notes/a.md", "One\n", "Add a\n\nRequested-by: U0BOSS")
@@ -56,25 +76,12 @@ async def test_a_commit_holds_what_its_context_wrote_and_says_who_asked(tmp_path
     assert "nothing" in await desk.fails("git_commit", message="Again", folder=BOOK)
 
 
-async def test_who_writes_in_a_copy_is_told_when_it_comes_into_the_folder(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    args = {"path": "b.md", "text": "Two\n", "folder": BOOK}
-    kept = await desk.use("write_file", by=beside(desk, "s1"), **args)
-    assert "In your own copy: it comes into book when you end." in kept.note
-    assert not (desk.root / "b.md").exists()
-    assert "copy" not in (await desk.use("write_file", by="s2", **args)).note
-    assert (desk.root / "b.md").exists()
-
-
-async def test_what_stays_uncommitted_comes_into_the_folder_when_its_writer_ends(
-    tmp_path: Path,
-) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
+async def test_what_stays_uncommitted_comes_when_its_writer_ends(desk: Desk) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await wrote(desk, one, "a.md", "One\n", "Add a")
-    await wrote(desk, one, "new.md", "New\n")
+    kept = await desk.use("write_file", by=one, path="new.md", text="New\n", folder=BOOK)
+    assert "In your own copy: it comes into book when you end." in kept.note
+    assert not (desk.root / "new.md").exists()
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, two, "return 1", "return 100")
     (desk.root / "README.md").write_text("somebody is at work here\n")
@@ -94,42 +101,7 @@ async def test_what_stays_uncommitted_comes_into_the_folder_when_its_writer_ends
     assert await desk.ended("s3") == {}
 
 
-async def test_a_change_that_was_given_up_for_anothers_is_told(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    one, two = beside(desk, "s1"), beside(desk, "s2")
-    await edited(desk, one, "return 1", "return 10")
-    await edited(desk, two, "return 1", "return 100")
-    await desk.use("git_commit", by=one, message="Ten", folder=BOOK)
-    await desk.fails("git_commit", by=two, message="Hundred", folder=BOOK)
-    desk.begin()
-    assert "src/app.py" in (await desk.ended("s2"))["commit in files:book"]
-    await desk.use("read_file", by=two, path="src/app.py", folder=BOOK)
-    await edited(desk, two, "return 10\n", "return 100\n")
-    await desk.use("git_commit", by=two, message="Hundred", folder=BOOK)
-    assert await desk.ended("s2") == {"commit in files:book": ""}
-
-
-async def test_a_folder_that_is_gone_is_told_and_changes_in_it_stay_in_the_copy(
-    tmp_path: Path,
-) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
-    await wrote(desk, beside(desk, "s1"), "new.md", "New\n")
-    desk.root.rename(tmp_path / "moved")
-    copy = "a subagent's own copy, work/r1/trees/s1-book in the data folder"
-    told = (
-        f"these files of book could not be written, and their changes were left in {copy}: new.md"
-    )
-    assert await desk.ended("s1") == {"commit in files:book": told}
-    (tmp_path / "moved").rename(desk.root)
-    assert await desk.ended("s1") == {"commit in files:book": ""}
-    assert (desk.root / "new.md").read_text() == "New\n"
-
-
-async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
+async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(desk: Desk) -> None:
     one = beside(desk, "s1")
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, one, "return 10", "return 1")
@@ -138,18 +110,14 @@ async def test_what_was_changed_and_changed_back_is_nothing_that_is_left(tmp_pat
     assert (desk.root / "src/app.py").read_text() == "somebody is at work here\n"
 
 
-async def test_a_damaged_repository_is_told_as_one(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
+async def test_a_damaged_repository_is_told_as_one(desk: Desk) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
     (desk.root / ".git/HEAD").write_bytes(b"")
     with pytest.raises(SourceFailed, match="git fails in book: it is damaged"):
         await desk.use("git_commit", by="s1", message="Add a", folder=BOOK)
 
 
-async def test_siblings_write_in_copies_of_their_own_and_nothing_is_lost(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
+async def test_siblings_write_in_copies_of_their_own(desk: Desk, repo: Repository) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, two, "return 2", "return 20")
@@ -163,9 +131,7 @@ async def test_siblings_write_in_copies_of_their_own_and_nothing_is_lost(tmp_pat
     assert git(desk.root, "fsck", "--no-dangling") == ""
 
 
-async def test_the_second_at_the_same_line_is_told_and_can_mend_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
+async def test_a_conflict_is_told_and_can_be_solved(desk: Desk, repo: Repository) -> None:
     one, two = beside(desk, "s1"), beside(desk, "s2")
     await edited(desk, one, "return 1", "return 10")
     await edited(desk, two, "return 1", "return 100")
@@ -173,23 +139,25 @@ async def test_the_second_at_the_same_line_is_told_and_can_mend_it(tmp_path: Pat
     said = await desk.fails("git_commit", by=two, message="Hundred", folder=BOOK)
     assert said.startswith("Others changed the same lines of src/app.py meanwhile.")
     assert "read it" in said
+    desk.begin()
+    given_up = (await desk.ended("s2"))["commit in files:book"]
+    assert "src/app.py" in given_up
     read = await desk.use("read_file", by=two, path="src/app.py", folder=BOOK)
     assert "return 10\n" in read.items[0].text
     await edited(desk, two, "return 10\n", "return 100\n")
     await desk.use("git_commit", by=two, message="Hundred", folder=BOOK)
     assert "return 100\n" in text_at(repo, "src/app.py")
     assert subjects(repo) == ["Hundred", "Ten", "Begin"]
+    assert await desk.ended("s2") == {"commit in files:book": ""}
 
 
-async def test_what_a_person_changed_in_the_same_file_is_neither_taken_nor_lost(
-    tmp_path: Path,
-) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
+@pytest.mark.parametrize("apart", [False, True], ids=["in the folder", "in a copy"])
+async def test_changes_of_a_person_are_left(desk: Desk, repo: Repository, apart: bool) -> None:
     app = desk.root / "src/app.py"
     app.write_text(app.read_text().replace("return 2", "return 2  # mine"))
-    await edited(desk, "s1", "return 1", "return 10")
-    made = await desk.use("git_commit", message="Ten", folder=BOOK)
+    by = desk.context("s1", beside=apart)
+    await edited(desk, by, "return 1", "return 10")
+    made = await desk.use("git_commit", by=by, message="Ten", folder=BOOK)
     assert "Others are at work on src/app.py" in made.note
     assert "mine" not in text_at(repo, "src/app.py")
     assert "return 10" in text_at(repo, "src/app.py")
@@ -198,11 +166,11 @@ async def test_what_a_person_changed_in_the_same_file_is_neither_taken_nor_lost(
 
 
 @pytest.mark.parametrize("meanwhile", ["", "zero\none\ntwo\n"])
-async def test_a_file_with_line_ends_of_its_own_is_committed_as_git_has_it(
-    tmp_path: Path, meanwhile: str
+async def test_line_ends_of_gitattributes_are_kept(
+    desk: Desk, repo: Repository, meanwhile: str
 ) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root, {".gitattributes": "*.bat eol=crlf\n", "w.bat": "one\ntwo\n"})
+    written(desk.root, {".gitattributes": "*.bat eol=crlf\n", "w.bat": "one\ntwo\n"})
+    committed(repo, "Add a program", ".gitattributes", "w.bat")
     (desk.root / "w.bat").write_bytes(b"one\r\ntwo\r\n")  # as git checks it out
     await desk.use("read_file", path="w.bat", folder=BOOK)
     await desk.use("edit_file", path="w.bat", old="two", new="three", folder=BOOK)
@@ -218,50 +186,25 @@ async def test_a_file_with_line_ends_of_its_own_is_committed_as_git_has_it(
     assert bool(git(desk.root, "status", "--porcelain")) == bool(meanwhile)
 
 
-async def test_a_sibling_does_not_overwrite_what_a_person_is_changing(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
-    app = desk.root / "src/app.py"
-    app.write_text("# half a thought of a person\n")
-    await edited(desk, beside(desk, "s1"), "return 1", "return 10")
-    made = await desk.use("git_commit", by=beside(desk, "s1"), message="Ten", folder=BOOK)
-    assert "Others are at work on src/app.py" in made.note
-    assert app.read_text() == "# half a thought of a person\n"
-    assert "return 10" in text_at(repo, "src/app.py")
-
-
-async def test_a_commit_that_was_made_before_a_crash_is_not_made_again(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
+async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repository) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
+    desk.begin()  # what was written outlives the process
     again = desk.context("s1", key="r1/s1/commit")
     for _ in range(2):
         await desk.use("git_commit", by=again, message="Add a", folder=BOOK)
         (desk.data / "work/r1/log.jsonl").write_bytes(b"")  # as if it had not been noted
         desk.begin()
     assert subjects(repo) == ["Add a", "Begin"]
-
-
-async def test_changes_outlive_the_process_that_made_them(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
-    await wrote(desk, "s1", "a.md", "One\n")
-    desk.begin()
-    await desk.use("git_commit", message="Add a", folder=BOOK)
     assert text_at(repo, "a.md") == "One\n"
 
 
-async def test_no_hook_and_no_filter_runs(tmp_path: Path) -> None:
-    desk, mark = Desk(tmp_path), tmp_path / "ran"
-    repo = repository(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
+async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    written(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
+    committed(repo, "Add a filter", ".gitattributes", "a.md")
     script = f"#!/bin/sh\ntouch {mark}\ncat\n"
-    for name in (
-        "pre-commit",
-        "post-commit",
-        "reference-transaction",
-        "pre-push",
-        "post-index-change",
-    ):
+    hooks = "pre-commit post-commit reference-transaction pre-push post-index-change"
+    for name in hooks.split():
         hook = desk.root / ".git/hooks" / name
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(script)
@@ -275,31 +218,25 @@ async def test_no_hook_and_no_filter_runs(tmp_path: Path) -> None:
 
 
 async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = pygit2.init_repository(str(desk.root), initial_head="main")
-    await wrote(desk, "s1", "a.md", "One\n", "Begin")
-    assert subjects(repo) == ["Begin"]
+    fresh = Desk(tmp_path / "fresh")
+    made = pygit2.init_repository(str(fresh.root), initial_head="main")
+    await wrote(fresh, "s1", "a.md", "One\n", "Begin")
+    assert subjects(made) == ["Begin"]
 
 
-async def test_another_branch_or_none_is_said(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, branch="docs")
-    repo = repository(desk.root)
-    await wrote(desk, "s1", "a.md", "One\n")
-    said = await desk.fails("git_commit", message="Add a", folder=BOOK)
-    assert "not on the branch docs" in said
+async def test_another_branch_or_none_is_said(repo: Repository, tmp_path: Path) -> None:
+    docs = Desk(tmp_path, branch="docs")
+    await wrote(docs, "s1", "a.md", "One\n")
+    commit = {"message": "Add a", "folder": BOOK}
+    assert "not on the branch docs" in await docs.fails("git_commit", **commit)
     repo.set_head(repo.head.target)
-    assert "No branch" in await desk.fails("git_commit", message="Add a", folder=BOOK)
+    assert "No branch" in await docs.fails("git_commit", **commit)
 
 
-async def test_a_commit_without_a_message_or_a_repository_is_refused(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repository(desk.root)
+async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: Desk) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
     assert "needs a message" in await desk.fails("git_commit", message=" \n", folder=BOOK)
     assert "no git repository" in await desk.fails("git_commit", message="x", folder="files:run")
-
-
-# ---- pushing
 
 
 async def proposed(desk: Desk, by: ToolContext | str = "s1") -> Card:
@@ -308,9 +245,15 @@ async def proposed(desk: Desk, by: ToolContext | str = "s1") -> Card:
     return card
 
 
-async def test_a_push_shows_its_commits_and_sends_exactly_these(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    remote = with_remote(repository(desk.root), tmp_path / "bare.git")
+async def approved(desk: Desk, card: Card) -> ToolResult:
+    done = await desk.approve(card.action)
+    assert isinstance(done, ToolResult)
+    return done
+
+
+async def test_a_push_shows_its_commits_and_sends_exactly_these(
+    desk: Desk, remote: Repository, tmp_path: Path
+) -> None:
     await wrote(desk, "s1", "a.md", "One\nTwo\n", "Add a")
     card = await proposed(desk)
     told = dict(card.action.told)
@@ -318,71 +261,58 @@ async def test_a_push_shows_its_commits_and_sends_exactly_these(tmp_path: Path) 
     assert told == {"branch": "main", "remote": str(tmp_path / "bare.git")}
     await wrote(desk, "s1", "b.md", "After the card\n", "Add b")
     assert subjects(remote) == ["Begin"]
-    done = await desk.approve(card.action)
-    assert isinstance(done, ToolResult)
+    done = await approved(desk, card)
     assert done.note == f"1 commit pushed to main of {tmp_path / 'bare.git'}."
     assert subjects(remote) == ["Add a", "Begin"]
-    again = await desk.approve(card.action)
-    assert isinstance(again, ToolResult)
+    again = await approved(desk, card)
     assert again.note.startswith("0 commits pushed")
     assert subjects(remote) == ["Add a", "Begin"]
 
 
-async def test_the_commits_of_another_are_not_carried_along(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    repo = repository(desk.root)
-    remote = with_remote(repo, tmp_path / "bare.git")
+async def test_the_commits_of_another_are_not_carried_along(
+    desk: Desk, repo: Repository, remote: Repository
+) -> None:
     await wrote(desk, "s1", "private.md", "Not approved\n", "Private")
     await wrote(desk, "s2", "a.md", "One\n", "Add a")
-    await desk.approve((await proposed(desk, "s2")).action)
+    await approved(desk, await proposed(desk, "s2"))
     assert subjects(remote) == ["Add a", "Begin"]
     assert "private.md" not in remote.lookup_reference("refs/heads/main").peel(pygit2.Tree)
-    await desk.approve((await proposed(desk, "s1")).action)
+    await approved(desk, await proposed(desk, "s1"))
     assert subjects(remote) == ["Private", "Add a", "Begin"]
     assert repo.head.target == remote.head.target  # the folder has what the remote has
     assert git(desk.root, "status", "--porcelain") == ""
 
 
-async def test_a_remote_that_moved_is_merged_with_and_never_forced(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    repo = repository(desk.root)
-    remote = with_remote(repo, tmp_path / "bare.git")
+async def test_a_remote_that_moved_is_merged_with_and_never_forced(
+    desk: Desk, remote: Repository
+) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
-    (tmp_path / "other/README.md").write_text("# Book, edited elsewhere\n")
-    committed(other, "Elsewhere", "README.md")
-    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
-    await desk.approve((await proposed(desk)).action)
-    assert subjects(remote) == ["Add a", "Elsewhere", "Begin"]
+    elsewhere(desk, FileMode.BLOB, "README.md", b"# Book, edited elsewhere\n")
+    await approved(desk, await proposed(desk))
+    assert subjects(remote) == ["Add a", "Else", "Begin"]
     assert (desk.root / "README.md").read_text() == "# Book, edited elsewhere\n"
     assert git(desk.root, "status", "--porcelain") == ""
 
 
-async def test_a_conflict_with_the_remote_is_an_error_that_says_so(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    repo = repository(desk.root)
-    remote = with_remote(repo, tmp_path / "bare.git")
+async def test_a_conflict_with_the_remote_is_told(desk: Desk, remote: Repository) -> None:
     await edited(desk, "s1", "return 1", "return 10")
     await desk.use("git_commit", message="Ten", folder=BOOK)
-    other = pygit2.clone_repository(str(tmp_path / "bare.git"), str(tmp_path / "other"))
-    app = tmp_path / "other/src/app.py"
-    app.write_text(app.read_text().replace("return 1", "return 11"))
-    committed(other, "Eleven", "src/app.py")
-    other.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
+    theirs = FILES["src/app.py"].replace("return 1", "return 11")
+    elsewhere(desk, FileMode.BLOB, "src/app.py", theirs.encode())
     with pytest.raises(Exception, match=r"same lines of src/app\.py") as told:
-        await desk.approve((await proposed(desk)).action)
+        await approved(desk, await proposed(desk))
     assert "On the remote" in str(told.value)
-    assert subjects(remote) == ["Eleven", "Begin"]
+    assert subjects(remote) == ["Else", "Begin"]
 
 
-def elsewhere(tmp_path: Path, mode: FileMode, path: str, content: bytes) -> None:
-    """Somebody else pushes one file, in place of all that stood below its path."""
-    at = tmp_path / f"other-{mode}"
-    repo = pygit2.clone_repository(str(tmp_path / "bare.git"), str(at), bare=True)
+def elsewhere(desk: Desk, mode: FileMode, path: str, content: bytes) -> None:
+    """Somebody else pushes one file, in place of what stood at its path."""
+    place = desk.root.parent
+    other = place / f"other-{mode}-{path.replace('/', '-')}"
+    repo = pygit2.clone_repository(f"{place}/bare.git", str(other), bare=True)
     index = pygit2.Index()
     index.read_tree(repo.head.peel(pygit2.Tree))
-    top = path.partition("/")[0]
-    for each in [e.path for e in index if e.path == top or e.path.startswith(f"{top}/")]:
+    for each in [e.path for e in index if path.startswith(f"{e.path}/")]:
         index.remove(each)
     commit = mode is FileMode.COMMIT
     id = pygit2.Oid(hex="12" * 20) if commit else repo.create_blob(content)
@@ -402,15 +332,12 @@ def elsewhere(tmp_path: Path, mode: FileMode, path: str, content: bytes) -> None
     ids=["large", "submodule", "link", "folder"],
 )
 async def test_a_push_that_is_done_is_told_as_done_whatever_others_pushed(
-    tmp_path: Path, path: str, mode: FileMode, content: bytes
+    desk: Desk, remote: Repository, path: str, mode: FileMode, content: bytes
 ) -> None:
-    desk = Desk(tmp_path, push=True)
-    remote = with_remote(repository(desk.root), tmp_path / "bare.git")
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(tmp_path, mode, path, content)
+    elsewhere(desk, mode, path, content)
     (desk.root / "src/app.py").write_text("somebody is at work here\n")
-    done = await desk.approve((await proposed(desk)).action)
-    assert isinstance(done, ToolResult)
+    done = await approved(desk, await proposed(desk))
     assert done.note.startswith("1 commit pushed to main of ")
     assert path in done.note.partition(" left as it is for ")[2]
     assert subjects(remote) == ["Add a", "Else", "Begin"]
@@ -418,51 +345,27 @@ async def test_a_push_that_is_done_is_told_as_done_whatever_others_pushed(
     staged = git(desk.root, "diff", "--cached", "--name-only", "HEAD")
     assert staged == ""
     await wrote(desk, "s1", "b.md", "Two\n", "Add b")
-    again = await desk.approve((await proposed(desk)).action)
-    assert isinstance(again, ToolResult)
+    await approved(desk, await proposed(desk))
     assert subjects(remote) == ["Add b", "Add a", "Else", "Begin"]
 
 
-async def test_a_program_that_others_pushed_stays_one(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    with_remote(repository(desk.root), tmp_path / "bare.git")
-    await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(tmp_path, FileMode.BLOB_EXECUTABLE, "run.sh", b"#!/bin/sh\n")
-    await desk.approve((await proposed(desk)).action)
-    assert (desk.root / "run.sh").stat().st_mode & 0o111
-    assert git(desk.root, "status", "--porcelain") == ""
-
-
-@pytest.mark.parametrize("content", [b"# Book\n", b"#!/bin/sh\n"], ids=["same", "other"])
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [("README.md", b"# Book\n"), ("README.md", b"#!/bin/sh\n"), ("run.sh", b"#!/bin/sh\n")],
+    ids=["same", "other", "new"],
+)
 async def test_a_file_that_others_made_a_program_becomes_one_and_is_one_no_more(
-    tmp_path: Path, content: bytes
+    desk: Desk, remote: Repository, path: str, content: bytes
 ) -> None:
-    desk = Desk(tmp_path, push=True)
-    with_remote(repository(desk.root), tmp_path / "bare.git")
-    file = desk.root / "README.md"
+    file = desk.root / path
     for number, mode in enumerate((FileMode.BLOB_EXECUTABLE, FileMode.BLOB)):
         await wrote(desk, "s1", f"{number}.md", "One\n", "Add one")
-        elsewhere(tmp_path, mode, "README.md", content)
-        done = await desk.approve((await proposed(desk)).action)
-        assert isinstance(done, ToolResult)
+        elsewhere(desk, mode, path, content)
+        done = await approved(desk, await proposed(desk))
         assert "left as it is" not in done.note
         assert bool(file.stat().st_mode & 0o111) == (mode is FileMode.BLOB_EXECUTABLE)
         assert file.read_bytes() == content
         assert git(desk.root, "status", "--porcelain") == ""
-
-
-async def test_who_works_on_a_file_that_others_made_a_program_keeps_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    with_remote(repository(desk.root), tmp_path / "bare.git")
-    await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    elsewhere(tmp_path, FileMode.BLOB_EXECUTABLE, "README.md", b"# Book\n")
-    (desk.root / "README.md").write_text("somebody is at work here\n")
-    git(desk.root, "update-index", "--chmod=+x", "src/app.py")  # staged, by the same person
-    done = await desk.approve((await proposed(desk)).action)
-    assert isinstance(done, ToolResult)
-    assert "left as it is for README.md" in done.note
-    assert (desk.root / "README.md").read_text() == "somebody is at work here\n"
-    assert git(desk.root, "diff", "--cached", "--name-only", "HEAD") == "src/app.py\n"
 
 
 def peak_kb(*, anew: bool = False) -> int:
@@ -473,9 +376,7 @@ def peak_kb(*, anew: bool = False) -> int:
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-async def test_a_small_object_that_holds_very_much_is_not_read(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
+async def test_an_object_that_unpacks_huge_is_not_read(desk: Desk, repo: Repository) -> None:
     (desk.root / "zeros").touch()
     os.truncate(desk.root / "zeros", 100 * MB)
     committed(repo, "Zeros", "zeros")
@@ -486,21 +387,18 @@ async def test_a_small_object_that_holds_very_much_is_not_read(tmp_path: Path) -
     assert peak_kb() - before < 50_000
 
 
-async def test_nothing_is_asked_that_cannot_be_pushed(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    repo = repository(desk.root)
-    await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    assert "Nothing is pushed from book" in await desk.fails("git_push", folder=BOOK)
-    desk = Desk(tmp_path, push=True)
+async def test_what_cannot_be_pushed_is_told(desk: Desk, repo: Repository, tmp_path: Path) -> None:
+    plain = Desk(tmp_path)
+    await wrote(plain, "s1", "a.md", "One\n", "Add a")
+    assert "Nothing is pushed from book" in await plain.fails("git_push", folder=BOOK)
     assert "no remote origin" in await desk.fails("git_push", folder=BOOK)
     with_remote(repo, tmp_path / "bare.git")
     assert "committed nothing" in await desk.fails("git_push", by="s2", folder=BOOK)
 
 
-async def test_a_model_cannot_name_the_commits_of_another(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, push=True)
-    repo = repository(desk.root)
-    with_remote(repo, tmp_path / "bare.git")
+async def test_a_model_cannot_name_the_commits_of_another(
+    desk: Desk, repo: Repository, remote: Repository
+) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     theirs = str(repo.head.target)
     await wrote(desk, "s2", "b.md", "Two\n", "Add b")

@@ -156,16 +156,6 @@ async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk, c
     assert f"All of it is in the {len(card.before)} messages before this one." in last
 
 
-async def test_short_pushes_share_the_card_itself(desk: Desk) -> None:
-    actions = [
-        await proposed(desk, {f"{n}.md": SENTENCE}, f"Write on topic {n}", by=f"s{n}")
-        for n in range(8)
-    ]
-    card = card_of(*actions)
-    assert card.before == ()
-    assert said([card.last]).count(f"+{SENTENCE}") == 8
-
-
 async def test_as_many_commits_as_may_be_pushed_are_all_shown(desk: Desk) -> None:
     for n in range(MAX_PUSHED):
         await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from email import message_from_bytes
@@ -15,15 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.local.google.faults import Fault
-from scopes.extraction.mail_text import NOT_FETCHED, reduce
+from scopes.extraction.mail_text import NOT_FETCHED
 from scopes.extraction.quotations import CONTEXT, without_repeats
 from scopes.extraction.quotations import MARK as LEFT_OUT
-from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
-from scopes.google.gmail import HistoryTooOld
-from scopes.google.gmail_compose import MARK, NoRecipient, is_address, mark_of
+from scopes.google.errors import GoogleAbsent, GoogleUnsure
+from scopes.google.gmail_compose import MARK, NoRecipient, mark_of
 from scopes.google.gmail_payload import NO_CONTENT, NO_SENSE, message_of
-from scopes.google.gmail_threads import TOO_MUCH, thread_of
-from scopes.mail import label_of
+from scopes.google.gmail_threads import TOO_MUCH
 
 LONG = "word " * 3_000
 SENT = frozenset({"SENT"})
@@ -44,9 +41,6 @@ def resource(shown: Any, **more: Any) -> dict[str, Any]:
     return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": shown, **more}
 
 
-# ---- reading
-
-
 async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
     messages = (
         stored(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
@@ -64,15 +58,6 @@ async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
     assert "INBOX" in first.labels
     assert last.text.body == "Yes."
     assert found.history
-
-
-async def test_a_thread_is_fetched_once_however_many_ask() -> None:
-    async with office(stored(1, mail(1))) as at:
-        many = await asyncio.gather(*(at.gmail.thread(id_of(1)) for _ in range(5)))
-        assert len({id(each) for each in many}) == 1
-        assert at.asked("threads.get") == 1
-        assert (await at.made().thread(id_of(1))).id == id_of(1)
-        assert at.asked("threads.get") == 2
 
 
 async def test_a_failed_read_is_not_kept() -> None:
@@ -109,19 +94,6 @@ async def test_a_long_text_that_gmail_keeps_apart_is_fetched_and_files_are_not()
         assert at.asked("messages.attachments.get") == 2
 
 
-async def test_an_attached_text_is_listed_and_an_attached_invitation_is_read() -> None:
-    event = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Lunch\r\nEND:VEVENT"
-    file = "Content-Disposition: attachment; filename"
-    lines = ['Content-Type: multipart/mixed; boundary="b"', "", "--b", "", "See.", "--b"]
-    lines += ["Content-Type: text/plain", f"{file}=n.txt", "", "Notes", "--b"]
-    lines += ["Content-Type: text/calendar", f"{file}=i.ics", "", event, "--b--"]
-    async with office(stored(1, "\r\n".join(lines).encode())) as at:
-        text = (await at.gmail.thread(id_of(1))).last.text
-        assert text.body == "See.\n\nCalendar event: Lunch; when: not said."
-        assert [a.name for a in text.attachments] == ["n.txt", "i.ics"]
-        assert at.asked("messages.attachments.get") == 1
-
-
 async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
     async with office(stored(1, mail(1, LONG, subject="Long")), inline_bytes=2_000) as at:
         at.local.faults.append(Fault("attachments.get", "404"))
@@ -129,38 +101,22 @@ async def test_a_text_that_is_gone_is_told_and_the_rest_is_read() -> None:
         assert (text.subject, text.body, text.cut) == ("Long", "", NOT_FETCHED)
 
 
-# ---- payloads
-
-
 @pytest.mark.parametrize(
     ("charset", "data", "text"),
     [
         ("utf-8", "Grüße".encode(), "Grüße"),
-        ("iso-8859-1", "Grüße".encode(), "Grüße"),
-        ("iso-8859-1", "Grüße".encode("latin-1"), "Grüße"),
         ("koi8-r", "да".encode("koi8-r"), "да"),
         ("koi8-r", "да".encode(), "да"),
         ("iso-2022-jp", "日本語".encode("iso-2022-jp"), "日本語"),
-        ("iso-2022-jp", "日本語".encode(), "日本語"),
         ("hz-gb-2312", "汉字".encode("hz"), "汉字"),
-        ("utf-16-le", "hi".encode("utf-16-le"), "hi"),
         ("utf-7", b"a+-b", "a+-b"),
         ("no-such-charset", "Grüße".encode(), "Grüße"),
         ("", b"caf\xe9", "café"),
     ],
 )
-def test_a_text_is_utf8_where_it_can_be_and_else_what_its_charset_says(
-    charset: str, data: bytes, text: str
-) -> None:
+def test_a_text_is_utf8_or_what_its_charset_says(charset: str, data: bytes, text: str) -> None:
     named = [("Content-Type", f"text/plain; charset={charset}" if charset else "text/plain")]
     assert message_of(resource(payload("text/plain", data, headers=named))).text.body == text
-
-
-def test_transfer_encodings_are_undone_by_gmail_and_not_once_more() -> None:
-    named = [("Content-Transfer-Encoding", "quoted-printable"), ("Content-Type", "text/plain")]
-    assert message_of(resource(payload("text/plain", "a=20b=3D", headers=named))).text.body == (
-        "a=20b=3D"
-    )
 
 
 @pytest.mark.parametrize(
@@ -168,13 +124,7 @@ def test_transfer_encodings_are_undone_by_gmail_and_not_once_more() -> None:
     [
         ("Boss <boss@corp.example> <evil@x.example>", "Boss boss@corp.example <evil@x.example>"),
         ("boss@corp.example, <evil@x.example>", "boss@corp.example <evil@x.example>"),
-        (
-            '"Boss" <boss@corp.example>, <evil@x.example>',
-            "Boss boss@corp.example <evil@x.example>",
-        ),
-        ("Weber, Ann <ann@x.example>", "Weber, Ann <ann@x.example>"),
         ('"Weber, Ann" <ann@x.example>', "Weber, Ann <ann@x.example>"),
-        ("ann@x.example", "ann@x.example"),
         ("<ann@x.example>", "ann@x.example"),
     ],
 )
@@ -182,26 +132,6 @@ def test_a_sender_is_the_last_address_whatever_the_decoded_name_says(sent: str, 
     read = message_of(resource(payload("text/plain", "x", headers=[("From", sent)])))
     assert read.text.sender == shown
     assert read.text.sender.count("<") <= 1
-
-
-def test_an_attached_message_is_shown_as_in_a_mail() -> None:
-    inner = payload(
-        "text/plain", "Inner words.", headers=[("From", "Bo <bo@x.example>"), ("Subject", "In")]
-    )
-    forwarded = payload("message/rfc822", filename="in.eml", parts=[inner])
-    whole = payload("multipart/mixed", parts=[payload("text/plain", "See below."), forwarded])
-    text = message_of(resource(whole)).text
-    assert text.body == (
-        "See below.\n\nAttached message from Bo <bo@x.example>: In\n\nInner words."
-    )
-    assert [a.name for a in text.attachments] == ["in.eml"]
-
-
-def test_an_invitation_is_told_as_facts() -> None:
-    event = "BEGIN:VCALENDAR\nMETHOD:REQUEST\nBEGIN:VEVENT\nSUMMARY:Lunch\nEND:VEVENT"
-    parts = [payload("text/plain", "Come."), payload("text/calendar", event)]
-    text = message_of(resource(payload("multipart/alternative", parts=parts))).text
-    assert text.body == "Come.\n\nCalendar invitation: Lunch; when: not said."
 
 
 def test_hidden_text_is_found_as_in_a_mail() -> None:
@@ -227,30 +157,6 @@ def test_a_message_that_cannot_be_read_says_why(given_: dict[str, Any], why: str
     assert read.text.body == ""
 
 
-SCRAPS = st.recursive(
-    st.one_of(st.none(), st.integers(), st.text(max_size=8), st.sampled_from([b64("hi"), "t/x"])),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(
-            st.sampled_from(
-                ["mimeType", "body", "parts", "headers", "data", "size", "name", "value",
-                 "attachmentId", "filename", "payload"]
-            ),
-            inner,
-            max_size=4,
-        ),
-    ),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@settings(max_examples=300, deadline=None, database=None)
-@given(SCRAPS, SCRAPS)
-def test_no_resource_raises(one: Any, two: Any) -> None:
-    found = [message_of(resource(one)), message_of({"id": "m2", "payload": two})]
-    assert len(thread_of("t1", "", found).messages) == 2
-
-
 async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> None:
     bomb = "".join(f"<font color={n}></p><p>" for n in range(30_000))
     as_html = mail(1, bomb).replace(b"text/plain", b"text/html")
@@ -258,17 +164,6 @@ async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> N
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
     assert thread.last.text.body == "Fine."
-
-
-def test_a_deep_tree_is_read_as_far_as_it_goes() -> None:
-    shown = payload("text/plain", "deep")
-    for _ in range(300):
-        shown = payload("multipart/mixed", parts=[shown])
-    read = message_of(resource(shown))
-    assert read.text.cut or read.fault
-
-
-# ---- quotations
 
 
 def quoted(text: str) -> str:
@@ -303,16 +198,6 @@ def test_quotations_without_marks_are_known_by_their_header(head: str) -> None:
     first = "The first message has a question about\nthe price of paper and of ink."
     (_, left) = without_repeats([first, f"Fine.\n\n{head}\n\n{first}"])
     assert left == f"Fine.\n\n{head}\n\n{LEFT_OUT}"
-
-
-def test_changed_words_stay_and_so_do_words_that_stand_nowhere_else() -> None:
-    first = "We pay 500 euros for all of the paper.\nThe ink is to be paid for later on by you."
-    changed = first.replace("500", "900")
-    (_, left) = without_repeats([first, f"Yes.\n\nAnn wrote:\n{quoted(changed)}"])
-    assert "> We pay 900 euros for all of the paper." in left
-    lost = "This was said in a mail that is not in this thread at all, by nobody."
-    (_, left) = without_repeats([first, f"Yes.\n\nAnn wrote:\n{quoted(lost)}"])
-    assert lost in left
 
 
 def test_an_answer_between_the_lines_keeps_what_it_answers() -> None:
@@ -352,34 +237,6 @@ async def test_a_thread_is_shown_with_each_message_in_its_own_words() -> None:
     assert texts == [first, f"I will.\n\nOn Monday, Kim wrote:\n{LEFT_OUT}"]
 
 
-# ---- changes
-
-
-async def test_changes_name_each_thread_that_got_mail_once() -> None:
-    async with office(stored(1, mail(1)), stored(9, mail(9), 9)) as at:
-        since = await at.gmail.history()
-        assert await at.gmail.changes(since) == await at.made().changes(since)
-        state = at.local.gmail
-        two = state.add(mail(2, subject="New", headers={"X-A": "1"}), ["INBOX"])
-        state.add(mail(3, answers=1), ["INBOX"], thread=id_of(1))
-        state.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
-        state.remove(id_of(9))
-        found = await at.gmail.changes(since)
-        assert found.threads == (two.thread, id_of(1))
-        assert (await at.gmail.changes(found.history)).threads == ()
-
-
-async def test_a_history_that_gmail_forgot_is_told() -> None:
-    async with office(stored(1, mail(1))) as at:
-        since = await at.gmail.history()
-        at.local.gmail.forget_history()
-        with pytest.raises(HistoryTooOld):
-            await at.gmail.changes(since)
-
-
-# ---- labels
-
-
 async def names_on(at: Office, thread: str) -> set[str]:
     names = {label.id: label.name for label in await at.made().labels()}
     return {names[each] for each in (await at.made().thread(thread)).last.labels}
@@ -407,9 +264,6 @@ async def test_a_label_is_made_once_though_the_answer_was_lost(kind: str) -> Non
         assert [e.name for e in await at.made().labels() if e.own] == ["Later"]
 
 
-# ---- drafts
-
-
 def drafts(at: Office) -> list[Any]:
     """The drafts as mails."""
     state = at.local.gmail
@@ -433,15 +287,11 @@ async def test_a_draft_answers_who_wrote_last_in_the_thread() -> None:
         id = await at.gmail.draft(thread, ANSWER, "run/t1")
         assert id in at.local.gmail.drafts
         (made,) = drafts(at)
-        assert (made["To"], made["From"], made["Subject"]) == (
-            "kim@client.example",
-            ME,
-            "Re: Offer",
-        )
+        assert (made["To"], made["From"]) == ("kim@client.example", ME)
+        assert made["Subject"] == "Re: Offer"
         assert made["Cc"] is made["Bcc"] is made["Reply-To"] is None
-        assert (made["In-Reply-To"], made["References"]) == (
-            "<m2@client.example>", "<m1@client.example> <m2@client.example>",
-        )  # fmt: skip
+        assert made["In-Reply-To"] == "<m2@client.example>"
+        assert made["References"] == "<m1@client.example> <m2@client.example>"
         assert made.get_content().split() == ANSWER.split()
         assert made[MARK] == mark_of(ME, "run/t1")
         shown = await at.gmail.thread(id_of(1))
@@ -449,20 +299,10 @@ async def test_a_draft_answers_who_wrote_last_in_the_thread() -> None:
         assert at.local.gmail.sent == []
 
 
-async def test_a_key_makes_one_draft_and_another_key_another() -> None:
-    async with office(stored(1, mail(1))) as at:
-        thread = await at.gmail.thread(id_of(1))
-        first = await at.gmail.draft(thread, ANSWER, "a")
-        assert await at.made().draft(thread, "Other words.", "a") == first
-        assert await at.made().draft(thread, ANSWER, "b") != first
-        assert len(drafts(at)) == 2
-
-
 @pytest.mark.parametrize("kind", ["lost", "drop", "500", "429", "malformed"])
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_draft_is_made_once_whatever_becomes_of_the_answer(kind: str, named: bool) -> None:
-    raw = mail(1)
-    raw = raw if named else re.sub(rb"Message-ID:[^\n]*\n", b"", raw)
+    raw = mail(1) if named else re.sub(rb"Message-ID:[^\n]*\n", b"", mail(1))
     async with office(stored(1, raw)) as at:
         at.local.faults.append(Fault("drafts.create", kind))
         thread = await at.gmail.thread(id_of(1))
@@ -470,8 +310,9 @@ async def test_a_draft_is_made_once_whatever_becomes_of_the_answer(kind: str, na
             await at.gmail.draft(thread, ANSWER, "a")
         except GoogleUnsure:
             assert kind == "drop"
-        assert await at.made().draft(thread, ANSWER, "a") in at.local.gmail.drafts
+        first = await at.made().draft(thread, "Other words.", "a")
         assert len(drafts(at)) == 1
+        assert await at.made().draft(thread, ANSWER, "b") != first, "another key, another draft"
 
 
 @pytest.mark.parametrize(
@@ -503,10 +344,10 @@ async def test_no_text_of_a_mail_or_a_model_becomes_a_header() -> None:
             at.local.gmail.messages[at.local.gmail.sent[0]].raw, policy=default
         )
         assert sent["Bcc"] is None
+        for to in ([], ["Kim <kim@client.example>"], ["a@x.example\nBcc: b@x.example"]):
+            with pytest.raises(NoRecipient):
+                await at.gmail.send(to, "Hi", "x", "other")
         assert sent["Subject"] == "a Bcc: evil@evil.example"
-
-
-# ---- sending
 
 
 @pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])
@@ -533,38 +374,3 @@ async def test_a_mail_that_was_sent_long_ago_is_found_by_search() -> None:
         for n in range(12):
             await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")
         assert await at.made().send(["kim@client.example"], "Hi", "x", "a") == id
-
-
-@pytest.mark.parametrize(
-    "to",
-    [[], ["kim"], ["Kim <kim@client.example>"], ["a@x.example,b@x.example"], ["a@x.example\n"]],
-)
-async def test_a_mail_goes_to_bare_addresses_only(to: list[str]) -> None:
-    async with office(stored(1, mail(1))) as at:
-        with pytest.raises(NoRecipient):
-            await at.gmail.send(to, "Hi", "x", "a")
-        assert at.local.gmail.sent == []
-    assert is_address("o'neil+x@mail.client.example")
-
-
-async def test_a_refused_write_is_an_error_with_a_sentence() -> None:
-    async with office(stored(1, mail(1))) as at:
-        at.local.faults.append(Fault("messages.send", "insufficientPermissions"))
-        with pytest.raises(GoogleError, match="needs the scope"):
-            await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
-
-
-# ---- labels of the gate
-
-
-def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
-    label = label_of("t1", "U0ANA")
-    assert (label.untrusted, label.readers) == (True, frozenset({"U0ANA"}))
-    assert label.sources == {"mail:t1"}
-
-
-def test_the_reduction_of_a_payload_is_that_of_the_mail() -> None:
-    raw = mail(1, "Words.", subject="Ünï", headers={"Cc": "Bo <bo@x.example>"})
-    parsed = message_from_bytes(raw, policy=default)
-    shown = payload("text/plain", "Words.", headers=[(n, str(v)) for n, v in parsed.items()])
-    assert message_of(resource(shown)).text == reduce(raw)

@@ -6,10 +6,11 @@ import asyncio
 import base64
 import json
 import logging
-import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from scopes.google.auth import GoogleAccess, GoogleTokens, delegated_credentials
 from scopes.google.client import GoogleClient
 from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
 
+ANA = "ana@acme.example"
 HOUR = timedelta(hours=1)
 SECRETS = ("ya29.old", "1//refresh", "GOCSPX-secret")
 
@@ -50,8 +52,21 @@ def user(
     return user_credentials(given or tokens(), "client", "GOCSPX-secret", url, on_refresh)
 
 
-def google(access: GoogleAccess, url: str) -> GoogleClient:
-    return GoogleClient(access, limits(max_attempts=2), url, sleep=Pauses())
+@asynccontextmanager
+async def asking(
+    stand: Stand,
+    given: GoogleTokens | None = None,
+    on_refresh: Callable[[GoogleTokens], Awaitable[None]] | None = None,
+    access: Callable[[str], GoogleAccess] | None = None,
+) -> AsyncIterator[GoogleClient]:
+    """A client of Gmail with a user's tokens, or with what `access` makes for the address."""
+    with serving(stand) as url:
+        made = access(url) if access else user(url, given, on_refresh)
+        google = GoogleClient(made, limits(max_attempts=2), url, sleep=Pauses())
+        try:
+            yield google
+        finally:
+            await google.aclose()
 
 
 def wrong(error: str, status: int = 400) -> JSONResponse:
@@ -66,10 +81,8 @@ async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_me
         assert not [a for a in stand.asked if a.token == renewed.access], "used before it is stored"
         stored.append(renewed)
 
-    with serving(stand) as url:
-        subject = google(user(url, on_refresh=store), url)
+    async with asking(stand, on_refresh=store) as subject:
         answers = await asyncio.gather(*(read(subject) for _ in range(20)))
-        await subject.aclose()
     assert answers == [PROFILE] * 20
     assert [a.form["refresh_token"] for a in stand.token_asked] == ["1//refresh"]
     assert [(t.access, t.refresh) for t in stored] == [("ya29.renewed-1", "1//refresh")]
@@ -77,91 +90,43 @@ async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_me
     assert timedelta(minutes=59) < stored[0].expires - datetime.now(UTC) <= HOUR
 
 
-async def test_a_token_is_not_used_between_its_arrival_and_its_being_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arrived, go_on, refresh = threading.Event(), threading.Event(), GoogleAccess._refresh
-
-    def held(access: GoogleAccess) -> None:
-        refresh(access)
-        arrived.set()
-        assert go_on.wait(10)
-
-    async def store(renewed: GoogleTokens) -> None:
-        stored.append(renewed.access)
-
-    monkeypatch.setattr(GoogleAccess, "_refresh", held)
-    stored: list[str] = []
-    with serving(Stand()) as url:
-        access = user(url, on_refresh=store)
-        first = asyncio.create_task(access.token("ya29.old"))
-        assert await asyncio.to_thread(arrived.wait, 10)
-        second = asyncio.create_task(access.token("ya29.old"))
-        done, _ = await asyncio.wait([second], timeout=0.05)
-        assert not done
-        assert not stored
-        go_on.set()
-        assert {await first, await second} == {"ya29.renewed-1"}
-    assert stored == ["ya29.renewed-1"]
-
-
 @pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
-async def test_a_token_that_ends_or_has_ended_is_renewed_before_it_is_used(
-    ended: timedelta,
-) -> None:
+async def test_a_token_at_its_end_is_renewed_before_it_is_used(ended: timedelta) -> None:
     stand = Stand()
-    with serving(stand) as url:
-        subject = google(user(url, tokens(ended)), url)
+    async with asking(stand, tokens(ended)) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
-        await subject.aclose()
     assert {a.token for a in stand.asked} == {"ya29.renewed-1"}
     assert len(stand.token_asked) == 1
 
 
 async def test_withdrawn_access_is_met_once_and_says_how_to_connect_again() -> None:
     stand = Stand(tokens=(wrong("invalid_grant"),))
-    with serving(stand) as url:
-        subject = google(user(url, tokens(-HOUR)), url)
+    async with asking(stand, tokens(-HOUR)) as subject:
         for _ in range(3):
             with pytest.raises(GoogleRevoked, match=r"no longer lets .* `assistant connect goog"):
                 await read(subject)
-        await subject.aclose()
     assert (len(stand.token_asked), stand.asked) == (1, [])
 
 
 async def test_a_new_token_that_is_refused_too_means_that_access_was_withdrawn() -> None:
     stand = Stand()
     stand.valid = set()
-    with serving(stand) as url:
-        subject = google(user(url), url)
+    async with asking(stand) as subject:
         with pytest.raises(GoogleRevoked) as raised:
             await read(subject)
-        await subject.aclose()
     assert raised.value.code == 401
     assert [a.token for a in stand.asked] == ["ya29.old", "ya29.renewed-1"]
-
-
-async def test_a_wrong_client_is_no_fault_of_the_user() -> None:
-    stand = Stand(tokens=(wrong("invalid_client", 401),))
-    with serving(stand) as url:
-        subject = google(user(url, tokens(-HOUR)), url)
-        with pytest.raises(GoogleError, match=r"google\.client_id and GOOGLE_CLIENT") as raised:
-            await read(subject)
-        await subject.aclose()
-    assert not isinstance(raised.value, GoogleRevoked)
 
 
 async def test_a_token_service_that_fails_is_asked_once_an_attempt() -> None:
     nonsense = PlainTextResponse("<html>"), JSONResponse({"access_token": "a", "expires_in": "b"})
     failing = PlainTextResponse("Bad gateway", 502), refused(429), dropped
     stand = Stand(tokens=(*nonsense, *failing))
-    with serving(stand) as url:
-        subject = google(user(url, tokens(-HOUR)), url)
+    async with asking(stand, tokens(-HOUR)) as subject:
         for _ in range(2):
             with pytest.raises(GoogleBusy, match="token service failed"):
                 await read(subject)
         assert await read(subject) == PROFILE
-        await subject.aclose()
     assert len(stand.token_asked) == 6
 
 
@@ -173,13 +138,11 @@ async def test_tokens_that_could_not_be_stored_are_not_used_until_they_are() -> 
         if len(tries) == 1:
             raise OSError("the disk is full")
 
-    with serving(stand) as url:
-        subject = google(user(url, tokens(-HOUR), store), url)
+    async with asking(stand, tokens(-HOUR), on_refresh=store) as subject:
         with pytest.raises(OSError, match="disk is full"):
             await read(subject)
         assert stand.asked == []
         assert await read(subject) == PROFILE
-        await subject.aclose()
     assert tries == ["ya29.renewed-1"] * 2
     assert len(stand.token_asked) == 1
 
@@ -191,57 +154,52 @@ async def test_a_renewal_goes_on_when_the_call_that_began_it_is_cancelled() -> N
         await go.wait()
         stored.append(renewed)
 
-    with serving(stand) as url:
-        subject = google(user(url, tokens(-HOUR), store), url)
+    async with asking(stand, tokens(-HOUR), on_refresh=store) as subject:
         call = asyncio.create_task(read(subject))
         await until(lambda: len(stand.token_asked) == 1, "the renewal")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        later = asyncio.create_task(read(subject))
+        await asyncio.wait([later], timeout=0.05)
+        assert stand.asked == [], "a token is used before it is stored"
         go.set()
-        await subject.aclose()
+        assert await later == PROFILE
     assert [t.access for t in stored] == ["ya29.renewed-1"]
 
 
 async def test_a_token_service_that_says_nothing_is_given_up_in_time() -> None:
     stand = Stand(tokens=(silent, silent))
-    with serving(stand) as url:
-        access = user_credentials(tokens(-HOUR), "client", "secret", url, timeout_s=0.2)
-        subject = google(access, url)
+
+    def impatient(url: str) -> GoogleAccess:
+        return user_credentials(tokens(-HOUR), "client", "secret", url, timeout_s=0.2)
+
+    async with asking(stand, access=impatient) as subject:
         with pytest.raises(GoogleBusy):
             await asyncio.wait_for(read(subject), 20)
-        await subject.aclose()
 
 
-async def test_no_secret_stands_in_a_log_an_error_or_a_repr(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
     with serving(stand) as url:
         access = user(url, tokens(-HOUR))
-        subject = google(access, url)
         for _ in range(2):
             with pytest.raises(GoogleError) as raised:
                 await access.token()
             error = raised.value
             seen += f"{error!r} {vars(error)} {''.join(traceback.format_exception(error))}"
-        seen += f"{access!r} {tokens()!r} {subject!r}"
-        await subject.aclose()
+        seen += f"{access!r} {tokens()!r}"
+        await access.aclose()
     assert "GoogleRevoked" in seen
     assert "GoogleBusy" in seen
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []
 
 
-# ---- a service account
-
-
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path = tmp_path_factory.mktemp("key") / "service.json"
     account = {
@@ -257,40 +215,38 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_a_service_account_acts_for_one_address_with_the_one_scope(key_file: Path) -> None:
     stand = Stand()
-    with serving(stand) as url:
-        subject = google(delegated_credentials(key_file, "ana@acme.example", url), url)
+    async with asking(stand, access=partial(delegated_credentials, key_file, ANA)) as subject:
         assert await read(subject) == PROFILE
-        await subject.aclose()
     (asked,) = stand.token_asked
     claims = json.loads(base64.urlsafe_b64decode(asked.form["assertion"].split(".")[1] + "=="))
-    assert (claims["sub"], claims["scope"]) == ("ana@acme.example", MODIFY)
+    assert (claims["sub"], claims["scope"]) == (ANA, MODIFY)
     assert claims["iss"] == "assistant@project.example"
     assert [a.token for a in stand.asked] == ["ya29.renewed-1"]
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("whose", "error", "kind", "said"),
     [
-        ("unauthorized_client", GoogleError, "domain-wide delegation"),
-        ("invalid_grant", GoogleRevoked, r"key in google\.service_account is valid"),
+        ("user", "invalid_client", GoogleError, r"google\.client_id and GOOGLE_CLIENT"),
+        ("service", "unauthorized_client", GoogleError, "domain-wide delegation"),
+        ("service", "invalid_grant", GoogleRevoked, r"key in google\.service_account is valid"),
     ],
 )
-async def test_a_service_account_that_is_refused_says_who_can_mend_it(
-    error: str, kind: type[GoogleError], said: str, key_file: Path
+async def test_a_refused_application_says_what_to_change(
+    whose: str, error: str, kind: type[GoogleError], said: str, key_file: Path
 ) -> None:
-    with serving(Stand(tokens=(wrong(error, 401),))) as url:
-        subject = google(delegated_credentials(key_file, "ana@acme.example", url), url)
-        with pytest.raises(kind, match=said):
+    access = partial(delegated_credentials, key_file, ANA) if whose == "service" else None
+    stand = Stand(tokens=(wrong(error, 401),))
+    async with asking(stand, tokens(-HOUR), access=access) as subject:
+        with pytest.raises(GoogleError, match=said) as raised:
             await read(subject)
-        await subject.aclose()
+    assert type(raised.value) is kind
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"type": "service_account"}'])
-def test_a_key_file_that_cannot_be_used_is_named_by_its_setting(
-    content: str | None, tmp_path: Path
-) -> None:
+def test_a_bad_key_file_is_named_by_its_setting(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     if content is not None:
         path.write_text(content)
     with pytest.raises(GoogleError, match=r"google\.service_account names no usable key file"):
-        delegated_credentials(path, "ana@acme.example")
+        delegated_credentials(path, ANA)

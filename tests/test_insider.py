@@ -43,7 +43,8 @@ async def told(
     """What a model is told of a call, and the label that its context gets by it."""
     tools = {each.name: each for each in scopes.scope(scope).tools}
     box = Toolbox(tools, Gate(lambda _: None, directory or Operator()), 20.0, "items-" + "0" * 32)
-    (found,) = await box.batch("s1", ctx, [ToolCall("c1", name, given)], 8_000)
+    calls = [ToolCall("c1", name, given)]
+    (found,) = await box.batch(ctx.context or "s1", ctx, calls, 8_000)
     return found.text, found.result.label
 
 
@@ -134,22 +135,16 @@ async def test_how_long_a_kept_file_is_tells_its_label(database: Database) -> No
         assert label.readers == frozenset({ANA})
 
 
-async def test_the_number_of_a_version_tells_the_label_of_the_one_before(
-    database: Database,
-) -> None:
+async def test_the_number_of_a_version_tells_the_label_of_the_last_one(database: Database) -> None:
     shelf = ResourceStore(database)
     ctx = context({Resources: shelf})
     text, label = await told("notes", ctx, "save_resource", name="new.txt", text="x")
     assert (text, label) == ("Kept as file/new.txt@1.", TRUSTED)
     await shelf.save("run:r1", "k1", "bit.txt", KINDS["txt"], b"x", HERS, "r1")
-    ctx = replace(ctx, run="r1", context="s2")
-    gate = Gate(lambda _: None)
-    tools = {each.name: each for each in scopes.scope("notes").tools}
-    box = Toolbox(tools, gate, 20.0, "items-" + "0" * 32)
-    given = {"name": "bit.txt", "text": "x"}
-    (found,) = await box.batch("s2", ctx, [ToolCall("c2", "save_resource", given)], 8_000)
-    assert found.text == "Kept as file/bit.txt@2."
-    assert found.result.label.readers == frozenset({ANA})
+    ctx = replace(ctx, context="s2")
+    text, label = await told("notes", ctx, "save_resource", name="bit.txt", text="x")
+    assert text == "Kept as file/bit.txt@2."
+    assert label.readers == frozenset({ANA})
 
 
 async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
@@ -163,13 +158,10 @@ async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
     async with world() as at:
         absent = await told("notes", ctx, "search_notes", at.directory, query="absent")
         assert await told("notes", ctx, "search_notes", at.directory, query="merger") == absent
+        file = {"space": "notes:team", "name": "merger.txt"}
         for name, hidden, nothing in (
             ("read_note", {"note": "note/1"}, {"note": "note/9"}),
-            (
-                "read_resource",
-                {"name": "merger.txt", "space": "notes:team"},
-                {"name": "absent.txt", "space": "notes:team"},
-            ),
+            ("read_resource", file, {**file, "name": "absent.txt"}),
         ):
             seen, label = await told("notes", ctx, name, at.directory, **hidden)
             other, _ = await told("notes", ctx, name, at.directory, **nothing)

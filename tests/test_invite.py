@@ -53,9 +53,7 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
     ("lines", "said"),
     [
         (["DTSTART:20250106T100000Z"], "from 2025-01-06 10:00 UTC."),
-        (["DTSTART:20250106T1000"], "when: 20250106T1000."),
         (["DTSTART;VALUE=DATE:20250106"], "on 2025-01-06 (all day)."),
-        (["DTSTART:20250106", "DTEND:20250107"], "on 2025-01-06 (all day)."),
         (["DTSTART:20250106", "DTEND:20250109"], "from 2025-01-06 to 2025-01-08 (all day)."),
         (
             ["DTSTART:20250106T230000Z", "DURATION:PT1H30M"],
@@ -117,32 +115,26 @@ def test_a_fact_is_on_one_line_and_shows_no_hidden_characters() -> None:
 
 
 def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:
-    read = reduce(
-        "\n".join(
-            [
-                'Content-Type: multipart/mixed; boundary="m"',
-                "",
-                "--m",
-                'Content-Type: multipart/alternative; boundary="b"',
-                "",
-                "--b",
-                "Content-Type: text/plain",
-                "",
-                "Please come.",
-                "--b",
-                "Content-Type: text/calendar; method=REQUEST",
-                "",
-                REQUEST,
-                "--b--",
-                "--m",
-                "Content-Type: text/calendar; name=invite.ics",
-                "Content-Disposition: attachment; filename=invite.ics",
-                "",
-                REQUEST,
-                "--m--",
-            ]
-        ).encode()
-    )
+    raw = f"""Content-Type: multipart/mixed; boundary=m
+
+--m
+Content-Type: multipart/alternative; boundary=b
+
+--b
+
+Please come.
+--b
+Content-Type: text/calendar; method=REQUEST
+
+{REQUEST}
+--b--
+--m
+Content-Type: text/calendar; name=invite.ics
+Content-Disposition: attachment; filename=invite.ics
+
+{REQUEST}
+--m--"""
+    read = reduce(raw.encode())
     first, second = read.body.split("\n\n")
     assert first == "Please come."
     assert second.startswith("Calendar invitation: Budget")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from serve_kit import ASKER, Served
 from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
+from bot.local.model.server import Mind
 
 Json = dict[str, Any]
 
@@ -25,59 +27,33 @@ ASKS = {
 }
 
 
-def searching(*then: Json) -> Any:
-    """A parent with one subagent that searches, does `then`, and tells what it read."""
+OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.example>")
+
+
+def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> Mind:
+    """A parent with one subagent that searches, does `then` with the ids, and tells a finding."""
 
     def child(body: Json) -> Answer:
-        if turn(body) == 0:
-            return call("search_mail", query="from:kim@client.example")
-        if then and turn(body) == 1:
-            return Answer([dict(each) for each in then])
         ids = ITEM.findall(str(body["messages"]).replace("\\n", "\n"))
+        if turn(body) == 0:
+            return call("search_mail", query=query)
+        if then and turn(body) == 1:
+            return then(ids)
         found = {"claim": "It went to the wrong address", "evidence": ids[:1]}
         return call("submit_result", text="It went to the wrong address.", findings=[found])
-
-    def mind(body: Json) -> Answer:
-        return child(body) if is_child(body) else parent(body)
 
     parent = led_by(
         Answer([use("run_subagent", **ASKS)]), say("The parcel went to the wrong address [F1.1].")
     )
-    return mind
+    return lambda body: child(body) if is_child(body) else parent(body)
 
 
-OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.example>")
+async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_path: Path) -> None:
+    def draft(ids: list[str]) -> Answer:
+        text = "We send it again; our margin is 40 percent."
+        return call("create_draft", thread=ids[-1].partition("/")[0], body=text)
 
-
-def drafting(query: str, body: str) -> Any:
-    """A subagent that searches, and drafts an answer to Kim."""
-
-    def child(said: Json) -> Answer:
-        if turn(said) == 0:
-            return call("search_mail", query=query)
-        ids = ITEM.findall(str(said["messages"]).replace("\\n", "\n"))
-        if turn(said) == 1:
-            return call("create_draft", thread=ids[-1].partition("/")[0], body=body)
-        found = {"claim": "A draft was asked for", "evidence": ids[:1]}
-        return call("submit_result", text="A draft was asked for.", findings=[found])
-
-    parent = led_by(Answer([use("run_subagent", **ASKS)]), say("Look at your drafts [F1.1]."))
-    return lambda said: child(said) if is_child(said) else parent(said)
-
-
-async def test_a_draft_that_rests_on_its_own_thread_needs_no_card(tmp_path: Path) -> None:
-    mind = drafting("from:kim@client.example", "We send it again.")
-    async with with_mail(tmp_path, LATE, OTHER, mind=mind) as (bot, google):
-        await asked_in_private(bot, "Draft an answer to Kim")
-        assert len(google.gmail.drafts) == 1
-        assert cards(bot, bot.slack.people.dm(ASKER)) == []
-
-
-async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(
-    tmp_path: Path,
-) -> None:
-    mind = drafting("", "We send it again; our margin is 40 percent.")
-    async with with_mail(tmp_path, LATE, OTHER, mind=mind) as (bot, google):
+    async with with_mail(tmp_path, LATE, OTHER, mind=searching("", draft)) as (bot, google):
         channel = bot.slack.people.dm(ASKER)
         await asked_in_private(bot, "Draft an answer to Kim")
         await until(lambda: cards(bot, channel))
@@ -102,29 +78,20 @@ async def asked_in_private(bot: Served, text: str) -> str:
 
 
 async def test_a_question_about_ones_mail_is_answered_from_it(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, LATE, mind=searching()) as (bot, _):
+    async with with_mail(tmp_path, LATE, mind=searching("from:kim@client.example")) as (bot, _):
         text = await asked_in_private(bot, "What did Kim write about order 1001?")
         (first, *_rest) = bot.parents()
+        await bot.answer(bot.ask("What did Kim write?", user="U0EVA"))  # who has no mailbox
     assert "MAIL: the handle mail:search" in opening(first)
+    assert "mail:search" not in opening(bot.parents()[-1])
     assert "wrong address" in text
     assert "mail.google.com" in text or "[1]" in text
 
 
-async def test_without_a_mailbox_no_mail_is_offered(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, LATE, mind=searching()) as (bot, _):
-        await bot.answer(bot.ask("What did Kim write about order 1001?", user="U0EVA"))
-        (first, *_rest) = bot.parents()
-    assert "mail:search" not in opening(first)
-
-
 async def test_a_mail_is_sent_by_a_click_on_its_card_and_once(tmp_path: Path) -> None:
-    wants = use(
-        "send_mail",
-        to=["kim@client.example"],
-        subject="Your parcel",
-        body="We send it again today.",
-    )
-    async with with_mail(tmp_path, LATE, mind=searching(wants)) as (bot, google):
+    letter = {"subject": "Your parcel", "body": "We send it again today."}
+    mind = searching("", lambda _: call("send_mail", to=["kim@client.example"], **letter))
+    async with with_mail(tmp_path, LATE, mind=mind) as (bot, google):
         channel = bot.slack.people.dm(ASKER)
         await asked_in_private(bot, "Write to Kim that we send order 1001 again today")
         await until(lambda: cards(bot, channel))

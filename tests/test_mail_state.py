@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +38,18 @@ NOW = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
 LATER = NOW + timedelta(days=10_000)
 
 
+@pytest.fixture
+async def store(place: Kept) -> AsyncIterator[Store]:
+    opened = await place.store()
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+def state(store: Store) -> MailState:
+    return MailState(store.database)
+
+
 def cursor(mailbox: str = "ana@x.example", line: str = "l1") -> str:
     return Cursor(mailbox, "77", NOW, line).to_text()
 
@@ -64,11 +76,6 @@ async def count(store: Store) -> dict[str, int]:
     return {t.name: len(await store.database.read(sa.select(t))) for t in tables}
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Kept:
-    return Kept(tmp_path, None)
-
-
 def verdict(id: str, thread: str, message: str, fact: str) -> dict[str, Any]:
     """What a subagent made of one thread."""
     found = finding(f"F{id[1:]}.1", fact, f"{thread}/{message}")
@@ -76,12 +83,8 @@ def verdict(id: str, thread: str, message: str, fact: str) -> dict[str, Any]:
     return {**result(id, fact, [found], f"mail:{thread}"), "contract": "triage", "value": value}
 
 
-# ---- corrections
-
-
-async def test_a_correction_is_told_of_every_later_mail_of_that_sender(file: Kept) -> None:
-    store = await file.store()
-    corrections = MailState(store.database).corrections
+async def test_a_correction_is_told_of_every_later_mail_of_that_sender(state: MailState) -> None:
+    corrections = state.corrections
     await corrections.add(ANA, "t1", BO, "priority", "low")
     await corrections.add(ANA, "t2", "eve@shop.example", "category", "invoice")
     await corrections.add(ANA, "t2", "eve@shop.example", "asked_of_me", "false")
@@ -95,12 +98,10 @@ async def test_a_correction_is_told_of_every_later_mail_of_that_sender(file: Kep
         'You were corrected before: mails from eve@shop.example belong to the category "invoice".',
     ]
     assert sentences_about(await corrections.all(ANA), [], CATEGORIES) == []
-    await store.aclose()
 
 
-async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(place: Kept) -> None:
-    store = await place.store()
-    corrections = MailState(store.database).corrections
+async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(state: MailState) -> None:
+    corrections = state.corrections
     await corrections.add(ANA, "t1", BO, "priority", "low")
     await corrections.add(ANA, "t1", BO, "priority", "medium")
     await corrections.add(ANA, "t9", BO, "priority", "high")
@@ -114,19 +115,6 @@ async def test_the_last_word_holds_and_what_is_removed_is_told_no_more(place: Ke
     assert sentence.endswith("are urgent.")
     await corrections.clear(ANA)
     assert sentences_about(await corrections.all(ANA), [BO], CATEGORIES) == []
-    await store.aclose()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("priority", "lowest"), ("asked_of_me", "maybe"), ("deadline", "today"), ("category", " "),
-     ("category", "x" * 61), ("category", 'a" and send all')],
-)  # fmt: skip
-async def test_what_no_verdict_has_is_no_correction(file: Kept, field: str, value: str) -> None:
-    store = await file.store()
-    with pytest.raises(ValueError, match=field):
-        await MailState(store.database).corrections.add(ANA, "t1", BO, field, value)
-    await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -145,12 +133,17 @@ def test_a_sender_without_end_is_read_in_time() -> None:
     assert address_of("Bo <Bo@acme.example> ") == "bo@acme.example"
 
 
-# ---- clicks
+async def test_what_no_verdict_has_is_no_correction(state: MailState) -> None:
+    for field, value in (
+        *(("priority", "lowest"), ("asked_of_me", "maybe"), ("deadline", "today")),
+        *(("category", " "), ("category", "x" * 61), ("category", 'a" and send all')),
+    ):
+        with pytest.raises(ValueError, match=field):
+            await state.corrections.add(ANA, "t1", BO, field, value)
 
 
-async def test_a_button_clicked_twice_does_what_it_does_once(place: Kept) -> None:
-    store = await place.store()
-    acts = MailState(store.database).acts
+async def test_a_button_clicked_twice_does_what_it_does_once(state: MailState) -> None:
+    acts = state.acts
     begun, go, made = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def draft() -> dict[str, str]:
@@ -171,12 +164,10 @@ async def test_a_button_clicked_twice_does_what_it_does_once(place: Kept) -> Non
     assert made == ["d1"]
     assert await acts.once(EVA, "r1/t1/draft", "t1", draft) == {"draft": "d1"}
     assert made == ["d1", "d1"], "another account's click is another one"
-    await store.aclose()
 
 
-async def test_what_failed_or_died_in_the_middle_is_done_by_the_next_click(place: Kept) -> None:
-    store = await place.store()
-    acts = MailState(store.database).acts
+async def test_what_failed_is_done_by_the_next_click(store: Store, state: MailState) -> None:
+    acts = state.acts
 
     async def failing() -> dict[str, str]:
         raise ConnectionError("Gmail does not answer")
@@ -189,24 +180,11 @@ async def test_what_failed_or_died_in_the_middle_is_done_by_the_next_click(place
     await store.database.write(sa.insert(mail_acts).values(row))
     assert await acts.once(ANA, "k2", "t1", returning({"draft": "d2"})) == {"draft": "d2"}
     assert await acts.outcome(ANA, "k2") == {"draft": "d2"}
-    await store.aclose()
+    for outcome in ({}, {"again": True}):
+        assert await acts.once(ANA, "k3", "t1", returning(outcome)) == {}, "done, without a result"
 
 
-async def test_an_act_without_any_outcome_is_done_nevertheless(file: Kept) -> None:
-    store = await file.store()
-    acts = MailState(store.database).acts
-
-    assert await acts.once(ANA, "k", "t1", returning({})) == {}
-    assert await acts.once(ANA, "k", "t1", returning({"again": True})) == {}
-    await store.aclose()
-
-
-# ---- delivered
-
-
-async def test_a_delivery_is_stored_whole_or_not_at_all(place: Kept) -> None:
-    store = await place.store()
-    state = MailState(store.database)
+async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> None:
     broken: Any = {"t1": ["m1"], "t2": object()}
     with pytest.raises(TypeError):
         await state.record_delivery(ANA, "r1", cursor(), broken, ["t3"])
@@ -214,37 +192,16 @@ async def test_a_delivery_is_stored_whole_or_not_at_all(place: Kept) -> None:
     assert await state.cursor(ANA) is None
     assert await state.find_handled(ANA, {"t1", "t2"}) == {}
     assert await state.unfinished_threads(ANA) == []
-    await store.aclose()
 
 
-async def test_hundreds_of_threads_are_delivered_at_once(place: Kept) -> None:
-    store = await place.store()
-    state = MailState(store.database)
-    threads = {f"t{n}": [f"m{n}"] for n in range(1_201)}
-    left = [f"left{n}" for n in range(703)]
-    await state.record_delivery(ANA, "r1", cursor(), threads, left)
-
-    assert len(await state.find_handled(ANA, threads)) == 1_201
-    assert set(await state.unfinished_threads(ANA)) == set(left)
-    await store.aclose()
-
-
-async def test_an_older_delivery_takes_nothing_back(place: Kept) -> None:
-    store = await place.store()
-    state = MailState(store.database)
+async def test_an_older_delivery_takes_nothing_back(state: MailState) -> None:
     await state.record_delivery(ANA, "r2", cursor(), {"t1": ["m1", "m2"]}, [])
     await state.record_delivery(ANA, "r1", cursor(), {"t1": ["m1"]}, ["t1", "t2"])
-
     assert (await state.find_handled(ANA, {"t1"}))["t1"].messages == {"m1", "m2"}
     assert await state.unfinished_threads(ANA) == ["t2"]
-    await store.aclose()
 
 
-async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
-    place: Kept,
-) -> None:
-    store = await place.store()
-    state = MailState(store.database)
+async def test_corrections_clicks_and_threads_go_in_time(store: Store, state: MailState) -> None:
     await used(state)
 
     async def aged(days: int) -> None:
@@ -261,15 +218,9 @@ async def test_corrections_and_clicks_go_with_results_and_handled_threads_later(
     await tidy(store.database, kept(results_days=19))
     assert list((await count(store)).values()) == [1, 1, 0, 0]
     assert await state.awake(ANA, LATER) == ["t2"]
-    await store.aclose()
 
 
-# ---- forgetting
-
-
-async def test_of_a_user_all_that_is_kept_of_the_mailbox_goes(place: Kept) -> None:
-    store = await place.store()
-    state = MailState(store.database)
+async def test_of_a_user_all_of_the_mailbox_goes(store: Store, state: MailState) -> None:
     await used(state, ANA)
     await used(state, EVA)
     assert (await Forget(store.database, dry_run=True)(ForgetTarget("user", ANA))).mail == 7
@@ -281,12 +232,9 @@ async def test_of_a_user_all_that_is_kept_of_the_mailbox_goes(place: Kept) -> No
     assert await holding(store.database, [ANA]) == []
     assert len(await state.corrections.all(EVA)) == 2
     assert await Forget(store.database)(ForgetTarget("user", ANA)) == Forgotten()
-    await store.aclose()
 
 
-async def test_of_a_thread_all_goes_but_that_it_was_handled(place: Kept) -> None:
-    store = await place.store()
-    state = MailState(store.database)
+async def test_of_a_thread_all_goes_but_that_it_was_handled(store: Store, state: MailState) -> None:
     await used(state)
     assert ForgetTarget.source("mail:t2") == ForgetTarget("source", "t2")
     first = await Forget(store.database)(ForgetTarget.source("mail:t1"))
@@ -298,13 +246,12 @@ async def test_of_a_thread_all_goes_but_that_it_was_handled(place: Kept) -> None
     assert await state.awake(ANA, LATER) == []
     assert (await state.find_handled(ANA, {"t2"}))["t2"].messages == {"m2", "m3"}
     assert await Forget(store.database)(ForgetTarget.source("mail:t2")) == Forgotten()
-    await store.aclose()
 
 
 @pytest.mark.parametrize("kind", ["user", "author"])
-async def test_of_somebody_who_wrote_mail_the_corrections_go(place: Kept, kind: str) -> None:
-    store = await place.store()
-    state = MailState(store.database)
+async def test_corrections_go_with_who_wrote_mail(
+    store: Store, state: MailState, kind: str
+) -> None:
     await used(state, ANA)
     await used(state, EVA)
     done = await Forget(store.database)(ForgetTarget(kind, "BO@acme.example"))
@@ -312,11 +259,9 @@ async def test_of_somebody_who_wrote_mail_the_corrections_go(place: Kept, kind: 
     assert done.mail == 2
     assert await holding(store.database, ["bo@acme.example"]) == []
     assert [c.sender for c in await state.corrections.all(ANA)] == ["eve@shop.example"]
-    await store.aclose()
 
 
-async def test_a_thread_takes_the_triage_that_read_it(place: Kept) -> None:
-    store = await place.store()
+async def test_a_thread_takes_the_triage_that_read_it(store: Store) -> None:
     thread, other = "18f0a1b2c3d4e5f6", "18f0a1b2c3d4e5f7"
     for run, id, text in (("r1", thread, "Pay 300 euros"), ("r2", other, "Lunch on Friday")):
         read = verdict("s1", id, "m1", text)
@@ -327,11 +272,9 @@ async def test_a_thread_takes_the_triage_that_read_it(place: Kept) -> None:
     assert await holding(store.database, ["300 euros"]) == []
     assert (await store.run("r1")).result is None
     assert ((await store.run("r2")).result or {})["answer"] == "Lunch on Friday"
-    await store.aclose()
 
 
-async def test_what_somebody_wrote_by_mail_is_found_by_their_address(place: Kept) -> None:
-    store = await place.store()
+async def test_what_somebody_wrote_by_mail_is_found_by_their_address(store: Store) -> None:
     thread = "18f0a1b2c3d4e5f6"
     mails = [item(f"{thread}/m1", "Pay 300 euros", BO), item(f"{thread}/m2", "Thanks", "U0EVA")]
     await Told("r1", mails, [verdict("s1", thread, "m1", "Bo wants 300 euros")]).store(store)
@@ -343,4 +286,3 @@ async def test_what_somebody_wrote_by_mail_is_found_by_their_address(place: Kept
     done = await Forget(store.database)(ForgetTarget("user", "BO@acme.example"))
     assert (done.items, done.runs) == (1, 1)
     assert await holding(store.database, ["300 euros"]) == []
-    await store.aclose()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ from test_directory import ANA, EVA, GUEST, LUIS, World, world
 import scopes
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
-from bot.privacy.forget import Forget
 from bot.privacy.retention import tidy
 from bot.storage.database import Database
-from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import Cipher
 from bot.storage.tables import notes
 from config.settings import load_settings
@@ -29,10 +26,10 @@ from scopes.handles import Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.notes import Notes
-from scopes.spaces import TEAM_NOTES, notes_of, space_of
+from scopes.spaces import TEAM_NOTES, notes_of
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Directory, Operator
-from subagents.gate import Action, Card, Deny, Gate, Propose
+from subagents.gate import Card, Deny, Gate
 
 SALES, MINE, TEAM = "channel:C0SALES", "user:U0ANA", "team"
 ASKED = Intent(text="note it", home="CTEAM")
@@ -56,23 +53,11 @@ async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         await opened.aclose()
 
 
-@asynccontextmanager
-async def shelf_at(path: Path) -> AsyncIterator[NoteStore]:
-    opened = await Database.open(path, None, Cipher.generate())
-    try:
-        yield NoteStore(opened)
-    finally:
-        await opened.aclose()
-
-
 class Desk:
     """One who asks, with the spaces that their subagent was given."""
 
-    def __init__(
-        self, shelf: NoteStore, directory: Directory, propose: Propose | None = None
-    ) -> None:
+    def __init__(self, shelf: NoteStore, directory: Directory) -> None:
         self.shelf, self.directory, self.calls = shelf, directory, 0
-        self.propose = propose
 
     async def use(
         self,
@@ -90,13 +75,15 @@ class Desk:
             intent=intent, key=f"call{self.calls}", scope="notes", context="s1",
         )  # fmt: skip
         tool = next(t for t in scopes.scope("notes").tools if t.name == name)
-        gate = Gate(lambda _: None, self.directory, self.propose)
+        gate = Gate(lambda _: None, self.directory, lambda _: None)
         return await gate.call("s1", ctx, tool, args)
 
     async def keep(self, who: str | None, space: str, **more: Any) -> str:
         """What became of it: empty where it was kept."""
         told = await self.use(who, "save_note", title="Prices", text="Up.", space=space, **more)
-        return told.reason if isinstance(told, Deny) else ""
+        if isinstance(told, ToolResult):
+            return ""
+        return told.reason if isinstance(told, Deny) else "waits for a click"
 
     async def found(self, who: str | None, query: str = "prices", **more: Any) -> list[str]:
         told = await self.use(who, "search_notes", query=query, **more)
@@ -104,9 +91,18 @@ class Desk:
         return [" ".join([item.id, *item.notes]) for item in told.items]
 
 
-async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
-    each: Database,
-) -> None:
+@pytest.fixture
+async def there() -> AsyncIterator[World]:
+    async with world() as made:
+        yield made
+
+
+@pytest.fixture
+def desk(there: World, database: Database) -> Desk:
+    return Desk(NoteStore(database), there.directory)
+
+
+async def test_a_space_gives_its_own_notes_alone(each: Database) -> None:
     shelf = NoteStore(each)
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
         await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
@@ -117,9 +113,7 @@ async def test_a_space_gives_its_own_notes_alone_and_several_can_be_searched(
     assert (await shelf.search([SALES], "plan", 9))[0].space == SALES
 
 
-async def test_a_context_that_uses_a_title_again_gives_its_note_the_new_text(
-    each: Database,
-) -> None:
+async def test_the_same_title_in_a_context_is_the_same_note(each: Database) -> None:
     shelf = NoteStore(each)
     first = await shelf.save(MINE, "k1", "Progress", "read the harbour", TRUSTED, "r1", "s1")
     again = await shelf.save(MINE, "k2", "Progress", "wrote the summary", TRUSTED, "r1", "s1")
@@ -144,9 +138,7 @@ async def test_a_title_of_another_context_run_or_space_is_another_note(
     assert texts == ["two", "one"]
 
 
-async def test_a_rare_word_is_found_behind_many_newer_notes_with_the_common_one(
-    each: Database,
-) -> None:
+async def test_a_rare_word_is_found_behind_many_newer_notes(each: Database) -> None:
     shelf = NoteStore(each)
     await shelf.save(MINE, "k0", "Renewal", "the contract of Zanzibar", TRUSTED, "r1")
     await shelf.save(MINE, "k1", "Other", "the harbour contract was long ago", TRUSTED, "r1")
@@ -156,40 +148,29 @@ async def test_a_rare_word_is_found_behind_many_newer_notes_with_the_common_one(
     assert (await shelf.search([MINE], "harbour contract", 3))[0].title == "Other"
 
 
-async def test_members_of_a_conversation_share_its_notes_and_nobody_else(tmp_path: Path) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        assert await desk.keep(ANA, "notes:CTEAM") == ""
-        assert await desk.found(EVA) == ["note/1 in notes:CTEAM"]
-        assert await desk.found(GUEST) == []
-        assert "No notes notes:CTEAM" in await desk.keep(GUEST, "notes:CTEAM")
-        with pytest.raises(ToolError, match=r"No note note/1\."):
-            await desk.use(GUEST, "read_note", note="note/1")
+async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: World) -> None:
+    assert await desk.keep(EVA, "notes:CTEAM") == ""
+    assert await desk.found(EVA) == await desk.found(ANA) == ["note/1 in notes:CTEAM"]
+    assert await desk.found(GUEST) == []
+    assert "No notes notes:CTEAM" in await desk.keep(GUEST, "notes:CTEAM")
+    with pytest.raises(ToolError, match=r"No note note/1\."):
+        await desk.use(GUEST, "read_note", note="note/1")
 
 
-async def test_who_left_a_conversation_finds_its_notes_no_more(tmp_path: Path) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        await desk.keep(EVA, "notes:CTEAM")
-        assert await desk.found(EVA) == ["note/1 in notes:CTEAM"]
-        _leaves(there, EVA)
-        assert await desk.found(EVA) == []
-        assert await desk.keep(EVA, "notes:CTEAM") != ""
-        assert await desk.found(LUIS) == ["note/1 in notes:CTEAM"]
-
-
-def _leaves(there: World, who: str) -> None:
-    there.put("CTEAM", *({ANA, LUIS, EVA} - {who}))
+async def test_who_left_a_conversation_finds_its_notes_no_more(desk: Desk, there: World) -> None:
+    await desk.keep(EVA, "notes:CTEAM")
+    there.put("CTEAM", ANA, LUIS)
     there.clock.now += 3600
+    assert await desk.found(EVA) == []
+    assert await desk.keep(EVA, "notes:CTEAM") != ""
+    assert await desk.found(LUIS) == ["note/1 in notes:CTEAM"]
 
 
-async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(tmp_path: Path) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        assert await desk.keep(ANA, TEAM_NOTES) == ""
-        assert await desk.found(LUIS) == ["note/1 in notes:team"]
-        assert await desk.found(GUEST) == []
-        assert await desk.keep(GUEST, TEAM_NOTES) != ""
+async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: Desk) -> None:
+    assert await desk.keep(ANA, TEAM_NOTES) == ""
+    assert await desk.found(LUIS) == ["note/1 in notes:team"]
+    assert await desk.found(GUEST) == []
+    assert await desk.keep(GUEST, TEAM_NOTES) != ""
 
 
 @pytest.mark.parametrize(
@@ -200,78 +181,57 @@ async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(tmp_pa
     ],
 )
 async def test_what_not_all_its_readers_may_read_is_not_kept_in_a_shared_space(
-    tmp_path: Path, space: str, why: str
+    desk: Desk, space: str, why: str
 ) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        refused = await desk.keep(ANA, space, label=BOARD)
-        assert why in refused
-        assert refused.endswith("Keep it in notes:own.")
-        assert await desk.keep(ANA, OPEN_NOTES, label=BOARD) == ""
-        assert await desk.found(ANA) == ["note/1"]
+    refused = await desk.keep(ANA, space, label=BOARD)
+    assert why in refused
+    assert refused.endswith("Keep it in notes:own.")
+    assert await desk.keep(ANA, OPEN_NOTES, label=BOARD) == ""
+    assert await desk.found(ANA) == ["note/1"]
 
 
-async def test_what_all_its_readers_may_read_is_kept_there_and_stays_theirs(tmp_path: Path) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        given = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
-        team = Label(False, frozenset({ANA, LUIS, EVA}), frozenset({"CTEAM"}))
-        assert await desk.keep(ANA, "notes:CBOARD", label=team, given=given) == ""
-        assert await desk.found(LUIS, given=given) == ["note/1 in notes:CBOARD"]
-        there.put("CBOARD", ANA, LUIS, GUEST)  # who comes later reads the notes, but not this one
-        there.clock.now += 3600
-        assert await desk.found(GUEST, given=given) == []
-
-
-async def test_what_others_wrote_is_not_taken_for_the_word_of_who_reads_it(tmp_path: Path) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        for space in (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"):
-            await desk.keep(ANA, space)
-        told = await desk.use(ANA, "search_notes")
-        assert isinstance(told, ToolResult)
-        assert [item.label.untrusted for item in told.items] == [True, True, False]
-        assert told.items[0].label.sources == {"CTEAM"}
-
-
-async def test_a_space_that_was_not_given_or_does_not_exist_is_refused_alike(
-    tmp_path: Path,
+async def test_what_all_its_readers_may_read_is_kept_there_and_stays_theirs(
+    desk: Desk, there: World
 ) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        for strange in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
-            assert f"No notes {strange}." in await desk.keep(ANA, strange)
-        assert await desk.keep(ANA, TEAM_NOTES, intent=UNASKED) != ""
-        assert await desk.found(ANA, "") == []
+    given = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
+    team = Label(False, frozenset({ANA, LUIS, EVA}), frozenset({"CTEAM"}))
+    assert await desk.keep(ANA, "notes:CBOARD", label=team, given=given) == ""
+    assert await desk.found(LUIS, given=given) == ["note/1 in notes:CBOARD"]
+    there.put("CBOARD", ANA, LUIS, GUEST)  # who comes later reads the notes, but not this one
+    there.clock.now += 3600
+    assert await desk.found(GUEST, given=given) == []
 
 
-async def test_what_all_members_may_read_is_not_kept_where_a_guest_reads(tmp_path: Path) -> None:
+async def test_what_others_wrote_is_not_taken_for_the_word_of_who_reads_it(desk: Desk) -> None:
+    for space in (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"):
+        await desk.keep(ANA, space)
+    told = await desk.use(ANA, "search_notes")
+    assert isinstance(told, ToolResult)
+    assert [item.label.untrusted for item in told.items] == [True, True, False]
+    assert told.items[0].label.sources == {"CTEAM"}
+
+
+async def test_a_space_that_was_not_given_or_does_not_exist_is_refused_alike(desk: Desk) -> None:
+    for strange in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
+        assert f"No notes {strange}." in await desk.keep(ANA, strange)
+    assert await desk.keep(ANA, TEAM_NOTES, intent=UNASKED) != ""
+    assert await desk.found(ANA, "") == []
+
+
+async def test_what_all_members_may_read_is_not_kept_where_a_guest_reads(desk: Desk) -> None:
     read = Label(True, WORKSPACE, frozenset({TEAM_NOTES}))
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory)
-        given = ("notes:CMIXED", "notes:CTEAM")
-        refused = await desk.keep(ANA, "notes:CMIXED", label=read, given=given)
-        assert "may not be kept there" in refused
-        refused = await desk.keep(ANA, "notes:CTEAM", label=read, given=given)
-        assert "may not be kept there" not in refused
+    given = ("notes:CMIXED", "notes:CTEAM")
+    refused = await desk.keep(ANA, "notes:CMIXED", label=read, given=given)
+    assert "may not be kept there" in refused
+    refused = await desk.keep(ANA, "notes:CTEAM", label=read, given=given)
+    assert "may not be kept there" not in refused
 
 
-async def test_the_operator_keeps_for_the_team_what_everybody_may_read(tmp_path: Path) -> None:
-    async with shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, Operator())
-        assert await desk.keep(None, TEAM_NOTES) == ""
-        assert "may not be kept there" in await desk.keep(None, TEAM_NOTES, label=BOARD)
-        assert await desk.found(None) == ["note/1 in notes:team"]
-
-
-async def test_a_forgotten_channel_takes_its_notes_along(database: Database) -> None:
-    shelf = NoteStore(database)
-    await shelf.save(SALES, "k1", "Theirs", "about pricing", TRUSTED, "r1")
-    await shelf.save(TEAM, "k2", "Ours", "about pricing", TRUSTED, "r1")
-    done = await Forget(database)(ForgetTarget("channel", "C0SALES"))
-    assert done.notes == 1
-    assert await shelf.search([SALES], "pricing", 9) == []
-    assert [n.title for n in await shelf.search([SALES, TEAM], "", 9)] == ["Ours"]
+async def test_the_operator_keeps_for_the_team_what_everybody_may_read(desk: Desk) -> None:
+    desk.directory = Operator()
+    assert await desk.keep(None, TEAM_NOTES) == ""
+    assert "may not be kept there" in await desk.keep(None, TEAM_NOTES, label=BOARD)
+    assert await desk.found(None) == ["note/1 in notes:team"]
 
 
 async def test_notes_go_when_they_are_older_than_the_settings_keep_them(database: Database) -> None:
@@ -287,9 +247,7 @@ async def test_notes_go_when_they_are_older_than_the_settings_keep_them(database
     assert [n.title for n in await shelf.search([MINE], "pricing", 9)] == ["New"]
 
 
-async def test_a_request_in_a_channel_is_offered_its_notes_and_those_of_the_team(
-    tmp_path: Path,
-) -> None:
+async def test_a_request_is_offered_notes_of_its_channel_and_team(tmp_path: Path) -> None:
     told: list[str] = []
 
     def parent(body: Json) -> Answer:
@@ -305,27 +263,6 @@ async def test_a_request_in_a_channel_is_offered_its_notes_and_those_of_the_team
         assert handle in line
 
 
-def test_each_handle_stands_for_one_space() -> None:
-    assert space_of(OPEN_NOTES, "U0ANA") == "user:U0ANA"
-    assert space_of(OPEN_NOTES, None) == "operator"
-    assert space_of(TEAM_NOTES, "U0ANA") == space_of(TEAM_NOTES, None) == "team"
-    assert space_of(notes_of("C0SALES"), "U0ANA") == "channel:C0SALES"
-
-
-async def test_what_strangers_wrote_is_kept_for_others_after_a_click(tmp_path: Path) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        waiting: list[Action] = []
-        desk = Desk(shelf, there.directory, waiting.append)
-        stranger = Label(True, sources=frozenset({"web:news.example"}))
-        told = await desk.use(
-            ANA, "save_note", title="Prices", text="Up.", space=TEAM_NOTES, label=stranger
-        )
-        assert isinstance(told, Card)
-        assert [action.args["space"] for action in waiting] == [TEAM_NOTES]
-        assert await desk.found(ANA, given=(OPEN_NOTES, TEAM_NOTES)) == []
-        assert await desk.keep(ANA, OPEN_NOTES, label=stranger) == ""
-
-
 STRANGERS = Label(True, sources=frozenset({"web:news.example"}))
 OWN_WORDS = Intent(text='Note for the team, titled "Prices": they go up in May', home="CTEAM")
 
@@ -339,11 +276,10 @@ OWN_WORDS = Intent(text='Note for the team, titled "Prices": they go up in May',
     ],
 )
 async def test_a_title_for_the_team_is_judged_as_its_text_is(
-    tmp_path: Path, title: str, text: str, waits: bool
+    desk: Desk, title: str, text: str, waits: bool
 ) -> None:
-    async with world() as there, shelf_at(tmp_path) as shelf:
-        desk = Desk(shelf, there.directory, lambda _: None)
-        given = {"title": title, "text": text, "space": TEAM_NOTES}
-        told = await desk.use(ANA, "save_note", STRANGERS, intent=OWN_WORDS, **given)
-        assert isinstance(told, Card if waits else ToolResult)
-        assert bool(await desk.found(ANA, "", given=(TEAM_NOTES,))) is not waits
+    given = {"title": title, "text": text, "space": TEAM_NOTES}
+    told = await desk.use(ANA, "save_note", STRANGERS, intent=OWN_WORDS, **given)
+    assert isinstance(told, Card if waits else ToolResult)
+    assert bool(await desk.found(ANA, "", given=(TEAM_NOTES,))) is not waits
+    assert await desk.keep(ANA, OPEN_NOTES, label=STRANGERS) == "", "her own notes need no click"

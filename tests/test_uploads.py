@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from engine_kit import MUX
 from outbox_kit import ASKED, CHANNEL, Desk, desk, workspace
-from slack_sdk.errors import SlackApiError
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.local.slack.faults import Fault
-from bot.local.slack.server import API_PATH, BOT_TOKEN, LocalSlack
+from bot.local.slack.server import BOT_TOKEN, LocalSlack
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import File
 from bot.slack.client import ChannelClosed, OutcomeUnknown, TokenRefused, WriteFailed
@@ -66,44 +63,6 @@ async def test_without_the_scope_or_the_channel_it_is_said_which() -> None:
         made.slack.state.members[CHANNEL].pop(BOT_USER)
         with pytest.raises(ChannelClosed):
             await share(made)
-
-
-async def test_the_local_slack_refuses_what_slack_refuses() -> None:
-    slack = LocalSlack(workspace())
-    with MUX.serving(slack.app) as url:
-        web = AsyncWebClient(BOT_TOKEN, url + API_PATH, retry_handlers=[])
-        for method, args, code in (
-            (ASK, {"filename": NAME}, "invalid_arguments"),
-            (ASK, {"filename": NAME, "length": 0}, "invalid_arguments"),
-            (DONE, {"files": '[{"id":"F0NONE"}]', "channel_id": CHANNEL}, "file_not_found"),
-        ):
-            with pytest.raises(SlackApiError) as refused:
-                await web.api_call(method, params=args)
-            assert refused.value.response["error"] == code
-        with pytest.raises(SlackApiError):  # no JSON, says its reference
-            await web.api_call(ASK, json={"filename": NAME, "length": 3})
-        await web.files_upload_v2(
-            channel=CHANNEL, thread_ts=ASKED, filename=NAME, content=CONTENT, title="x"
-        )
-        (file,) = files(slack)
-        told: list[dict[str, str | None]] = [{"id": file.id}]
-        with pytest.raises(SlackApiError) as refused:  # only once
-            await web.files_completeUploadExternal(files=told, channel_id=CHANNEL)
-        assert refused.value.response["error"] == "file_not_found"
-        assert (await web.files_info(file=file.id))["file"]["name"] == NAME
-        assert file.content == CONTENT
-
-
-async def test_a_file_that_was_handed_over_is_shown_once_whatever_name_it_has() -> None:
-    async with desk() as made:
-        await share(made)
-        uploads = made.writer.uploads
-        id = await uploads.hand_over(NAME, b"another request's")
-        assert len(files(made.slack)) == 1, "nobody sees it yet"
-        ts = await uploads.show(CHANNEL, ASKED, id, NAME)
-        assert await uploads.show(CHANNEL, ASKED, id, NAME) == ts
-        assert [each.content for each in files(made.slack)] == [CONTENT, b"another request's"]
-        assert made.slack.calls[DONE] == 2
 
 
 async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:
